@@ -1,0 +1,120 @@
+"""Every name that is on the wire, once.
+
+Source: docs/reference/names.md is held against this module by a test.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+DOMAIN: Final = "topogate.dev"
+
+# Requests: annotations that users write on workloads, pod templates and pods.
+REQUIRE: Final = "topogate.dev/require-topology"
+PREFER: Final = "topogate.dev/prefer-topology"
+UNCONSTRAINED: Final = "topogate.dev/unconstrained-topology"
+TOPOLOGY: Final = "topogate.dev/topology"
+SLICE_TOPOLOGY: Final = "topogate.dev/slice-topology"
+SLICE_SIZE: Final = "topogate.dev/slice-size"
+COLOCATE: Final = "topogate.dev/colocate"
+RELAX_AFTER: Final = "topogate.dev/relax-after"
+MIN_AVAILABLE: Final = "topogate.dev/min-available"
+GANG_NAME: Final = "topogate.dev/gang-name"
+GANG_SIZE: Final = "topogate.dev/gang-size"
+
+REQUEST_KEYS: Final = frozenset(
+    {
+        REQUIRE,
+        PREFER,
+        UNCONSTRAINED,
+        TOPOLOGY,
+        SLICE_TOPOLOGY,
+        SLICE_SIZE,
+        COLOCATE,
+        RELAX_AFTER,
+        MIN_AVAILABLE,
+        GANG_NAME,
+        GANG_SIZE,
+    }
+)
+
+# What we write.
+GATE: Final = "topogate.dev/placement"  # the scheduling gate; also the annotation with the Placement's name
+HELD_BY: Final = "topogate.dev/held-by"
+HELD_BY_SUSPEND: Final = "suspend"
+MANAGED: Final = "topogate.dev/managed"  # label on templates and pods
+POD_SET: Final = "topogate.dev/pod-set"  # label on templates and pods
+GANG: Final = "topogate.dev/gang"  # label on pods: the Placement's name
+PLACEMENT: Final = "topogate.dev/placement"  # annotation on templates and pods: the Placement's name
+REVISION: Final = "topogate.dev/revision"
+DOMAIN_PATH: Final = "topogate.dev/domain"  # annotation on placed pods: label values joined by "/", host last
+RANK: Final = "topogate.dev/rank"
+ORIGINAL_REQUESTS: Final = "topogate.dev/original-requests"
+GPU_REQUEST: Final = "topogate.dev/gpu-request"
+
+# Annotations and labels that only we (and the policy's admins) may write.
+OWNED_ANNOTATIONS: Final = frozenset({HELD_BY, PLACEMENT, REVISION, DOMAIN_PATH, RANK, ORIGINAL_REQUESTS, GPU_REQUEST})
+OWNED_LABELS: Final = frozenset({MANAGED, POD_SET, GANG})
+
+# Aliases: dialect -> foreign key -> what it means here.
+KUEUE_PREFIX: Final = "kueue.x-k8s.io/"
+KAI_PREFIX: Final = "kai.scheduler/"
+POD_GROUP_PREFIX: Final = "pod-group.scheduling.sigs.k8s.io/"
+POD_GROUP_NAME: Final = "pod-group.scheduling.sigs.k8s.io/name"
+POD_GROUP_MIN: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
+SCHEDULER_PLUGINS_POD_GROUP: Final = "scheduling.x-k8s.io/pod-group"
+KOORDINATOR_GANG_NAME: Final = "gang.scheduling.koordinator.sh/name"
+KOORDINATOR_GANG_MIN: Final = "gang.scheduling.koordinator.sh/min-available"
+
+ALIASES: Final[dict[str, dict[str, str]]] = {
+    "kueue": {
+        "kueue.x-k8s.io/require-topology": REQUIRE,
+        "kueue.x-k8s.io/prefer-topology": PREFER,
+        "kueue.x-k8s.io/podset-required-topology": REQUIRE,
+        "kueue.x-k8s.io/podset-preferred-topology": PREFER,
+        "kueue.x-k8s.io/podset-unconstrained-topology": UNCONSTRAINED,
+        "kueue.x-k8s.io/podset-slice-required-topology": SLICE_TOPOLOGY,
+        "kueue.x-k8s.io/podset-slice-size": SLICE_SIZE,
+        "kueue.x-k8s.io/podset-group-name": COLOCATE,
+    },
+    "kai": {
+        "kai.scheduler/topology": TOPOLOGY,
+        "kai.scheduler/topology-required-placement": REQUIRE,
+        "kai.scheduler/topology-preferred-placement": PREFER,
+    },
+}
+KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+KUEUE_GATE_PREFIX: Final = "kueue.x-k8s.io/"
+EXCLUSIVE_TOPOLOGY: Final = frozenset(
+    {
+        "alpha.jobset.sigs.k8s.io/exclusive-topology",
+        "leaderworkerset.sigs.k8s.io/exclusive-topology",
+        "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology",
+    }
+)
+
+# Kubernetes' own.
+COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+HOSTNAME: Final = "kubernetes.io/hostname"
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+
+# The custom resource and the configuration.
+API_GROUP: Final = "topogate.dev"
+API_VERSION: Final = "topogate.dev/v1alpha1"
+PLACEMENT_KIND: Final = "Placement"
+PLACEMENTS: Final = "placements"
+POLICY_NAME: Final = "topogate-policy"
+POLICY_KEY: Final = "policy.yaml"
+LAST_GOOD_POLICY_NAME: Final = "topogate-policy-last-good"
+CA_SECRET_NAME: Final = "topogate-ca"  # noqa: S105 - the name of a Secret, not a secret
+LEASE_NAME: Final = "topogate"
+SERVICE_NAME: Final = "topogate"
+SERVICE_ACCOUNT: Final = "topogate"
+NAMESPACE: Final = "topogate-system"  # the default; TOPOGATE_NAMESPACE or the pod's own namespace overrides it
+MUTATING_CONFIGURATION: Final = "topogate"
+VALIDATING_CONFIGURATION: Final = "topogate"
+POLICY_CONFIGURATION: Final = "topogate-policy"  # the leader's own pair
+FIELD_MANAGER: Final = "topogate"
+
+# The level that is always there, last, by node name.
+HOST_LEVEL: Final = "host"

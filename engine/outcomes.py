@@ -1,0 +1,55 @@
+"""What the engine answers about a gang: a closed union, handled with `match`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from engine.records import PodSetPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The gang fits; `domains_used` by level alias; `proven` when the number of domains is proven minimal."""
+
+    pod_sets: tuple[PodSetPlan, ...]
+    domains_used: Mapping[str, int]
+    proven: bool
+    message: str
+    require: str | None  # the level in force, with `auto` resolved
+    prefer: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Not now: `reason` is a reason code (`engine.explain`), `message` says needed / have / best."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Never:
+    """Not even on the empty cluster."""
+
+    reason: str
+    message: str
+
+
+Outcome = Placed | Waits | Never
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One thing that is wrong with an object that a user wrote.
+
+    `field` is a JSON path (`metadata.annotations[topogate.dev/require-topology]`), `kind` Kubernetes' own word
+    (`Unsupported value`, `Invalid value`, `Required value`, `Forbidden`), `value` what was seen (None: not shown),
+    `reason` our stable code, `message` what is allowed and what to do.
+    """
+
+    field: str
+    kind: str
+    value: str | None
+    reason: str
+    message: str

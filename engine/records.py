@@ -1,0 +1,306 @@
+"""What we keep of the cluster: frozen, slotted records with only the fields that a decision needs.
+
+`engine.cluster.projections` makes them from the API server's bytes (watch, review or file: one code path), everything
+else only reads them. Resource amounts are in planner units: milli-CPU for `cpu`, MiB for `memory`, `ephemeral-storage`
+and `hugepages-*`, whole counts for everything else; requests rounded up, capacity rounded down, so that the arithmetic
+never admits more than the bytes would. Times are seconds since the epoch (UTC).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Resources = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerRef:
+    """An owner reference of an object."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A node's taint; `effect` is NoSchedule, PreferNoSchedule or NoExecute."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """A pod's toleration; empty `key` with operator Exists tolerates everything; empty `effect` matches every effect."""
+
+    key: str
+    operator: str  # Exists | Equal | Lt | Gt
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """One requirement of a node selector term."""
+
+    key: str
+    operator: str  # In | NotIn | Exists | DoesNotExist | Gt | Lt
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorTerm:
+    """One node selector term: all of its expressions (labels) and fields (metadata.name) must hold."""
+
+    expressions: tuple[Expression, ...]
+    fields: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What one pod needs: requests and eligibility.
+
+    `requests` are effective (Kubernetes formula: max of init, sum of containers and sidecars, plus overhead), sorted by
+    name, in planner units, and always hold `pods: 1`. `affinity` is None when no required node affinity is given;
+    its terms are ORed. Hashable: slots are cached per shape.
+    """
+
+    requests: tuple[tuple[str, int], ...]
+    node_selector: tuple[tuple[str, str], ...] = ()
+    affinity: tuple[SelectorTerm, ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node."""
+
+    name: str
+    uid: str
+    resource_version: str
+    labels: Mapping[str, str]
+    allocatable: Resources
+    taints: tuple[Taint, ...]
+    unschedulable: bool
+    ready: bool
+    settled_at: float  # the later of creation and the last change to Ready; 0.0 when unknown
+
+
+@dataclass(frozen=True, slots=True)
+class PodSpec:
+    """What a pod template or a pod says that concerns us.
+
+    `unmodelled` names what the kube-scheduler would look at and we do not (volumes, pod affinity, spread constraints,
+    resource claims, host ports): for warnings.
+    """
+
+    shape: Shape
+    limits: tuple[tuple[str, int], ...]  # effective limits, planner units, for quota
+    gates: tuple[str, ...]
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    node_name: str
+    scheduler_name: str
+    priority_class: str
+    priority: int | None
+    runtime_class: str
+    has_scheduling_group: bool  # spec.schedulingGroup: core gang scheduling
+    deadline: bool  # spec.activeDeadlineSeconds is set (quota scope Terminating)
+    unmodelled: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod. `spec.labels`/`spec.annotations` are its own metadata."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    spec: PodSpec
+    owner: OwnerRef | None  # the controller reference
+    phase: str  # Pending | Running | Succeeded | Failed | Unknown
+    nominated_node: str
+    created: float
+    deleting: bool
+    unschedulable: str  # message of the PodScheduled=False condition, "" when there is none
+    mirror: bool
+
+    @property
+    def finished(self) -> bool:
+        """True when the pod uses no capacity any more."""
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return (self.namespace, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A workload of a registered kind as the engine sees it; here a Job.
+
+    `suspended` is spec.suspend; `started` means that status.startTime is set (older servers keep the template immutable
+    then). `slots` is how many pods run at a time at most, `total` how many completions are wanted in all (equal to
+    `slots` where the kind knows no such thing), `remaining` how many completions are still missing.
+    `finished_ranks` are completed indexes as inclusive ranges.
+    """
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    generation: int
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    template: PodSpec
+    suspended: bool
+    suspendable: bool
+    started: bool
+    ranked: bool
+    slots: int
+    total: int
+    remaining: int
+    finished_ranks: tuple[tuple[int, int], ...]
+    active: int
+    finished: bool  # Complete or Failed (or their *Target conditions)
+    deleting: bool
+    created: float
+    owner: OwnerRef | None
+    managed_by_other: bool  # spec.managedBy is set to a foreign controller, or Job.spec.scheduling: core gang scheduling
+    retries_left: int | None  # backoffLimit - failed; None when unknown
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Kind, namespace and name."""
+        return (self.kind, self.namespace, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The slots of a pod set on one host: `count` pods; `ranks` are inclusive ranges, None when unranked."""
+
+    domain: tuple[str, ...]  # label values, host last
+    count: int
+    ranks: tuple[tuple[int, int], ...] | None
+
+    @property
+    def host(self) -> str:
+        """The node's name."""
+        return self.domain[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetPlan:
+    """The slots of one pod set, ordered by lowest rank."""
+
+    name: str
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Where a gang goes; `revision` goes up with every re-plan."""
+
+    revision: int
+    pod_sets: tuple[PodSetPlan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetRequest:
+    """A pod set as understood: counts and levels (aliases, resolved; `auto` is kept as "auto" in require)."""
+
+    name: str
+    count: int
+    min_available: int
+    require: str | None
+    prefer: str | None
+    ranked: bool
+    shape_hash: str
+    unconstrained: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadRef:
+    """The workload that a Placement belongs to."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A Placement object. `assignment` is None while the gang waits; `status` is the raw status mapping."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    workload: WorkloadRef
+    topology: str
+    priority: int
+    pod_sets: tuple[PodSetRequest, ...]
+    assignment: Assignment | None
+    deleting: bool
+    created: float
+    status: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return (self.namespace, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A ResourceQuota: `hard` and `used` by quota resource name (`requests.cpu`, `pods`, ...), planner units.
+
+    `scopes` are (scopeName, operator, values).
+    """
+
+    namespace: str
+    name: str
+    hard: Resources
+    used: Resources
+    scopes: tuple[tuple[str, str, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityClass:
+    """A PriorityClass."""
+
+    name: str
+    value: int
+    default: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeClass:
+    """A RuntimeClass: pod overhead and scheduling constraints that admission merges into pods."""
+
+    name: str
+    overhead: Resources
+    node_selector: Mapping[str, str]
+    tolerations: tuple[Toleration, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigMap:
+    """A ConfigMap (the policy)."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    data: Mapping[str, str]
