@@ -1,0 +1,60 @@
+"""What a decision looks at: the free slots and the free scarce resource of every domain, level by level."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from engine.planner.tree import Ints, Ints64, Tree
+
+
+@dataclass(slots=True, eq=False)
+class Amounts:
+    """`slots[level]` per domain; `scarce` per host (free GPUs, say), summed up when a tie asks for it.
+
+    `spread` turns the order of ties round: the emptiest domain first instead of the fullest.
+    """
+
+    tree: Tree
+    slots: tuple[Ints64, ...]
+    scarce: Ints64
+    spread: bool
+    _scarce: dict[int, Ints64] = field(default_factory=dict)
+
+    def scarce_of(self, level: int) -> Ints64:
+        """The free scarce resource of each domain of the level."""
+        if level not in self._scarce:
+            self._scarce[level] = self.tree.sums(level, self.scarce)
+        return self._scarce[level]
+
+    def preference(self, level: int, domains: Ints) -> list[Ints64]:
+        """Pack key of domains of one level, most significant first: its own scarce amount, its parents', its slots.
+
+        A host is judged by its own slots first (the best fit), then by its rack, its block, and so on.
+        """
+        if level < 0:
+            return []
+        sign = -1 if self.spread else 1
+        slots = sign * self.slots[level][domains]
+        chain = [sign * self.scarce_of(up)[self.tree.ancestors(level, up)[domains]] for up in range(level - 1, -1, -1)]
+        own = sign * self.scarce_of(level)[domains]
+        host = level == len(self.slots) - 1
+        return [slots, own, *chain] if host else [own, *chain, slots]
+
+    def by_size(self, level: int, domains: Ints) -> Ints64:
+        """These domains (ascending), the one with most slots first, equals in the order of the pack key."""
+        slots = self.slots[level][domains]
+        # Only the domain's own scarce amount: its parents are chosen already.
+        own = self.scarce_of(level)[domains]
+        order = np.lexsort((-own if self.spread else own, -slots))
+        ordered: Ints64 = domains[order].astype(np.int64)
+        return ordered
+
+
+def amounts(tree: Tree, slots: Ints64, scarce: Ints64 | None, *, spread: bool) -> Amounts:
+    """Sums of the clamped per-host `slots` (0 .. 2**31 - 1) for every level; without `scarce` the slots stand in."""
+    free: Ints64 = np.clip(slots, 0, (1 << 31) - 1).astype(np.int64, copy=False)
+    sums = tuple(tree.sums(level, free) for level in range(len(tree.levels)))
+    rare = free if scarce is None else np.clip(scarce, 0, (1 << 62) // max(len(free), 1)).astype(np.int64, copy=False)
+    return Amounts(tree, sums, rare, spread)

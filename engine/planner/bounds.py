@@ -1,0 +1,54 @@
+"""Candidate domains for a gang, and how few domains each of them could need at best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.planner.amounts import Amounts
+from engine.planner.cover import fewest
+from engine.planner.tree import Ints64
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A domain that holds the gang; `bound`: domains needed at least, per level below, coarse to fine."""
+
+    domain: int
+    bound: tuple[int, ...]
+
+
+def lowest_fit(amounts: Amounts, count: int) -> int | None:
+    """The finest level with a domain of at least `count` slots; -1: only the whole topology; None: not even that."""
+    for level in range(len(amounts.slots) - 1, -1, -1):
+        if amounts.slots[level].max(initial=0) >= count:
+            return level
+    return -1 if len(amounts.slots[-1]) and int(amounts.slots[-1].sum()) >= count else None
+
+
+def candidates(amounts: Amounts, level: int, count: int) -> list[Candidate]:
+    """The domains of `level` that hold `count` slots, best bound first, equals in the order of the pack key.
+
+    The number of domains at the next level is exact (largest first), so only domains with the fewest of these are
+    kept. Further down the bound pools all of a domain's descendants of one level, as if none stood in the way.
+    """
+    tree = amounts.tree
+    fitting = np.zeros(1, dtype=np.int64) if level < 0 else np.flatnonzero(amounts.slots[level] >= count)
+    bounds: list[Ints64] = []
+    for below in range(level + 1, len(amounts.slots)):
+        wanted = np.zeros(max(tree.size(level), 1) if level >= 0 else 1, dtype=bool)
+        wanted[fitting] = True
+        ancestors = tree.ancestors(below, level)
+        pool = np.flatnonzero(wanted[ancestors])
+        inside = ancestors[pool]
+        starts = np.flatnonzero(np.diff(inside, prepend=-1))
+        needed = fewest(amounts.slots[below][pool], starts, count)
+        if not bounds:
+            least = needed == needed.min()
+            fitting, needed = fitting[least], needed[least]
+        bounds.append(needed)
+    keys = [*bounds, *amounts.preference(level, fitting)]
+    order = np.lexsort([fitting, *reversed(keys)])
+    table = np.column_stack([bound[order] for bound in bounds]).tolist() if bounds else [[]] * len(order)
+    return [Candidate(domain, tuple(bound)) for domain, bound in zip(fitting[order].tolist(), table, strict=True)]

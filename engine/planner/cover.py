@@ -1,0 +1,109 @@
+"""Covering a number of pods with the fewest domains of one level, and the tightest choice among the fewest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from engine.planner.tree import Ints, Ints64
+
+NEVER = 1 << 31  # more domains than any tree has: cannot be covered
+
+# Picks that the subset sum varies; the larger domains before them are fixed. The surplus of the largest-first choice
+# is less than its smallest member, so few exchanges are ever needed; 8 keep a choice at tens of microseconds.
+_WINDOW = 8
+
+
+def fewest(values: Ints64, starts: Ints, count: int) -> Ints64:
+    """Per segment, the smallest number of its values whose sum reaches `count`; NEVER where all of them do not.
+
+    Largest first is optimal on one level (exchange argument). `values` are free slots >= 0, `starts` the first index
+    of each (non-empty) segment, `count` below 2**31.
+    """
+    lengths = np.diff(starts, append=len(values))
+    segments = np.repeat(np.arange(len(starts), dtype=np.int64) << 32, lengths)
+    # One sort for all segments: the segment in the high half, the value (descending) in the low half. Values beyond
+    # count cover it alone, so cutting them there changes no answer and keeps them within 32 bits.
+    keys = segments - np.minimum(values, count)
+    keys.sort()
+    reached = np.cumsum(segments - keys)
+    before = reached[starts] - (segments - keys)[starts]
+    last = np.searchsorted(reached, before + count)
+    picked: Ints64 = np.where(last < starts + lengths, last - starts + 1, NEVER).astype(np.int64)
+    return picked
+
+
+def fewest_of(values: Ints64, count: int) -> int:
+    """`fewest` of a single segment."""
+    if not len(values):
+        return NEVER
+    return int(fewest(values, np.zeros(1, dtype=np.int64), count)[0])
+
+
+def tightest(values: Sequence[int], pick: int, count: int) -> list[int]:
+    """Positions of `pick` values with the least sum that still reaches `count`.
+
+    `values` are in descending order, and the first `pick` of them reach `count`, but no `pick - 1` do. Exact up to
+    eight picks (subset sum over bit sets, one per number of picks); beyond, the largest are fixed first.
+    """
+    surplus = sum(values[:pick]) - count
+    if surplus <= 0:
+        return list(range(pick))
+    least = values[pick - 1] - surplus  # a smaller value can be in no cover of this size
+    last = _last_at_least(values, least)
+    if values[last] == least:
+        return [*range(pick - 1), max(last, pick - 1)]
+    fixed = max(0, pick - _WINDOW)
+    picks = pick - fixed
+    pool = _pool(values, fixed, last, picks)
+    target = count - sum(values[:fixed]) - picks * least
+    reach = [1] + [0] * picks
+    history = []
+    for position in pool:
+        history.append(reach)
+        shift = values[position] - least
+        reach = [reach[0], *(reach[j] | reach[j - 1] << shift for j in range(1, picks + 1))]
+    above = reach[picks] >> max(target, 0)
+    total = max(target, 0) + (above & -above).bit_length() - 1
+    chosen = []
+    for position, before in zip(reversed(pool), reversed(history), strict=True):
+        if before[picks] >> total & 1:
+            continue
+        chosen.append(position)
+        total -= values[position] - least
+        picks -= 1
+    return [*range(fixed), *reversed(chosen)]
+
+
+def best_last(values: Sequence[int], pick: int, count: int) -> list[int]:
+    """Positions of the `pick - 1` largest values and the smallest one that completes the cover (as for `tightest`)."""
+    rest = count - sum(values[: pick - 1])
+    return [*range(pick - 1), max(_last_at_least(values, rest), pick - 1)]
+
+
+def _last_at_least(values: Sequence[int], least: int) -> int:
+    """Position of the first of the smallest values that are >= `least` in a descending sequence."""
+    low, high = 0, len(values)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if values[middle] >= least else (low, middle)
+    last = low - 1
+    while last and values[last - 1] == values[last]:
+        last -= 1
+    return last
+
+
+def _pool(values: Sequence[int], start: int, last: int, picks: int) -> list[int]:
+    """Positions worth looking at: of equal values only as many as could be picked."""
+    pool = []
+    copies, previous = 0, -1
+    for position in range(start, len(values)):
+        value = values[position]
+        if value < values[last]:
+            break
+        copies = copies + 1 if value == previous else 1
+        previous = value
+        if copies <= picks:
+            pool.append(position)
+    return pool

@@ -1,0 +1,150 @@
+"""Where a gang goes: the entry point of the planner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from engine.planner.amounts import Amounts, amounts
+from engine.planner.bounds import lowest_fit
+from engine.planner.cover import fewest
+from engine.planner.descent import TIGHTEST, Choice, choice, choose
+from engine.planner.search import fewest_domains
+from engine.planner.tree import Ints64, Tree
+
+_MOST_PODS = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A gang of `count` equal pods.
+
+    `require` and `prefer` are level indices: all pods in one domain of the one, as few domains as possible down to the
+    other; with neither, as few hosts as possible. `profile` breaks ties: "pack" takes the fullest domain that does,
+    "spread" the emptiest. `steps` bounds the exact search, in pairs of partial placements.
+    """
+
+    count: int
+    require: int | None = None
+    prefer: int | None = None
+    profile: Literal["pack", "spread"] = "pack"
+    steps: int = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The gang fits: (host index, pods) ascending, so ranks handed out in this order follow the tree.
+
+    `domains_used` counts the touched domains of every level, host last. `proven` says that no plan uses fewer, compared
+    level by level from the coarsest down (for an unconstrained gang: no plan uses fewer hosts).
+    """
+
+    hosts: tuple[tuple[int, int], ...]
+    domains_used: tuple[int, ...]
+    proven: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NoFit:
+    """The gang does not fit, with the numbers of the explanation.
+
+    `level` is the level of which one domain had to hold the gang (-1: the whole topology), `domains` how many it has,
+    `best` the one with most slots (-1: none has any, or the level is -1), `best_slots` its slots, `total_slots` those
+    of the whole topology, `fits_level` the nearest coarser level with a domain that is big enough (-1: the whole
+    topology; None: nowhere).
+    """
+
+    level: int
+    domains: int
+    best: int
+    best_slots: int
+    total_slots: int
+    fits_level: int | None
+
+
+def plan(tree: Tree, slots: Ints64, request: Request, scarce: Ints64 | None = None) -> Plan | NoFit:
+    """Place a gang on the hosts of `tree`, of which host i has room for `slots[i]` of its pods (negative: none).
+
+    `scarce` is each host's free amount of what the cluster runs short of (GPUs): ties go to the rack, then the block,
+    that has least of it; without it the slots are used. Feasibility is exact. Same arguments, same plan. Raises
+    ValueError, which names the argument, for what makes no sense.
+    """
+    _check(tree, slots, request, scarce)
+    state = amounts(tree, slots, scarce, spread=request.profile == "spread")
+    level = lowest_fit(state, request.count)
+    require = -1 if request.require is None else request.require
+    if level is None or level < require:
+        return _no_fit(state, require, level)
+    if request.require is None and request.prefer is None:
+        return _as_plan(state, _fewest_hosts(state, level, request.count), request.count, proven=True)
+    best, proven = fewest_domains(state, level, request.count, request.steps)
+    return _as_plan(state, best, request.count, proven=proven)
+
+
+def lowest_level(tree: Tree, slots: Ints64, count: int) -> int | None:
+    """The finest level that has a domain with at least `count` slots; None when no level has one."""
+    _check(tree, slots, Request(count), None)
+    level = lowest_fit(amounts(tree, slots, None, spread=False), count)
+    return None if level == -1 else level
+
+
+def _fewest_hosts(state: Amounts, lowest: int, count: int) -> Choice:
+    """The fewest hosts, in the smallest domain that can do with so few."""
+    host = len(state.slots) - 1
+    whole = np.zeros(1, dtype=np.int64)
+    least = int(fewest(state.slots[host], whole, count)[0])
+    level, domain = -1, 0
+    for finer in range(lowest, -1, -1):
+        needed = fewest(state.slots[host], state.tree.starts[finer], count) if finer < host else None
+        fitting = np.flatnonzero(state.slots[host] >= count if needed is None else needed == least)
+        if len(fitting):
+            order = np.lexsort([fitting, *reversed(state.preference(finer, fitting))])
+            level, domain = finer, int(fitting[order[0]])
+            break
+    start, end = (0, len(state.tree.hosts)) if level < 0 else state.tree.range(level, domain)
+    hosts = choose(state, host, np.arange(start, end, dtype=np.int64), count, TIGHTEST)
+    return choice(state, np.sort(hosts))
+
+
+def _as_plan(state: Amounts, best: Choice, count: int, *, proven: bool) -> Plan:
+    """Fill the hosts in tree order; the last one may stay partly free."""
+    placed = []
+    left = count
+    for host, room in zip(best.hosts.tolist(), state.slots[-1][best.hosts].tolist(), strict=True):
+        pods = min(left, room)
+        placed.append((host, pods))
+        left -= pods
+    assert left == 0, "the chosen hosts hold the gang"
+    assert placed[-1][1] > 0, "the fewest hosts are all needed"
+    return Plan(tuple(placed), best.used, proven)
+
+
+def _no_fit(state: Amounts, require: int, lowest: int | None) -> NoFit:
+    total = int(state.slots[-1].sum())
+    if require < 0:
+        return NoFit(-1, 1 if state.tree.hosts else 0, -1, total, total, lowest)
+    at_level = state.slots[require]
+    best = int(at_level.argmax()) if len(at_level) else -1
+    most = int(at_level[best]) if best >= 0 else 0
+    return NoFit(require, len(at_level), best if most else -1, most, total, lowest)
+
+
+def _check(tree: Tree, slots: Ints64, request: Request, scarce: Ints64 | None) -> None:
+    if not 1 <= request.count <= _MOST_PODS:
+        raise ValueError(f"count: {request.count} is not between 1 and {_MOST_PODS}")
+    for name, level in (("require", request.require), ("prefer", request.prefer)):
+        if level is not None and not 0 <= level < len(tree.levels):
+            raise ValueError(f"{name}: no level {level}; the topology has {len(tree.levels)}")
+    if request.profile not in ("pack", "spread"):
+        raise ValueError(f"profile: {request.profile!r} is neither 'pack' nor 'spread'")
+    if request.steps < 0:
+        raise ValueError(f"steps: {request.steps} is negative")
+    for name, array in (("slots", slots), ("scarce", scarce)):
+        if array is None:
+            continue
+        if array.shape != (len(tree.hosts),):
+            raise ValueError(f"{name}: shape {array.shape} for {len(tree.hosts)} hosts")
+        if not np.issubdtype(array.dtype, np.integer):
+            raise ValueError(f"{name}: {array.dtype} is not an integer type")

@@ -1,0 +1,92 @@
+"""The fewest domains, level by level, for a gang that fits into one domain of a known level and of no finer one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.planner.amounts import Amounts
+from engine.planner.bounds import Candidate, candidates
+from engine.planner.descent import PICKS, Choice, descend
+from engine.planner.exact import OutOfSteps, Search, Steps
+from engine.planner.tree import Ints
+
+# Candidates that are descended into before the exact search: descents cost some 50 us each, and the first few in the
+# order of their bounds nearly always hold the optimum.
+_DESCENTS = 16
+
+
+def fewest_domains(amounts: Amounts, level: int, count: int, steps: int) -> tuple[Choice, bool]:
+    """The choice with the lexicographically fewest domains below `level`, and whether that is proven.
+
+    `level` is the finest with a domain of `count` slots (-1: only the whole topology has them). First the quick way:
+    a descent that reaches its candidate's bound is optimal when no other candidate's bound is lower. Where it misses,
+    the exact search decides, within `steps` pairs of partial placements; beyond, the best found is returned, unproven.
+    """
+    top = level + 1
+    best: Choice | None = None
+    open_candidates: list[Candidate] = []
+    found = candidates(amounts, level, count)
+    for n, candidate in enumerate(found):
+        if best is not None and (candidate.bound >= best.used[top:] or n >= _DESCENTS):
+            open_candidates += [other for other in found[n:] if other.bound < best.used[top:]]
+            break
+        reached = _descents(amounts, level, candidate, count)
+        if best is None or reached.used < best.used:
+            best = reached
+        if reached.used[top:] > candidate.bound:
+            open_candidates.append(candidate)
+    assert best is not None, "a level that fits has a candidate"
+    budget = Steps(steps)
+    try:
+        for candidate in open_candidates:
+            if candidate.bound < best.used[top:]:
+                best = _exact(amounts, level, candidate, best=best, count=count, steps=budget)
+    except OutOfSteps:
+        return best, False
+    return best, True
+
+
+def _descents(amounts: Amounts, level: int, candidate: Candidate, count: int) -> Choice:
+    """The best of the quick descents into a candidate; the first that reaches the bound."""
+    domains = np.array([candidate.domain])
+    best: Choice | None = None
+    for pick in PICKS:
+        reached = descend(amounts, level, domains, count, pick)
+        if best is None or (reached.used, reached.leftover) < (best.used, best.leftover):
+            best = reached
+        if best.used[level + 1 :] == candidate.bound:
+            break
+    assert best is not None
+    return best
+
+
+def _exact(amounts: Amounts, level: int, candidate: Candidate, *, best: Choice, count: int, steps: Steps) -> Choice:
+    """The better of `best` and the candidate's optimum.
+
+    The search goes one level deeper at a time: fewer levels are much cheaper, and when a descent from its answer
+    reaches the bound of the levels below, it is the optimum of all levels.
+    """
+    top = level + 1
+    host = len(amounts.slots) - 1
+    for leaf in range(top + 1, host + 1):
+        search = Search(amounts, level=level, leaf=leaf, count=count, steps=steps)
+        # On the way down an equal prefix is still worth having, hence the ceiling one above it.
+        ceiling = list(best.used[top : leaf + 1])
+        ceiling[-1] += leaf < host
+        domains = search.run(candidate.domain, tuple(ceiling))
+        if domains is None:
+            return best
+        above = np.unique(amounts.tree.ancestors(leaf, leaf - 1)[domains]) if leaf == host else domains
+        reached = _below(amounts, leaf - 1 if leaf == host else leaf, above, count)
+        if reached.used < best.used:
+            best = reached
+        bound = (*reached.used[top : leaf + 1], *candidate.bound[leaf + 1 - top :])
+        if reached.used[top:] == bound or bound >= best.used[top:]:
+            return best
+    return best
+
+
+def _below(amounts: Amounts, level: int, domains: Ints, count: int) -> Choice:
+    """The best quick descent from domains that are all needed."""
+    reached = [descend(amounts, level, domains, count, pick) for pick in PICKS]
+    return min(reached, key=lambda choice: (choice.used, choice.leftover))

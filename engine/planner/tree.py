@@ -1,0 +1,124 @@
+"""The static tree of a topology: hosts in tree order, every domain a contiguous range of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.signedinteger[Any]]
+Ints32 = NDArray[np.int32]
+Ints64 = NDArray[np.int64]
+
+_DIGITS = re.compile("([0-9]+)")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tree:
+    """Levels coarse to fine with the host level last; ragged trees are normal (offsets, no padding).
+
+    `hosts` are node names in tree order and `paths` their label values, host last. `starts[level]` holds the first
+    host index of every domain of the level, `domains[level]` the domain of every host. A domain is its index within
+    its level; level -1 stands for the whole topology where a function says so.
+    """
+
+    levels: tuple[str, ...]
+    hosts: tuple[str, ...]
+    paths: tuple[tuple[str, ...], ...]
+    index: Mapping[str, int]
+    starts: tuple[Ints32, ...]
+    domains: tuple[Ints32, ...]
+
+    def size(self, level: int) -> int:
+        """Number of domains of the level."""
+        return len(self.starts[level])
+
+    def path(self, level: int, domain: int) -> tuple[str, ...]:
+        """Label values of the domain, coarse to fine."""
+        return self.paths[int(self.starts[level][domain])][: level + 1]
+
+    def range(self, level: int, domain: int) -> tuple[int, int]:
+        """First host index of the domain, and the one after its last."""
+        starts = self.starts[level]
+        end = int(starts[domain + 1]) if domain + 1 < len(starts) else len(self.hosts)
+        return int(starts[domain]), end
+
+    def domain_of(self, level: int, host: int) -> int:
+        """The domain of the level that holds the host (an index)."""
+        return int(self.domains[level][host])
+
+    def sums(self, level: int, per_host: Ints64) -> Ints64:
+        """Sum of a per-host amount in each domain of the level; at the host level the array itself."""
+        if level == len(self.levels) - 1 or not self.hosts:
+            return per_host
+        summed: Ints64 = np.add.reduceat(per_host, self.starts[level])
+        return summed
+
+    def ancestors(self, level: int, coarser: int) -> Ints32:
+        """For every domain of `level`, its domain at the `coarser` level (-1: zeros)."""
+        if coarser < 0:
+            return np.zeros(self.size(level), dtype=np.int32)
+        if level == len(self.levels) - 1:
+            return self.domains[coarser]
+        return self.domains[coarser][self.starts[level]]
+
+    def children(self, level: int, domains: Ints) -> Ints64:
+        """The domains of `level + 1` inside these domains of `level` (any for level -1), ascending."""
+        below = level + 1
+        if level < 0:
+            return np.arange(self.size(below), dtype=np.int64)
+        wanted = np.zeros(self.size(level), dtype=bool)
+        wanted[domains] = True
+        return np.flatnonzero(wanted[self.ancestors(below, level)])
+
+
+def build_tree(levels: Sequence[str], paths: Iterable[Sequence[str]]) -> Tree:
+    """The tree over `paths` (label values coarse to fine, node name last), whatever order they come in.
+
+    Siblings are in natural order (`rack-2` before `rack-10`), so that neighbours by name are neighbours in rank.
+    Raises ValueError when a path has not one value per level, or when two paths name the same host.
+    """
+    depth = len(levels)
+    if not depth:
+        raise ValueError("levels: at least the host level is needed")
+    keys: dict[str, tuple[object, ...]] = {}
+
+    def order(path: tuple[str, ...]) -> list[tuple[object, ...]]:
+        return [keys[value] if value in keys else keys.setdefault(value, _natural(value)) for value in path]
+
+    rows = [tuple(path) for path in paths]
+    for row in rows:
+        if len(row) != depth:
+            raise ValueError(f"paths: {row!r} has {len(row)} values for {depth} levels")
+    rows.sort(key=order)
+    hosts = tuple(row[-1] for row in rows)
+    index = {host: i for i, host in enumerate(hosts)}
+    if len(index) != len(hosts):
+        seen: set[str] = set()
+        double = next(host for host in hosts if host in seen or seen.add(host))  # type: ignore[func-returns-value]
+        raise ValueError(f"paths: host {double!r} appears more than once")
+    starts: list[Ints32] = []
+    domains: list[Ints32] = []
+    changed = np.zeros(len(rows), dtype=bool)
+    changed[:1] = True
+    for level in range(depth - 1):
+        column = [row[level] for row in rows]
+        changed[1:] |= np.fromiter(map(str.__ne__, column, column[1:]), dtype=bool, count=max(len(rows) - 1, 0))
+        starts.append(np.flatnonzero(changed).astype(np.int32))
+        domains.append((np.cumsum(changed) - 1).astype(np.int32))
+    own = np.arange(len(rows), dtype=np.int32)
+    return Tree(tuple(levels), hosts, tuple(rows), index, (*starts, own), (*domains, own))
+
+
+def _natural(value: str) -> tuple[object, ...]:
+    """Sort key: text and numbers in turn (numbers by length, then digits: no limit on their size), the value last."""
+    parts = _DIGITS.split(value)
+    key: list[object] = list(parts)
+    for i in range(1, len(parts), 2):
+        digits = parts[i].lstrip("0")
+        key[i] = (len(digits), digits)
+    return (tuple(key), value)

@@ -1,0 +1,127 @@
+"""A topology: levels by node label, the tree of the nodes that carry them, and why the other nodes are outside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.names import HOST_LEVEL, HOSTNAME
+from engine.planner import Tree, build_tree
+from engine.records import Node
+
+OUTSIDE_SELECTOR = "nodeSelector"
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A level: its alias, and the node-label keys to look for, the first present one wins. The host level has none."""
+
+    name: str
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Topology:
+    """A named topology over the nodes of a cluster.
+
+    `levels` are coarse to fine, the host level last. `outside` says of each node that is left out why; `coverage` says
+    per level above the host how many of the selected nodes carry its label, and of how many.
+    """
+
+    name: str
+    levels: tuple[Level, ...]
+    tree: Tree
+    pins: Mapping[str, Mapping[str, str]]
+    outside: Mapping[str, str]
+    coverage: Mapping[str, tuple[int, int]]
+
+    def level_index(self, alias_or_key: str) -> int | None:
+        """The index of a level by its alias or by one of its label keys; aliases go first; None when unknown.
+
+        The host level is also known by the hostname label, which users of other systems write for it; hosts are
+        told apart by node name all the same.
+        """
+        for i, level in enumerate(self.levels):
+            if alias_or_key == level.name:
+                return i
+        for i, level in enumerate(self.levels):
+            if alias_or_key in level.keys:
+                return i
+        return len(self.levels) - 1 if alias_or_key == HOSTNAME else None
+
+    def pin_labels(self, host: str) -> dict[str, str]:
+        """The labels of the levels above the host as this node carries them; {} for a node that is outside."""
+        return dict(self.pins.get(host, {}))
+
+
+def build_topology(
+    name: str,
+    levels: Iterable[Level],
+    nodes: Iterable[Node],
+    *,
+    node_selector: Mapping[str, str] | None = None,
+    missing_label: Literal["exclude", "own-domain"] = "exclude",
+) -> Topology:
+    """The topology of the nodes that carry `node_selector`, whatever order they come in.
+
+    A node without a level's label (an empty value counts as none) is outside, or, with "own-domain", alone in a domain
+    of that level and of the levels below it that it has no label for. `levels` may end with the host level or leave it
+    out. Raises ValueError when the host level stands anywhere else, or two levels share an alias or a label key.
+    """
+    above = _above_host(tuple(levels))
+    wanted = (node_selector or {}).items()
+    keys = [level.keys for level in above]
+    outside: dict[str, str] = {}
+    pins: dict[str, dict[str, str]] = {}
+    paths: list[tuple[str, ...]] = []
+    have = [0] * len(above)
+    selected = 0
+    for node in nodes:
+        labels = node.labels
+        if wanted and not wanted <= labels.items():
+            outside[node.name] = OUTSIDE_SELECTOR
+            continue
+        selected += 1
+        path: list[str] = []
+        pin: dict[str, str] = {}
+        for i, candidates in enumerate(keys):
+            key = next((key for key in candidates if labels.get(key)), None)
+            if key is None:
+                outside.setdefault(node.name, f"no label {above[i].name}")
+                path.append(_own_domain(node.name))
+            else:
+                have[i] += 1
+                path.append(labels[key])
+                pin[key] = labels[key]
+        if node.name in outside and missing_label == "exclude":
+            continue
+        outside.pop(node.name, None)
+        pins[node.name] = pin
+        path.append(node.name)
+        paths.append(tuple(path))
+    tree = build_tree([level.name for level in above] + [HOST_LEVEL], paths)
+    coverage = {level.name: (count, selected) for level, count in zip(above, have, strict=True)}
+    return Topology(name, (*above, Level(HOST_LEVEL)), tree, pins, outside, coverage)
+
+
+def _own_domain(node: str) -> str:
+    """A domain value that no label can have: label values never contain a slash or brackets."""
+    return f"({node})"
+
+
+def _above_host(levels: tuple[Level, ...]) -> tuple[Level, ...]:
+    if levels and levels[-1].name == HOST_LEVEL:
+        levels = levels[:-1]
+    aliases = [level.name for level in levels]
+    if HOST_LEVEL in aliases:
+        raise ValueError(f"levels: {HOST_LEVEL!r} is the last level")
+    keys = [key for level in levels for key in level.keys]
+    for what, values in (("alias", aliases), ("label key", keys)):
+        double = next((value for value in values if values.count(value) > 1), None)
+        if double is not None:
+            raise ValueError(f"levels: {what} {double!r} stands more than once")
+    for level in levels:
+        if not level.keys:
+            raise ValueError(f"levels: {level.name!r} has no label keys")
+    return levels
