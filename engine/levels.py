@@ -1,0 +1,66 @@
+"""Which levels a request may name: those of its topology, or, before any node is there, those of every preset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from engine import names
+from engine.policy import Policy
+from engine.presets import presets
+from engine.topology import Level, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class LevelNames:
+    """The levels that may be named; `lists` are coarse to fine, each ending with the host level."""
+
+    lists: tuple[tuple[Level, ...], ...]
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Every alias once, coarse to fine, the host level last."""
+        above = dict.fromkeys(level.name for levels in self.lists for level in levels if level.name != names.HOST_LEVEL)
+        return (*above, names.HOST_LEVEL)
+
+    def resolve(self, word: str) -> str | None:
+        """The alias that a word (alias or node-label key) means; None when nothing does."""
+        if word in (names.HOST_LEVEL, names.HOSTNAME):
+            return names.HOST_LEVEL
+        for levels in self.lists:
+            for level in levels:
+                if word == level.name or word in level.keys:
+                    return level.name
+        return None
+
+    def coarser(self, alias: str, than: str) -> bool:
+        """True when `alias` lies above `than` in some list that has both."""
+        for levels in self.lists:
+            order = {level.name: index for index, level in enumerate(levels)} | {names.HOST_LEVEL: len(levels)}
+            if alias in order and than in order and order[alias] < order[than]:
+                return True
+        return False
+
+
+def level_names(policy: Policy, topologies: Mapping[str, Topology], chosen: str | None) -> LevelNames:
+    """The levels of the chosen topology; those of all when the request names a topology that is not there.
+
+    With no topology in the policy and no preset that covers the nodes (a cluster without nodes, or without labels),
+    every preset's levels may be named, so that a gang can be submitted before its nodes exist (policy.md).
+    """
+    if not policy.topologies and all(len(topology.levels) <= 1 for topology in topologies.values()):
+        return LevelNames(tuple(presets().values()))
+    if chosen is not None and chosen in topologies:
+        return LevelNames((topologies[chosen].levels,))
+    return LevelNames(tuple(topology.levels for topology in topologies.values()))
+
+
+def choose_topology(
+    policy: Policy, topologies: Mapping[str, Topology], node_selector: Iterable[tuple[str, str]]
+) -> str | None:
+    """The topology of a workload that names none: the first one whose nodeSelector its own does not contradict."""
+    asked = dict(node_selector)
+    for spec in policy.topologies:
+        if spec.name in topologies and all(asked.get(key, value) == value for key, value in spec.node_selector.items()):
+            return spec.name
+    return next(iter(topologies), None)
