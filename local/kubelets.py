@@ -1,0 +1,31 @@
+"""What the simulated kubelets (kwok, by the stages in `stages/`) do with a pod, and the annotations that steer them.
+
+A bound pod runs at once and for ever. The annotations stand on the pod (so in a Job's template for all of its pods)
+and hold Go durations ("30s"); put on a live pod, a time counts from then on.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from local.client import Client
+
+READY_AFTER: Final = "local.topogate.dev/ready-after"
+COMPLETE_AFTER: Final = "local.topogate.dev/complete-after"
+FAIL_AFTER: Final = "local.topogate.dev/fail-after"
+EXIT_CODE: Final = "local.topogate.dev/exit-code"
+STOP_AFTER: Final = "local.topogate.dev/stop-after"
+
+
+def complete_pod(client: Client, namespace: str, name: str, *, after: str = "0s") -> None:
+    """End a running pod well: phase Succeeded."""
+    _annotate(client, namespace, name, {COMPLETE_AFTER: after})
+
+
+def fail_pod(client: Client, namespace: str, name: str, *, after: str = "0s", exit_code: int = 1) -> None:
+    """End a running pod badly: phase Failed with this exit code."""
+    _annotate(client, namespace, name, {FAIL_AFTER: after, EXIT_CODE: str(exit_code)})
+
+
+def _annotate(client: Client, namespace: str, name: str, annotations: dict[str, str]) -> None:
+    client.patch(f"/api/v1/namespaces/{namespace}/pods/{name}", {"metadata": {"annotations": annotations}})

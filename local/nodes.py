@@ -1,0 +1,187 @@
+"""Simulated GPU nodes: blocks of racks of hosts, made in parallel, and what can happen to a node."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from local.client import Client
+
+BLOCK: Final = "cloud.provider.com/topology-block"
+RACK: Final = "cloud.provider.com/topology-rack"
+HOSTNAME: Final = "kubernetes.io/hostname"
+SIMULATED: Final = "kwok.x-k8s.io/node"
+
+NODES: Final = "/api/v1/nodes"
+PARALLEL = 16
+READY_SECONDS = 60.0
+MAX_HOSTS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class HostShape:
+    """What one host offers, as Kubernetes quantities; `extended` for any other resource."""
+
+    cpu: str = "96"
+    memory: str = "1Ti"
+    pods: str = "110"
+    gpus: int = 8
+    extended: Mapping[str, str] = field(default_factory=dict)
+
+    def resources(self) -> dict[str, str]:
+        """Return allocatable (and capacity, which is the same here)."""
+        gpus = {"nvidia.com/gpu": str(self.gpus)} if self.gpus else {}
+        return {"cpu": self.cpu, "memory": self.memory, "pods": self.pods, **gpus, **self.extended}
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """`blocks` blocks of `racks` racks of `hosts` hosts each; racks and hosts are numbered through."""
+
+    blocks: int
+    racks: int
+    hosts: int
+
+    def __post_init__(self) -> None:
+        """Refuse what no machine can simulate."""
+        if min(self.blocks, self.racks, self.hosts) < 1 or self.size > MAX_HOSTS:
+            raise ValueError(f"a grid needs 1 to {MAX_HOSTS} hosts, not {self.blocks}x{self.racks}x{self.hosts}")
+
+    @property
+    def size(self) -> int:
+        """The number of hosts."""
+        return self.blocks * self.racks * self.hosts
+
+    @classmethod
+    def parse(cls, text: str) -> Grid:
+        """Read "2x4x4": 2 blocks of 4 racks of 4 hosts. Raises ValueError."""
+        if not (found := re.fullmatch(r"(\d{1,5})x(\d{1,5})x(\d{1,5})", text.strip(), re.ASCII)):
+            raise ValueError(f"expected BLOCKSxRACKSxHOSTS such as 2x4x4, got {text[:63]!r}")
+        return cls(*map(int, found.groups()))
+
+
+def grid_nodes(
+    grid: Grid,
+    *,
+    prefix: str = "",
+    shape: HostShape | None = None,
+    labels: Mapping[str, str] | None = None,
+    taints: Sequence[Mapping[str, str]] = (),
+) -> list[dict[str, Any]]:
+    """Return the bodies of a grid's nodes, in tree order.
+
+    Names and label values ("block-0", "rack-03", "host-012") all start with `prefix`, so that two grids in one cluster
+    share no domain.
+    """
+    per_block = grid.racks * grid.hosts
+    bodies = []
+    for number in range(grid.size):
+        places = {
+            BLOCK: f"{prefix}block-{number // per_block}",
+            RACK: f"{prefix}rack-{number // grid.hosts:02}",
+            **(labels or {}),
+        }
+        bodies.append(node(f"{prefix}host-{number:03}", shape=shape, labels=places, taints=taints))
+    return bodies
+
+
+def node(
+    name: str,
+    *,
+    shape: HostShape | None = None,
+    labels: Mapping[str, str] | None = None,
+    taints: Sequence[Mapping[str, str]] = (),
+) -> dict[str, Any]:
+    """Return the body of one simulated node."""
+    resources = (shape or HostShape()).resources()
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "annotations": {SIMULATED: "fake"},
+            "labels": {
+                HOSTNAME: name,
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+                **(labels or {}),
+            },
+        },
+        "spec": {"taints": [dict(taint) for taint in taints]},
+        "status": {"allocatable": resources, "capacity": resources},
+    }
+
+
+def add(
+    client: Client,
+    bodies: Iterable[Mapping[str, Any]],
+    *,
+    wait: bool = True,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[str]:
+    """Create nodes in parallel; with `wait`, return once all are Ready and schedulable. Returns their names."""
+    wanted = list(bodies)
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        names = [made["metadata"]["name"] for made in pool.map(lambda body: client.create(NODES, body), wanted)]
+    deadline = clock() + READY_SECONDS
+    while wait and (late := unready(client, names)):
+        if clock() > deadline:
+            shown = ", ".join(sorted(late)[:5])
+            raise TimeoutError(f"{len(late)} of {len(names)} nodes are not Ready after {READY_SECONDS:.0f} s: {shown}")
+        sleep(0.1)
+    return names
+
+
+def unready(client: Client, names: Iterable[str]) -> set[str]:
+    """Return those of `names` that are absent, not Ready, or still carry the taint of a new node."""
+    return set(names) - {body["metadata"]["name"] for body in client.items(NODES) if _ready(body)}
+
+
+def remove(client: Client, names: Iterable[str]) -> None:
+    """Delete nodes in parallel; their pods stay bound to nothing until the garbage collector takes them."""
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        list(pool.map(lambda name: client.delete(f"{NODES}/{name}"), names))
+
+
+def cordon(client: Client, name: str) -> None:
+    """Let no new pod come."""
+    client.patch(f"{NODES}/{name}", {"spec": {"unschedulable": True}})
+
+
+def uncordon(client: Client, name: str) -> None:
+    """Let pods come again."""
+    client.patch(f"{NODES}/{name}", {"spec": {"unschedulable": False}})
+
+
+def fail(client: Client, name: str) -> None:
+    """Make a node NotReady as if its host had died: nobody plays its kubelet any more, so its pods cannot terminate.
+
+    While kwok manages a node it undoes Ready=False within a second; so the node is taken from it first.
+    """
+    client.patch(f"{NODES}/{name}", {"metadata": {"annotations": {SIMULATED: None}}})
+    _set_ready(client, name, status="False", reason="KubeletNotReady")
+
+
+def recover(client: Client, name: str) -> None:
+    """Undo `fail`."""
+    client.patch(f"{NODES}/{name}", {"metadata": {"annotations": {SIMULATED: "fake"}}})
+    _set_ready(client, name, status="True", reason="KubeletReady")
+
+
+def _set_ready(client: Client, name: str, *, status: str, reason: str) -> None:
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    condition = {"type": "Ready", "status": status, "reason": reason, "message": "set by local/nodes.py"}
+    stamps = {"lastHeartbeatTime": now, "lastTransitionTime": now}
+    client.patch(f"{NODES}/{name}/status", {"status": {"conditions": [condition | stamps]}}, kind="strategic")
+
+
+def _ready(body: Mapping[str, Any]) -> bool:
+    conditions = body["status"].get("conditions", [])
+    ready = any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+    taints = body["spec"].get("taints", [])
+    return ready and not any(taint["key"] == "node.kubernetes.io/not-ready" for taint in taints)

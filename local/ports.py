@@ -1,0 +1,37 @@
+"""Free TCP ports on the loopback, for programs that can only be told a number."""
+
+from __future__ import annotations
+
+import random
+import socket
+
+# Below the range from which kernels take ports for outgoing connections (Linux: 32768 and up), so that no client
+# connection of anybody lands on a port between our look and the program's bind.
+FIRST, LAST = 20_000, 32_000
+
+
+def free_ports(count: int, *, draw: random.Random | None = None) -> list[int]:
+    """Return `count` different ports that nobody listens on now.
+
+    Somebody may still take one before it is used: callers start their program, and start again with new ports when it
+    reports "address already in use".
+    """
+    chosen: list[int] = []
+    source = draw or random.SystemRandom()
+    for candidate in source.sample(range(FIRST, LAST), k=LAST - FIRST):
+        if len(chosen) == count:
+            break
+        if _free(candidate):
+            chosen.append(candidate)
+    if len(chosen) < count:
+        raise OSError(f"no {count} free ports between {FIRST} and {LAST}")
+    return chosen
+
+
+def _free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

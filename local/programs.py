@@ -1,0 +1,230 @@
+"""The programs of the control plane: taken where they are, else built from the Go modules that go.mod names.
+
+Built programs stay under the user's cache directory, keyed by go.mod, go.sum and the flags, so that a second clone
+starts without building. Nothing is downloaded but Go modules, by the Go toolchain and with its settings.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+MODULE = Path(__file__).parent
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One program: its Go package, and the seconds that building it took with empty caches on 2 cores."""
+
+    name: str
+    package: str
+    seconds: int
+
+
+# In this order: the first one compiles most of what the others share.
+PROGRAMS: Final = (
+    Program("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", 218),
+    Program("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager", 53),
+    Program("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", 5),
+    Program("etcd", "go.etcd.io/etcd/server/v3", 9),
+    Program("kwok", "sigs.k8s.io/kwok/cmd/kwok", 13),
+    Program("kubectl", "k8s.io/kubernetes/cmd/kubectl", 17),
+)
+BEAT_SECONDS = 15.0
+
+
+class ProgramsError(Exception):
+    """The programs could not be found or built; the text says what to do."""
+
+
+def ensure_programs(
+    *,
+    progress: Progress,
+    environment: Mapping[str, str] = os.environ,
+    cache: Path | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[str, Path]:
+    """Return the file of every program by name, building what is missing.
+
+    Two processes that need them at once: one builds, the other waits for it. Raises ProgramsError.
+    """
+    directory = (cache or cache_directory(environment)) / build_key()
+    found = {program.name: directory / program.name for program in PROGRAMS}
+    found |= _assets(environment)
+    if not _missing(found):
+        return found
+    directory.mkdir(parents=True, exist_ok=True)
+    with _lock(directory / ".lock", progress):
+        missing = [program for program in PROGRAMS if program.name in _missing(found)]
+        if missing:
+            go = find_go(environment)
+            for number, program in enumerate(missing, start=1):
+                _build(program, number, missing, go, directory, progress, environment, clock)
+    return found
+
+
+def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where everything that this package keeps is: `topogate/local` under the user's cache directory."""
+    base = environment.get("XDG_CACHE_HOME") or str(Path(environment.get("HOME") or Path.home()) / ".cache")
+    return Path(base) / "topogate" / "local"
+
+
+def versions() -> dict[str, str]:
+    """Return module -> version as go.mod requires them ("k8s.io/kubernetes" -> "v1.36.3")."""
+    text = (MODULE / "go.mod").read_text()
+    return dict(re.findall(r"^(?:require )?\s*(\S+) (v\S+)(?: // indirect)?$", text, re.MULTILINE))
+
+
+def flags() -> list[str]:
+    """Return the flags of `go build`; without the version ones the API server calls itself v0.0.0-master."""
+    version = versions()["k8s.io/kubernetes"]
+    major, minor, _ = version.removeprefix("v").split(".", 2)
+    package = "k8s.io/component-base/version"
+    stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
+    linker = " ".join(["-s", "-w", *(f"-X {package}.{name}={value}" for name, value in stamps.items())])
+    return ["-trimpath", "-buildvcs=false", "-ldflags", linker]
+
+
+def build_key() -> str:
+    """Return what a set of built programs is filed under."""
+    digest = hashlib.sha256()
+    for part in ((MODULE / "go.mod").read_bytes(), (MODULE / "go.sum").read_bytes(), *map(str.encode, flags())):
+        digest.update(part + b"\0")
+    digest.update(f"{platform.system()}/{platform.machine()}".encode())
+    return digest.hexdigest()[:16]
+
+
+def find_go(environment: Mapping[str, str]) -> str:
+    """Return the Go command; raises ProgramsError where it is absent or too old for go.mod."""
+    found = re.search(r"^go (\S+)$", (MODULE / "go.mod").read_text(), re.MULTILINE)
+    needed = found.group(1) if found else "?"
+    wish = f"Go {needed} or newer builds the local control plane once"
+    go = shutil.which("go", path=environment.get("PATH"))
+    if go is None:
+        raise ProgramsError(
+            f"{wish}, and no `go` is on the PATH. Install it from https://go.dev/dl/ and run this again."
+        )
+    # Run inside the module: a Go command that is older than go.mod wants gets itself a newer toolchain, or says no.
+    asked = subprocess.run(
+        [go, "env", "GOVERSION"],
+        cwd=MODULE,
+        env=_go_environment(environment),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if asked.returncode != 0:
+        last = (asked.stderr.strip().splitlines() or ["no message"])[-1]
+        raise ProgramsError(f"{wish}, and {go} cannot: {last}")
+    return go
+
+
+def _missing(found: Mapping[str, Path]) -> set[str]:
+    return {name for name, path in found.items() if not path.exists()}
+
+
+def _go_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    # The user's proxy and checksum settings stay; what would change the result or what it needs does not.
+    return {**environment, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off", "GO111MODULE": "on"}
+
+
+def _build(
+    program: Program,
+    number: int,
+    batch: list[Program],
+    go: str,
+    directory: Path,
+    progress: Progress,
+    environment: Mapping[str, str],
+    clock: Callable[[], float],
+) -> None:
+    temporary = directory / f".{program.name}.{os.getpid()}"
+    left = sum(other.seconds for other in batch[number - 1 :])
+    place = f"{program.name} ({number} of {len(batch)})"
+    progress(f"building {place}; about {_minutes(left)} to go with empty caches, less otherwise")
+    started = clock()
+    log = directory / f".{program.name}.log"
+    command = [go, "build", *flags(), "-o", str(temporary), program.package]
+    try:
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command, cwd=MODULE, env=_go_environment(environment), stdout=output, stderr=subprocess.STDOUT
+            )
+            _wait(process, lambda: progress(f"  still building {place}: {clock() - started:.0f} s so far"))
+        if process.returncode != 0:
+            last = "\n".join(f"  {line}" for line in log.read_text(errors="replace").splitlines()[-15:])
+            raise ProgramsError(f"building {program.name} failed (go build {program.package}):\n{last}")
+        temporary.rename(directory / program.name)
+        progress(f"  built {place} in {clock() - started:.0f} s")
+    finally:
+        temporary.unlink(missing_ok=True)
+        log.unlink(missing_ok=True)
+
+
+def _wait(process: subprocess.Popen[bytes], beat: Callable[[], None]) -> None:
+    try:
+        while True:
+            try:
+                process.wait(timeout=BEAT_SECONDS)
+                return
+            except subprocess.TimeoutExpired:
+                beat()
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+
+
+def _minutes(seconds: int) -> str:
+    return f"{seconds} s" if seconds < 60 else f"{round(seconds / 60)} min"  # noqa: PLR2004
+
+
+@contextmanager
+def _lock(path: Path, progress: Progress) -> Iterator[None]:
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress("another process is building the programs; waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _assets(environment: Mapping[str, str]) -> dict[str, Path]:
+    """Return what KUBEBUILDER_ASSETS offers in exactly our versions: another version would be another test."""
+    folder = environment.get("KUBEBUILDER_ASSETS")
+    if not folder:
+        return {}
+    wanted = versions()
+    kubernetes = wanted["k8s.io/kubernetes"]
+    answers = {
+        "etcd": (["--version"], f"etcd Version: {wanted['go.etcd.io/etcd/server/v3'].removeprefix('v')}"),
+        "kube-apiserver": (["--version"], f"Kubernetes {kubernetes}"),
+        "kubectl": (["version", "--client"], f"Client Version: {kubernetes}"),
+    }
+    found = {}
+    for name, (arguments, answer) in answers.items():
+        path = Path(folder) / name
+        if path.is_file() and os.access(path, os.X_OK) and answer in _says(path, arguments):
+            found[name] = path
+    return found
+
+
+def _says(path: Path, arguments: list[str]) -> list[str]:
+    try:
+        asked = subprocess.run([path, *arguments], capture_output=True, text=True, check=False, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return asked.stdout.splitlines()
