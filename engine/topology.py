@@ -15,10 +15,14 @@ OUTSIDE_SELECTOR = "nodeSelector"
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A level: its alias, and the node-label keys to look for, the first present one wins. The host level has none."""
+    """A level: its alias, and the node-label keys to look for, the first present one wins."""
 
     name: str
-    keys: tuple[str, ...] = ()
+    keys: tuple[str, ...]
+
+
+# Users of other systems name the host level by the hostname label; hosts are told apart by node name all the same.
+HOST = Level(HOST_LEVEL, (HOSTNAME,))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,18 +41,14 @@ class Topology:
     coverage: Mapping[str, tuple[int, int]]
 
     def level_index(self, alias_or_key: str) -> int | None:
-        """The index of a level by its alias or by one of its label keys; aliases go first; None when unknown.
-
-        The host level is also known by the hostname label, which users of other systems write for it; hosts are
-        told apart by node name all the same.
-        """
+        """The index of a level by its alias or by one of its label keys; aliases go first; None when unknown."""
         for i, level in enumerate(self.levels):
             if alias_or_key == level.name:
                 return i
         for i, level in enumerate(self.levels):
             if alias_or_key in level.keys:
                 return i
-        return len(self.levels) - 1 if alias_or_key == HOSTNAME else None
+        return None
 
     def pin_labels(self, host: str) -> dict[str, str]:
         """The labels of the levels above the host as this node carries them; {} for a node that is outside."""
@@ -102,7 +102,7 @@ def build_topology(
         paths.append(tuple(path))
     tree = build_tree([level.name for level in above] + [HOST_LEVEL], paths)
     coverage = {level.name: (count, selected) for level, count in zip(above, have, strict=True)}
-    return Topology(name, (*above, Level(HOST_LEVEL)), tree, pins, outside, coverage)
+    return Topology(name, (*above, HOST), tree, pins, outside, coverage)
 
 
 def _own_domain(node: str) -> str:
