@@ -254,6 +254,7 @@ class Placement:
     assignment: Assignment | None
     deleting: bool
     created: float
+    generation: int = 0  # metadata.generation: goes up with every change of spec, also when the assignment is dropped
     status: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -1,0 +1,266 @@
+"""Free capacity per host: allocatable - usage - reservations, in dense arrays addressed by row.
+
+One row per node name ever seen, one column per resource. Every change is applied as a difference, so that the state
+after any history equals the state counted afresh. Slots are counted for all hosts of a topology at once.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.records import Node, Pod, Resources, Shape
+from engine.shapes import exclusion
+from engine.topology import Topology
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Requests = tuple[tuple[str, int], ...]
+EligibilityKey = tuple[object, object, object]
+
+# Distinct (nodeSelector, affinity, tolerations) classes whose verdict per host is kept; a cluster rarely has more than
+# a few dozen. The bound keeps a hostile stream of selectors from growing the cache.
+MAX_ELIGIBILITY_CLASSES = 256
+
+
+@dataclass(slots=True)
+class _Eligibility:
+    """Verdicts of one eligibility class: `reasons[row]` is "" for an eligible host."""
+
+    reasons: list[str] = field(default_factory=list)
+    mask: Mask = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    seen: int = 0  # position in the log of changed rows up to which the verdicts are current
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Slots of a shape per host, in tree order: `free` by what is free now, `empty` by allocatable alone.
+
+    Both are 0 on hosts that are not eligible.
+    """
+
+    free: Ints
+    empty: Ints
+
+
+class Capacity:
+    """The mutable ledger of every host's resources. Not thread-safe: its owner (`engine.view`) holds the lock."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, int] = {}
+        self._columns: dict[str, int] = {}
+        self._alloc: Ints = np.zeros((64, 8), dtype=np.int64)
+        self._free: Ints = np.zeros((64, 8), dtype=np.int64)
+        self._nodes: list[Node | None] = []
+        self._changed_rows: list[int] = []
+        self._usage: dict[tuple[str, str], tuple[int, Requests]] = {}
+        self._reservations: dict[str, dict[str, tuple[int, Requests]]] = {}
+        self._eligibility: OrderedDict[EligibilityKey, _Eligibility] = OrderedDict()
+        self._fresh: set[str] = set()  # nodes that may not have settled yet
+        self._tree_rows: tuple[Topology, npt.NDArray[np.intp]] | None = None
+
+    # -- what changes ------------------------------------------------------------------------------------------------
+
+    def set_node(self, name: str, node: Node | None) -> None:
+        """Take over a node's allocatable, labels and health; None when it is gone."""
+        row = self._row(name)
+        for resource in node.allocatable if node else ():
+            self._column(resource)
+        allocatable: Resources = node.allocatable if node else {}
+        fresh = np.zeros(self._alloc.shape[1], dtype=np.int64)
+        for resource, amount in allocatable.items():
+            fresh[self._columns[resource]] = amount
+        self._free[row] += fresh - self._alloc[row]
+        self._alloc[row] = fresh
+        before = self._nodes[row]
+        if node is not None and (before is None or before.settled_at != node.settled_at):
+            self._fresh.add(name)
+        self._nodes[row] = node
+        self._changed_rows.append(row)
+
+    def set_pod(self, key: tuple[str, str], pod: Pod | None) -> None:
+        """Count a pod on the host where it is bound or nominated; None, finished or unbound: nowhere."""
+        entry: tuple[int, Requests] | None = None
+        if pod is not None and not pod.finished and (host := pod.spec.node_name or pod.nominated_node):
+            entry = (self._row(host), pod.spec.shape.requests)
+        before = self._usage.pop(key, None)
+        if before is not None:
+            self._add(before[0], before[1], 1)
+        if entry is not None:
+            self._usage[key] = entry
+            self._add(entry[0], entry[1], -1)
+
+    def reserve(self, gang: str, hosts: Mapping[str, int], requests: Requests) -> None:
+        """Replace the reservation of a gang: host -> number of pods that are still to come there."""
+        wanted = {host: (count, requests) for host, count in hosts.items() if count > 0}
+        before = self._reservations.pop(gang, {})
+        for host, (count, asked) in before.items():
+            self._add(self._row(host), asked, count)
+        for host, (count, asked) in wanted.items():
+            self._add(self._row(host), asked, -count)
+        if wanted:
+            self._reservations[gang] = wanted
+
+    # -- what is asked -----------------------------------------------------------------------------------------------
+
+    def node(self, name: str) -> Node | None:
+        """The node as last seen."""
+        row = self._rows.get(name)
+        return None if row is None else self._nodes[row]
+
+    def reserved(self, gang: str) -> dict[str, int]:
+        """Host -> pods still to come, of one gang."""
+        return {host: count for host, (count, _) in self._reservations.get(gang, {}).items()}
+
+    def overbooked(self, host: str, requests: Requests) -> bool:
+        """True when a host has less than nothing left of a resource that `requests` names."""
+        row = self._row(host)
+        return any(amount > 0 and self._free[row, self._column(resource)] < 0 for resource, amount in requests)
+
+    def free(self, host: str) -> dict[str, int]:
+        """What is left of each resource on a host (negative when others overcommitted it)."""
+        row = self._row(host)
+        return {resource: int(self._free[row, column]) for resource, column in self._columns.items()}
+
+    def count(self, shape: Shape, topology: Topology) -> Count:
+        """Slots of `shape` on every host of the topology, in tree order; vectorised, O(hosts x resources)."""
+        rows = self._rows_of(topology)
+        eligibility = self._verdicts(shape)
+        mask = eligibility.mask[rows]
+        free, empty = self._free, self._alloc
+        slots_free = np.full(len(rows), np.iinfo(np.int64).max, dtype=np.int64)
+        slots_empty = slots_free.copy()
+        for resource, amount in shape.requests:
+            if amount <= 0:
+                continue
+            column = self._column(resource)
+            free, empty = self._free, self._alloc  # `_column` may have grown them
+            np.minimum(slots_free, free[rows, column] // amount, out=slots_free)
+            np.minimum(slots_empty, empty[rows, column] // amount, out=slots_empty)
+        slots_free = np.where(mask, np.maximum(slots_free, 0), 0)
+        slots_empty = np.where(mask, np.maximum(slots_empty, 0), 0)
+        return Count(slots_free, slots_empty)
+
+    def reasons(self, shape: Shape, topology: Topology) -> list[str]:
+        """Why each host of the topology is not eligible ("" when it is), in tree order."""
+        verdicts = self._verdicts(shape).reasons
+        return [verdicts[row] for row in self._rows_of(topology).tolist()]
+
+    def free_of(self, resource: str, topology: Topology) -> Ints:
+        """What is free of one resource on every host of the topology, in tree order, never below 0."""
+        column = self._column(resource)
+        result: Ints = np.maximum(self._free[self._rows_of(topology), column], 0)
+        return result
+
+    def reports(self, resource: str) -> bool:
+        """True when some node has some of the resource."""
+        column = self._columns.get(resource)
+        return column is not None and bool((self._alloc[:, column] > 0).any())
+
+    def unsettled(self, before: float) -> list[str]:
+        """Nodes that became ready (or appeared) after a time; only the newest nodes are looked at."""
+        late: list[str] = []
+        for name in list(self._fresh):
+            node = self._nodes[self._rows[name]]
+            if node is None or node.settled_at <= before:
+                self._fresh.discard(name)
+            else:
+                late.append(name)
+        return sorted(late)
+
+    def largest(self, resource: str, topology: Topology) -> int:
+        """The most that any host of the topology has of a resource, in use or not."""
+        amounts = self._alloc[self._rows_of(topology), self._column(resource)]
+        return int(amounts.max()) if len(amounts) else 0
+
+    def check(self, nodes: Iterable[Node], pods: Iterable[Pod], reservations: Callable[[], Iterable[str]]) -> None:
+        """Count everything afresh and compare; AssertionError on a difference (tests call this after any history)."""
+        fresh = Capacity()
+        for node in nodes:
+            fresh.set_node(node.name, node)
+        for pod in pods:
+            fresh.set_pod(pod.key, pod)
+        for gang in reservations():
+            for host, (count, asked) in self._reservations.get(gang, {}).items():
+                fresh._add(fresh._row(host), asked, -count)
+        for host in self._rows:
+            mine = {name: amount for name, amount in self.free(host).items() if amount}
+            theirs = {name: amount for name, amount in fresh.free(host).items() if amount}
+            assert mine == theirs, f"{host}: {mine} != {theirs}"
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _row(self, name: str) -> int:
+        row = self._rows.get(name)
+        if row is None:
+            row = self._rows[name] = len(self._nodes)
+            self._nodes.append(None)
+            self._changed_rows.append(row)
+            if row == self._free.shape[0]:
+                self._free = _grown(self._free, axis=0)
+                self._alloc = _grown(self._alloc, axis=0)
+        return row
+
+    def _column(self, resource: str) -> int:
+        column = self._columns.get(resource)
+        if column is None:
+            column = self._columns[resource] = len(self._columns)
+            if column == self._free.shape[1]:
+                self._free = _grown(self._free, axis=1)
+                self._alloc = _grown(self._alloc, axis=1)
+        return column
+
+    def _add(self, row: int, requests: Requests, times: int) -> None:
+        for resource, amount in requests:
+            column = self._column(resource)
+            self._free[row, column] += amount * times
+
+    def _rows_of(self, topology: Topology) -> npt.NDArray[np.intp]:
+        cached = self._tree_rows
+        if cached is not None and cached[0] is topology:
+            return cached[1]
+        rows = np.fromiter((self._row(host) for host in topology.tree.hosts), dtype=np.intp)
+        self._tree_rows = (topology, rows)
+        return rows
+
+    def _verdicts(self, shape: Shape) -> _Eligibility:
+        key: EligibilityKey = (shape.node_selector, shape.affinity, shape.tolerations)
+        found = self._eligibility.get(key)
+        if found is None:
+            found = self._eligibility[key] = _Eligibility()
+            if len(self._eligibility) > MAX_ELIGIBILITY_CLASSES:
+                self._eligibility.popitem(last=False)
+        self._eligibility.move_to_end(key)
+        rows = len(self._nodes)
+        if len(found.reasons) < rows:
+            found.reasons.extend(["absent"] * (rows - len(found.reasons)))
+            found.mask = np.concatenate([found.mask, np.zeros(rows - len(found.mask), dtype=np.bool_)])
+        if found.seen < len(self._changed_rows):
+            for row in set(self._changed_rows[found.seen :]):
+                node = self._nodes[row]
+                reason = "absent" if node is None else (exclusion(shape, node) or "")
+                found.reasons[row] = reason
+                found.mask[row] = reason == ""
+            found.seen = len(self._changed_rows)
+        self._trim_log()
+        return found
+
+    def _trim_log(self) -> None:
+        """Drop the part of the log that every class has read, once it is worth the copy."""
+        if len(self._changed_rows) < 4 * max(64, len(self._nodes)):
+            return
+        for verdicts in list(self._eligibility.values()):
+            if verdicts.seen < len(self._changed_rows):
+                verdicts.seen = 0
+            else:
+                verdicts.seen = len(self._nodes)
+        self._changed_rows = list(range(len(self._nodes)))
+
+
+def _grown(array: Ints, *, axis: int) -> Ints:
+    """The array doubled along one axis, the new part zero."""
+    return np.concatenate([array, np.zeros_like(array)], axis=axis)

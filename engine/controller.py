@@ -1,0 +1,400 @@
+"""The leader's loop: what changed -> decide -> plan -> write.
+
+One thread decides; a bounded pool writes. While a gang's write is under way the gang is left alone, and its plan counts
+as reserved from the moment it is made. Everything here can be lost at any moment: the next leader rebuilds it from
+Placements and pods. A replica that does not lead keeps its view current and decides nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from engine import gangs, metrics, names
+from engine.cluster.api import ApiFault
+from engine.cluster.lease import NotLeader
+from engine.cluster.projections import ProjectionError
+from engine.errands import Errands
+from engine.gangs import Decision, Gang, GiveBack, LetGo, Release, Rest, Resume, Shrink, Status, Timers
+from engine.gangs import Plan as PlanIt
+from engine.outcomes import Placed
+from engine.planning import AUTO
+from engine.queue import Entry, Queue
+from engine.records import Pod
+from engine.shapes import exclusion
+from engine.status import SETTLE, changed
+from engine.view import Changes, View, belongs
+
+log = logging.getLogger("topogate.controller")
+
+SWEEP_EVERY = 30.0
+IDLE = 5.0  # the loop looks at its timers at least this often
+# A failed write is tried again after this long, doubling (seconds).
+RETRY_FIRST, RETRY_MOST = 0.5, 30.0
+# A pod that no gang claims is given this long for its owner to show up in the cache.
+UNCLAIMED_AFTER = 10.0
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What the leader remembers of one gang; lost with the term."""
+
+    timers: Timers = field(default_factory=Timers)
+    facts: Placed | None = None
+    told: Status | None = None
+    telling: tuple[float, Status] | None = None  # due, what
+    refused: frozenset[str] = frozenset()  # uids of pods whose Event went out
+    wake: float | None = None
+    failures: int = 0
+
+
+class Controller:
+    """Owns the loop; `run` in a thread of its own, `stop` from any."""
+
+    def __init__(
+        self,
+        view: View,
+        errands: Errands,
+        *,
+        leads: Callable[[], bool],
+        begin_term: Callable[[], bool],
+        monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        writers: int = 16,
+    ) -> None:
+        """`begin_term` reads the cluster afresh and answers False when that failed (tried again)."""
+        self._view = view
+        self._errands = errands
+        self._leads = leads
+        self._begin_term = begin_term
+        self._monotonic = monotonic
+        self._wall = wall
+        self._pool = ThreadPoolExecutor(max_workers=writers, thread_name_prefix="write")
+        self._stop = threading.Event()
+        self._in_term = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self._memory: dict[str, _Memory] = {}
+        self._busy: set[str] = set()
+        self._queue = Queue()
+        self._unclaimed: dict[tuple[str, str], float] = {}
+        self._orphans: dict[tuple[str, str], float] = {}
+        self._swept_at = float("-inf")
+
+    # -- the loop ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Loop until `stop`; a fault of one turn is logged and the next one starts afresh."""
+        while not self._stop.is_set():
+            self._view.changed.wait(timeout=self._pause())
+            if self._stop.is_set():
+                break
+            try:
+                self.turn()
+            except Exception:
+                log.exception("a turn of the controller failed")
+                metrics.controller_faults.inc()
+                self._in_term = False
+                self._stop.wait(1.0)
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def stop(self) -> None:
+        """End the loop after the turn that is under way; writes that have started are finished."""
+        self._stop.set()
+        self._view.changed.set()
+
+    def turn(self) -> None:
+        """One look at everything that changed."""
+        if not self._leads():
+            self._in_term = False
+            self._view.refresh()
+            metrics.queued.set(0)
+            return
+        if not self._in_term:
+            if self._busy:
+                self._view.refresh()
+                return  # writes of the last term are still under way
+            self._reset()
+            if not self._begin_term():
+                self._stop.wait(0.5)
+                return
+            self._in_term = True
+            self._view.take_changes()
+            changes = Changes(everything=True, room=True)
+        else:
+            changes = self._view.take_changes()
+        now = self._monotonic()
+        for uid in self._due(changes, now):
+            self._look(uid, now)
+        if changes.everything or changes.room:
+            self._queue.room = True
+        self._plan_queue(now)
+        self._tell_due(now)
+        self._claim(changes, now)
+        self._sweep(now)
+        metrics.queued.set(len(self._queue))
+
+    def _due(self, changes: Changes, now: float) -> list[str]:
+        due = set(self._view.uids()) if changes.everything else set(changes.gangs)
+        due |= {uid for uid, memory in self._memory.items() if memory.wake is not None and memory.wake <= now}
+        return sorted(due - self._busy)
+
+    def _pause(self) -> float:
+        if not self._in_term:
+            return 0.2
+        now = self._monotonic()
+        times = [now + IDLE]
+        for memory in self._memory.values():
+            if memory.wake is not None:
+                times.append(memory.wake)
+            if memory.telling is not None:
+                times.append(memory.telling[0])
+        settle = self._view.policy.nodes.settle
+        if len(self._queue) and settle and self._view.capacity.unsettled(self._wall() - settle):
+            times.append(now + 0.25)
+            self._queue.room = True
+        if self._unclaimed:
+            times.append(now + 1.0)
+        return max(0.01, min(times) - now)
+
+    # -- one gang ----------------------------------------------------------------------------------------------------
+
+    def _look(self, uid: str, now: float) -> None:
+        view = self._view
+        with view.lock:
+            gang = view.gang(uid)
+            if gang is None:
+                self._memory.pop(uid, None)
+                self._queue.drop(uid)
+                return
+            memory = self._memory.setdefault(uid, _Memory())
+            memory.wake = None
+            requests = gang.shape.requests
+            decision = gangs.decide(
+                gang,
+                timers=memory.timers,
+                policy=view.policy,
+                now=now,
+                overbooked=lambda host: view.capacity.overbooked(host, requests),
+                usable=lambda host: self._usable(gang, host),
+            )
+        self._act(uid, gang, decision, memory, now)
+
+    def _usable(self, gang: Gang, host: str) -> bool:
+        node = self._view.capacity.node(host)
+        return node is not None and exclusion(gang.shape, node) is None
+
+    def _act(self, uid: str, gang: Gang, decision: Decision, memory: _Memory, now: float) -> None:
+        memory.wake = decision.wake
+        if not isinstance(decision.action, PlanIt):
+            self._queue.drop(uid)
+        for refused in decision.refused:
+            if refused.pod.uid not in memory.refused:
+                memory.refused |= {refused.pod.uid}
+                self._errands.pod_event(refused.pod, "HeldWithoutSlot", refused.why)
+        if decision.status is not None:
+            self._tell(uid, gang, decision.status, now)
+        errands = self._errands
+        match decision.action:
+            case Rest():
+                return
+            case PlanIt():
+                self._enqueue(uid, gang, decision.wake)
+            case Resume():
+                self._send(uid, lambda: errands.resume(gang))
+            case GiveBack(suspend=suspend, reason=reason, message=message):
+                memory.timers.resumed_at = None
+                memory.timers.unbound_since.clear()
+                memory.timers.retry_at = now + (policy_bind(self._view) / 10 if suspend else 0.0)
+                memory.facts = None
+                status = Status("Waiting", reason, message)
+                self._tell(uid, gang, status, now)
+                self._send(uid, lambda: errands.give_back(gang, suspend=suspend))
+            case Shrink(assignment=assignment):
+                self._send(uid, lambda: errands.shrink(gang, assignment))
+            case Release(seats=seats):
+                self._send(uid, lambda: errands.release(gang, seats, self._pool))
+            case LetGo(pods=pods, resume=resume, forget=forget, reason=reason):
+                log.info("letting go of %s: %s", gang.workload.key, reason)
+                self._send(uid, lambda: errands.let_go(gang, pods, resume=resume, forget=forget))
+
+    def _send(self, uid: str, errand: Callable[[], None]) -> None:
+        """Run one errand in the pool; the gang is busy until it is done, then it is looked at again."""
+        self._busy.add(uid)
+
+        def work() -> None:
+            failed = False
+            try:
+                errand()
+            except NotLeader:
+                log.info("not the leader any more: a write was left undone")
+            except (ApiFault, ProjectionError) as error:
+                failed = True
+                log.warning("a write failed and is tried again: %s", error)
+            except Exception:
+                failed = True
+                log.exception("an errand failed")
+                metrics.controller_faults.inc()
+            finally:
+                self._done(uid, failed=failed)
+
+        try:
+            self._pool.submit(work)
+        except RuntimeError:  # the pool is shut down: we are stopping
+            self._busy.discard(uid)
+
+    def _done(self, uid: str, *, failed: bool) -> None:
+        memory = self._memory.get(uid)
+        if memory is not None:
+            memory.failures = memory.failures + 1 if failed else 0
+            if failed:
+                pause = min(RETRY_FIRST * 2 ** min(memory.failures - 1, 10), RETRY_MOST)
+                memory.timers.retry_at = self._monotonic() + pause
+                memory.wake = memory.timers.retry_at
+                memory.told = None
+        self._busy.discard(uid)
+        self._view.settle(uid, again=not failed)
+
+    # -- the queue ---------------------------------------------------------------------------------------------------
+
+    def _enqueue(self, uid: str, gang: Gang, not_before: float | None) -> None:
+        workload = gang.workload
+        self._queue.add(
+            uid,
+            Entry(
+                priority=self._view.priority_of(workload),
+                created=workload.created,
+                name=f"{workload.namespace}/{workload.name}",
+                not_before=not_before or 0.0,
+            ),
+        )
+
+    def _plan_queue(self, now: float) -> None:
+        view = self._view
+        strict = view.policy.queue.order == "strict"
+        for uid in self._queue.take(now, strict=strict):
+            if uid in self._busy:
+                continue
+            with view.lock:
+                gang = view.gang(uid)
+                if gang is None or gang.understanding.ask is None:
+                    self._queue.drop(uid)
+                    continue
+                memory = self._memory.setdefault(uid, _Memory())
+                excluded = memory.timers.hosts_out(now)
+                ask = gang.understanding.ask
+                question = (gang.understanding.topology, ask.require, ask.prefer, gang.shape, excluded, strict)
+                if self._queue.hopeless(question, ask.count) and memory.told is not None:
+                    continue
+                with metrics.plan_seconds.time():
+                    outcome = self._errands.plan(gang, excluded=excluded, wall=self._wall())
+                if isinstance(outcome, Placed):
+                    placement = self._errands.placement(gang, outcome, priority=view.priority_of(gang.workload))
+                    view.hold(uid, placement)
+            metrics.plans.labels(type(outcome).__name__).inc()
+            if isinstance(outcome, Placed):
+                self._queue.drop(uid)
+                memory.facts = outcome
+                memory.telling = None
+                self._send(uid, lambda gang=gang, placement=placement: self._errands.place(gang, placement))  # type: ignore[misc]
+                continue
+            self._tell(uid, gang, Status("Waiting", outcome.reason, outcome.message), now)
+            if ask.require != AUTO and outcome.reason != "QuotaExceeded":
+                self._queue.missed(question, ask.count)
+            if strict:
+                self._queue.behind(uid)
+                for later in self._queue.later_than(uid):
+                    self._tell_behind(later, now)
+                break
+
+    def _tell_behind(self, uid: str, now: float) -> None:
+        gang = self._view.gang(uid)
+        if gang is not None:
+            self._tell(uid, gang, Status("Waiting", "QueuedBehind", "a gang ahead of it in the queue waits"), now)
+
+    # -- telling people ----------------------------------------------------------------------------------------------
+
+    def _tell(self, uid: str, gang: Gang, status: Status, now: float) -> None:
+        memory = self._memory.setdefault(uid, _Memory())
+        known = memory.told or _status_of(gang)
+        if known is not None and (known.phase, known.reason) == (status.phase, status.reason):
+            memory.telling = None
+            return
+        if memory.telling is not None and memory.telling[1].phase == status.phase == "Placed":
+            return
+        memory.telling = (now + SETTLE.get(status.phase, 0.0), status)
+
+    def _tell_due(self, now: float) -> None:
+        for uid, memory in list(self._memory.items()):
+            if memory.telling is None or memory.telling[0] > now or uid in self._busy:
+                continue
+            status = memory.telling[1]
+            gang = self._view.gang(uid)
+            memory.telling = None
+            if gang is None:
+                continue
+            memory.told = status
+            if gang.placement is not None and not changed(gang.placement.status, status):
+                continue
+            facts = memory.facts
+            self._send(uid, lambda gang=gang, status=status, facts=facts: self._errands.tell(gang, status, facts))  # type: ignore[misc]
+
+    # -- pods and Placements that nobody claims ----------------------------------------------------------------------
+
+    def _claim(self, changes: Changes, now: float) -> None:
+        keys = set(changes.unclaimed_pods)
+        if changes.everything:
+            keys |= {pod.key for pod in self._view.stores.pods.values() if names.GATE in pod.spec.gates}
+        for key in keys:
+            self._unclaimed.setdefault(key, now)
+        for key, since in list(self._unclaimed.items()):
+            pod = self._view.stores.pods.get(key)
+            if pod is None or pod.finished or pod.deleting or names.GATE not in pod.spec.gates:
+                del self._unclaimed[key]
+                continue
+            workload = self._view.workload_by_uid(pod.owner.uid) if pod.owner else None
+            if workload is not None and belongs(pod, workload):
+                del self._unclaimed[key]  # its gang decides
+                continue
+            if now - since >= UNCLAIMED_AFTER:
+                del self._unclaimed[key]
+                self._unclaimed_pod(pod)
+
+    def _unclaimed_pod(self, pod: Pod) -> None:
+        why = self._errands.unclaimed(pod)
+        if why is not None:
+            self._errands.pod_event(pod, "HeldWithoutGang", why)
+            return
+        self._send(f"pod/{pod.uid}", lambda: self._errands.free_pod(pod))
+
+    def _sweep(self, now: float) -> None:
+        """Forget Placements of workloads that are gone (`--cascade=orphan` hides them from the garbage collector)."""
+        if now - self._swept_at < SWEEP_EVERY:
+            return
+        self._swept_at = now
+        lost = {
+            placement.key: placement
+            for placement in self._view.placements()
+            if self._view.workload_by_uid(placement.workload.uid) is None and not placement.deleting
+        }
+        for key in [key for key in self._orphans if key not in lost]:
+            del self._orphans[key]
+        for key, placement in lost.items():
+            if now - self._orphans.setdefault(key, now) >= SWEEP_EVERY:
+                self._send(placement.workload.uid, lambda placement=placement: self._errands.forget(placement))  # type: ignore[misc]
+
+
+def policy_bind(view: View) -> float:
+    """How long a pod may take to be bound (seconds)."""
+    return view.policy.timeouts.bind
+
+
+def _status_of(gang: Gang) -> Status | None:
+    status = gang.placement.status if gang.placement is not None else {}
+    phase = status.get("phase")
+    return Status(str(phase), str(status.get("reason") or ""), "") if phase else None

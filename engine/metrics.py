@@ -1,0 +1,16 @@
+"""What the engine counts; scraped with the rest from /metrics. Names: docs/reference/metrics.md."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge, Histogram
+
+plans = Counter("topogate_plans", "Decisions of the planner by outcome.", ["outcome"])
+plan_seconds = Histogram(
+    "topogate_plan_seconds",
+    "Time of one planning decision, quota check included.",
+    buckets=(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5),
+)
+queued = Gauge("topogate_gangs_waiting", "Gangs that wait for room (on the leader).")
+leading = Gauge("topogate_leader", "1 on the replica that leads.")
+writes = Counter("topogate_writes", "Requests that write, by what they do and how they ended.", ["what", "result"])
+controller_faults = Counter("topogate_controller_faults", "Unexpected errors in the leader's loop.")

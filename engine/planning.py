@@ -1,0 +1,184 @@
+"""From a request and the view of the cluster to an answer: Placed, Waits or Never.
+
+The one way from a workload to the pure planner, used by the leader, by the webhook's forecast and by `simulate`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.capacity import Capacity
+from engine.explain import Shortfall, infeasible, placed_text
+from engine.outcomes import Outcome, Placed, Waits
+from engine.planner import NoFit, Plan, Request, lowest_level, plan
+from engine.policy import Policy
+from engine.records import PodSetPlan, PodSetRequest, Shape, Slot
+from engine.requests import Understanding
+from engine.topology import Topology
+
+Ints = npt.NDArray[np.int64]
+
+AUTO = "auto"
+WHOLE_GPU = "nvidia.com/gpu"
+
+
+def plan_gang(
+    understanding: Understanding,
+    shape: Shape,
+    *,
+    capacity: Capacity,
+    topology: Topology | None,
+    policy: Policy,
+    settled_before: float | None = None,
+    excluded: frozenset[str] = frozenset(),
+) -> Outcome:
+    """Plan the gang of a workload against what is free now. Nothing is changed.
+
+    `settled_before`: nodes that became ready after this time do not count yet (None: all count). `excluded` are hosts
+    that are left out this time. Raises nothing on odd input: the answer says what is missing.
+    """
+    ask = understanding.ask
+    assert ask is not None, "only a workload that asks is planned"
+    if topology is None:
+        return Waits("LabelsMissing", f"no topology {understanding.topology} in this cluster yet")
+    if ask.count == 0:
+        return Placed((PodSetPlan(ask.name, ()),), {}, True, "placed 0 pods", ask.require, ask.prefer)
+    missing = [
+        level
+        for level in (ask.require, ask.prefer)
+        if level not in (None, AUTO) and topology.level_index(level) is None
+    ]
+    if missing:
+        return Waits("LabelsMissing", f"no node carries the labels of level {missing[0]}")
+    counted = capacity.count(shape, topology)
+    free, empty = counted.free.copy(), counted.empty
+    for host in _left_out(topology, capacity, settled_before, excluded):
+        free[topology.tree.index[host]] = 0
+    require = _level(topology, ask.require)
+    if ask.require == AUTO:
+        require = lowest_level(topology.tree, empty, ask.count)
+        if require is None:
+            require = 0
+    prefer = _level(topology, ask.prefer)
+    if require is not None and prefer is not None and prefer <= require:
+        prefer = None  # `auto` went below what is preferred: nothing is left to prefer
+    request = Request(
+        count=ask.count, require=require, prefer=prefer, profile=policy.planner.profile, steps=policy.planner.steps
+    )
+    answer = plan(topology.tree, free, request, scarce_of(shape, capacity, topology))
+    require_alias = topology.levels[require].name if require is not None else None
+    prefer_alias = topology.levels[prefer].name if prefer is not None else None
+    match answer:
+        case Plan():
+            return _placed(answer, ask, topology, require_alias, prefer_alias)
+        case NoFit():
+            reasons = capacity.reasons(shape, topology)
+            return infeasible(
+                _shortfall(answer, ask, shape, topology, capacity=capacity, free=free, empty=empty, reasons=reasons)
+            )
+
+
+def scarce_of(shape: Shape, capacity: Capacity, topology: Topology) -> Ints:
+    """Free amount per host of the resource that the pool is bought for: GPUs where there are any, else CPU."""
+    asked = [name for name, _ in shape.requests if name.endswith("/gpu")]
+    resource = asked[0] if asked else (WHOLE_GPU if capacity.reports(WHOLE_GPU) else "cpu")
+    return capacity.free_of(resource, topology)
+
+
+def _level(topology: Topology, alias: str | None) -> int | None:
+    return None if alias in (None, AUTO) else topology.level_index(alias)
+
+
+def _left_out(
+    topology: Topology, capacity: Capacity, settled_before: float | None, excluded: frozenset[str]
+) -> Iterable[str]:
+    yield from (host for host in excluded if host in topology.tree.index)
+    if settled_before is not None:
+        for host in capacity.unsettled(settled_before):
+            if host in topology.tree.index:
+                yield host
+
+
+def _placed(answer: Plan, ask: PodSetRequest, topology: Topology, require: str | None, prefer: str | None) -> Placed:
+    tree = topology.tree
+    slots: list[Slot] = []
+    rank = 0
+    for host, count in answer.hosts:
+        ranks = ((rank, rank + count - 1),) if ask.ranked else None
+        slots.append(Slot(domain=tree.path(len(tree.levels) - 1, host), count=count, ranks=ranks))
+        rank += count
+    used = {level.name: number for level, number in zip(topology.levels, answer.domains_used, strict=True)}
+    paths = [slot.domain for slot in slots]
+    return Placed(
+        pod_sets=(PodSetPlan(ask.name, tuple(slots)),),
+        domains_used=used,
+        proven=answer.proven,
+        message=placed_text(ask.count, paths, tuple(used)),
+        require=require,
+        prefer=prefer,
+    )
+
+
+def _shortfall(
+    answer: NoFit,
+    ask: PodSetRequest,
+    shape: Shape,
+    topology: Topology,
+    *,
+    capacity: Capacity,
+    free: Ints,
+    empty: Ints,
+    reasons: list[str],
+) -> Shortfall:
+    tree = topology.tree
+    level = answer.level
+    sums_empty = tree.sums(level, empty) if level >= 0 and len(empty) else empty.sum(keepdims=True)
+    exclusions = Counter[str]()
+    for index, reason in enumerate(reasons):
+        if reason:
+            exclusions[reason] += 1
+        elif free[index] == 0:
+            exclusions["in use" if empty[index] > 0 else "too small"] += 1
+    for reason in topology.outside.values():
+        exclusions[reason] += 1
+    per_host = int(empty.max()) if len(empty) else 0
+    requests = dict(shape.requests)
+    return Shortfall(
+        count=ask.count,
+        level=topology.levels[level].name if level >= 0 else None,
+        domains=answer.domains,
+        best=tree.path(level, answer.best)[-1] if answer.best >= 0 and level >= 0 else None,
+        best_slots=answer.best_slots,
+        total_slots=answer.total_slots,
+        capacity_best=int(sums_empty.max()) if len(sums_empty) else 0,
+        capacity_total=int(empty.sum()),
+        per_host=per_host or None,
+        hosts=len(tree.hosts) + len(topology.outside),
+        exclusions=dict(exclusions),
+        limiting=_limiting(shape, capacity, topology),
+        fits_level=_fits(answer.fits_level, topology),
+        gpus_per_pod=sum(amount for name, amount in requests.items() if name.endswith("/gpu")),
+    )
+
+
+def _fits(level: int | None, topology: Topology) -> str | None:
+    if level is None:
+        return None
+    return topology.levels[level].name if level >= 0 else "topology"
+
+
+def _limiting(shape: Shape, capacity: Capacity, topology: Topology) -> str | None:
+    """The requested resource of which the hosts have the fewest pods' worth free."""
+    worth = [
+        (int((capacity.free_of(resource, topology) // amount).sum()), resource)
+        for resource, amount in shape.requests
+        if amount > 0 and resource != "pods"
+    ]
+    return min(worth)[1] if worth else None
+
+
+__all__ = ["AUTO", "plan_gang", "scarce_of"]

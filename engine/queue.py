@@ -1,0 +1,71 @@
+"""Gangs that wait for room: who is planned next. Highest priority first, then oldest, then by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One waiting gang; not planned before `not_before` (monotonic seconds)."""
+
+    priority: int
+    created: float
+    name: str
+    not_before: float = 0.0
+
+
+class Queue:
+    """Waiting gangs by workload uid. `room` says that one that did not fit may fit now."""
+
+    def __init__(self) -> None:
+        self.room = False
+        self._entries: dict[str, Entry] = {}
+        self._fresh: set[str] = set()  # not planned since they came in or were put back
+        self._misses: dict[tuple[object, ...], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, uid: str, entry: Entry) -> None:
+        """Put a gang in (again): it is planned at the next turn."""
+        self._entries[uid] = entry
+        self._fresh.add(uid)
+
+    def drop(self, uid: str) -> None:
+        """Take a gang out."""
+        self._entries.pop(uid, None)
+        self._fresh.discard(uid)
+
+    def take(self, now: float, *, strict: bool) -> list[str]:
+        """Gangs to plan now, in order: all when room appeared, else those that are new.
+
+        With `strict` the order binds: a new gang is only planned when none ahead of it waits, so all are taken.
+        """
+        self._misses.clear()
+        wanted = set(self._entries) if self.room or (strict and self._fresh) else set(self._fresh)
+        ready = {uid for uid in wanted if self._entries[uid].not_before <= now}
+        self.room = False
+        self._fresh -= ready
+        return sorted(ready, key=self._order)
+
+    def later_than(self, uid: str) -> list[str]:
+        """Gangs behind one in the queue."""
+        mine = self._order(uid)
+        return sorted((other for other in self._entries if self._order(other) > mine), key=self._order)
+
+    def behind(self, uid: str) -> None:
+        """Everything behind `uid` waits for it: what is new there is planned when there is room."""
+        self._fresh -= set(self.later_than(uid))
+
+    def hopeless(self, question: tuple[object, ...], count: int) -> bool:
+        """True when the same question with no more pods did not fit earlier in this turn."""
+        return question in self._misses and count >= self._misses[question]
+
+    def missed(self, question: tuple[object, ...], count: int) -> None:
+        """Remember that `count` pods did not fit; valid until the next `take`, as plans only use room up."""
+        self._misses[question] = min(count, self._misses.get(question, count))
+
+    def _order(self, uid: str) -> tuple[int, float, str]:
+        entry = self._entries[uid]
+        return (-entry.priority, entry.created, entry.name)

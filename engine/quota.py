@@ -1,0 +1,76 @@
+"""Does a namespace's ResourceQuota take a whole gang? Pure.
+
+A gang can be created in part for lack of quota, so the whole of it must fit before its first pod exists. Rules of
+scopes and resource names: Kubernetes' quota evaluator for pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from engine.quantities import format_units
+from engine.records import PodSpec, Quota
+from engine.wording import plural
+
+
+def usage_of(spec: PodSpec, count: int) -> dict[str, int]:
+    """What `count` pods use of every quota resource name that pods can use, in planner units."""
+    usage: dict[str, int] = {"pods": count, "count/pods": count}
+    for resource, amount in spec.shape.requests:
+        if resource == "pods":
+            continue
+        usage[f"requests.{resource}"] = amount * count
+        if resource in ("cpu", "memory", "ephemeral-storage"):
+            usage[resource] = amount * count
+    for resource, amount in spec.limits:
+        usage[f"limits.{resource}"] = amount * count
+    return usage
+
+
+def applies(quota: Quota, spec: PodSpec) -> bool:
+    """True when every scope of the quota matches the pod; an unknown scope matches (the stricter reading)."""
+    best_effort = not any(name in ("cpu", "memory") for name, _ in (*spec.shape.requests, *spec.limits))
+    for scope, operator, values in quota.scopes:
+        match scope:
+            case "BestEffort":
+                matches = best_effort
+            case "NotBestEffort":
+                matches = not best_effort
+            case "Terminating":
+                matches = spec.deadline
+            case "NotTerminating":
+                matches = not spec.deadline
+            case "PriorityClass":
+                matches = {
+                    "In": spec.priority_class in values,
+                    "NotIn": spec.priority_class not in values,
+                    "Exists": spec.priority_class != "",
+                    "DoesNotExist": spec.priority_class == "",
+                }.get(operator, True)
+            case _:
+                matches = True
+        if not matches:
+            return False
+    return True
+
+
+def shortfall(quotas: Iterable[Quota], spec: PodSpec, count: int, pending: Mapping[str, int]) -> str | None:
+    """Why the namespace's quotas do not take `count` pods more; None when they do.
+
+    `pending` is what placed gangs of the namespace will still use (pods that do not exist yet), by quota resource name.
+    """
+    wanted = usage_of(spec, count)
+    for quota in sorted(quotas, key=lambda quota: quota.name):
+        if not applies(quota, spec):
+            continue
+        for name in sorted(quota.hard):
+            if name not in wanted:
+                continue
+            left = quota.hard[name] - quota.used.get(name, 0) - pending.get(name, 0)
+            if wanted[name] > left:
+                resource = name.removeprefix("requests.").removeprefix("limits.").removeprefix("count/")
+                return (
+                    f"quota {quota.name} leaves {format_units(resource, max(left, 0))} of {name}, "
+                    f"{plural(count, 'pod')} need {format_units(resource, wanted[name])}"
+                )
+    return None

@@ -1,0 +1,216 @@
+"""Which slot of an assignment belongs to which pod. Pure.
+
+A slot counts once: as its bound pod (usage) or as a reservation. Where every slot is one rank (as many completions as
+slots) the rank decides; where ranks come and go (more completions than slots) or there are none, any slot of a host
+is as good as another, and only counts per host matter.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from engine import names
+from engine.records import Assignment, Placement, Pod, Shape, Slot, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A pod that may go: its slot, and its rank (None when unranked)."""
+
+    pod: Pod
+    slot: Slot
+    rank: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A held pod that gets no slot, and why (for an Event)."""
+
+    pod: Pod
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seating:
+    """What `seat` found for the held pods of a gang."""
+
+    seats: tuple[Seat, ...]
+    refused: tuple[Refused, ...]
+    foreign: tuple[Pod, ...]  # held by somebody else's gate too: not ready, ours goes last
+
+
+def rank_of(pod: Pod, workload: Workload) -> int | None:
+    """The rank that the pod's index label gives; None when the kind has none or the label is not a number."""
+    if not workload.ranked:
+        return None
+    text = pod.spec.labels.get(names.COMPLETION_INDEX) or pod.spec.annotations.get(names.COMPLETION_INDEX, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 7 else None  # noqa: PLR2004 - 100,000 at most
+
+
+def slots_of(assignment: Assignment) -> tuple[Slot, ...]:
+    """All slots of the gang, in order of the lowest rank."""
+    return tuple(slot for pod_set in assignment.pod_sets for slot in pod_set.slots)
+
+
+def slot_by_rank(assignment: Assignment) -> dict[int, Slot]:
+    """Rank -> slot; empty when the slots carry no ranks."""
+    return {
+        rank: slot
+        for slot in slots_of(assignment)
+        for first, last in slot.ranks or ()
+        for rank in range(first, last + 1)
+    }
+
+
+def rank_is_slot(workload: Workload) -> bool:
+    """True when each rank runs once and so is its slot."""
+    return workload.ranked and workload.total <= workload.slots
+
+
+def pinned_host(shape: Shape) -> str | None:
+    """The host that required node affinity on metadata.name leaves, None when it leaves more than one."""
+    hosts: set[str] = set()
+    for term in shape.affinity or ():
+        named = [field.values for field in term.fields if field.key == "metadata.name" and field.operator == "In"]
+        if not named or len(named[0]) != 1:
+            return None
+        hosts.add(named[0][0])
+    return hosts.pop() if len(hosts) == 1 else None
+
+
+def host_of(pod: Pod) -> str | None:
+    """Where a pod is bound, or will be because it is pinned and no gate of ours holds it."""
+    if pod.spec.node_name:
+        return pod.spec.node_name
+    return None if names.GATE in pod.spec.gates else pinned_host(pod.spec.shape)
+
+
+def wanted_ranks(workload: Workload, pods: Iterable[Pod]) -> Iterator[int]:
+    """Ranks that still need a slot (bound or not), where each rank is a slot."""
+    done = {rank for first, last in workload.finished_ranks for rank in range(first, min(last, workload.slots) + 1)}
+    for pod in pods:
+        if pod.phase == "Succeeded" and (rank := rank_of(pod, workload)) is not None:
+            done.add(rank)
+    return (rank for rank in range(workload.slots) if rank not in done)
+
+
+def reservation(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> dict[str, int]:
+    """Host -> number of pods that are still to be bound there.
+
+    A workload that is over, being deleted, or suspended by its user reserves nothing. Finished ranks give their slot
+    back; a terminating pod still fills its slot; a pod that landed elsewhere fills the slot of its rank.
+    """
+    assignment = placement.assignment
+    if assignment is None or workload.finished or workload.deleting or suspended_by_user(workload):
+        return {}
+    pods = [pod for pod in pods if pod.phase == "Succeeded" or not pod.finished]
+    bound = [pod for pod in pods if pod.spec.node_name and not pod.finished]
+    if rank_is_slot(workload):
+        by_rank = slot_by_rank(assignment)
+        seated = {rank_of(pod, workload) for pod in bound}
+        counts = Counter(
+            by_rank[rank].host for rank in wanted_ranks(workload, pods) if rank in by_rank and rank not in seated
+        )
+        return dict(counts)
+    open_total = max(0, min(workload.slots, workload.remaining) - len(bound))
+    on_host = Counter(pod.spec.node_name for pod in bound)
+    result: dict[str, int] = {}
+    for slot in slots_of(assignment):
+        open_here = min(max(0, slot.count - on_host.get(slot.host, 0)), open_total)
+        if open_here:
+            result[slot.host] = open_here
+            open_total -= open_here
+    return result
+
+
+def seat(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> Seating:
+    """A slot for every held pod that has one: by rank, or any free slot in order.
+
+    The slot of a rank belongs to the first live pod of it; a terminating pod shares its slot with its replacement.
+    """
+    assignment = placement.assignment
+    held: list[Pod] = []
+    foreign: list[Pod] = []
+    others: list[Pod] = []
+    for pod in pods:
+        if pod.finished or pod.deleting:
+            continue
+        if names.GATE not in pod.spec.gates:
+            others.append(pod)
+        elif len(pod.spec.gates) > 1:
+            foreign.append(pod)
+        else:
+            held.append(pod)
+    if assignment is None or not held:
+        return Seating((), (), tuple(foreign))
+    held.sort(key=lambda pod: (pod.created, pod.uid))
+    seats: list[Seat] = []
+    refused: list[Refused] = []
+    if rank_is_slot(workload):
+        by_rank = slot_by_rank(assignment)
+        taken = {rank_of(pod, workload) for pod in others}
+        for pod in held:
+            rank = rank_of(pod, workload)
+            if rank is None or rank not in by_rank:
+                refused.append(Refused(pod, f"index {'unknown' if rank is None else rank} has no slot in this gang"))
+            elif rank in taken:
+                refused.append(Refused(pod, f"rank {rank} of this gang belongs to another live pod"))
+            else:
+                taken.add(rank)
+                seats.append(Seat(pod, by_rank[rank], rank))
+        return Seating(tuple(seats), tuple(refused), tuple(foreign))
+    used = Counter(host for pod in others if (host := host_of(pod)))
+    free = [slot for slot in slots_of(assignment) for _ in range(max(0, slot.count - used.pop(slot.host, 0)))]
+    for pod, slot in zip(held, free, strict=False):
+        seats.append(Seat(pod, slot, rank_of(pod, workload)))
+    refused.extend(Refused(pod, "every slot of this gang is taken") for pod in held[len(free) :])
+    return Seating(tuple(seats), tuple(refused), tuple(foreign))
+
+
+def trimmed(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> Assignment | None:
+    """The assignment without the slots that a scaled-down workload has no use for; None when it is not too large.
+
+    Where a rank is a slot the highest ranks go, as the Job controller removes those; else slots without a pod.
+    """
+    assignment = placement.assignment
+    if assignment is None or len(assignment.pod_sets) != 1:
+        return None
+    pod_set = assignment.pod_sets[0]
+    surplus = sum(slot.count for slot in pod_set.slots) - workload.slots
+    if surplus <= 0:
+        return None
+    busy = Counter() if rank_is_slot(workload) else Counter(host for pod in pods if (host := host_of(pod)))
+    kept: list[Slot] = []
+    for slot in reversed(pod_set.slots):
+        drop = min(surplus, max(0, slot.count - busy.get(slot.host, 0)))
+        surplus -= drop
+        if slot.count > drop:
+            kept.append(replace(slot, count=slot.count - drop, ranks=_lowest(slot.ranks, slot.count - drop)))
+    smaller = replace(assignment, pod_sets=(replace(pod_set, slots=tuple(reversed(kept))),))
+    return smaller if smaller != assignment else None
+
+
+def _lowest(ranks: tuple[tuple[int, int], ...] | None, count: int) -> tuple[tuple[int, int], ...] | None:
+    """The lowest `count` ranks of a list of inclusive ranges."""
+    if ranks is None:
+        return None
+    kept: list[tuple[int, int]] = []
+    for first, last in ranks:
+        if count <= 0:
+            break
+        take = min(count, last - first + 1)
+        kept.append((first, first + take - 1))
+        count -= take
+    return tuple(kept)
+
+
+def suspended_by_user(workload: Workload) -> bool:
+    """True when the workload is suspended and it was not us."""
+    return workload.suspended and workload.annotations.get(names.HELD_BY) != names.HELD_BY_SUSPEND
+
+
+def held_by_us(workload: Workload) -> bool:
+    """True when the workload is suspended and it was us."""
+    return workload.suspended and workload.annotations.get(names.HELD_BY) == names.HELD_BY_SUSPEND

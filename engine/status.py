@@ -1,0 +1,64 @@
+"""The status of a Placement as people read it: one write and one Event per change of phase or reason. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from engine.gangs import Status
+from engine.outcomes import Placed
+
+# A gang that is placed is mostly running a moment later: the step between is worth a write only when it lasts.
+SETTLE = {"Placed": 2.0}
+
+_CONDITIONS = ("Placed", "Released", "Complete")
+
+
+def changed(before: Mapping[str, Any], status: Status) -> bool:
+    """True when a status is worth a write: another phase or another reason (numbers alone are not)."""
+    return (before.get("phase"), before.get("reason") or "") != (status.phase, status.reason)
+
+
+def status_body(before: Mapping[str, Any], status: Status, *, facts: Placed | None, now: float) -> dict[str, Any]:
+    """The `status` to merge into a Placement; `facts` adds what only the planner knows."""
+    stamp = timestamp(now)
+    truth = {
+        "Placed": status.phase not in ("Waiting",),
+        "Released": status.phase in ("Running", "Incomplete", "Finished"),
+        "Complete": status.phase in ("Running", "Finished"),
+    }
+    old = {item.get("type"): item for item in before.get("conditions") or () if isinstance(item, Mapping)}
+    conditions = []
+    for kind in _CONDITIONS:
+        value = "True" if truth[kind] else "False"
+        known = old.get(kind, {})
+        since = known.get("lastTransitionTime") if known.get("status") == value else None
+        conditions.append(
+            {
+                "type": kind,
+                "status": value,
+                "reason": status.reason or status.phase,
+                "message": status.message,
+                "lastTransitionTime": since or stamp,
+            }
+        )
+    body: dict[str, Any] = {
+        "phase": status.phase,
+        "reason": status.reason,
+        "message": status.message,
+        "conditions": conditions,
+        "waitingSince": (before.get("waitingSince") or stamp) if status.phase == "Waiting" else None,
+    }
+    if facts is not None:
+        body["domainsUsed"] = dict(facts.domains_used)
+        body["proven"] = facts.proven
+    elif status.phase == "Waiting":
+        body["domainsUsed"] = None
+        body["proven"] = None
+    return body
+
+
+def timestamp(now: float) -> str:
+    """RFC 3339 with seconds, as metav1.Time writes it."""
+    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

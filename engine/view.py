@@ -1,0 +1,353 @@
+"""What a replica knows of the cluster, made consistent: stores of records, topologies, and the capacity ledger.
+
+Reflectors (or a file, for `simulate`) fill the stores; `refresh` folds what changed since the last call into
+topologies, usage and reservations in one go. Gangs are read from what was folded, never from the stores, which may be a
+step ahead: so a pod is never missing as usage and as reservation at once. Every replica keeps a view; only the leader
+acts on it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from engine import names
+from engine.capacity import Capacity
+from engine.cluster.store import Store
+from engine.gangs import Gang
+from engine.policy import Policy, default_policy
+from engine.presets import choose_default
+from engine.records import (
+    Node,
+    Placement,
+    Pod,
+    PodSpec,
+    PriorityClass,
+    Quota,
+    RuntimeClass,
+    Shape,
+    Workload,
+)
+from engine.requests import Understanding, understand
+from engine.seats import reservation
+from engine.shapes import merge_runtime_class
+from engine.topology import Topology, build_topology
+
+Requests = tuple[tuple[str, int], ...]
+
+
+@dataclass(slots=True)
+class Changes:
+    """What `refresh` found: uids of workloads to look at again, and whether room may have appeared for waiting ones."""
+
+    gangs: set[str] = field(default_factory=set)
+    room: bool = False
+    everything: bool = False
+    unclaimed_pods: set[tuple[str, str]] = field(default_factory=set)
+
+
+class Stores:
+    """The stores that a view reads; filled by reflectors or by `Store.replace`."""
+
+    def __init__(self) -> None:
+        self.nodes: Store[Node] = Store(key=lambda node: node.name)
+        self.pods: Store[Pod] = Store(key=lambda pod: pod.key, index=lambda pod: pod.owner.uid if pod.owner else None)
+        self.workloads: Store[Workload] = Store(key=lambda workload: workload.key, index=lambda workload: workload.uid)
+        self.placements: Store[Placement] = Store(
+            key=lambda placement: placement.key, index=lambda placement: placement.workload.uid
+        )
+        self.quotas: Store[Quota] = Store(
+            key=lambda quota: (quota.namespace, quota.name), index=lambda quota: quota.namespace
+        )
+        self.priority_classes: Store[PriorityClass] = Store(key=lambda item: item.name)
+        self.runtime_classes: Store[RuntimeClass] = Store(key=lambda item: item.name)
+
+    def all(self) -> Mapping[str, Store[Any]]:
+        """Every store by the name of what it holds."""
+        return {
+            "nodes": self.nodes,
+            "pods": self.pods,
+            "workloads": self.workloads,
+            "placements": self.placements,
+            "quotas": self.quotas,
+            "priorityclasses": self.priority_classes,
+            "runtimeclasses": self.runtime_classes,
+        }
+
+
+class View:
+    """The consistent view. Every public method takes the lock; readers of records go to `stores` directly."""
+
+    def __init__(self, stores: Stores, policy: Policy | None = None) -> None:
+        self.stores = stores
+        self.lock = threading.RLock()
+        self.changed = threading.Event()
+        self.capacity = Capacity()
+        self.topologies: Mapping[str, Topology] = {}
+        self.policy = policy or default_policy()
+        self._inbox: deque[tuple[str, Any, Any]] = deque()
+        self._workloads: dict[str, Workload] = {}
+        self._placements: dict[str, dict[tuple[str, str], Placement]] = {}
+        self._pods: dict[str, dict[tuple[str, str], Pod]] = {}
+        self._observed: dict[str, Requests] = {}
+        self._held: dict[str, Placement] = {}
+        self._topology_stale = True
+        self._pending = Changes(everything=True)
+        for what, store in stores.all().items():
+            store.subscribe(self._subscriber(what))
+
+    def _subscriber(self, what: str) -> Callable[[object, Any, Any], None]:
+        def note(_key: object, old: Any, new: Any) -> None:
+            self._inbox.append((what, old, new))
+            self.changed.set()
+
+        return note
+
+    # -- taking in what happened -------------------------------------------------------------------------------------
+
+    def set_policy(self, policy: Policy) -> None:
+        """Make a policy effective: topologies are rebuilt and every gang is looked at again."""
+        with self.lock:
+            self.policy = policy
+            self._topology_stale = True
+            self._pending.everything = True
+        self.changed.set()
+
+    def refresh(self) -> None:
+        """Fold everything that happened since the last call into topologies, usage and reservations."""
+        with self.lock:
+            self.changed.clear()
+            touched: set[str] = set()
+            while self._inbox:
+                what, old, new = self._inbox.popleft()
+                self._fold(what, old, new, touched)
+            if self._topology_stale:
+                self._build_topologies()
+            for uid in touched:
+                self._reserve(uid)
+            self._pending.gangs |= touched
+
+    def take_changes(self) -> Changes:
+        """Refresh, then hand out (once) what is to be looked at again."""
+        with self.lock:
+            self.refresh()
+            pending, self._pending = self._pending, Changes()
+            return pending
+
+    def _fold(self, what: str, old: Any, new: Any, touched: set[str]) -> None:
+        match what:
+            case "nodes":
+                node: Node = new or old
+                self.capacity.set_node(node.name, new)
+                self._pending.room = True
+                if old is None or new is None or old.labels != new.labels:
+                    self._topology_stale = True
+                if new is None or (old is not None and _takes_pods(old) != _takes_pods(new)):
+                    self._pending.everything = True
+            case "pods":
+                pod: Pod = new or old
+                self.capacity.set_pod(pod.key, new)
+                if old is not None and old.owner is not None:
+                    _drop(self._pods, old.owner.uid, old.key)
+                if new is not None and new.owner is not None:
+                    self._pods.setdefault(new.owner.uid, {})[new.key] = new
+                if new is None or new.finished or (old is not None and not old.deleting and new.deleting):
+                    self._pending.room = True
+                if pod.owner is not None:
+                    touched.add(pod.owner.uid)
+                if new is not None and names.GATE in new.spec.gates:
+                    self._pending.unclaimed_pods.add(pod.key)
+            case "workloads":
+                workload: Workload = new or old
+                touched.add(workload.uid)
+                if old is not None and (new is None or new.uid != old.uid):
+                    self._workloads.pop(old.uid, None)
+                    touched.add(old.uid)
+                if new is not None:
+                    self._workloads[new.uid] = new
+                if new is None or new.finished:
+                    self._observed.pop(workload.uid, None)
+                    self._pending.room = True
+                if new is None:
+                    self._held.pop(workload.uid, None)
+            case "placements":
+                placement: Placement = new or old
+                touched.add(placement.workload.uid)
+                if old is not None:
+                    _drop(self._placements, old.workload.uid, old.key)
+                    touched.add(old.workload.uid)
+                if new is not None:
+                    self._placements.setdefault(new.workload.uid, {})[new.key] = new
+                if new is None or (old is not None and old.assignment is not None and new.assignment is None):
+                    self._pending.room = True
+            case "quotas":
+                self._pending.room = True
+            case _:
+                self._pending.everything = True
+
+    def _build_topologies(self) -> None:
+        nodes = list(self.stores.nodes.values())
+        self.topologies = topologies_of(self.policy, nodes)
+        self._topology_stale = False
+        self._pending.room = True
+
+    def _reserve(self, uid: str) -> None:
+        workload, placement = self.workload_by_uid(uid), self._held.get(uid) or self.placement_of(uid)
+        if workload is None or placement is None:
+            self.capacity.reserve(uid, {}, ())
+            return
+        pods = self.pods_of(uid)
+        if not workload.finished:
+            for pod in pods:
+                if not pod.finished and pod.spec.shape.requests != workload.template.shape.requests:
+                    self._observed[uid] = largest(self._observed.get(uid, ()), pod.spec.shape.requests)
+        hosts = reservation(workload, placement, pods)
+        requests = self.shape_of(workload).requests if hosts else ()
+        self.capacity.reserve(uid, hosts, requests)
+
+    # -- decisions that are on their way to the API server -----------------------------------------------------------
+
+    def hold(self, uid: str, placement: Placement) -> None:
+        """Count a plan as reserved before its Placement is written."""
+        with self.lock:
+            self._held[uid] = placement
+            self._reserve(uid)
+
+    def settle(self, uid: str, *, again: bool) -> None:
+        """The write has come through (the store has it) or has failed: the stores speak for themselves again.
+
+        With `again` the gang is looked at in the next turn.
+        """
+        with self.lock:
+            self.refresh()  # the answer to the write is in the inbox: no moment without a reservation
+            self._held.pop(uid, None)
+            if again:
+                self._pending.gangs.add(uid)
+            self._reserve(uid)
+        self.changed.set()
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def workload_by_uid(self, uid: str) -> Workload | None:
+        """The live workload of that uid."""
+        return self._workloads.get(uid)
+
+    def placement_of(self, uid: str) -> Placement | None:
+        """The Placement of a workload; the oldest when somebody made a second one."""
+        known = self._placements.get(uid, {}).values()
+        return min(known, key=lambda item: (item.created, item.name), default=None)
+
+    def pods_of(self, uid: str) -> tuple[Pod, ...]:
+        """Pods whose controller reference names the workload, in the workload's own namespace."""
+        workload = self.workload_by_uid(uid)
+        if workload is None:
+            return ()
+        return tuple(pod for pod in self._pods.get(uid, {}).values() if belongs(pod, workload))
+
+    def gang(self, uid: str) -> Gang | None:
+        """Everything about the gang of a workload; None when the workload is gone."""
+        workload = self._workloads.get(uid)
+        if workload is None:
+            return None
+        return Gang(
+            workload=workload,
+            understanding=self.understand(workload),
+            placement=self._held.get(uid) or self.placement_of(uid),
+            pods=self.pods_of(uid),
+            shape=self.shape_of(workload),
+        )
+
+    def uids(self) -> list[str]:
+        """Uids of all workloads and of all that a Placement names."""
+        return sorted(self._workloads.keys() | self._placements.keys())
+
+    def placements(self) -> list[Placement]:
+        """Every Placement that was folded in."""
+        return [placement for group in self._placements.values() for placement in group.values()]
+
+    def shape_of(self, workload: Workload) -> Shape:
+        """What one pod needs: the template, its RuntimeClass, and what its pods turned out to be."""
+        shape = workload.template.shape
+        runtime_class = self.stores.runtime_classes.get(workload.template.runtime_class)
+        if workload.template.runtime_class and runtime_class is not None:
+            shape = merge_runtime_class(shape, runtime_class)
+        observed = self._observed.get(workload.uid)
+        return replace(shape, requests=largest(shape.requests, observed)) if observed else shape
+
+    def spec_of(self, workload: Workload) -> PodSpec:
+        """The template with `shape_of` in it and the priority class that admission will resolve."""
+        return replace(
+            workload.template,
+            shape=self.shape_of(workload),
+            priority_class=workload.template.priority_class or self._default_priority_class()[0],
+        )
+
+    def priority_of(self, workload: Workload) -> int:
+        """The priority that the pods will have."""
+        if workload.template.priority is not None:
+            return workload.template.priority
+        name = workload.template.priority_class
+        if not name:
+            return self._default_priority_class()[1]
+        found = self.stores.priority_classes.get(name)
+        return found.value if found else 0
+
+    def _default_priority_class(self) -> tuple[str, int]:
+        defaults = [item for item in self.stores.priority_classes.values() if item.default]
+        best = min(defaults, key=lambda item: item.value, default=None)
+        return (best.name, best.value) if best else ("", 0)
+
+    def understand(self, workload: Workload) -> Understanding:
+        """The request of a workload under the policy and topologies in force."""
+        return understand(workload, policy=self.policy, topologies=self.topologies)
+
+
+def largest(one: Requests, other: Requests) -> Requests:
+    """The larger amount of every resource of two requests."""
+    amounts = dict(one)
+    for resource, amount in other:
+        amounts[resource] = max(amount, amounts.get(resource, 0))
+    return tuple(sorted(amounts.items()))
+
+
+def _drop(groups: dict[str, dict[tuple[str, str], Any]], group: str, key: tuple[str, str]) -> None:
+    members = groups.get(group)
+    if members is not None:
+        members.pop(key, None)
+        if not members:
+            del groups[group]
+
+
+def _takes_pods(node: Node) -> tuple[object, ...]:
+    return (node.ready, node.unschedulable, node.taints)
+
+
+def belongs(pod: Pod, workload: Workload) -> bool:
+    """True when the pod's controller reference is this very workload: namespace, kind, name and uid fit."""
+    owner = pod.owner
+    return (
+        owner is not None
+        and owner.controller
+        and pod.namespace == workload.namespace
+        and (owner.kind, owner.name, owner.uid) == (workload.kind, workload.name, workload.uid)
+    )
+
+
+def topologies_of(policy: Policy, nodes: Iterable[Node]) -> dict[str, Topology]:
+    """The topologies that the policy names, or the default one (a preset that covers the nodes, else hosts alone)."""
+    nodes = list(nodes)
+    if not policy.topologies:
+        return {"default": build_topology("default", choose_default(node.labels for node in nodes), nodes)}
+    return {
+        spec.name: build_topology(
+            spec.name,
+            spec.resolved_levels(),
+            nodes,
+            node_selector=spec.node_selector,
+            missing_label=spec.missing_label,
+        )
+        for spec in policy.topologies
+    }
