@@ -1,0 +1,305 @@
+"""The policy: what an admin decides about topologies, namespaces, limits and times.
+
+The models are the source of `schemas/policy.schema.json` and `docs/reference/policy.md`. `parse_policy` is the way in
+for text: it adds the rules across fields (`engine.policy_rules`) and reports every error at once. Durations are
+seconds in here and Go-style text outside. In text, a field that is null counts as left out, as in Kubernetes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic.alias_generators import to_camel
+
+from engine import names, strict_yaml
+from engine.durations import DurationError, format_duration, parse_duration
+from engine.outcomes import FieldError
+from engine.policy_errors import PolicyError, apart_from, in_order, structural_errors, text_errors
+from engine.policy_fields import (
+    MAX_LIST,
+    Annotations,
+    DnsLabel,
+    Duration,
+    ExemptNamespaces,
+    Identities,
+    LabelKey,
+    LabelMap,
+    NamespacePattern,
+    PresetName,
+    ResourceNames,
+    distinct,
+)
+from engine.policy_rules import rule_errors
+from engine.policy_sections import without_nulls
+from engine.presets import HOST, MAX_KEYS, MAX_LEVELS, presets
+from engine.topology import Level
+
+__all__ = [
+    "DurationError",
+    "Policy",
+    "PolicyError",
+    "default_policy",
+    "format_duration",
+    "parse_duration",
+    "parse_policy",
+]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        alias_generator=to_camel,
+        serialize_by_alias=True,
+    )
+
+
+class LevelSpec(_Section):
+    """One level of a topology that the admin writes out."""
+
+    name: DnsLabel = Field(description="The alias that requests use.")
+    keys: tuple[LabelKey, ...] = Field(
+        default=(),
+        max_length=MAX_KEYS,
+        description="Node label keys; of several the first that a node carries counts. Only the level `host` has none.",
+    )
+
+
+class ObjectRef(_Section):
+    """A topology object of another system."""
+
+    group: Literal["kueue.x-k8s.io", "kai.scheduler"] = Field(description="The API group of the Topology object.")
+    name: DnsLabel = Field(description="Its name.")
+
+
+class TopologySpec(_Section):
+    """A named list of levels over a set of nodes; exactly one of preset, levels and fromObject says which levels."""
+
+    name: DnsLabel = Field(description="What the annotation `topogate.dev/topology` names.")
+    preset: PresetName | None = Field(default=None, description="The levels of a known platform.")
+    levels: tuple[LevelSpec, ...] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_LEVELS + 1,
+        description=f"The levels, coarse to fine, at most {MAX_LEVELS}; the host level is always there, last.",
+    )
+    from_object: ObjectRef | None = Field(default=None, description="The levels of a Kueue or KAI Topology object.")
+    node_selector: LabelMap = Field(
+        default={}, description="Which nodes belong to it; recommended: the label of the GPU pool."
+    )
+    missing_label: Literal["exclude", "own-domain"] = Field(
+        default="exclude",
+        description="A node without a level's label is left out (and counted), or is a domain of its own there.",
+    )
+
+    def resolved_levels(self) -> tuple[Level, ...]:
+        """The levels coarse to fine, the host level last."""
+        if self.preset is not None:
+            return presets()[self.preset]
+        above = (Level(level.name, level.keys) for level in self.levels or () if level.name != names.HOST_LEVEL)
+        return (*above, HOST)
+
+
+Dialect = Literal["topogate", "kueue", "kai", "pod-group"]
+
+
+class Nodes(_Section):
+    """How nodes are counted."""
+
+    settle: Annotated[float, Duration("0s", "1h")] = Field(
+        default=15.0,
+        description="A new node counts this long after it became Ready: its DaemonSet pods and devices arrive first.",
+    )
+
+
+class NamespaceDefault(_Section):
+    """Request annotations that workloads of some namespaces get."""
+
+    namespaces: tuple[NamespacePattern, ...] = Field(
+        min_length=1, max_length=MAX_LIST, description="Names or patterns."
+    )
+    annotations: Annotations = Field(min_length=1, description="The request annotations.")
+
+
+class Namespaces(_Section):
+    """Which namespaces we serve, and how."""
+
+    exempt: ExemptNamespaces = Field(
+        default=("kube-system",),
+        description="Left alone; `*` stands for any part of a name. kube-system and our own namespace always are.",
+    )
+    defaults: tuple[NamespaceDefault, ...] = Field(
+        default=(), max_length=MAX_LIST, description="Requests that workloads get by their namespace."
+    )
+
+
+class AnnotationRules(_Section):
+    """How request annotations are read."""
+
+    dialects: Annotated[tuple[Dialect, ...], AfterValidator(distinct)] = Field(
+        default=("topogate", "kueue", "kai", "pod-group"), description="Whose annotations count as requests."
+    )
+    unknown: Literal["deny", "warn"] = Field(
+        default="deny", description="What an unknown `topogate.dev/*` annotation gets."
+    )
+
+
+class Gpu(_Section):
+    """How GPU requests are read and written."""
+
+    translation: Literal["auto", "rewrite", "annotate", "off"] = Field(
+        default="auto", description="Whether GPU requests are rewritten to the names that nodes report."
+    )
+    scope: Literal["managed", "all"] = Field(
+        default="managed", description="Whose `nvidia.com/gpu` requests: managed pods' or everybody's."
+    )
+    vendors: ResourceNames = Field(default=("amd.com/gpu",), description="Further resource names that are whole GPUs.")
+    device_annotation_writers: Identities = Field(
+        default=(), description="Service accounts that may write the device annotation themselves."
+    )
+
+
+class PodGroup(_Section):
+    """Which pod-group labels pods get, so that a coscheduling scheduler sees the same gang."""
+
+    labels: Literal["coscheduling", "scheduler-plugins", "koordinator", "none"] = Field(
+        default="coscheduling",
+        description="`coscheduling` is pod-group.scheduling.sigs.k8s.io/*; the user's own labels are never overridden.",
+    )
+
+
+class Planner(_Section):
+    """How placements are chosen."""
+
+    profile: Literal["pack", "spread"] = Field(
+        default="pack", description="Fill domains, or leave the most room in each."
+    )
+    steps: Annotated[int, Field(ge=1_000, le=10_000_000)] = Field(
+        default=200_000, description="The search limit of one decision."
+    )
+
+
+class Queue(_Section):
+    """The order of waiting gangs."""
+
+    order: Literal["best-effort", "strict"] = Field(
+        default="best-effort", description="Whether a gang may overtake one that does not fit now."
+    )
+    patience: Annotated[float, Duration("1s", "168h")] = Field(
+        default=600.0, description="How long a gang may be overtaken."
+    )
+    max_gang_pods: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        default=10_000, description="The largest gang that is accepted."
+    )
+
+
+class Timeouts(_Section):
+    """How long each step may take."""
+
+    bind: Annotated[float, Duration("1s", "1h")] = Field(
+        default=30.0, description="A released pod that is not bound by then makes its host be left out for the gang."
+    )
+    hold: Annotated[float, Duration("10s", "168h")] = Field(
+        default=600.0, description="A reservation of which no pod has started goes back after this."
+    )
+    node: Annotated[float, Duration("1s", "24h")] = Field(
+        default=60.0, description="A node NotReady for this long is lost (`nodeLoss`)."
+    )
+    recover: Annotated[float, Duration("1s", "168h")] = Field(
+        default=600.0, description="A started gang has this long to become whole again (`incomplete`)."
+    )
+    relax_after: Annotated[float, Duration("1s", "8760h")] | None = Field(
+        default=None, description="A required level becomes a preferred one after waiting this long; null: never."
+    )
+
+
+class Policy(_Section):
+    """The policy of one installation, read from `policy.yaml` in the ConfigMap `topogate-policy`."""
+
+    api_version: Literal["topogate.dev/v1alpha1"] = Field(default="topogate.dev/v1alpha1", description="As shown.")
+    kind: Literal["Policy"] = Field(default="Policy", description="As shown.")
+    mode: Literal["enforce", "observe", "off"] = Field(
+        default="enforce",
+        description="`observe`: no patch and no denial; warnings, metrics and events say what would happen. "
+        "`off`: everything held is released.",
+    )
+    topologies: tuple[TopologySpec, ...] = Field(
+        default=(),
+        max_length=32,
+        description="The named topologies. None: the first preset that covers the nodes, else the single level host.",
+    )
+    nodes: Nodes = Field(default=Nodes(), description="How nodes are counted.")
+    namespaces: Namespaces = Field(default=Namespaces(), description="Which namespaces are served, and how.")
+    annotations: AnnotationRules = Field(default=AnnotationRules(), description="How request annotations are read.")
+    gpu: Gpu = Field(default=Gpu(), description="How GPU requests are read and written.")
+    pod_group: PodGroup = Field(default=PodGroup(), description="Which pod-group labels pods get.")
+    planner: Planner = Field(default=Planner(), description="How placements are chosen.")
+    queue: Queue = Field(default=Queue(), description="The order of waiting gangs.")
+    never_fits: Literal["warn", "deny"] = Field(
+        default="warn", description="What a gang gets that is bigger than its topology could ever hold."
+    )
+    incomplete: Literal["keep", "restart"] = Field(
+        default="keep",
+        description="A started gang that cannot be made whole within `timeouts.recover`: report and go on trying, "
+        "or restart it by suspend and resume where its kind can.",
+    )
+    node_loss: Literal["wait", "evict", "restart"] = Field(
+        default="wait",
+        description="A node NotReady for `timeouts.node`: wait for Kubernetes' own eviction, evict its pods, "
+        "or restart the gang.",
+    )
+    timeouts: Timeouts = Field(default=Timeouts(), description="How long each step may take.")
+    schedulers: Annotated[Identities, Field(min_length=1)] = Field(
+        default=("default-scheduler",), description="Pods of other schedulers are left alone."
+    )
+    kinds: tuple[dict[str, JsonValue], ...] = Field(
+        default=(), max_length=64, description="Extra entries of the registry of workload kinds."
+    )
+    admins: Identities = Field(
+        default=("system:masters",), description="Users and groups who may write Placements besides us, in emergencies."
+    )
+
+    @property
+    def hash(self) -> str:
+        """Twelve hex digits that differ when any setting does: SHA-256 of the canonical JSON."""
+        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+def parse_policy(text: str) -> Policy:
+    """Return the policy of a `policy.yaml` text.
+
+    Raises PolicyError with every error by its path, in path order: text that is no policy, unknown fields, values out
+    of bounds, contradictions, and settings whose feature is not available yet (reason FeatureNotAvailable).
+    """
+    try:
+        raw = strict_yaml.load(text)
+    except strict_yaml.YAMLTextError as error:
+        raise PolicyError(text_errors(error.problems)) from None
+    if raw is None:
+        raise PolicyError(text_errors(("is empty; write {} for the defaults",)))
+    if not isinstance(raw, dict):
+        raise PolicyError(text_errors(("must be a mapping of fields to values, such as mode: enforce",)))
+    raw = without_nulls(raw, Policy)
+    errors: list[FieldError] = []
+    policy = None
+    try:
+        # As JSON: strict there still reads a list as a tuple, and 1.0 is no whole number.
+        policy = Policy.model_validate_json(json.dumps(raw), by_alias=True, by_name=False)
+    except ValidationError as error:
+        errors += structural_errors(error, Policy)
+    errors += apart_from(errors, rule_errors(raw, defaults=default_policy().model_dump(mode="json")))
+    if policy is None or errors:
+        raise PolicyError(in_order(errors))
+    return policy
+
+
+@cache
+def default_policy() -> Policy:
+    """Return the policy of a cluster that has none."""
+    return Policy()

@@ -1,0 +1,143 @@
+"""The rules of the policy that one field alone cannot break: names used twice, choices that exclude each other, and
+settings whose feature is not available yet.
+
+They read the raw document and pass over whatever is not even of the right type, so that a policy with faults of both
+sorts gets all of them reported at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from engine import names
+from engine.durations import DurationError, parse_duration
+from engine.outcomes import FieldError
+from engine.policy_errors import path_of, wrong
+from engine.presets import MAX_LEVELS, RESERVED_NAMES
+from engine.wording import joined, quote
+
+NOT_AVAILABLE: Final = "FeatureNotAvailable"
+# Fields that the schema knows and nothing acts on yet: a value that would be ignored is refused.
+NOT_BUILT: Final = (
+    "namespaces.defaults",
+    "gpu.translation",
+    "gpu.scope",
+    "gpu.vendors",
+    "gpu.deviceAnnotationWriters",
+    "queue.patience",
+    "incomplete",
+    "nodeLoss",
+    "timeouts.node",
+    "timeouts.recover",
+    "timeouts.relaxAfter",
+    "kinds",
+)
+POD_GROUP_BUILT: Final = ("coscheduling", "none")
+_POD_GROUP_LATER: Final = ("scheduler-plugins", "koordinator")
+
+
+def rule_errors(raw: Mapping[str, Any], *, defaults: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Yield what is wrong across the fields of a raw policy; `defaults` is the default policy as plain values."""
+    topologies = _list(raw.get("topologies"))
+    yield from _twice((("topologies", index, "name"), _get(spec, "name")) for index, spec in topologies)
+    for index, spec in topologies:
+        if isinstance(spec, dict):
+            yield from _topology(("topologies", index), spec)
+    yield from _not_built(raw, defaults)
+
+
+def _topology(at: tuple[str | int, ...], spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    sources = [one for one in ("preset", "levels", "fromObject") if spec.get(one) is not None]
+    if not sources:
+        yield wrong(path_of(at), "needs one of preset and levels", kind="Required value")
+    elif len(sources) > 1:
+        yield wrong(path_of(at), f"has {joined(sources)}; exactly one of them may stand", kind="Forbidden")
+    if "fromObject" in sources:
+        yield _later(path_of((*at, "fromObject")), "use preset or levels")
+
+    levels = _list(spec.get("levels"))
+    yield from _twice(((*at, "levels", index, "name"), _get(level, "name")) for index, level in levels)
+    yield from _twice(
+        ((*at, "levels", index, "keys", number), key)
+        for index, level in levels
+        for number, key in _list(_get(level, "keys"))
+    )
+    aliases = {name for _, level in levels if isinstance(name := _get(level, "name"), str)}
+    for index, level in levels:
+        if isinstance(level, dict):
+            yield from _level((*at, "levels", index), level, last=index == len(levels) - 1, aliases=aliases)
+    above = sum(_get(level, "name") != names.HOST_LEVEL for _, level in levels)
+    if above == MAX_LEVELS + 1:
+        yield wrong(path_of((*at, "levels")), f"has {above} levels above the host; at most {MAX_LEVELS} are allowed")
+
+
+def _level(
+    at: tuple[str | int, ...], level: Mapping[str, Any], *, last: bool, aliases: set[str]
+) -> Iterator[FieldError]:
+    name, keys = level.get("name"), _list(level.get("keys"))
+    if name == names.HOST_LEVEL:
+        if not last:
+            yield wrong(path_of((*at, "name")), f"{quote(name)} can only be the last level; it is always there")
+        if any(key != names.HOSTNAME for _, key in keys):
+            yield wrong(path_of((*at, "keys")), "the level host goes by node name; leave its keys out")
+        return
+    if name in RESERVED_NAMES:
+        yield wrong(path_of((*at, "name")), f"{quote(str(name))} is a value of requests; use another name")
+    if level.get("keys") in (None, []):
+        yield wrong(path_of((*at, "keys")), "is required: the node label keys of the level", kind="Required value")
+    for number, key in keys:
+        where = path_of((*at, "keys", number))
+        if key == names.HOSTNAME:
+            yield wrong(where, f"{key} is the level host, which is always there; leave this one out")
+        elif isinstance(key, str) and key != name and key in aliases:
+            yield wrong(where, f"{quote(key)} is also the name of another level; a request could mean both")
+
+
+def _not_built(raw: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[FieldError]:
+    for path in NOT_BUILT:
+        steps = path.split(".")
+        value, default = _at(raw, steps), _at(defaults, steps)
+        if value is not None and not _same(value, default):
+            yield _later(path, "leave it out")
+    if (labels := _at(raw, ["podGroup", "labels"])) in _POD_GROUP_LATER:
+        yield _later("podGroup.labels", f"{quote(labels)}; use {joined(POD_GROUP_BUILT, 'or')}")
+
+
+def _later(path: str, instead: str) -> FieldError:
+    return wrong(path, f"not available yet; {instead}", kind="Forbidden", reason=NOT_AVAILABLE)
+
+
+def _twice(values: Iterable[tuple[tuple[str | int, ...], Any]]) -> Iterator[FieldError]:
+    first: dict[str, str] = {}
+    for steps, value in values:
+        path = path_of(steps)
+        if not isinstance(value, str):
+            continue
+        if value in first:
+            yield wrong(path, f"{quote(value)} stands twice (first at {first[value]})", kind="Duplicate value")
+        else:
+            first[value] = path
+
+
+def _same(value: object, default: object) -> bool:
+    if isinstance(value, str) and isinstance(default, str) and value != default:
+        try:
+            return parse_duration(value) == parse_duration(default)
+        except DurationError:
+            return False
+    return value == default
+
+
+def _at(tree: Any, steps: list[str]) -> Any:
+    for step in steps:
+        tree = _get(tree, step)
+    return tree
+
+
+def _get(value: Any, key: str) -> Any:
+    return value.get(key) if isinstance(value, dict) else None
+
+
+def _list(value: Any) -> list[tuple[int, Any]]:
+    return list(enumerate(value)) if isinstance(value, list) else []

@@ -1,0 +1,101 @@
+"""Presets: the node labels of known platforms as levels, and which of them a cluster without a policy gets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+from typing import Final
+
+from engine import names, strict_yaml
+from engine.topology import Level
+
+HOST: Final = Level(names.HOST_LEVEL, ())
+MAX_LEVELS: Final = 6  # above the host; the deepest fabric we know of has five
+MAX_KEYS: Final = 8
+RESERVED_NAMES: Final = frozenset({names.HOST_LEVEL, "auto"})  # `auto` is a value of the request annotations
+
+_LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)
+_NAME_PART: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
+
+
+def is_dns_label(text: str) -> bool:
+    """True for an RFC 1123 label: lower-case letters, digits and dashes, at most 63."""
+    return len(text) <= 63 and _LABEL.fullmatch(text) is not None  # noqa: PLR2004 - RFC 1123
+
+
+def is_label_key(text: str) -> bool:
+    """True for a valid label key: an optional DNS prefix, a slash, a name. Source: apimachinery IsQualifiedName."""
+    prefix, slash, name = text.rpartition("/")
+    if slash and not (len(prefix) <= 253 and all(is_dns_label(part) for part in prefix.split("."))):  # noqa: PLR2004
+        return False
+    return is_label_value(name) and bool(name)
+
+
+def is_label_value(text: str) -> bool:
+    """True for a valid label value; the empty one is. Source: apimachinery IsValidLabelValue."""
+    return not text or (len(text) <= 63 and _NAME_PART.fullmatch(text) is not None)  # noqa: PLR2004
+
+
+@cache
+def presets() -> Mapping[str, tuple[Level, ...]]:
+    """Every preset by name in the order of precedence; levels coarse to fine, the host level last."""
+    return parse_presets(resources.files("engine").joinpath("presets.yaml").read_text(encoding="utf-8"))
+
+
+def parse_presets(text: str) -> Mapping[str, tuple[Level, ...]]:
+    """Return the presets of a file. Raises ValueError naming the preset that breaks a rule of levels."""
+    raw = strict_yaml.load(text)
+    if not isinstance(raw, dict) or not raw:
+        raise ValueError("presets: must be a mapping of names to lists of levels")
+    return MappingProxyType({name: (*_levels(name, entries), HOST) for name, entries in raw.items()})
+
+
+def _levels(preset: str, entries: strict_yaml.Value) -> tuple[Level, ...]:
+    if not is_dns_label(preset) or not isinstance(entries, list) or not 0 < len(entries) <= MAX_LEVELS:
+        raise ValueError(f"preset {preset}: needs a DNS label as name and 1 to {MAX_LEVELS} levels")
+    levels = []
+    for entry in entries:
+        match entry:
+            case {"name": str(name), "keys": [_, *_] as keys, **rest} if not rest and len(keys) <= MAX_KEYS:
+                levels.append(Level(name, tuple(str(key) for key in keys)))
+            case _:
+                raise ValueError(f"preset {preset}: a level has a name and 1 to {MAX_KEYS} keys, nothing else")
+    names_used = [level.name for level in levels]
+    keys_used = [key for level in levels for key in level.keys]
+    if not all(is_dns_label(name) and name not in RESERVED_NAMES for name in names_used):
+        raise ValueError(f"preset {preset}: level names are DNS labels other than host and auto")
+    if not all(is_label_key(key) and key != names.HOSTNAME for key in keys_used):
+        raise ValueError(f"preset {preset}: keys are label keys other than {names.HOSTNAME}")
+    if len({*names_used, *keys_used}) < len(names_used) + len(keys_used):
+        raise ValueError(f"preset {preset}: a level name or key stands twice")
+    return tuple(levels)
+
+
+def default_preset(labels: Iterable[Mapping[str, str]]) -> str | None:
+    """Return the first preset that covers nodes with these labels, or None.
+
+    A preset covers when each of its levels has one of its keys on at least one node. Source: policy.md.
+    """
+    present: set[str] = set()
+    for of_node in labels:
+        present.update(of_node)
+    for name, levels in presets().items():
+        if all(any(key in present for key in level.keys) for level in levels if level is not HOST):
+            return name
+    return None
+
+
+def choose_default(labels: Iterable[Mapping[str, str]]) -> tuple[Level, ...]:
+    """Return the levels of a cluster whose policy names no topology: the covering preset's, else the host level."""
+    name = default_preset(labels)
+    return (HOST,) if name is None else presets()[name]
+
+
+@cache
+def known_levels() -> frozenset[str]:
+    """Every alias and label key of any preset: what a request may name before any node is there."""
+    words = (word for levels in presets().values() for level in levels for word in (level.name, *level.keys))
+    return frozenset((names.HOSTNAME, *words))

@@ -1,0 +1,78 @@
+"""How we write for people: quoting, plurals, suggestions, lists, limits."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+MAX_QUOTED: Final = 63  # the longest label value
+MAX_WARNING: Final = 120  # the API server's own advice for Warning headers
+MAX_EVENT: Final = 1024  # bytes; events.k8s.io/v1 refuses a longer note
+_MAX_LISTED: Final = 12
+_CUTOFF: Final = 0.6
+_COMPARED: Final = 256  # closest-match work grows with the length; nobody means a name this long
+
+
+def plain(text: str) -> str:
+    r"""Return text that is safe in one line: control and invisible characters escaped, cut at 63 characters."""
+    cut = text if len(text) <= MAX_QUOTED else text[: MAX_QUOTED - 3] + "..."
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in cut)
+
+
+def quote(text: str) -> str:
+    r"""Return user input in double quotes, escaped and cut at 63 characters."""
+    return '"' + plain(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
+
+
+def suggest(text: str, allowed: Iterable[str]) -> str | None:
+    """Return the one allowed value that the user probably meant, or None: no suggestion rather than a bad one."""
+    if len(text) > _COMPARED:
+        return None
+    choices = sorted(set(allowed))
+    folded = {choice.lower(): choice for choice in reversed(choices)}
+    close = difflib.get_close_matches(text.lower(), sorted(folded), n=1, cutoff=_CUTOFF)
+    return folded[close[0]] if close else None
+
+
+def did_you_mean(text: str, allowed: Iterable[str]) -> str:
+    """Return `; did you mean "rack"?` or nothing: the tail of a sentence about a wrong value."""
+    meant = suggest(text, allowed)
+    return f"; did you mean {quote(meant)}?" if meant is not None else ""
+
+
+def plural(count: int, noun: str) -> str:
+    """Return `1 pod`, `16 pods`, `2 switches`: the count with thousands separators and the noun in its right number."""
+    return f"{count:,} {noun if count == 1 else plural_noun(noun)}"
+
+
+def plural_noun(noun: str) -> str:
+    """Return the English plural of a noun or a level alias."""
+    if noun.endswith(("s", "x", "z", "ch", "sh")):
+        return noun + "es"
+    if noun.endswith("y") and noun[-2:-1] not in ("", "a", "e", "i", "o", "u"):
+        return noun[:-1] + "ies"
+    return noun + "s"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return `a, b, c`, cut after twelve names: `a, b, ... and 30 more`."""
+    if len(names) <= _MAX_LISTED:
+        return ", ".join(plain(name) for name in names)
+    return ", ".join(plain(name) for name in names[:_MAX_LISTED]) + f" and {len(names) - _MAX_LISTED:,} more"
+
+
+def joined(names: Sequence[str], last: str = "and") -> str:
+    """Return `a`, `a and b`, `a, b and c`."""
+    shown = [plain(name) for name in names]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} {last} {shown[-1]}" if shown else ""
+
+
+def fit(text: str, limit: int) -> str:
+    """Return text of at most `limit` UTF-8 bytes, cut at a word, with dots where something is missing."""
+    raw = text.encode("utf-8", "replace")
+    if len(raw) <= limit:
+        return text
+    cut = raw[: limit - 3].decode("utf-8", "ignore")
+    at_word = cut.rsplit(" ", 1)[0] if " " in cut else cut
+    return (at_word if len(at_word) * 2 > len(cut) else cut).rstrip(" ,;:") + "..."
