@@ -9,6 +9,7 @@ from pathlib import Path
 from local.credentials import Credentials
 
 STAGES = Path(__file__).parent / "stages"
+LEASE_SECONDS = 40  # as a kubelet's
 
 # The Job controller and the scheduler hold themselves to 20 and 50 requests a second: a 512-pod Job would take 25 s,
 # and every test would measure that.
@@ -114,5 +115,5 @@ def kwok(layout: Layout) -> list[str]:
         f"--kubeconfig={layout.kubeconfig('kwok')}",
         *(f"--config={path}" for path in sorted(STAGES.glob("*.yaml"))),
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
-        "--node-lease-duration-seconds=40",
+        f"--node-lease-duration-seconds={LEASE_SECONDS}",
     ]

@@ -147,7 +147,10 @@ class ControlPlane:
     def kubectl(
         self, *arguments: str, input: str | None = None, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        """Run kubectl as admin; `input` is what `-f -` reads. Raises KubectlError when `check` and the status is not 0."""
+        """Run kubectl as admin; `input` is what `-f -` reads.
+
+        Raises KubectlError when `check` and the status is not 0.
+        """
         done = subprocess.run(
             [self.programs["kubectl"], f"--kubeconfig={self.kubeconfig}", *arguments],
             input=input,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from local.client import Client
+from local.commands import LEASE_SECONDS
 
 BLOCK: Final = "cloud.provider.com/topology-block"
 RACK: Final = "cloud.provider.com/topology-rack"
@@ -20,6 +21,7 @@ NODES: Final = "/api/v1/nodes"
 PARALLEL = 16
 READY_SECONDS = 60.0
 MAX_HOSTS = 20_000
+DEAD_SECONDS = 10**9  # nobody waits for this Lease to run out
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,11 @@ def node(
     labels: Mapping[str, str] | None = None,
     taints: Sequence[Mapping[str, str]] = (),
 ) -> dict[str, Any]:
-    """Return the body of one simulated node."""
+    """Return the body of one simulated node, born Ready.
+
+    The API server puts its not-ready taint on every new node all the same, and the node controller takes it off. Nodes
+    that kwok has to make Ready first took 6.8 s for 512, these 4.1 s.
+    """
     resources = (shape or HostShape()).resources()
     return {
         "apiVersion": "v1",
@@ -112,7 +118,13 @@ def node(
             },
         },
         "spec": {"taints": [dict(taint) for taint in taints]},
-        "status": {"allocatable": resources, "capacity": resources},
+        "status": {
+            "allocatable": resources,
+            "capacity": resources,
+            "addresses": [{"type": "Hostname", "address": name}, {"type": "InternalIP", "address": "127.0.0.1"}],
+            "conditions": [_ready_condition(status="True", reason="KubeletReady")],
+            "phase": "Running",
+        },
     }
 
 
@@ -159,25 +171,36 @@ def uncordon(client: Client, name: str) -> None:
 
 
 def fail(client: Client, name: str) -> None:
-    """Make a node NotReady as if its host had died: nobody plays its kubelet any more, so its pods cannot terminate.
+    """Make a node NotReady as if its host had died: its Lease ages, and its pods neither start nor terminate.
 
-    While kwok manages a node it undoes Ready=False within a second; so the node is taken from it first.
+    kwok plays the kubelet of a node whose Lease it holds, so somebody else takes the Lease; and it undoes Ready=False
+    within a second on a node that carries its annotation, so that goes as well.
     """
+    client.patch(_lease(name), {"spec": {"holderIdentity": "nobody", "leaseDurationSeconds": DEAD_SECONDS}})
     client.patch(f"{NODES}/{name}", {"metadata": {"annotations": {SIMULATED: None}}})
     _set_ready(client, name, status="False", reason="KubeletNotReady")
 
 
 def recover(client: Client, name: str) -> None:
-    """Undo `fail`."""
+    """Undo `fail`: Ready at once; kwok takes up its pods again at its next look at the Lease, within 11 s."""
+    client.patch(_lease(name), {"spec": {"holderIdentity": None, "leaseDurationSeconds": LEASE_SECONDS}})
     client.patch(f"{NODES}/{name}", {"metadata": {"annotations": {SIMULATED: "fake"}}})
     _set_ready(client, name, status="True", reason="KubeletReady")
 
 
+def _lease(name: str) -> str:
+    return f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{name}"
+
+
 def _set_ready(client: Client, name: str, *, status: str, reason: str) -> None:
+    conditions = [_ready_condition(status=status, reason=reason)]
+    client.patch(f"{NODES}/{name}/status", {"status": {"conditions": conditions}}, kind="strategic")
+
+
+def _ready_condition(*, status: str, reason: str) -> dict[str, str]:
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    condition = {"type": "Ready", "status": status, "reason": reason, "message": "set by local/nodes.py"}
     stamps = {"lastHeartbeatTime": now, "lastTransitionTime": now}
-    client.patch(f"{NODES}/{name}/status", {"status": {"conditions": [condition | stamps]}}, kind="strategic")
+    return {"type": "Ready", "status": status, "reason": reason, "message": "set by local/nodes.py", **stamps}
 
 
 def _ready(body: Mapping[str, Any]) -> bool:

@@ -49,7 +49,7 @@ def spawn(name: str, command: Sequence[str], *, log: Path, environment: Mapping[
             env=dict(environment),
             cwd=log.parent,
             start_new_session=True,
-            preexec_fn=_die_with_parent(),
+            preexec_fn=_die_with_parent(),  # noqa: PLW1509  the supervisor has one thread
         )
     return Child(name, process, log)
 

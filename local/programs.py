@@ -17,8 +17,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
+
+from local.processes import tail
 
 MODULE = Path(__file__).parent
 Progress = Callable[[str], None]
@@ -71,7 +74,13 @@ def ensure_programs(
         if missing:
             go = find_go(environment)
             for number, program in enumerate(missing, start=1):
-                _build(program, number, missing, go, directory, progress, environment, clock)
+                left = sum(other.seconds for other in missing[number - 1 :])
+                place = f"{program.name} ({number} of {len(missing)})"
+                progress(f"building {place}; about {_minutes(left)} to go with empty caches, less otherwise")
+                started = clock()
+                beat = partial(_beat, progress, place, clock, started)
+                _build(program, go, into=directory, environment=environment, beat=beat)
+                progress(f"  built {place} in {clock() - started:.0f} s")
     return found
 
 
@@ -140,37 +149,26 @@ def _go_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {**environment, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off", "GO111MODULE": "on"}
 
 
-def _build(
-    program: Program,
-    number: int,
-    batch: list[Program],
-    go: str,
-    directory: Path,
-    progress: Progress,
-    environment: Mapping[str, str],
-    clock: Callable[[], float],
-) -> None:
-    temporary = directory / f".{program.name}.{os.getpid()}"
-    left = sum(other.seconds for other in batch[number - 1 :])
-    place = f"{program.name} ({number} of {len(batch)})"
-    progress(f"building {place}; about {_minutes(left)} to go with empty caches, less otherwise")
-    started = clock()
-    log = directory / f".{program.name}.log"
+def _build(program: Program, go: str, *, into: Path, environment: Mapping[str, str], beat: Callable[[], None]) -> None:
+    temporary = into / f".{program.name}.{os.getpid()}"
+    log = into / f".{program.name}.log"
     command = [go, "build", *flags(), "-o", str(temporary), program.package]
     try:
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command, cwd=MODULE, env=_go_environment(environment), stdout=output, stderr=subprocess.STDOUT
             )
-            _wait(process, lambda: progress(f"  still building {place}: {clock() - started:.0f} s so far"))
+            _wait(process, beat)
         if process.returncode != 0:
-            last = "\n".join(f"  {line}" for line in log.read_text(errors="replace").splitlines()[-15:])
-            raise ProgramsError(f"building {program.name} failed (go build {program.package}):\n{last}")
-        temporary.rename(directory / program.name)
-        progress(f"  built {place} in {clock() - started:.0f} s")
+            raise ProgramsError(f"building {program.name} failed (go build {program.package}):\n{tail(log, lines=15)}")
+        temporary.rename(into / program.name)
     finally:
         temporary.unlink(missing_ok=True)
         log.unlink(missing_ok=True)
+
+
+def _beat(progress: Progress, place: str, clock: Callable[[], float], started: float) -> None:
+    progress(f"  still building {place}: {clock() - started:.0f} s so far")
 
 
 def _wait(process: subprocess.Popen[bytes], beat: Callable[[], None]) -> None:
