@@ -14,3 +14,5 @@ queued = Gauge("topogate_gangs_waiting", "Gangs that wait for room (on the leade
 leading = Gauge("topogate_leader", "1 on the replica that leads.")
 writes = Counter("topogate_writes", "Requests that write, by what they do and how they ended.", ["what", "result"])
 controller_faults = Counter("topogate_controller_faults", "Unexpected errors in the leader's loop.")
+policy_info = Gauge("topogate_policy_info", "1 for the policy in force, by its hash.", ["hash"])
+policy_refused = Gauge("topogate_policy_refused", "1 while the ConfigMap holds a policy that is not taken.")

@@ -1,0 +1,183 @@
+"""Which slot belongs to which pod."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine import names
+from engine.seats import pinned_host, reservation, seat, slot_by_rank, trimmed
+from tests.support.cluster_records import job, placement, pod, shape
+
+
+def test_a_placed_gang_without_pods_reserves_every_slot() -> None:
+    """Before any pod exists, every slot of the assignment is reserved."""
+    gang = job(count=4)
+    assert reservation(gang, placement(gang, {"h0": 3, "h1": 1}), ()) == {"h0": 3, "h1": 1}
+
+
+def test_a_bound_pod_turns_its_reservation_into_usage() -> None:
+    """The slot of a bound pod is not reserved any more; the others are."""
+    gang = job(count=4)
+    pods = [pod(gang, 1, host="h0"), pod(gang, 3, host="h1")]
+    assert reservation(gang, placement(gang, {"h0": 3, "h1": 1}), pods) == {"h0": 2}
+
+
+def test_a_pinned_pod_that_is_not_bound_keeps_its_reservation() -> None:
+    """Until the scheduler has bound a pod, its slot stays reserved."""
+    gang = job(count=2)
+    pods = [pod(gang, 0, pin="h0"), pod(gang, 1, gated=True)]
+    assert reservation(gang, placement(gang, {"h0": 2}), pods) == {"h0": 2}
+
+
+@pytest.mark.parametrize(
+    "over",
+    [{"finished": True}, {"deleting": True}, {"suspended": True}],
+    ids=["finished", "being deleted", "suspended by its user"],
+)
+def test_a_gang_that_is_over_reserves_nothing(over: dict[str, bool]) -> None:
+    """A workload that has ended, is being deleted or was suspended by its user holds no room."""
+    gang = replace(job(count=2), **over)
+    assert reservation(gang, placement(gang, {"h0": 2}), ()) == {}
+
+
+def test_a_gang_held_by_us_keeps_its_reservation() -> None:
+    """Between the plan and the resume the workload is suspended, and its slots are reserved all the same."""
+    gang = job(count=2, held=True)
+    assert reservation(gang, placement(gang, {"h0": 2}), ()) == {"h0": 2}
+
+
+def test_finished_ranks_give_their_slots_back() -> None:
+    """A completed index needs its slot no more, whether its pod is still there or not."""
+    gang = job(count=4, finished_ranks=((0, 0),), remaining=3)
+    pods = [pod(gang, 1, host="h0", phase="Succeeded")]
+    assert reservation(gang, placement(gang, {"h0": 2, "h1": 2}), pods) == {"h1": 2}
+
+
+def test_a_failed_rank_keeps_its_slot_for_the_replacement() -> None:
+    """A failed pod uses nothing, and its rank comes back: the slot is reserved again."""
+    gang = job(count=2)
+    pods = [pod(gang, 0, host="h0", phase="Failed"), pod(gang, 1, host="h1")]
+    assert reservation(gang, placement(gang, {"h0": 1, "h1": 1}), pods) == {"h0": 1}
+
+
+def test_a_terminating_pod_and_its_replacement_share_a_slot() -> None:
+    """A slot counts once while the old pod is still going away."""
+    gang = job(count=1)
+    pods = [pod(gang, 0, host="h0", deleting=True), pod(gang, 0, pin="h0", name="new")]
+    assert reservation(gang, placement(gang, {"h0": 1}), pods) == {}
+
+
+def test_a_pod_that_landed_elsewhere_fills_the_slot_of_its_rank() -> None:
+    """Somebody took the gate off by hand: the pod counts where it is, its slot is free for others."""
+    gang = job(count=2)
+    pods = [pod(gang, 0, host="far-away")]
+    assert reservation(gang, placement(gang, {"h0": 1, "h1": 1}), pods) == {"h1": 1}
+
+
+def test_slots_are_kept_while_more_completions_are_to_come() -> None:
+    """With more completions than slots, a finished pod's slot waits for the next index."""
+    gang = job(count=2, total=6, remaining=5, finished_ranks=((0, 0),))
+    pods = [pod(gang, 0, host="h0", phase="Succeeded"), pod(gang, 1, host="h0")]
+    assert reservation(gang, placement(gang, {"h0": 2}), pods) == {"h0": 1}
+
+
+def test_slots_go_back_when_fewer_indexes_are_left_than_slots() -> None:
+    """Near the end of a Job with more completions than slots, only as many slots are kept as completions are missing."""
+    gang = job(count=4, total=12, remaining=2, finished_ranks=((0, 9),))
+    pods = [pod(gang, 10, host="h1")]
+    assert reservation(gang, placement(gang, {"h0": 2, "h1": 2}), pods) == {"h0": 1}
+
+
+def test_held_pods_are_seated_by_rank() -> None:
+    """Every held pod goes to the slot of its own rank."""
+    gang = job(count=4)
+    pods = [pod(gang, rank, gated=True) for rank in (3, 0, 2, 1)]
+    seats = seat(gang, placement(gang, {"h0": 2, "h1": 2}), pods).seats
+    assert {one.rank: one.slot.host for one in seats} == {0: "h0", 1: "h0", 2: "h1", 3: "h1"}
+
+
+def test_a_rank_belongs_to_its_first_live_pod() -> None:
+    """A second pod with the rank of a live one gets no slot, and is told why."""
+    gang = job(count=2)
+    pods = [pod(gang, 0, host="h0"), pod(gang, 0, gated=True, name="again")]
+    seating = seat(gang, placement(gang, {"h0": 2}), pods)
+    assert seating.seats == ()
+    assert [one.pod.name for one in seating.refused] == ["again"]
+    assert "belongs to another live pod" in seating.refused[0].why
+
+
+@pytest.mark.parametrize("label", ["7", "-1", "abc", "", "99999999999"])
+def test_an_index_without_a_slot_is_refused(label: str) -> None:
+    """An index beyond the gang, or one that is no number, gets no slot."""
+    gang = job(count=2)
+    odd = pod(gang, 0, gated=True)
+    odd = replace(odd, spec=replace(odd.spec, labels={**odd.spec.labels, names.COMPLETION_INDEX: label}))
+    seating = seat(gang, placement(gang, {"h0": 2}), [odd])
+    assert seating.seats == ()
+    assert len(seating.refused) == 1
+
+
+def test_a_pod_under_a_foreign_gate_is_not_ready() -> None:
+    """Our gate goes last: a pod that somebody else holds too is left alone."""
+    gang = job(count=1)
+    held = pod(gang, 0, gated=True)
+    held = replace(held, spec=replace(held.spec, gates=(names.GATE, "example.com/theirs")))
+    seating = seat(gang, placement(gang, {"h0": 1}), [held])
+    assert seating.seats == ()
+    assert seating.foreign == (held,)
+
+
+def test_unranked_pods_take_free_slots_in_order() -> None:
+    """Pods without a rank fill what no bound or pinned pod of the gang has taken."""
+    gang = job(count=4, ranked=False)
+    pods = [
+        pod(gang, None, host="h0"),
+        pod(gang, None, pin="h1"),
+        *(pod(gang, None, gated=True, name=f"p{i}") for i in range(2)),
+    ]
+    seats = seat(gang, placement(gang, {"h0": 2, "h1": 2}, ranked=False), pods).seats
+    assert [(one.pod.name, one.slot.host, one.rank) for one in seats] == [("p0", "h0", None), ("p1", "h1", None)]
+
+
+def test_an_index_beyond_the_slots_takes_a_free_one() -> None:
+    """With more completions than slots, the leader gives a later index the slot that became free."""
+    gang = job(count=2, total=4, remaining=3, finished_ranks=((0, 0),))
+    pods = [pod(gang, 1, host="h1"), pod(gang, 2, gated=True)]
+    seats = seat(gang, placement(gang, {"h0": 1, "h1": 1}), pods).seats
+    assert [(one.rank, one.slot.host) for one in seats] == [(2, "h0")]
+
+
+def test_no_more_pods_are_seated_than_there_are_slots() -> None:
+    """A pod too many stays held."""
+    gang = job(count=2, ranked=False)
+    pods = [pod(gang, None, gated=True) for _ in range(3)]
+    seating = seat(gang, placement(gang, {"h0": 2}, ranked=False), pods)
+    assert (len(seating.seats), len(seating.refused)) == (2, 1)
+
+
+def test_scaling_down_drops_the_highest_ranks() -> None:
+    """A smaller Job keeps the slots of its lowest ranks, as the Job controller removes the highest indexes."""
+    gang = job(count=3)
+    before = placement(job(count=5), {"h0": 2, "h1": 3})
+    after = trimmed(gang, before, ())
+    assert after is not None
+    assert {rank: slot.host for rank, slot in slot_by_rank(after).items()} == {0: "h0", 1: "h0", 2: "h1"}
+
+
+def test_a_gang_of_the_right_size_is_not_trimmed() -> None:
+    """Nothing is rewritten while the assignment fits the workload."""
+    gang = job(count=2)
+    assert trimmed(gang, placement(gang, {"h0": 2}), ()) is None
+
+
+def test_a_pin_is_recognised_only_when_every_term_names_the_same_host() -> None:
+    """Terms are ORed: one that leaves the host open means that the pod is not pinned."""
+    gang = job(count=1)
+    one = pod(gang, 0, pin="h0").spec.shape
+    other = pod(gang, 0, pin="h1").spec.shape
+    assert one.affinity is not None and other.affinity is not None
+    assert pinned_host(one) == "h0"
+    assert pinned_host(replace(one, affinity=(*one.affinity, *other.affinity))) is None
+    assert pinned_host(shape(gpu=1)) is None

@@ -1,0 +1,130 @@
+"""The admission handlers' view of the cluster, answered from this replica's watch caches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from engine.outcomes import Outcome
+from engine.planning import plan_gang
+from engine.policy import Policy
+from engine.records import Node, Placement, Shape, Workload
+from engine.requests import Understanding
+from engine.seats import host_of, rank_is_slot, rank_of, slot_by_rank
+from engine.topology import Topology
+from engine.view import View, belongs
+
+# A replica whose cache lags behind the leader waits this long for the Placement that a pod names (blueprint section 4).
+REVISION_WAIT = 0.2
+REVISION_POLL = 0.005
+# A forecast is a courtesy: it never costs a review more than this.
+FORECAST_WAIT = 0.3
+
+
+class LiveView:
+    """Implements `webhook.view.View` over `engine.view.View`; safe to use from every thread of the server."""
+
+    def __init__(
+        self,
+        view: View,
+        *,
+        own_username: str,
+        own_namespace: str,
+        policy_loaded: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._view = view
+        self._stores = view.stores
+        self.own_username = own_username
+        self.own_namespace = own_namespace
+        self._policy_loaded = policy_loaded
+        self._clock = clock
+        self._wall = wall
+        self._sleep = sleep
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy in force; None while none is loaded."""
+        return self._view.policy if self._policy_loaded() else None
+
+    @property
+    def topologies(self) -> Mapping[str, Topology]:
+        """The topologies by name, in the order of the policy."""
+        return self._view.topologies
+
+    def workload(self, kind: str, namespace: str, name: str) -> Workload | None:
+        """The workload of that name."""
+        return self._stores.workloads.get((kind, namespace, name))
+
+    def placement_of(self, workload_uid: str) -> Placement | None:
+        """The Placement of a workload; the oldest when somebody made a second one."""
+        found = self._stores.placements.get_by(workload_uid)
+        return min(found, key=lambda item: (item.created, item.name), default=None)
+
+    def await_revision(self, workload_uid: str, revision: int, deadline: float) -> Placement | None:
+        """The workload's Placement once its assignment is of that revision or newer; waits 200 ms at most."""
+        end = min(deadline, self._clock() + REVISION_WAIT)
+        while True:
+            placement = self.placement_of(workload_uid)
+            if placement is not None and placement.assignment is not None and placement.assignment.revision >= revision:
+                return placement
+            if self._clock() >= end:
+                return None
+            self._sleep(REVISION_POLL)
+
+    def live_claimants(self, placement: Placement, rank: int) -> int:
+        """How many live pods sit on the slot of that rank already.
+
+        Where ranks come and go (more completions than slots) the leader may have given the slot to another rank: then
+        the slot counts as claimed when its host is full of pods of the gang.
+        """
+        workload = next(iter(self._stores.workloads.get_by(placement.workload.uid)), None)
+        if workload is None or placement.assignment is None:
+            return 0
+        live = [
+            pod
+            for pod in self._stores.pods.get_by(workload.uid)
+            if belongs(pod, workload) and not pod.finished and not pod.deleting
+        ]
+        same = sum(1 for pod in live if rank_of(pod, workload) == rank)
+        if same or rank_is_slot(workload):
+            return same
+        slot = slot_by_rank(placement.assignment).get(rank)
+        if slot is None:
+            return 0
+        there = sum(1 for pod in live if host_of(pod) == slot.host)
+        return 1 if there >= slot.count else 0
+
+    def node(self, name: str) -> Node | None:
+        """The node of that name."""
+        return self._stores.nodes.get(name)
+
+    def topology_of(self, placement: Placement) -> Topology | None:
+        """The topology that a Placement was planned on."""
+        return self._view.topologies.get(placement.topology)
+
+    def planned_shape(self, placement: Placement) -> Shape | None:
+        """The shape that the gang's pods were planned with; None when the workload is not known."""
+        workload = next(iter(self._stores.workloads.get_by(placement.workload.uid)), None)
+        return None if workload is None else self._view.shape_of(workload)
+
+    def forecast(self, workload: Workload, understanding: Understanding, deadline: float) -> Outcome | None:
+        """What planning the workload now would answer; None when there is no time for it or the caches lag."""
+        wait = min(FORECAST_WAIT, deadline - self._clock())
+        if wait <= 0 or not self._stores.nodes.synced or not self._view.lock.acquire(timeout=wait):
+            return None
+        try:
+            view = self._view
+            view.refresh()
+            return plan_gang(
+                understanding,
+                view.shape_of(workload),
+                capacity=view.capacity,
+                topology=view.topologies.get(understanding.topology or ""),
+                policy=view.policy,
+                settled_before=self._wall() - view.policy.nodes.settle,
+            )
+        finally:
+            view.lock.release()
