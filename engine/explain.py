@@ -1,0 +1,116 @@
+"""What people read: where a gang went, what will happen to it, what is wrong with what they wrote.
+
+Why a gang does not fit is told in `engine.shortfall`, the codes stand in `engine.reasons`; both are offered here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.outcomes import FieldError, Never, Outcome, Placed, Waits
+from engine.reasons import REASONS, Reason
+from engine.shortfall import Shortfall, infeasible
+from engine.wording import MAX_WARNING, did_you_mean, fit, joined, listed, plain, plural, quote, suggest
+
+__all__ = [
+    "REASONS",
+    "Reason",
+    "Shortfall",
+    "fit",
+    "forecast",
+    "infeasible",
+    "placed_text",
+    "plain",
+    "plural",
+    "quote",
+    "render",
+    "suggest",
+    "unsupported",
+]
+
+
+def placed_text(count: int, paths: Sequence[Sequence[str]], levels: Sequence[str]) -> str:
+    """Return `placed 16 pods in block-0 / rack-07 (4 hosts)` or `placed 24 pods in block-0 over 2 racks (6 hosts)`.
+
+    `paths` are the domains of the slots, label values coarse to fine with the host last; `levels` their aliases.
+    """
+    return f"placed {plural(count, 'pod')}{_where(paths, levels)}"
+
+
+def _where(paths: Sequence[Sequence[str]], levels: Sequence[str]) -> str:
+    if not paths:
+        return ""
+    hosts = plural(len({tuple(path) for path in paths}), "host")
+    above = len(levels) - 1
+    if above == 0:
+        return f" on {hosts}"
+    first = paths[0]
+    common = 0
+    while common < above and all(path[common] == first[common] for path in paths):
+        common += 1
+    text = f" in {' / '.join(plain(value) for value in first[:common])}" if common else ""
+    if common < above:
+        spread = len({tuple(path[: common + 1]) for path in paths})
+        text += f" over {plural(spread, plain(levels[common]))}"
+    return f"{text} ({hosts})"
+
+
+def forecast(
+    outcome: Outcome, *, instead: Placed | None = None, room: tuple[int, int] | None = None
+) -> tuple[str, ...]:
+    """Return the warnings that tell a user at submit time what will happen; each at most 120 characters.
+
+    `instead`: where the gang would go if it preferred the level that it requires; `room`: free hosts and hosts of the
+    one domain that it goes to.
+    """
+    match outcome:
+        case Placed():
+            return (_would_place(outcome, room),)
+        case Waits():
+            lines = [f"topogate: would wait: {outcome.message}"]
+            if instead is not None:
+                lines.append(f"topogate: with prefer-topology it would start now{_across(instead)}")
+        case Never():
+            lines = [f"topogate: {outcome.reason}: {outcome.message}"]
+    return tuple(fit(line, MAX_WARNING) for line in lines)
+
+
+def _would_place(placed: Placed, room: tuple[int, int] | None) -> str:
+    slots = [slot for pod_set in placed.pod_sets for slot in pod_set.slots]
+    paths = [slot.domain for slot in slots]
+    levels = tuple(placed.domains_used)
+    pods = plural(sum(slot.count for slot in slots), "pod")
+    where = _where(paths, levels)
+    shared = {path[:-1] for path in paths}
+    if room is not None and len(shared) == 1 and paths[0][:-1]:
+        where = f" in {plain(paths[0][-2])} ({room[0]:,} of {plural(room[1], 'host')} free)"
+    text = f"topogate: would place {pods}{where}"
+    ranks = [bounds for slot in slots for bounds in slot.ranks or ()]
+    if ranks and (longer := f"{text}, ranks 0-{max(last for _, last in ranks):,} in host order"):
+        text = longer if len(longer) <= MAX_WARNING else text
+    return fit(text, MAX_WARNING)
+
+
+def _across(placed: Placed) -> str:
+    paths = [slot.domain for pod_set in placed.pod_sets for slot in pod_set.slots]
+    levels = tuple(placed.domains_used)
+    for depth in range(len(levels)):
+        domains = list(dict.fromkeys(path[: depth + 1] for path in paths))
+        if len(domains) > 1:
+            few = len(domains) <= 3  # noqa: PLR2004 - as many names as a line takes
+            return " across " + (
+                joined([domain[-1] for domain in domains]) if few else plural(len(domains), plain(levels[depth]))
+            )
+    return _where(paths, levels)
+
+
+def render(error: FieldError) -> str:
+    """Return the message of a cause: `Unsupported value: "rak": allowed: block, rack, host; did you mean "rack"?`."""
+    value = "" if error.value is None else f"{quote(error.value)}: "
+    return f"{error.kind}: {value}{error.message}"
+
+
+def unsupported(path: str, value: str, allowed: Sequence[str], *, reason: str) -> FieldError:
+    """Return the error of a value that is none of the allowed ones, with the closest one as a suggestion."""
+    message = f"allowed: {listed(allowed)}{did_you_mean(value, allowed)}"
+    return FieldError(field=path, kind="Unsupported value", value=value, reason=reason, message=message)

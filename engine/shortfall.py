@@ -1,0 +1,209 @@
+"""Why a gang does not fit: one dominant reason and its sentence, out of numbers.
+
+Numbers are needed / have / best candidate; the rest are counts that add up to the total. Source: the rules in
+docs/reference/messages.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from engine import names
+from engine.outcomes import Never, Waits
+from engine.wording import plain, plural
+
+WHOLE_TOPOLOGY: Final = "topology"  # what `fits_level` says when only the whole topology has room
+_MAX_GROUPS: Final = 6
+_UNHEALTHY: Final = frozenset({"cordoned", "not ready"})
+_CHOSEN: Final = frozenset({"nodeSelector", "node affinity"})
+_TAINT: Final = "taint "
+_NO_LABEL: Final = "no label "
+_IN_WORDS: Final = {
+    "nodeSelector": "outside nodeSelector",
+    "node affinity": "outside node affinity",
+    "outside topology": "outside the topology",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortfall:
+    """The numbers behind an answer of no.
+
+    count           pods that need slots
+    level           alias of the required level; None: the whole topology
+    domains         domains of that level that were looked at
+    best            last label value of the domain with the most free slots; None: there is none
+    best_slots      its free slots
+    total_slots     free slots of all eligible hosts
+    capacity_best   slots of the largest domain, empty, counting healthy eligible hosts
+    capacity_total  the same of the whole topology
+    per_host        slots of the largest empty host; None: unknown
+    hosts           nodes looked at
+    exclusions      nodes by the reason why they have no room: of `engine.shapes.exclusion`, of `Topology.outside`,
+                    "in use", "too small"; what is missing to `hosts` has room
+    limiting        the resource that runs out first
+    fits_level      nearest coarser level with a domain that has room now, "topology" for the whole; None: nowhere
+    gpus_per_pod    whole GPUs that a pod asks for
+    ceiling         as capacity_best, counting cordoned, not ready and tainted hosts too: what no repair can exceed.
+                    None: estimated from the number of such hosts, which never says never too early
+    largest         last label value and number of hosts of the domain with capacity_best
+    roomier         nearest coarser level whose largest empty domain holds the gang, with its slots
+    host_gpus       GPUs of the largest host
+    """
+
+    count: int
+    level: str | None
+    domains: int
+    best: str | None
+    best_slots: int
+    total_slots: int
+    capacity_best: int
+    capacity_total: int
+    per_host: int | None
+    hosts: int
+    exclusions: Mapping[str, int] = field(default_factory=dict)
+    limiting: str | None = None
+    fits_level: str | None = None
+    gpus_per_pod: int = 0
+    ceiling: int | None = None
+    largest: tuple[str, int] | None = None
+    roomier: tuple[str, int] | None = None
+    host_gpus: int | None = None
+
+
+def infeasible(short: Shortfall) -> Waits | Never:
+    """Return the one dominant reason why a gang does not fit, with its numbers.
+
+    Never: not even when every host of the topology were empty and healthy. Else the healthy empty cluster decides: when
+    the gang would fit there, what others use is the reason; when not, the nodes that are missing from it.
+    """
+    if short.capacity_best >= short.count:
+        return _used_up(short)
+    unhealthy = _counted(short, lambda reason: reason in _UNHEALTHY)
+    tainted = _counted(short, lambda reason: reason.startswith(_TAINT))
+    if short.capacity_total == 0 and not short.exclusions.get("too small", 0):
+        return _nothing_eligible(short, unhealthy=unhealthy, tainted=tainted)
+    if _possible(short, unhealthy + tainted) < short.count:
+        return Never("HostTooSmall", _host_too_small(short)) if short.capacity_total == 0 else _too_large(short)
+    reason = "NodesUnhealthy" if unhealthy >= tainted else "NodesExcluded"
+    return Waits(reason, f"{_needed(short)}; {_nodes(short)}")
+
+
+def _used_up(short: Shortfall) -> Waits:
+    if short.level is not None and short.total_slots >= short.count:
+        hint = ""
+        if short.fits_level == WHOLE_TOPOLOGY:
+            hint = "; without a required level it would fit now"
+        elif short.fits_level is not None:
+            hint = f"; one {plain(short.fits_level)} has room now"
+        return Waits("Fragmented", _needed(short) + hint)
+    gpus = short.limiting is not None and "gpu" in short.limiting
+    return Waits("InsufficientFreeGPUs" if gpus else "InsufficientFreeHosts", f"{_needed(short)}; {_nodes(short)}")
+
+
+def _nothing_eligible(short: Shortfall, *, unhealthy: int, tainted: int) -> Waits:
+    unlabelled = _counted(short, lambda reason: reason.startswith(_NO_LABEL) or reason == "outside topology")
+    chosen = _counted(short, lambda reason: reason in _CHOSEN)
+    subject = f"needs {_amount(short)}{_together(short)}"
+    if short.hosts <= 0:
+        return Waits("LabelsMissing", f"{subject}; the topology has no nodes yet")
+    if unlabelled and (short.domains == 0 or unlabelled > max(unhealthy, tainted + chosen)):
+        return Waits("LabelsMissing", f"{subject}; {_nodes(short)}; the cluster's admin must label them")
+    reason = "NodesUnhealthy" if unhealthy >= tainted + chosen and unhealthy else "NodesExcluded"
+    return Waits(reason, f"{subject}; no node is left: {_nodes(short)}")
+
+
+def _too_large(short: Shortfall) -> Never:
+    asked = f"{plural(short.count, 'pod')}"
+    unit = short.gpus_per_pod or 1
+    if short.gpus_per_pod:
+        asked += f" x {plural(unit, 'GPU')} = {plural(short.count * unit, 'GPU')}"
+    has = "has" if short.gpus_per_pod else "holds"
+    if short.level is None or short.capacity_total < short.count:
+        text = f"{asked}, but the whole topology {has} {short.capacity_total * unit:,}; use fewer pods"
+        return Never("GangTooLarge", text)
+    level = plain(short.level)
+    detail = f" ({plain(short.largest[0])}, {plural(short.largest[1], 'host')})" if short.largest is not None else ""
+    way_out = f"prefer {level}"
+    if short.roomier is not None:
+        way_out = f"require {plain(short.roomier[0])} (largest {short.roomier[1] * unit:,}) or {way_out}"
+    possible = max(short.capacity_best, short.ceiling or 0)
+    text = f"{asked} must share one {level}, but the largest {level} {has} {possible * unit:,}{detail}; {way_out}"
+    return Never("GangTooLarge", text)
+
+
+def _host_too_small(short: Shortfall) -> str:
+    if short.gpus_per_pod and short.host_gpus is not None and short.host_gpus < short.gpus_per_pod:
+        asks = f"one pod asks for {plural(short.gpus_per_pod, 'GPU')}"
+        if short.host_gpus == 0:
+            return f"{asks} and no host has any"
+        most = plural(short.host_gpus, "GPU")
+        return f"{asks} and no host has more than {most}; use {short.host_gpus} per pod and more pods"
+    return f"one pod asks for more {plain(short.limiting or 'room')} than any host has; ask for less per pod"
+
+
+def _possible(short: Shortfall, away: int) -> int:
+    if short.ceiling is not None:
+        return short.ceiling
+    return short.capacity_best + away * (short.per_host or 0)
+
+
+def _counted(short: Shortfall, belongs: Callable[[str], bool]) -> int:
+    return sum(count for reason, count in short.exclusions.items() if belongs(reason))
+
+
+def _by_host(short: Shortfall) -> bool:
+    """One pod takes a whole host, so that people think in hosts."""
+    return short.per_host == 1 and short.level != names.HOST_LEVEL
+
+
+def _amount(short: Shortfall) -> str:
+    if _by_host(short):
+        return plural(short.count, "host")
+    gpus = f" x {plural(short.gpus_per_pod, 'GPU')}" if short.gpus_per_pod else ""
+    return f"room for {plural(short.count, 'pod')}{gpus}"
+
+
+def _together(short: Shortfall) -> str:
+    if short.level is None:
+        return ""
+    return f" {'on' if short.level == names.HOST_LEVEL else 'in'} one {plain(short.level)}"
+
+
+def _needed(short: Shortfall) -> str:
+    needs = f"needs {_amount(short)}{_together(short)}"
+    room = "" if _by_host(short) else "room for "
+    if short.level is None:
+        have = f"{short.total_slots:,}" if short.total_slots else ("none" if _by_host(short) else "no pod")
+        return f"{needs}; " + (f"{have} free" if _by_host(short) else f"there is room for {have}")
+    looked = f"({plural(short.domains, plain(short.level))} looked at)"
+    if short.best is None or short.best_slots <= 0:
+        return f"{needs}; no {plain(short.level)} has {'a free host' if _by_host(short) else 'room for one'} {looked}"
+    return f"{needs}; best is {plain(short.best)} with {room}{short.best_slots:,} {looked}"
+
+
+def _nodes(short: Shortfall) -> str:
+    """The nodes by what became of them; the counts add up."""
+    groups = sorted(((count, reason) for reason, count in short.exclusions.items() if count > 0), key=_by_size)
+    shown = [f"{count:,} {_in_words(reason)}" for count, reason in groups[:_MAX_GROUPS]]
+    rest = sum(count for count, _ in groups[_MAX_GROUPS:])
+    total = sum(count for count, _ in groups)
+    if rest:
+        shown.append(f"{rest:,} for other reasons")
+    if short.hosts > total:
+        shown.append(f"{short.hosts - total:,} with room")
+    return f"{plural(max(short.hosts, total), 'node')} = {' + '.join(shown)}"
+
+
+def _by_size(group: tuple[int, str]) -> tuple[int, str]:
+    return (-group[0], group[1])
+
+
+def _in_words(reason: str) -> str:
+    if reason.startswith(_TAINT):
+        return plain(f"with {reason}")
+    if reason.startswith(_NO_LABEL):
+        return plain(f"without label {reason.removeprefix(_NO_LABEL)}")
+    return _IN_WORDS.get(reason) or plain(reason)
