@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,8 +28,18 @@ def lowest_fit(amounts: Amounts, count: int) -> int | None:
     return -1 if len(amounts.slots[-1]) and int(amounts.slots[-1].sum()) >= count else None
 
 
-def candidates(amounts: Amounts, level: int, count: int) -> list[Candidate]:
-    """The domains of `level` that hold `count` slots, best bound first, equals in the order of the pack key.
+def first(keys: list[Ints64], domains: Ints64) -> int:
+    """The domain that is least by these keys, most significant first; the lowest index among equals."""
+    rest = np.arange(len(domains))
+    for key in keys:
+        if len(rest) == 1:
+            break
+        rest = rest[key[rest] == key[rest].min()]
+    return int(domains[rest[0]])
+
+
+def candidates(amounts: Amounts, level: int, count: int) -> Iterator[Candidate]:
+    """The domains of `level` (not the hosts') that hold `count` slots: best bound first, then by the pack key.
 
     The number of domains at the next level is exact (largest first), so only domains with the fewest of these are
     kept. Further down the bound pools all of a domain's descendants of one level, as if none stood in the way.
@@ -37,12 +48,7 @@ def candidates(amounts: Amounts, level: int, count: int) -> list[Candidate]:
     fitting = np.zeros(1, dtype=np.int64) if level < 0 else np.flatnonzero(amounts.slots[level] >= count)
     bounds: list[Ints64] = []
     for below in range(level + 1, len(amounts.slots)):
-        wanted = np.zeros(max(tree.size(level), 1) if level >= 0 else 1, dtype=bool)
-        wanted[fitting] = True
-        ancestors = tree.ancestors(below, level)
-        pool = np.flatnonzero(wanted[ancestors])
-        inside = ancestors[pool]
-        starts = np.flatnonzero(np.diff(inside, prepend=-1))
+        pool, starts = tree.descendants(level, fitting, below)
         needed = fewest(amounts.slots[below][pool], starts, count)
         if not bounds:
             least = needed == needed.min()
@@ -50,5 +56,5 @@ def candidates(amounts: Amounts, level: int, count: int) -> list[Candidate]:
         bounds.append(needed)
     keys = [*bounds, *amounts.preference(level, fitting)]
     order = np.lexsort([fitting, *reversed(keys)])
-    table = np.column_stack([bound[order] for bound in bounds]).tolist() if bounds else [[]] * len(order)
-    return [Candidate(domain, tuple(bound)) for domain, bound in zip(fitting[order].tolist(), table, strict=True)]
+    for i in order:
+        yield Candidate(int(fitting[i]), tuple(int(bound[i]) for bound in bounds))

@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.planner.amounts import Amounts
 from engine.planner.cover import best_last, fewest_of, tightest
-from engine.planner.tree import Ints, Ints64
+from engine.planner.tree import Ints, Ints64, runs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +63,7 @@ def choice(amounts: Amounts, hosts: Ints64) -> Choice:
     leftover = []
     for level, slots in enumerate(amounts.slots):
         touched = amounts.tree.domains[level][hosts]
-        touched = touched[np.flatnonzero(np.diff(touched, prepend=-1))]
+        touched = touched[runs(touched)]
         used.append(len(touched))
         leftover.append(int(slots[touched].sum()))
     return Choice(hosts, tuple(used), tuple(leftover))

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from engine.planner.amounts import Amounts, amounts
-from engine.planner.bounds import lowest_fit
+from engine.planner.bounds import first, lowest_fit
 from engine.planner.cover import fewest
 from engine.planner.descent import TIGHTEST, Choice, choice, choose
 from engine.planner.search import fewest_domains
@@ -77,6 +77,8 @@ def plan(tree: Tree, slots: Ints64, request: Request, scarce: Ints64 | None = No
     require = -1 if request.require is None else request.require
     if level is None or level < require:
         return _no_fit(state, require, level)
+    if level == len(tree.levels) - 1:
+        return _as_plan(state, _one_host(state, request.count), request.count, proven=True)
     if request.require is None and request.prefer is None:
         return _as_plan(state, _fewest_hosts(state, level, request.count), request.count, proven=True)
     best, proven = fewest_domains(state, level, request.count, request.steps)
@@ -90,6 +92,13 @@ def lowest_level(tree: Tree, slots: Ints64, count: int) -> int | None:
     return None if level == -1 else level
 
 
+def _one_host(state: Amounts, count: int) -> Choice:
+    """The best-fit host for a gang that needs no more: ties go by its rack, then by its block."""
+    host = len(state.slots) - 1
+    fitting = np.flatnonzero(state.slots[host] >= count)
+    return choice(state, np.array([first(state.preference(host, fitting), fitting)]))
+
+
 def _fewest_hosts(state: Amounts, lowest: int, count: int) -> Choice:
     """The fewest hosts, in the smallest domain that can do with so few."""
     host = len(state.slots) - 1
@@ -97,11 +106,9 @@ def _fewest_hosts(state: Amounts, lowest: int, count: int) -> Choice:
     least = int(fewest(state.slots[host], whole, count)[0])
     level, domain = -1, 0
     for finer in range(lowest, -1, -1):
-        needed = fewest(state.slots[host], state.tree.starts[finer], count) if finer < host else None
-        fitting = np.flatnonzero(state.slots[host] >= count if needed is None else needed == least)
+        fitting = np.flatnonzero(fewest(state.slots[host], state.tree.starts[finer], count) == least)
         if len(fitting):
-            order = np.lexsort([fitting, *reversed(state.preference(finer, fitting))])
-            level, domain = finer, int(fitting[order[0]])
+            level, domain = finer, first(state.preference(finer, fitting), fitting)
             break
     start, end = (0, len(state.tree.hosts)) if level < 0 else state.tree.range(level, domain)
     hosts = choose(state, host, np.arange(start, end, dtype=np.int64), count, TIGHTEST)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from engine.planner.amounts import Amounts
@@ -24,23 +26,23 @@ def fewest_domains(amounts: Amounts, level: int, count: int, steps: int) -> tupl
     """
     top = level + 1
     best: Choice | None = None
-    open_candidates: list[Candidate] = []
-    found = candidates(amounts, level, count)
-    for n, candidate in enumerate(found):
-        if best is not None and (candidate.bound >= best.used[top:] or n >= _DESCENTS):
-            open_candidates += [other for other in found[n:] if other.bound < best.used[top:]]
+    missed: list[Candidate] = []
+    ordered = candidates(amounts, level, count)
+    for candidate in itertools.islice(ordered, _DESCENTS):
+        if best is not None and candidate.bound >= best.used[top:]:
             break
         reached = _descents(amounts, level, candidate, count)
         if best is None or reached.used < best.used:
             best = reached
         if reached.used[top:] > candidate.bound:
-            open_candidates.append(candidate)
+            missed.append(candidate)
     assert best is not None, "a level that fits has a candidate"
     budget = Steps(steps)
     try:
-        for candidate in open_candidates:
-            if candidate.bound < best.used[top:]:
-                best = _exact(amounts, level, candidate, best=best, count=count, steps=budget)
+        for candidate in itertools.chain(missed, ordered):
+            if candidate.bound >= best.used[top:]:
+                break
+            best = _exact(amounts, level, candidate, best=best, count=count, steps=budget)
     except OutOfSteps:
         return best, False
     return best, True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +23,9 @@ class Tree:
     """Levels coarse to fine with the host level last; ragged trees are normal (offsets, no padding).
 
     `hosts` are node names in tree order and `paths` their label values, host last. `starts[level]` holds the first
-    host index of every domain of the level, `domains[level]` the domain of every host. A domain is its index within
-    its level; level -1 stands for the whole topology where a function says so.
+    host index of every domain of the level, `domains[level]` the domain of every host, `offsets[level]` the first
+    child of every domain at the level below (one entry more than domains; none for the host level). A domain is its
+    index within its level; level -1 stands for the whole topology where a function says so.
     """
 
     levels: tuple[str, ...]
@@ -32,6 +34,7 @@ class Tree:
     index: Mapping[str, int]
     starts: tuple[Ints32, ...]
     domains: tuple[Ints32, ...]
+    offsets: tuple[Ints64, ...]
 
     def size(self, level: int) -> int:
         """Number of domains of the level."""
@@ -68,12 +71,32 @@ class Tree:
 
     def children(self, level: int, domains: Ints) -> Ints64:
         """The domains of `level + 1` inside these domains of `level` (any for level -1), ascending."""
-        below = level + 1
         if level < 0:
-            return np.arange(self.size(below), dtype=np.int64)
-        wanted = np.zeros(self.size(level), dtype=bool)
-        wanted[domains] = True
-        return np.flatnonzero(wanted[self.ancestors(below, level)])
+            return np.arange(self.size(0), dtype=np.int64)
+        return self.descendants(level, np.sort(domains), level + 1)[0]
+
+    def descendants(self, level: int, domains: Ints, finer: int) -> tuple[Ints64, Ints64]:
+        """The domains of a `finer` level inside these (ascending) of `level`, and where those of each of them start."""
+        if level < 0:
+            return np.arange(self.size(finer), dtype=np.int64), np.zeros(1, dtype=np.int64)
+        first: Ints64 = domains.astype(np.int64)
+        end: Ints64 = first + 1
+        for between in range(level, finer):
+            first, end = self.offsets[between][first], self.offsets[between][end]
+        if len(first) == 1:
+            return np.arange(first[0], end[0], dtype=np.int64), np.zeros(1, dtype=np.int64)
+        lengths = end - first
+        starts = np.cumsum(lengths) - lengths
+        inside: Ints64 = np.repeat(first - starts, lengths)
+        inside += np.arange(len(inside))
+        return inside, starts
+
+
+def runs(ascending: Ints) -> Ints64:
+    """Where each run of equal values of an ascending array starts."""
+    new = np.ones(len(ascending), dtype=bool)
+    np.not_equal(ascending[1:], ascending[:-1], out=new[1:])
+    return np.flatnonzero(new)
 
 
 def build_tree(levels: Sequence[str], paths: Iterable[Sequence[str]]) -> Tree:
@@ -111,7 +134,13 @@ def build_tree(levels: Sequence[str], paths: Iterable[Sequence[str]]) -> Tree:
         starts.append(np.flatnonzero(changed).astype(np.int32))
         domains.append((np.cumsum(changed) - 1).astype(np.int32))
     own = np.arange(len(rows), dtype=np.int32)
-    return Tree(tuple(levels), hosts, tuple(rows), index, (*starts, own), (*domains, own))
+    starts.append(own)
+    domains.append(own)
+    offsets = [
+        np.append(np.searchsorted(finer, coarser), len(finer)).astype(np.int64)
+        for coarser, finer in itertools.pairwise(starts)
+    ]
+    return Tree(tuple(levels), hosts, tuple(rows), index, tuple(starts), tuple(domains), tuple(offsets))
 
 
 def _natural(value: str) -> tuple[object, ...]:
