@@ -1,0 +1,195 @@
+"""The Placement object: its JSON <-> the record. Shape: the CRD in `manifests`, page `policy.md` of the docs."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any, Final
+
+from engine import names
+from engine.cluster import wire
+from engine.cluster.wire import ProjectionError, Source, decode
+from engine.ranks import count_ranks, format_ranks, parse_ranks
+from engine.records import Assignment, OwnerRef, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
+from engine.times import epoch
+
+_MAX_NAME: Final = 63  # the name is also the value of the pods' gang label
+_HASH_DIGITS: Final = 8
+_MAX_KIND: Final = 24
+_FOREIGN: Final = re.compile(r"[^a-z0-9.-]")
+
+
+def placement(source: Source) -> Placement:
+    """Return a Placement object as a record; ProjectionError unless it is whole and consistent with itself.
+
+    A pod set that names no level is unconstrained: nothing else is ever placed without one.
+    """
+    raw = decode(wire.Placement, source)
+    meta, spec = raw.metadata, raw.spec
+    if not meta.name:
+        raise ProjectionError("$.metadata.name: is required")
+    return Placement(
+        namespace=meta.namespace or "",
+        name=meta.name,
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        workload=WorkloadRef(
+            api_version=spec.workload.api_version,
+            kind=spec.workload.kind,
+            name=spec.workload.name,
+            uid=spec.workload.uid,
+        ),
+        topology=spec.topology,
+        priority=spec.priority or 0,
+        pod_sets=tuple(_request(pod_set) for pod_set in spec.pod_sets),
+        assignment=None if spec.assignment is None else _assignment(spec.assignment, spec.pod_sets),
+        deleting=meta.deletion_timestamp is not None,
+        created=epoch(meta.creation_timestamp),
+        generation=meta.generation or 0,
+        status=raw.status or {},
+    )
+
+
+def placement_body(placement: Placement, *, owners: Iterable[OwnerRef] = ()) -> dict[str, Any]:
+    """Return the JSON of the object to write, without status.
+
+    Its owner is the workload, by uid; a gang of plain pods has none and is owned by its member pods (`owners`). No
+    owner reference blocks deletion: that would need more rights on some platforms.
+    """
+    workload = placement.workload
+    if workload.uid:
+        owners = [OwnerRef(workload.api_version, workload.kind, workload.name, workload.uid, controller=False)]
+    metadata: dict[str, Any] = {"name": placement.name, "namespace": placement.namespace}
+    references = [
+        {
+            "apiVersion": owner.api_version,
+            "kind": owner.kind,
+            "name": owner.name,
+            "uid": owner.uid,
+            "controller": False,
+            "blockOwnerDeletion": False,
+        }
+        for owner in owners
+    ]
+    if references:
+        metadata["ownerReferences"] = references
+    spec: dict[str, Any] = {
+        "workload": {
+            "apiVersion": workload.api_version,
+            "kind": workload.kind,
+            "name": workload.name,
+            "uid": workload.uid,
+        },
+        "topology": placement.topology,
+        "priority": placement.priority,
+        "gang": None,
+        "podSets": [
+            {
+                "name": pod_set.name,
+                "count": pod_set.count,
+                "minAvailable": pod_set.min_available,
+                "require": pod_set.require,
+                "prefer": pod_set.prefer,
+                "slices": [],
+                "colocate": None,
+                "ranked": pod_set.ranked,
+                "shapeHash": pod_set.shape_hash,
+            }
+            for pod_set in placement.pod_sets
+        ],
+    }
+    if placement.assignment is not None:
+        spec["assignment"] = assignment_body(placement.assignment)
+    return {"apiVersion": names.API_VERSION, "kind": names.PLACEMENT_KIND, "metadata": metadata, "spec": spec}
+
+
+def assignment_body(assignment: Assignment) -> dict[str, Any]:
+    """Return the JSON of `spec.assignment`."""
+    return {
+        "revision": assignment.revision,
+        "podSets": [
+            {
+                "name": plan.name,
+                "slots": [
+                    {
+                        "domain": list(slot.domain),
+                        "count": slot.count,
+                        "ranks": None if slot.ranks is None else format_ranks(slot.ranks),
+                        "devices": None,
+                    }
+                    for slot in plan.slots
+                ],
+            }
+            for plan in assignment.pod_sets
+        ],
+    }
+
+
+def placement_name(kind: str, workload_name: str, uid: str, group: str = "") -> str:
+    """Return `<kind>-<workload name, cut>-<8 digits of the hash of uid>[-<group>]`.
+
+    At most 63 characters, a valid object name and label value, whatever is handed in.
+    """
+    digest = hashlib.sha256(uid.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
+    tail = f"-{digest}-{_clean(group)}" if group else f"-{digest}"
+    tail = tail[: _MAX_NAME - _MAX_KIND - 1].rstrip("-.")
+    head = _clean(kind)[:_MAX_KIND].rstrip("-.") or "workload"
+    name = _clean(workload_name)[: _MAX_NAME - len(head) - 1 - len(tail)].rstrip("-.")
+    return f"{head}-{name}{tail}" if name else f"{head}{tail}"
+
+
+def _clean(text: str) -> str:
+    return _FOREIGN.sub("-", text.lower()).strip("-.")
+
+
+def _request(pod_set: wire.PlacementPodSet) -> PodSetRequest:
+    return PodSetRequest(
+        name=pod_set.name,
+        count=pod_set.count,
+        min_available=pod_set.count if pod_set.min_available is None else pod_set.min_available,
+        require=pod_set.require,
+        prefer=pod_set.prefer,
+        ranked=bool(pod_set.ranked),
+        shape_hash=pod_set.shape_hash or "",
+        unconstrained=pod_set.require is None and pod_set.prefer is None,
+    )
+
+
+def _assignment(raw: wire.PlacementAssignment, pod_sets: list[wire.PlacementPodSet]) -> Assignment:
+    known = {pod_set.name for pod_set in pod_sets}
+    plans: dict[str, PodSetPlan] = {}
+    for position, plan in enumerate(raw.pod_sets):
+        path = f"$.spec.assignment.podSets[{position}]"
+        if plan.name not in known or plan.name in plans:
+            raise ProjectionError(f"{path}.name: {plan.name[:63]!r} is not one of spec.podSets, or stands twice")
+        plans[plan.name] = _plan(plan, path)
+    return Assignment(revision=raw.revision, pod_sets=tuple(plans.values()))
+
+
+def _plan(raw: wire.PlacementPlan, path: str) -> PodSetPlan:
+    slots: list[Slot] = []
+    hosts: set[str] = set()
+    taken: list[tuple[int, int]] = []
+    for position, slot in enumerate(raw.slots):
+        where = f"{path}.slots[{position}]"
+        ranges = None
+        if slot.ranks is not None:
+            try:
+                ranges = parse_ranks(slot.ranks)
+            except ValueError as error:
+                raise ProjectionError(f"{where}.ranks: {error}") from None
+            if count_ranks(ranges) != slot.count:
+                raise ProjectionError(f"{where}.ranks: {count_ranks(ranges)} ranks for {slot.count} pods")
+            taken.extend(ranges)
+        domain = tuple(slot.domain)
+        if domain[-1] in hosts:
+            raise ProjectionError(f"{where}.domain: host {domain[-1][:253]!r} stands twice")
+        hosts.add(domain[-1])
+        slots.append(Slot(domain=domain, count=slot.count, ranks=ranges))
+    taken.sort()
+    for (_, last), (first, _) in pairwise(taken):
+        if first <= last:
+            raise ProjectionError(f"{path}.slots: rank {first} stands twice")
+    return PodSetPlan(name=raw.name, slots=tuple(slots))

@@ -1,0 +1,268 @@
+"""The API server's objects -> records: one pass over the bytes, one function per kind.
+
+All of them take JSON bytes (watch, list, review) or the parsed object (files) and raise only ProjectionError, whose
+text starts with the JSON path. The Placement has its own module, `engine.cluster.placements`, and is offered here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from sys import intern
+from typing import Final
+
+from engine.cluster import wire
+from engine.cluster.placements import assignment_body, placement, placement_body, placement_name
+from engine.cluster.podspecs import amount, amounts, pod_spec, tolerations
+from engine.cluster.wire import ProjectionError, Source, decode
+from engine.quantities import nano_to_units
+from engine.ranks import Ranges, count_ranks, format_ranks, join_ranks, parse_ranks
+from engine.records import (
+    ConfigMap,
+    Node,
+    OwnerRef,
+    Pod,
+    PriorityClass,
+    Quota,
+    RuntimeClass,
+    Taint,
+    Workload,
+)
+from engine.times import epoch
+
+__all__ = [
+    "ProjectionError",
+    "Source",
+    "assignment_body",
+    "config_map",
+    "format_ranks",
+    "job",
+    "node",
+    "parse_ranks",
+    "placement",
+    "placement_body",
+    "placement_name",
+    "pod",
+    "priority_class",
+    "quota",
+    "runtime_class",
+]
+
+_MIRROR: Final = "kubernetes.io/config.mirror"
+_JOB_CONTROLLER: Final = "kubernetes.io/job-controller"
+_OVER: Final = frozenset({"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"})
+_DEFAULT_BACKOFF_LIMIT: Final = 6
+_QUOTA_OF_PODS: Final = ("requests.", "limits.", "hugepages-")
+_QUOTA_NAMES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods", "count/pods"})
+
+
+def node(source: Source) -> Node:
+    """Return a Node; all of its labels are kept, amounts are rounded down."""
+    raw = decode(wire.Node, source)
+    meta, spec, status = raw.metadata or wire.ObjectMeta(), raw.spec or wire.NodeSpec(), raw.status or wire.NodeStatus()
+    ready, since = False, 0.0
+    for condition in status.conditions or ():
+        if condition.type == "Ready":
+            ready, since = condition.status == "True", epoch(condition.last_transition_time)
+    # As the API server's own defaulting does: a node that reports only capacity may be used wholly.
+    field = "capacity" if status.allocatable is None else "allocatable"
+    allocatable = status.capacity if status.allocatable is None else status.allocatable
+    return Node(
+        name=_name(meta),
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        labels=_labels(meta.labels),
+        allocatable=_units(allocatable, f"$.status.{field}", up=False),
+        taints=tuple(
+            Taint(key=intern(taint.key or ""), value=taint.value or "", effect=intern(taint.effect or ""))
+            for taint in spec.taints or ()
+        ),
+        unschedulable=bool(spec.unschedulable),
+        ready=ready,
+        settled_at=max(epoch(meta.creation_timestamp), since),
+    )
+
+
+def pod(source: Source) -> Pod:
+    """Return a Pod, with those labels and annotations that concern us; a pod under creation may lack name and uid."""
+    raw = decode(wire.Pod, source)
+    meta, status = raw.metadata or wire.ObjectMeta(), raw.status or wire.PodStatus()
+    return Pod(
+        namespace=intern(meta.namespace or ""),
+        name=meta.name or "",
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        spec=pod_spec(raw.spec or wire.PodSpec(), meta, "$.spec"),
+        owner=_controller(meta.owner_references),
+        phase=intern(status.phase or "Pending"),
+        nominated_node=intern(status.nominated_node_name or ""),
+        created=epoch(meta.creation_timestamp),
+        deleting=meta.deletion_timestamp is not None,
+        unschedulable=_unschedulable(status.conditions or ()),
+        mirror=meta.annotations is not None and _MIRROR in meta.annotations,
+    )
+
+
+def job(source: Source) -> Workload:
+    """Return a batch/v1 Job as a Workload.
+
+    Without `completions` (a work queue) as many are missing as run at a time, until the Job is over. An index that
+    failed for good (backoffLimitPerIndex) counts as finished: it gets no further pod.
+    """
+    raw = decode(wire.Job, source)
+    meta, spec, status = raw.metadata or wire.ObjectMeta(), raw.spec or wire.JobSpec(), raw.status or wire.JobStatus()
+    template = spec.template or wire.Template()
+    completed = _indexes(status.completed_indexes, "completedIndexes")
+    failed = _indexes(status.failed_indexes, "failedIndexes")
+    finished = any(condition.status == "True" and condition.type in _OVER for condition in status.conditions or ())
+    slots = 1 if spec.parallelism is None else spec.parallelism
+    if spec.completions is None:
+        total = slots
+        remaining = 0 if finished else slots
+    else:
+        slots, total = min(slots, spec.completions), spec.completions
+        remaining = max(0, total - (status.succeeded or 0) - count_ranks(failed))
+    owner = _controller(meta.owner_references)
+    return Workload(
+        api_version="batch/v1",
+        kind="Job",
+        namespace=intern(meta.namespace or ""),
+        name=meta.name or "",
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        generation=meta.generation or 0,
+        labels=_labels(meta.labels),
+        annotations=_labels(meta.annotations),
+        template=pod_spec(
+            template.spec or wire.PodSpec(), template.metadata or wire.ObjectMeta(), "$.spec.template.spec"
+        ),
+        suspended=bool(spec.suspend),
+        suspendable=True,
+        started=status.start_time is not None,
+        ranked=spec.completion_mode == "Indexed",
+        slots=slots,
+        total=total,
+        remaining=remaining,
+        finished_ranks=join_ranks((*completed, *failed)),
+        active=status.active or 0,
+        finished=finished,
+        deleting=meta.deletion_timestamp is not None,
+        created=epoch(meta.creation_timestamp),
+        owner=owner,
+        managed_by_other=(spec.managed_by or _JOB_CONTROLLER) != _JOB_CONTROLLER or spec.scheduling is not None,
+        retries_left=_retries_left(spec, status),
+    )
+
+
+def quota(source: Source) -> Quota:
+    """Return a ResourceQuota: what the status says where there is one; only names that pods can use."""
+    raw = decode(wire.Quota, source)
+    meta, spec, status = raw.metadata or wire.ObjectMeta(), raw.spec or wire.QuotaSpec(), raw.status
+    status = status or wire.QuotaStatus()
+    where, hard = ("$.status.hard", status.hard) if status.hard else ("$.spec.hard", spec.hard)
+    selector = (spec.scope_selector.match_expressions if spec.scope_selector is not None else None) or ()
+    return Quota(
+        namespace=meta.namespace or "",
+        name=_name(meta),
+        hard=_quota_units(hard, where, up=False),
+        used=_quota_units(status.used, "$.status.used", up=True),
+        scopes=(
+            *((scope, "Exists", ()) for scope in spec.scopes or ()),
+            *((one.scope_name or "", one.operator or "", tuple(one.values or ())) for one in selector),
+        ),
+    )
+
+
+def priority_class(source: Source) -> PriorityClass:
+    """Return a PriorityClass."""
+    raw = decode(wire.PriorityClass, source)
+    return PriorityClass(
+        name=_name(raw.metadata or wire.ObjectMeta()), value=raw.value or 0, default=bool(raw.global_default)
+    )
+
+
+def runtime_class(source: Source) -> RuntimeClass:
+    """Return a RuntimeClass."""
+    raw = decode(wire.RuntimeClass, source)
+    scheduling = raw.scheduling or wire.Scheduling()
+    overhead = raw.overhead.pod_fixed if raw.overhead is not None else None
+    return RuntimeClass(
+        name=_name(raw.metadata or wire.ObjectMeta()),
+        overhead=_units(overhead, "$.overhead.podFixed", up=True),
+        node_selector=_labels(scheduling.node_selector),
+        tolerations=tolerations(scheduling.tolerations),
+    )
+
+
+def config_map(source: Source) -> ConfigMap:
+    """Return a ConfigMap's text data."""
+    raw = decode(wire.ConfigMap, source)
+    meta = raw.metadata or wire.ObjectMeta()
+    return ConfigMap(
+        namespace=meta.namespace or "",
+        name=_name(meta),
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        data={key: value or "" for key, value in (raw.data or {}).items()},
+    )
+
+
+def _name(meta: wire.ObjectMeta) -> str:
+    if not meta.name:
+        raise ProjectionError("$.metadata.name: is required")
+    return intern(meta.name)
+
+
+def _labels(labels: wire.StringMap | None) -> dict[str, str]:
+    return {intern(key): intern(value or "") for key, value in labels.items()} if labels else {}
+
+
+def _controller(references: Iterable[wire.OwnerReference] | None) -> OwnerRef | None:
+    for reference in references or ():
+        if reference.controller:
+            return OwnerRef(
+                api_version=intern(reference.api_version or ""),
+                kind=intern(reference.kind or ""),
+                name=intern(reference.name or ""),
+                uid=intern(reference.uid or ""),
+                controller=True,
+            )
+    return None
+
+
+def _unschedulable(conditions: Iterable[wire.Condition]) -> str:
+    for condition in conditions:
+        if condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable":
+            return condition.message or ""
+    return ""
+
+
+def _indexes(text: str | None, field: str) -> Ranges:
+    try:
+        return parse_ranks(text or "")
+    except ValueError as error:
+        raise ProjectionError(f"$.status.{field}: {error}") from None
+
+
+def _retries_left(spec: wire.JobSpec, status: wire.JobStatus) -> int | None:
+    if spec.backoff_limit is not None:
+        return max(0, spec.backoff_limit - (status.failed or 0))
+    if spec.backoff_limit_per_index is not None:
+        return None  # every index has its own count
+    return max(0, _DEFAULT_BACKOFF_LIMIT - (status.failed or 0))
+
+
+def _units(raw: wire.ResourceList | None, path: str, *, up: bool) -> dict[str, int]:
+    return {intern(name): nano_to_units(name, found, up=up) for name, found in amounts(raw, path).items()}
+
+
+def _quota_units(raw: wire.ResourceList | None, path: str, *, up: bool) -> dict[str, int]:
+    """Return units by quota name; counts of other objects and claims' storage are nothing that a pod uses."""
+    units = {}
+    for name, quantity in (raw or {}).items():
+        if name not in _QUOTA_NAMES and not name.startswith(_QUOTA_OF_PODS):
+            continue
+        resource = name.removeprefix("requests.").removeprefix("limits.")
+        if resource == "storage":
+            continue
+        units[name] = nano_to_units(resource, amount(resource, quantity, f"{path}[{name[:63]}]"), up=up)
+    return units

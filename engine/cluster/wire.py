@@ -1,0 +1,434 @@
+"""The parts of the API server's objects that we read, as msgspec structs.
+
+Everything else in an object is skipped while parsing. Every optional field may be null, as Go reads it; numbers carry
+the bounds of their Go types. `decode` is the only way in, `ProjectionError` the only thing it raises.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cache
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+
+from engine.quantities import Quantity
+
+Source = bytes | bytearray | memoryview | msgspec.Raw | Mapping[str, Any]
+T = TypeVar("T")
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+Name = Annotated[str, msgspec.Meta(min_length=1)]
+StringMap = dict[str, str | None]
+ResourceList = dict[str, Quantity | None]
+
+_TEXT_AND_PATH: Final = re.compile(r"(.*) - at `(?:key` in `)?(.*)`", re.DOTALL)
+
+
+class ProjectionError(ValueError):
+    """An object that cannot be read; the text starts with the JSON path of what is wrong."""
+
+
+def decode(kind: type[T], source: Source) -> T:
+    """Return `source` (JSON bytes, or what a JSON or YAML parser made of them) as a `kind`.
+
+    Raises ProjectionError (`$.spec.parallelism: Expected `int`, got `str``).
+    """
+    try:
+        if isinstance(source, Mapping):
+            return msgspec.convert(source, kind)
+        decoder: msgspec.json.Decoder[T] = _decoder(kind)  # type: ignore[arg-type]  # mypy: type[T] is hashable
+        return decoder.decode(source)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError) as error:
+        located = _TEXT_AND_PATH.fullmatch(str(error))
+        text, path = located.groups() if located is not None else (str(error), "$")
+        raise ProjectionError(f"{path}: {text}") from None
+
+
+@cache
+def _decoder(kind: type[Any]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
+
+
+class Struct(msgspec.Struct, rename="camel", gc=False):
+    """Base of the wire structs: camelCase on the wire, invisible to the garbage collector (they live for one call)."""
+
+
+class Present(Struct):
+    """An object of which only its presence matters."""
+
+
+class OwnerReference(Struct):
+    """metadata.ownerReferences[*]."""
+
+    api_version: str | None = None
+    kind: str | None = None
+    name: str | None = None
+    uid: str | None = None
+    controller: bool | None = None
+
+
+class ObjectMeta(Struct):
+    """metadata of an object or of a pod template."""
+
+    name: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    resource_version: str | None = None
+    generation: int | None = None
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    labels: StringMap | None = None
+    annotations: StringMap | None = None
+    owner_references: list[OwnerReference] | None = None
+
+
+class Condition(Struct):
+    """status.conditions[*] of any kind."""
+
+    type: str | None = None
+    status: str | None = None
+    reason: str | None = None
+    message: str | None = None
+    last_transition_time: datetime | None = None
+
+
+class ResourceRequirements(Struct):
+    """resources of a container or of a pod."""
+
+    requests: ResourceList | None = None
+    limits: ResourceList | None = None
+
+
+class Port(Struct):
+    """A container's port."""
+
+    host_port: int | None = None
+    container_port: int | None = None
+
+
+class Container(Struct):
+    """A container or init container."""
+
+    resources: ResourceRequirements | None = None
+    restart_policy: str | None = None
+    ports: list[Port] | None = None
+
+
+class Requirement(Struct):
+    """A node selector requirement."""
+
+    key: str | None = None
+    operator: str | None = None
+    values: list[str] | None = None
+
+
+class Term(Struct):
+    """A node selector term."""
+
+    match_expressions: list[Requirement] | None = None
+    match_fields: list[Requirement] | None = None
+
+
+class NodeSelector(Struct):
+    """Terms, ORed."""
+
+    node_selector_terms: list[Term] | None = None
+
+
+class NodeAffinity(Struct):
+    """spec.affinity.nodeAffinity."""
+
+    required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+
+
+class PodAffinity(Struct):
+    """spec.affinity.podAffinity and podAntiAffinity."""
+
+    required: list[Present] | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+
+
+class Affinity(Struct):
+    """spec.affinity."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Toleration(Struct):
+    """spec.tolerations[*]."""
+
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class Gate(Struct):
+    """spec.schedulingGates[*]."""
+
+    name: str | None = None
+
+
+class Volume(Struct):
+    """spec.volumes[*]: the two sources that tie a pod to nodes."""
+
+    persistent_volume_claim: Present | None = None
+    ephemeral: Present | None = None
+
+
+class Spread(Struct):
+    """spec.topologySpreadConstraints[*]."""
+
+    when_unsatisfiable: str | None = None
+
+
+class PodSpec(Struct):
+    """spec of a pod or of a pod template."""
+
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    resources: ResourceRequirements | None = None
+    overhead: ResourceList | None = None
+    node_selector: StringMap | None = None
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] | None = None
+    scheduling_gates: list[Gate] | None = None
+    node_name: str | None = None
+    scheduler_name: str | None = None
+    priority_class_name: str | None = None
+    priority: Int32 | None = None
+    runtime_class_name: str | None = None
+    active_deadline_seconds: int | None = None
+    host_network: bool | None = None
+    scheduling_group: Present | None = None
+    resource_claims: list[Present] | None = None
+    topology_spread_constraints: list[Spread] | None = None
+    volumes: list[Volume] | None = None
+
+
+class PodStatus(Struct):
+    """status of a pod."""
+
+    phase: str | None = None
+    nominated_node_name: str | None = None
+    conditions: list[Condition] | None = None
+
+
+class Pod(Struct):
+    """v1 Pod."""
+
+    metadata: ObjectMeta | None = None
+    spec: PodSpec | None = None
+    status: PodStatus | None = None
+
+
+class Taint(Struct):
+    """spec.taints[*]."""
+
+    key: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class NodeSpec(Struct):
+    """spec of a node."""
+
+    unschedulable: bool | None = None
+    taints: list[Taint] | None = None
+
+
+class NodeStatus(Struct):
+    """status of a node."""
+
+    allocatable: ResourceList | None = None
+    capacity: ResourceList | None = None
+    conditions: list[Condition] | None = None
+
+
+class Node(Struct):
+    """v1 Node."""
+
+    metadata: ObjectMeta | None = None
+    spec: NodeSpec | None = None
+    status: NodeStatus | None = None
+
+
+class Template(Struct):
+    """A pod template."""
+
+    metadata: ObjectMeta | None = None
+    spec: PodSpec | None = None
+
+
+class JobSpec(Struct):
+    """spec of a Job."""
+
+    parallelism: Count | None = None
+    completions: Count | None = None
+    completion_mode: str | None = None
+    suspend: bool | None = None
+    backoff_limit: Count | None = None
+    backoff_limit_per_index: Count | None = None
+    managed_by: str | None = None
+    scheduling: Present | None = None
+    template: Template | None = None
+
+
+class JobStatus(Struct):
+    """status of a Job."""
+
+    active: Count | None = None
+    succeeded: Count | None = None
+    failed: Count | None = None
+    start_time: datetime | None = None
+    completed_indexes: str | None = None
+    failed_indexes: str | None = None
+    conditions: list[Condition] | None = None
+
+
+class Job(Struct):
+    """batch/v1 Job."""
+
+    metadata: ObjectMeta | None = None
+    spec: JobSpec | None = None
+    status: JobStatus | None = None
+
+
+class ScopeRequirement(Struct):
+    """spec.scopeSelector.matchExpressions[*] of a ResourceQuota."""
+
+    scope_name: str | None = None
+    operator: str | None = None
+    values: list[str] | None = None
+
+
+class ScopeSelector(Struct):
+    """spec.scopeSelector of a ResourceQuota."""
+
+    match_expressions: list[ScopeRequirement] | None = None
+
+
+class QuotaSpec(Struct):
+    """spec of a ResourceQuota."""
+
+    hard: ResourceList | None = None
+    scopes: list[str] | None = None
+    scope_selector: ScopeSelector | None = None
+
+
+class QuotaStatus(Struct):
+    """status of a ResourceQuota."""
+
+    hard: ResourceList | None = None
+    used: ResourceList | None = None
+
+
+class Quota(Struct):
+    """v1 ResourceQuota."""
+
+    metadata: ObjectMeta | None = None
+    spec: QuotaSpec | None = None
+    status: QuotaStatus | None = None
+
+
+class PriorityClass(Struct):
+    """scheduling.k8s.io/v1 PriorityClass."""
+
+    metadata: ObjectMeta | None = None
+    value: Int32 | None = None
+    global_default: bool | None = None
+
+
+class Overhead(Struct):
+    """overhead of a RuntimeClass."""
+
+    pod_fixed: ResourceList | None = None
+
+
+class Scheduling(Struct):
+    """scheduling of a RuntimeClass."""
+
+    node_selector: StringMap | None = None
+    tolerations: list[Toleration] | None = None
+
+
+class RuntimeClass(Struct):
+    """node.k8s.io/v1 RuntimeClass."""
+
+    metadata: ObjectMeta | None = None
+    overhead: Overhead | None = None
+    scheduling: Scheduling | None = None
+
+
+class ConfigMap(Struct):
+    """v1 ConfigMap."""
+
+    metadata: ObjectMeta | None = None
+    data: StringMap | None = None
+
+
+class PlacementWorkload(Struct):
+    """spec.workload of a Placement."""
+
+    api_version: str
+    kind: Name
+    name: Name
+    uid: str
+
+
+class PlacementPodSet(Struct):
+    """spec.podSets[*] of a Placement."""
+
+    name: Name
+    count: Count
+    min_available: Count | None = None
+    require: str | None = None
+    prefer: str | None = None
+    ranked: bool | None = None
+    shape_hash: str | None = None
+
+
+class PlacementSlot(Struct):
+    """spec.assignment.podSets[*].slots[*] of a Placement."""
+
+    domain: Annotated[list[Name], msgspec.Meta(min_length=1)]
+    count: Positive
+    ranks: str | None = None
+
+
+class PlacementPlan(Struct):
+    """spec.assignment.podSets[*] of a Placement."""
+
+    name: Name
+    slots: list[PlacementSlot]
+
+
+class PlacementAssignment(Struct):
+    """spec.assignment of a Placement."""
+
+    revision: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+    pod_sets: list[PlacementPlan]
+
+
+class PlacementSpec(Struct):
+    """spec of a Placement."""
+
+    workload: PlacementWorkload
+    topology: str
+    pod_sets: list[PlacementPodSet]
+    priority: Int32 | None = None
+    assignment: PlacementAssignment | None = None
+
+
+class Placement(Struct):
+    """topogate.dev/v1alpha1 Placement."""
+
+    metadata: ObjectMeta
+    spec: PlacementSpec
+    status: dict[str, Any] | None = None

@@ -1,0 +1,129 @@
+"""Kubernetes quantities <-> whole planner units.
+
+The grammar is `resource.Quantity`'s: sign, decimal digits, then a suffix (n u m k M G T P E, Ki..Ei) or a decimal
+exponent. Amounts are exact down to one billionth, finer ones round away from zero, as in apimachinery; no float is
+involved. Units are those of `engine.records`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+Quantity = str | int | float
+
+# Longer text is an attack, not an amount: the largest canonical quantity has 20 characters.
+MAX_LENGTH: Final = 64
+
+# Amounts beyond this many units are capped, so that sums over 100,000 hosts stay inside int64. A request is capped one
+# unit above what capacity is capped to: nothing absurd ever fits.
+MAX_UNITS: Final = 2**45
+
+_NANO: Final = 10**9
+_MIB: Final = 2**20
+# With at most MAX_LENGTH digits before it, an exponent beyond this only means "capped" or "rounded up".
+_MAX_EXPONENT: Final = 200
+
+_DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
+_GRAMMAR: Final = re.compile(
+    r"([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:[eE]([+-]?[0-9]+)|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII
+)
+
+
+class QuantityError(ValueError):
+    """Text that is no quantity, or a quantity that its resource cannot have."""
+
+
+def to_units(resource: str, quantity: Quantity, *, up: bool) -> int:
+    """Return `quantity` of `resource` in planner units, rounded up or down; capped at `MAX_UNITS` (+1 when `up`).
+
+    Raises QuantityError for anything outside the grammar, and for fractions of resources that are counted in wholes.
+    """
+    return nano_to_units(resource, nano(resource, quantity), up=up)
+
+
+def nano(resource: str, quantity: Quantity) -> int:
+    """Return `quantity` in billionths of `resource`'s own unit (core, byte, piece): sums of these lose nothing.
+
+    Raises QuantityError as `to_units` does.
+    """
+    amount = _parse(_text(quantity))
+    if amount % _NANO and not _divisible(resource):
+        raise QuantityError(f"{_shown(quantity)} must be a whole number")
+    return amount
+
+
+def nano_to_units(resource: str, amount: int, *, up: bool) -> int:
+    """Return billionths of `resource` in planner units, rounded and capped as `to_units` says."""
+    size = _unit_size(resource)
+    units = -(-amount // size) if up else amount // size
+    if -MAX_UNITS <= units <= MAX_UNITS:
+        return units
+    return -MAX_UNITS if units < 0 else MAX_UNITS + up
+
+
+def format_units(resource: str, units: int) -> str:
+    """Return an amount in planner units as people write it: `8`, `500m`, `64Gi`."""
+    if resource == "cpu":
+        return str(units // 1000) if units % 1000 == 0 else f"{units}m"
+    if _unit_size(resource) != _NANO * _MIB:
+        return str(units)
+    for suffix in ("Mi", "Gi", "Ti"):
+        if units == 0 or units % 1024:
+            return f"{units}{suffix}" if units else "0"
+        units //= 1024
+    return f"{units}Pi"
+
+
+@lru_cache(maxsize=1024)
+def _unit_size(resource: str) -> int:
+    """Return how many billionths make one planner unit."""
+    if resource == "cpu":
+        return _NANO // 1000
+    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
+        return _NANO * _MIB
+    return _NANO
+
+
+def _divisible(resource: str) -> bool:
+    return _unit_size(resource) != _NANO
+
+
+def _text(quantity: Quantity) -> str:
+    if isinstance(quantity, str):
+        if len(quantity) > MAX_LENGTH:
+            raise QuantityError(f"{_shown(quantity)} is longer than {MAX_LENGTH} characters")
+        return quantity
+    if isinstance(quantity, bool) or not isinstance(quantity, int | float):
+        raise QuantityError(f"expected a quantity, got {type(quantity).__name__}")
+    if isinstance(quantity, int) and quantity.bit_length() > 8 * MAX_LENGTH // 3:
+        raise QuantityError(f"a number of {quantity.bit_length()} bits is no quantity")
+    # The shortest text that reads back as the same float is what the user wrote in his YAML or JSON.
+    return repr(quantity)
+
+
+@lru_cache(maxsize=8192)
+def _parse(text: str) -> int:
+    match = _GRAMMAR.fullmatch(text)
+    if match is None:
+        raise QuantityError(f"{_shown(text)} is not a quantity (examples: 8, 500m, 1.5, 64Gi, 1e3)")
+    sign, whole, fraction, bare_fraction, exponent, suffix = match.groups()
+    fraction = fraction or bare_fraction or ""
+    digits = int((whole or "") + fraction)
+    power = 9 - len(fraction)
+    if exponent is not None:
+        power += max(-_MAX_EXPONENT, min(int(exponent), _MAX_EXPONENT)) if digits else 0
+    else:
+        digits *= _BINARY.get(suffix or "", 1)
+        power += _DECIMAL.get(suffix or "", 0)
+    scale: int = 10 ** abs(power)
+    amount = digits * scale if power >= 0 else -(-digits // scale)
+    return -amount if sign == "-" else amount
+
+
+def _shown(quantity: Quantity) -> str:
+    """Return what the user wrote, short and without control characters."""
+    text = ascii(quantity) if isinstance(quantity, str) else repr(quantity)
+    return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 3]}..."
