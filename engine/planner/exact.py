@@ -8,7 +8,7 @@ number of hosts, not of pods.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from engine.planner.cover import fewest_of
 from engine.planner.tree import Ints64
 
 _COST_BITS = 62
+_NOTHING = np.zeros(1, dtype=np.int64)
+_NOTHING.flags.writeable = False
 
 
 class OutOfSteps(Exception):
@@ -37,135 +39,146 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class _Leaves:
+    """Entry i takes the first i of these domains, largest first."""
+
+    domains: Ints64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pairs:
+    """Entry i joins entry `lefts[i]` of `left` and entry `rights[i]` of `right`."""
+
+    left: _Frontier
+    right: _Frontier
+    lefts: Ints64
+    rights: Ints64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _Frontier:
-    """Costs and pods, both strictly ascending from (0, 0). Entry i of a merge came from `left[lefts[i]]` and
-    `right[rights[i]]`; entry i of a leaf takes the first i of `items`.
-    """
+    """Costs and pods, both strictly ascending; entry i was `rows[i]` of what it was made from."""
 
     cost: Ints64
     pods: Ints64
-    items: Ints64 | None = None
-    left: _Frontier | None = None
-    right: _Frontier | None = None
-    lefts: Ints64 = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    rights: Ints64 = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    rows: Ints64
+    made: _Leaves | _Pairs | None = None
 
 
 class Search:
-    """One search: the fewest domains of the levels `level + 1 .. leaf` inside a domain of `level`.
+    """The fewest domains of the levels `level + 1 .. leaf` inside one domain of `level` (-1: the whole topology).
 
-    The levels below `leaf` are not looked at: a domain of `leaf` counts as one, whatever is inside.
+    The levels below `leaf` are not looked at: a domain of `leaf` counts as one, whatever is inside. `caps` are per
+    level the most domains that an answer may use; all but the last must be the minimum for this domain, level by level
+    from the coarsest. Only what can be completed within them is kept, so the closer the caps the less there is to do.
     """
 
-    def __init__(self, amounts: Amounts, *, level: int, leaf: int, count: int, steps: Steps) -> None:
+    def __init__(
+        self, amounts: Amounts, *, level: int, domain: int, caps: tuple[int, ...], count: int, steps: Steps
+    ) -> None:
         self._amounts = amounts
-        self._leaf = leaf
         self._count = count
         self._steps = steps
+        self._level = level
+        self._domain = domain
         self._top = level + 1
-        # Wide enough that no sum of two partial costs runs over: parts are disjoint, and each has at most `count` pods
-        # more than it needs.
-        widths = [min(4 * count, amounts.tree.size(below)).bit_length() for below in range(level + 1, leaf + 1)]
+        self._leaf = level + len(caps)
+        self._caps = caps
+        # Kept partial costs are within the caps, so twice the cap holds every sum of two.
+        widths = [(2 * cap).bit_length() for cap in caps]
         if sum(widths) > _COST_BITS:
             raise OutOfSteps
-        self._shifts = [sum(widths[i + 1 :]) for i in range(len(widths))]
+        self._shifts = [sum(widths[i + 1 :]) for i in range(len(caps))]
+        self._masks = [(1 << width) - 1 for width in widths]
+        within = [
+            amounts.tree.descendants(level, np.array([domain]), below)[0] for below in range(self._top, self._leaf + 1)
+        ]
+        self._pools = [np.minimum(amounts.slots[self._top + i][inside], count) for i, inside in enumerate(within)]
+        self._ahead = [_reach(-np.sort(-pool), cap) for pool, cap in zip(self._pools, caps, strict=True)]
 
-    def run(self, domain: int, ceiling: tuple[int, ...] | None) -> Ints64 | None:
-        """The domains of `leaf` to use (ascending), or None when no cover costs less than `ceiling`."""
-        limit = (1 << _COST_BITS) if ceiling is None else self._pack(ceiling)
-        frontier = self._inside(self._top - 1, domain, limit)
-        at = int(np.searchsorted(frontier.pods, self._count))
-        if at == len(frontier.pods) or frontier.cost[at] >= limit:
-            return None
-        return np.sort(_items(frontier, at))
+    def run(self) -> Ints64 | None:
+        """The domains of `leaf` to use (ascending), or None when the caps cannot be kept."""
+        total = self._inside(self._level, self._domain)
+        at = int(np.searchsorted(total.pods, self._count))
+        return np.sort(_domains(total, at)) if at < len(total.pods) else None
 
-    def _pack(self, vector: tuple[int, ...]) -> int:
-        return sum(n << shift for n, shift in zip(vector, self._shifts, strict=True))
-
-    def _unit(self, level: int) -> int:
-        return 1 << self._shifts[level - self._top]
-
-    def _inside(self, level: int, domain: int, limit: int) -> _Frontier:
+    def _inside(self, level: int, domain: int) -> _Frontier:
         """The frontier of a domain's children, without the cost of the domain itself."""
         below = level + 1
+        place = below - self._top
         children = self._amounts.tree.children(level, np.array([domain]))
-        children = children[self._amounts.slots[below][children] > 0]
-        children = self._amounts.by_size(below, children)
         sizes = np.minimum(self._amounts.slots[below][children], self._count)
-        most = fewest_of(sizes, min(self._count, int(sizes.sum())))
+        # A domain that leaves more open than the largest others could take is in no answer.
+        enough = sizes + self._ahead[place][min(self._caps[place] - 1, len(self._ahead[place]) - 1)] >= self._count
+        children = self._amounts.by_size(below, children[enough & (sizes > 0)])
+        sizes = np.minimum(self._amounts.slots[below][children], self._count)
+        most = min(fewest_of(sizes, min(self._count, int(sizes.sum()))), self._caps[place])
         if below == self._leaf:
             return self._leaves(children[:most], sizes[:most])
-        whole = level == self._top - 1
-        if whole and most < len(children):
-            # Of the fewest children that cover the gang none is smaller than what the largest others leave over.
-            enough = sizes >= self._count - int(sizes[: most - 1].sum())
-            children, sizes = children[enough], sizes[enough]
-        total = _Frontier(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
-        reach = np.concatenate(([0], np.cumsum(sizes)))
+        total = _Frontier(_NOTHING, _NOTHING, _NOTHING)
         copies: dict[bytes, int] = {}
-        for i, child in enumerate(children.tolist()):
-            table = self._inside(below, child, limit)
+        for child in children.tolist():
+            table = self._inside(below, child)
+            cost = table.cost.copy()
+            cost[table.pods > 0] += 1 << self._shifts[place]
+            table = self._viable(_Frontier(cost, table.pods, table.rows, table.made))
             signature = table.cost.tobytes() + table.pods.tobytes()
             copies[signature] = copies.get(signature, 0) + 1
-            if copies[signature] > most:
-                continue  # no optimum uses more than `most` children, so more equal ones change nothing
-            cost = table.cost.copy()
-            cost[1:] += self._unit(below)
-            table = _Frontier(cost, table.pods, table.items, table.left, table.right, table.lefts, table.rights)
-            total = self._merge(total, table, limit)
-            if whole:
-                total = self._promising(total, reach, i + 1, most)
+            # No answer uses more than `most` children, so more equal ones change nothing.
+            if copies[signature] <= most and table.pods[-1]:
+                total = self._viable(self._merge(total, table))
         return total
 
     def _leaves(self, children: Ints64, sizes: Ints64) -> _Frontier:
         """Largest first: no set of as many leaves holds more."""
         self._steps.take(len(children) + 1)
-        pods = np.minimum(np.concatenate(([0], np.cumsum(sizes))), self._count)
-        cost = np.arange(len(pods), dtype=np.int64) * self._unit(self._leaf)
-        return _Frontier(cost, pods, items=children)
+        pods = np.minimum(np.concatenate((_NOTHING, np.cumsum(sizes))), self._count)
+        rows = np.arange(len(pods), dtype=np.int64)
+        return _Frontier(rows, pods, rows, _Leaves(children))
 
-    def _merge(self, left: _Frontier, right: _Frontier, limit: int) -> _Frontier:
+    def _merge(self, left: _Frontier, right: _Frontier) -> _Frontier:
         self._steps.take(len(left.cost) * len(right.cost))
-        cost = (left.cost[:, None] + right.cost[None, :]).ravel()
-        pods = np.minimum((left.pods[:, None] + right.pods[None, :]).ravel(), self._count)
-        keep = np.flatnonzero(cost < limit)
-        keep = keep[np.lexsort((-pods[keep], cost[keep]))]
-        pods = pods[keep]
-        keep = keep[np.flatnonzero(pods > np.concatenate(([-1], np.maximum.accumulate(pods)[:-1])))]
-        pods = np.minimum((left.pods[keep // len(right.pods)] + right.pods[keep % len(right.pods)]), self._count)
-        return _Frontier(
-            cost[keep],
-            pods,
-            left=left,
-            right=right,
-            lefts=keep // len(right.pods),
-            rights=keep % len(right.pods),
-        )
+        cost = (left.cost[:, None] + right.cost).ravel()
+        pods = np.minimum(left.pods[:, None] + right.pods, self._count).ravel()
+        order = np.lexsort((-pods, cost))
+        ascending = np.maximum.accumulate(pods[order])
+        more = np.ones(len(order), dtype=bool)
+        np.greater(ascending[1:], ascending[:-1], out=more[1:])
+        keep = order[more]
+        lefts, rights = np.divmod(keep, len(right.cost))
+        return _Frontier(cost[keep], pods[keep], np.arange(len(keep)), _Pairs(left, right, lefts, rights))
 
-    def _promising(self, frontier: _Frontier, reach: Ints64, done: int, most: int) -> _Frontier:
-        """Without the entries that the remaining children cannot complete within the fewest children."""
-        used = frontier.cost >> self._shifts[0]
-        ahead = reach[np.minimum(done + np.maximum(most - used, 0), len(reach) - 1)] - reach[done]
-        keep = np.flatnonzero(frontier.pods + ahead >= self._count)
-        return _Frontier(
-            frontier.cost[keep],
-            frontier.pods[keep],
-            left=frontier.left,
-            right=frontier.right,
-            lefts=frontier.lefts[keep],
-            rights=frontier.rights[keep],
-        )
+    def _viable(self, frontier: _Frontier) -> _Frontier:
+        """Without the entries that the largest domains of some level could not complete within its cap."""
+        keep = np.ones(len(frontier.cost), dtype=bool)
+        for shift, mask, cap, ahead in zip(self._shifts, self._masks, self._caps, self._ahead, strict=True):
+            room = cap - (frontier.cost >> shift & mask)
+            keep &= room >= 0
+            keep &= frontier.pods + ahead[np.minimum(np.maximum(room, 0), len(ahead) - 1)] >= self._count
+        if keep.all():
+            return frontier
+        return _Frontier(frontier.cost[keep], frontier.pods[keep], frontier.rows[keep], frontier.made)
 
 
-def _items(frontier: _Frontier, at: int) -> Ints64:
+def _reach(descending: Ints64, cap: int) -> Ints64:
+    """Pods that the first 0, 1, .. cap of these hold."""
+    reach: Ints64 = np.concatenate((_NOTHING, np.cumsum(descending[:cap])))
+    return reach
+
+
+def _domains(frontier: _Frontier, at: int) -> Ints64:
     """The leaves behind an entry."""
     found: list[Ints64] = []
-    open_entries = [(frontier, at)]
-    while open_entries:
-        table, i = open_entries.pop()
-        if table.items is not None:
-            found.append(table.items[:i])
-        elif table.left is not None and table.right is not None:
-            open_entries.append((table.left, int(table.lefts[i])))
-            open_entries.append((table.right, int(table.rights[i])))
-    return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+    behind = [(frontier, at)]
+    while behind:
+        table, i = behind.pop()
+        row = int(table.rows[i])
+        match table.made:
+            case _Leaves(domains):
+                found.append(domains[:row])
+            case _Pairs(left, right, lefts, rights):
+                behind.append((left, int(lefts[row])))
+                behind.append((right, int(rights[row])))
+            case None:
+                pass
+    return np.concatenate(found)

@@ -71,11 +71,10 @@ def _exact(amounts: Amounts, level: int, candidate: Candidate, *, best: Choice, 
     top = level + 1
     host = len(amounts.slots) - 1
     for leaf in range(top + 1, host + 1):
-        search = Search(amounts, level=level, leaf=leaf, count=count, steps=steps)
-        # On the way down an equal prefix is still worth having, hence the ceiling one above it.
-        ceiling = list(best.used[top : leaf + 1])
-        ceiling[-1] += leaf < host
-        domains = search.run(candidate.domain, tuple(ceiling))
+        # On the way down an equal number is still worth having; at the hosts only a smaller one is.
+        last = best.used[leaf] - (leaf == host)
+        caps = (*best.used[top:leaf], last)
+        domains = Search(amounts, level=level, domain=candidate.domain, caps=caps, count=count, steps=steps).run()
         if domains is None:
             return best
         above = np.unique(amounts.tree.ancestors(leaf, leaf - 1)[domains]) if leaf == host else domains
