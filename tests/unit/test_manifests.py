@@ -1,0 +1,331 @@
+"""The manifests as files: names, guarantees and limits that no API server checks for us."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from engine import names
+from engine.policy import parse_policy
+from engine.presets import presets
+
+ROOT = Path(__file__).parents[2]
+BASE = ROOT / "manifests" / "base"
+OVERLAYS = ROOT / "manifests" / "overlays"
+SAMPLES = ROOT / "manifests" / "samples"
+
+OUR_USER = f"system:serviceaccount:{names.NAMESPACE}:{names.SERVICE_ACCOUNT}"
+ALIAS_KEYS = sorted(key for dialect in names.ALIASES.values() for key in dialect)
+MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
+# The table of the entries: what each is called for, what its absence means, how long a user may have to wait.
+ENTRIES = {
+    (MUTATING, "workloads.topogate.dev"): ("jobs", ["CREATE", "UPDATE"], "Fail", 3),
+    (MUTATING, "asking-pods.topogate.dev"): ("pods", ["CREATE"], "Fail", 2),
+    (MUTATING, "pods.topogate.dev"): ("pods", ["CREATE"], "Ignore", 2),
+    (VALIDATING, "workloads.topogate.dev"): ("jobs", ["CREATE", "UPDATE"], "Fail", 3),
+    (VALIDATING, "asking-pods.topogate.dev"): ("pods", ["CREATE"], "Fail", 2),
+    (VALIDATING, "policy.topogate.dev"): ("configmaps", ["CREATE", "UPDATE"], "Ignore", 3),
+}
+
+
+@cache
+def documents(path: Path) -> list[dict[str, Any]]:
+    return list(yaml.load_all(path.read_text(), yaml.CSafeLoader))
+
+
+def base() -> Iterator[dict[str, Any]]:
+    for name in documents(BASE / "kustomization.yaml")[0]["resources"]:
+        yield from documents(BASE / name)
+
+
+def one(kind: str, name: str = "topogate") -> dict[str, Any]:
+    [found] = [item for item in base() if item["kind"] == kind and item["metadata"]["name"] == name]
+    return found
+
+
+def entry(kind: str, name: str) -> dict[str, Any]:
+    found: list[dict[str, Any]] = [hook for hook in one(kind)["webhooks"] if hook["name"] == name]
+    assert len(found) == 1
+    return found[0]
+
+
+def condition(kind: str, name: str, title: str) -> str:
+    [found] = [item["expression"] for item in entry(kind, name)["matchConditions"] if item["name"] == title]
+    assert isinstance(found, str)
+    return found
+
+
+def test_kustomization_names_every_file() -> None:
+    """A manifest that stands in the base is applied."""
+    listed = documents(BASE / "kustomization.yaml")[0]["resources"]
+    assert sorted(listed) == sorted(path.name for path in BASE.glob("*.yaml") if path.name != "kustomization.yaml")
+
+
+def test_the_entries_are_exactly_those_of_the_contract() -> None:
+    """Resource, operations, failure policy and time-out of every webhook entry are as documented."""
+    found = {}
+    for kind in (MUTATING, VALIDATING):
+        for hook in one(kind, names.MUTATING_CONFIGURATION)["webhooks"]:
+            [rule] = hook["rules"]
+            [resource] = rule["resources"]
+            found[kind, hook["name"]] = (resource, rule["operations"], hook["failurePolicy"], hook["timeoutSeconds"])
+    assert found == ENTRIES
+
+
+@pytest.mark.parametrize(("kind", "name"), sorted(ENTRIES))
+def test_every_entry_is_free_of_side_effects_and_skips_us(kind: str, name: str) -> None:
+    """Each entry answers dry runs, is called again when a later webhook changes the object, and never for us."""
+    hook = entry(kind, name)
+    assert hook["sideEffects"] == "None"
+    assert hook["matchPolicy"] == "Equivalent"
+    assert hook.get("reinvocationPolicy") == ("IfNeeded" if kind == MUTATING else None)
+    assert f"request.userInfo.username != '{OUR_USER}'" == condition(kind, name, "not-ours")
+    assert len(hook["matchConditions"]) <= 64
+
+
+@pytest.mark.parametrize(("kind", "name"), sorted(ENTRIES))
+def test_every_entry_but_the_policy_s_leaves_the_system_namespaces_alone(kind: str, name: str) -> None:
+    """kube-system and our own namespace are exempt by a label that the API server itself keeps."""
+    [selector] = entry(kind, name)["namespaceSelector"]["matchExpressions"]
+    assert selector["key"] == "kubernetes.io/metadata.name"
+    if name == "policy.topogate.dev":
+        assert (selector["operator"], selector["values"]) == ("In", [names.NAMESPACE])
+    else:
+        assert (selector["operator"], selector["values"]) == ("NotIn", ["kube-system", names.NAMESPACE])
+
+
+@pytest.mark.parametrize("key", sorted(names.REQUEST_KEYS | names.OWNED_ANNOTATIONS | names.OWNED_LABELS))
+def test_native_keys_are_under_the_prefix_that_the_conditions_look_for(key: str) -> None:
+    """A key of ours, known or misspelt, is found by its prefix alone."""
+    assert key.startswith(f"{names.DOMAIN}/")
+    for kind, name in ENTRIES:
+        if name in ("workloads.topogate.dev", "asking-pods.topogate.dev"):
+            assert f".startsWith('{names.DOMAIN}/')" in condition(kind, name, "asks")
+
+
+@pytest.mark.parametrize("key", [*ALIAS_KEYS, names.POD_GROUP_NAME])
+def test_every_alias_is_looked_for(key: str) -> None:
+    """A request in any dialect is sent, whatever the policy says of the dialect."""
+    for kind, name in ENTRIES:
+        if name in ("workloads.topogate.dev", "asking-pods.topogate.dev"):
+            assert f"'{key}'" in condition(kind, name, "asks")
+
+
+def test_the_conditions_name_nothing_unknown() -> None:
+    """A misspelt name in a condition would silently never match."""
+    known = {
+        *ALIAS_KEYS,
+        *(f"{names.DOMAIN}/", names.KUEUE_PREFIX, names.KAI_PREFIX, names.POD_GROUP_PREFIX),
+        *(names.POD_GROUP_NAME, names.KUEUE_QUEUE, names.GATE, names.MANAGED, names.POLICY_NAME, OUR_USER),
+        *("UPDATE", "DaemonSet"),
+    }
+    for kind, name in ENTRIES:
+        for item in entry(kind, name)["matchConditions"]:
+            assert set(re.findall(r"'([^']*)'", item["expression"])) <= known, (kind, name, item["name"])
+
+
+def test_a_workload_that_is_mutated_is_validated() -> None:
+    """Both configurations send the same workloads."""
+    name = "workloads.topogate.dev"
+    assert entry(MUTATING, name)["matchConditions"] == entry(VALIDATING, name)["matchConditions"]
+    assert entry(MUTATING, name)["rules"] == entry(VALIDATING, name)["rules"]
+
+
+def test_a_pod_that_gets_its_place_is_reviewed_once() -> None:
+    """The entry for pods without a gate is asked before the one that takes the gate off."""
+    order = [hook["name"] for hook in one(MUTATING)["webhooks"]]
+    assert order.index("asking-pods.topogate.dev") < order.index("pods.topogate.dev")
+
+
+def test_no_manifest_has_a_ca_bundle() -> None:
+    """Applying a CA bundle would wipe the one that the leader keeps."""
+    for path in (ROOT / "manifests").rglob("*.yaml"):
+        assert "caBundle" not in path.read_text(), path
+
+
+def test_the_leader_s_own_pair_is_shipped_empty() -> None:
+    """What the policy adds belongs to the leader alone; even an empty list would be a field of the manifest."""
+    for kind in (MUTATING, VALIDATING):
+        assert "webhooks" not in one(kind, names.POLICY_CONFIGURATION)
+
+
+def test_the_local_overlay_redirects_every_entry() -> None:
+    """No entry of the local overlay is left pointing at a Service that is not there."""
+    for file, kind, path in (("mutating", MUTATING, "mutate"), ("validating", VALIDATING, "validate")):
+        [patch] = documents(OVERLAYS / "local" / f"{file}.yaml")
+        assert [hook["name"] for hook in patch["webhooks"]] == [hook["name"] for hook in one(kind)["webhooks"]]
+        for hook in patch["webhooks"]:
+            assert hook["clientConfig"] == {"service": None, "url": f"https://127.0.0.1:PORT/{path}"}
+
+
+def test_the_service_is_called_where_it_listens() -> None:
+    """clientConfig, Service, container ports and probes fit each other."""
+    service = one("Service", names.SERVICE_NAME)
+    [container] = one("Deployment")["spec"]["template"]["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports == {"https": 8443, "ops": 8080}
+    assert {port["port"]: port["targetPort"] for port in service["spec"]["ports"]} == {443: "https", 8080: "ops"}
+    for kind, name in ENTRIES:
+        reference = entry(kind, name)["clientConfig"]["service"]
+        path = "/mutate" if kind == MUTATING else "/validate"
+        assert reference == {"name": names.SERVICE_NAME, "namespace": names.NAMESPACE, "path": path, "port": 443}
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["port"] == "ops"
+
+
+def test_selectors_find_the_replicas() -> None:
+    """Service, budget, network policy and spreading select the labels that the pods carry."""
+    template = one("Deployment")["spec"]["template"]
+    labels = template["metadata"]["labels"]
+    selectors = [
+        one("Deployment")["spec"]["selector"]["matchLabels"],
+        one("Service")["spec"]["selector"],
+        one("PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+        one("NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
+        *(item["labelSelector"]["matchLabels"] for item in template["spec"]["topologySpreadConstraints"]),
+        *(
+            item["podAffinityTerm"]["labelSelector"]["matchLabels"]
+            for item in template["spec"]["affinity"]["podAntiAffinity"][
+                "preferredDuringSchedulingIgnoredDuringExecution"
+            ]
+        ),
+    ]
+    assert all(selector == labels for selector in selectors)
+
+
+def test_upgrades_never_lack_a_replica() -> None:
+    """There are always as many replicas as wanted, and an ending one serves until nobody calls it any more."""
+    spec = one("Deployment")["spec"]
+    pod = spec["template"]["spec"]
+    assert spec["replicas"] == 2
+    assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+    assert pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"] < pod["terminationGracePeriodSeconds"]
+    assert one("PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+
+
+def test_the_pod_meets_the_restricted_standard() -> None:
+    """The namespace enforces the restricted standard, and the service's pod has what it asks for and more."""
+    assert one("Namespace", names.NAMESPACE)["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    pod = one("Deployment")["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] > 0
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert [volume["emptyDir"]["medium"] for volume in pod["volumes"]] == ["Memory"]
+
+
+def test_the_image_has_the_version_of_the_project() -> None:
+    """A release that forgets the manifests is noticed."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    [container] = one("Deployment")["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == f"topogate:{version}"
+    assert f"image=topogate:{version}\n" in (ROOT / "hack" / "kind-up.sh").read_text()
+
+
+def test_cluster_wide_rights_hold_no_secret_and_no_wildcard() -> None:
+    """Nothing cluster-wide reads Secrets, deletes pods, or widens itself."""
+    for rule in one("ClusterRole")["rules"]:
+        resources, verbs = set(rule["resources"]), set(rule["verbs"])
+        assert not resources & {"secrets", "configmaps", "pods/exec", "*"}
+        assert not verbs & {"*", "escalate", "bind", "impersonate", "deletecollection"}
+        assert "*" not in rule["apiGroups"]
+        if resources & {"pods", "jobs"}:
+            assert verbs <= {"get", "list", "watch", "patch"}
+
+
+def test_rights_by_name_name_our_objects() -> None:
+    """resourceNames are the names that the code uses."""
+    by_name = {
+        (resource, name)
+        for role in (one("ClusterRole"), one("Role"))
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames", ())
+    }
+    configurations = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+    assert by_name == {
+        *((resource, names.MUTATING_CONFIGURATION) for resource in configurations),
+        *((resource, names.POLICY_CONFIGURATION) for resource in configurations),
+        ("leases", names.LEASE_NAME),
+        ("configmaps", names.POLICY_NAME),
+        ("configmaps", names.LAST_GOOD_POLICY_NAME),
+        ("secrets", names.CA_SECRET_NAME),
+    }
+
+
+def test_the_guard_of_placements_fails_closed_and_knows_us() -> None:
+    """Placements cannot be forged while the service is down, and the service is not locked out."""
+    guard = one("ValidatingAdmissionPolicy", "topogate-placements")["spec"]
+    assert guard["failurePolicy"] == "Fail"
+    variables = {item["name"]: item["expression"] for item in guard["variables"]}
+    assert variables["service"] == f"request.userInfo.username == '{OUR_USER}'"
+    for admin in parse_policy("apiVersion: topogate.dev/v1alpha1\nkind: Policy\n").admins:
+        assert f"'{admin}'" in variables["admin"]
+    assert one("ValidatingAdmissionPolicyBinding", "topogate-placements")["spec"]["validationActions"] == ["Deny"]
+
+
+def test_the_resource_has_the_names_that_the_code_uses() -> None:
+    """Group, kind, plural and short name of the Placement."""
+    spec = one("CustomResourceDefinition", f"{names.PLACEMENTS}.{names.API_GROUP}")["spec"]
+    [version] = spec["versions"]
+    assert f"{spec['group']}/{version['name']}" == names.API_VERSION
+    assert (spec["names"]["kind"], spec["names"]["plural"]) == (names.PLACEMENT_KIND, names.PLACEMENTS)
+    assert spec["names"]["shortNames"] == ["tgp"]
+    assert version["subresources"] == {"status": {}}
+
+
+def schemas(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield path, schema
+    for name, child in schema.get("properties", {}).items():
+        yield from schemas(child, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if key in schema:
+            yield from schemas(schema[key], f"{path}[]")
+
+
+def test_everything_in_a_placement_is_bounded_and_lists_are_atomic() -> None:
+    """No string or list of a Placement is without a limit; a list is replaced as a whole or not at all."""
+    [version] = one("CustomResourceDefinition", "placements.topogate.dev")["spec"]["versions"]
+    root = version["schema"]["openAPIV3Schema"]["properties"]
+    for part in ("spec", "status"):
+        for path, schema in schemas(root[part], part):
+            if schema.get("type") == "string" and not {"enum", "format"} & schema.keys():
+                assert "maxLength" in schema, path
+            if schema.get("type") == "array":
+                assert schema["x-kubernetes-list-type"] == "atomic", path
+                assert "maxItems" in schema, path
+
+
+def test_the_sample_policy_is_a_policy() -> None:
+    """The sample is accepted as it stands."""
+    [config_map] = documents(SAMPLES / "policy.yaml")
+    assert config_map["metadata"] == {"name": names.POLICY_NAME, "namespace": names.NAMESPACE}
+    assert parse_policy(config_map["data"][names.POLICY_KEY]).mode == "enforce"
+
+
+@pytest.mark.parametrize(("file", "key"), [("job-require-rack", names.REQUIRE), ("job-prefer-rack", names.PREFER)])
+def test_the_sample_jobs_ask_with_one_annotation(file: str, key: str) -> None:
+    """A sample shows that one annotation is all that it takes."""
+    [job] = documents(SAMPLES / f"{file}.yaml")
+    assert job["metadata"]["annotations"] == {key: "rack"}
+    assert "schedulingGates" not in job["spec"]["template"]["spec"]
+    assert "suspend" not in job["spec"]
+
+
+def test_the_kind_cluster_has_the_labels_of_a_preset() -> None:
+    """A kind cluster needs no policy: its node labels are those of a preset."""
+    [cluster] = documents(OVERLAYS / "kind" / "kind.yaml")
+    wanted = {key for level in presets()["demo"] for key in level.keys}
+    workers = [node for node in cluster["nodes"] if node["role"] == "worker"]
+    assert len(workers) >= 4
+    assert all(wanted == set(node["labels"]) for node in workers)
