@@ -15,17 +15,16 @@ from typing import Any, Final
 import msgspec
 
 from engine.outcomes import FieldError
+from engine.wording import MAX_WARNING, fit, quote
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
 OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 
 MAX_UID: Final = 128  # the API server sends a UUID (36); anything long would only be echoed back
-MAX_WARNING: Final = 120  # characters; the API documentation asks for it, the API server may cut at 256
 MAX_WARNINGS: Final = 5
 MAX_CAUSES: Final = 32  # a terminal screen of errors
-MAX_MESSAGE: Final = 2_000  # characters of status.message: the API server logs it whole
-MAX_QUOTED: Final = 63  # characters of user input shown (messages.md rule 7)
+MAX_MESSAGE: Final = 2_000  # bytes of status.message: the API server logs it whole
 
 # Kubernetes' own words (field.ErrorType) and the cause types that go with them (metav1.CauseType).
 CAUSE_REASONS: Final[Mapping[str, str]] = {
@@ -233,7 +232,7 @@ def denied(errors: Sequence[FieldError], review: Review, warnings: Sequence[str]
         allowed=False,
         code=422,
         reason="Invalid",
-        message=f"{subject} {_quoted(name)} is invalid: {_joined(causes, len(ordered))}",
+        message=f"{subject} {quote(name)} is invalid: {_joined(causes, len(ordered))}",
         group=review.group,
         kind=review.kind,
         name=name,
@@ -248,15 +247,15 @@ def forbidden(message: str, reason: str, warnings: Sequence[str] = ()) -> Respon
         allowed=False,
         code=403,
         reason="Forbidden",
-        message=_cut(message, MAX_MESSAGE),
-        causes=(Cause(reason, "", _cut(message, MAX_MESSAGE)),),
+        message=fit(message, MAX_MESSAGE),
+        causes=(Cause(reason, "", fit(message, MAX_MESSAGE)),),
         warnings=_cleaned(warnings),
     )
 
 
 def cause_message(error: FieldError) -> str:
     """Return `kind: "value": message` (without the field: kubectl puts it in front)."""
-    seen = "" if error.value is None else f"{_quoted(error.value)}: "
+    seen = "" if error.value is None else f"{quote(error.value)}: "
     return f"{error.kind}: {seen}{error.message}"
 
 
@@ -323,7 +322,7 @@ def _joined(causes: Sequence[Cause], total: int) -> str:
     shown: list[str] = []
     room = MAX_MESSAGE
     for cause in causes:
-        text = _cut(f"{cause.field}: {cause.message}", MAX_MESSAGE)
+        text = fit(f"{cause.field}: {cause.message}", MAX_MESSAGE)
         room -= len(text) + 2
         if room < 0 and shown:
             break
@@ -334,20 +333,6 @@ def _joined(causes: Sequence[Cause], total: int) -> str:
 
 
 def _cleaned(warnings: Sequence[str]) -> tuple[str, ...]:
-    """At most MAX_WARNINGS different warnings of at most MAX_WARNING characters, free of control characters."""
-    unique = dict.fromkeys(_cut(re.sub(r"[\x00-\x1f\x7f-\x9f]+", " ", text).strip(), MAX_WARNING) for text in warnings)
+    """At most MAX_WARNINGS different warnings of at most MAX_WARNING bytes, free of control characters."""
+    unique = dict.fromkeys(fit(re.sub(r"[\x00-\x1f\x7f-\x9f]+", " ", text).strip(), MAX_WARNING) for text in warnings)
     return tuple(text for text in unique if text)[:MAX_WARNINGS]
-
-
-def _quoted(value: str) -> str:
-    """`value` in double quotes, cut at MAX_QUOTED characters, everything unprintable escaped."""
-    cut = _cut(value, MAX_QUOTED)
-    escaped = "".join(
-        f"\\{char}" if char in '"\\' else char if char.isprintable() else char.encode("unicode_escape").decode()
-        for char in cut
-    )
-    return f'"{escaped}"'
-
-
-def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"

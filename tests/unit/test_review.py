@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.outcomes import FieldError
+from engine.wording import MAX_WARNING
 from webhook.review import (
     MAX_CAUSES,
     MAX_MESSAGE,
-    MAX_WARNING,
     MAX_WARNINGS,
     BadReview,
     Review,
@@ -238,7 +238,7 @@ def test_denied_without_errors_is_a_programming_error() -> None:
 def test_cause_message_quotes_cuts_and_escapes_user_input() -> None:
     """User input is shown in quotes, at most 63 characters, with control characters escaped."""
     assert cause_message(error(value='a"b\n\x1b[31m')) == 'Invalid value: "a\\"b\\n\\x1b[31m": no'
-    assert cause_message(error(value="x" * 100)) == f'Invalid value: "{"x" * 62}…": no'
+    assert cause_message(error(value="x" * 100)) == f'Invalid value: "{"x" * 60}...": no'
 
 
 def test_forbidden_is_403_with_our_code_as_a_cause() -> None:
@@ -252,7 +252,7 @@ def test_warnings_are_few_short_different_and_free_of_control_characters() -> No
     """At most MAX_WARNINGS warnings of MAX_WARNING characters; a line break would break the HTTP header."""
     response = allowed(["a\r\nb", "a\r\nb", "", "x" * 500, *(f"w{i}" for i in range(9))])
     assert response.warnings[0] == "a b"
-    assert response.warnings[1] == "x" * (MAX_WARNING - 1) + "…"
+    assert response.warnings[1] == "x" * (MAX_WARNING - 3) + "..."
     assert len(response.warnings) == MAX_WARNINGS
     assert answer(encode(response, "u1"))["warnings"] == list(response.warnings)
 
