@@ -1,0 +1,332 @@
+"""One connection pool to the API server: bytes out, bytes in, faults as two exceptions.
+
+The official client supplies credentials, TLS, proxies and the token's reload; its pool is used directly, because its
+models cost 1 ms and 115 KB a pod and its request path re-encodes the body. Nothing here knows a kind.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from types import TracebackType
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import msgspec
+import urllib3
+
+# A LIST page of 500 objects of the largest size that etcd takes (1.5 MiB) is far above this; real pages are 5-20 MB.
+MAX_RESPONSE: Final = 256 * 1024 * 1024
+# One watch line is one object in JSON: 1.5 MiB in etcd, a little more as JSON.
+MAX_LINE: Final = 16 * 1024 * 1024
+# About ten watches stay open, sixteen writers work beside them, and the lease must never wait for either.
+POOL_SIZE: Final = 32
+MAX_MESSAGE: Final = 2000
+
+JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+
+
+class ApiFault(Exception):
+    """A request that did not succeed; `retry_after` is the server's wish in seconds, or None."""
+
+    retry_after: float | None = None
+
+
+class ApiUnavailable(ApiFault):
+    """No usable answer: the connection, TLS, the time limit, or credentials that cannot be read."""
+
+
+class ApiError(ApiFault):
+    """The server's refusal.
+
+    `status` is the HTTP status, `reason` and `message` are those of the Status object ("" when the body was none),
+    `causes` are its (field, message) pairs. Never holds request headers or bodies.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        message: str,
+        causes: tuple[tuple[str, str], ...] = (),
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(f"{status} {reason}: {message}" if reason else f"{status}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.causes = causes
+        self.retry_after = retry_after
+
+
+class _Cause(msgspec.Struct):
+    field: str = ""
+    message: str = ""
+
+
+class _Details(msgspec.Struct):
+    causes: list[_Cause] | None = None
+    retry_after_seconds: float | None = msgspec.field(name="retryAfterSeconds", default=None)
+
+
+class _Status(msgspec.Struct):
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: _Details | None = None
+
+
+_decode_status = msgspec.json.Decoder(_Status).decode
+
+
+def status_error(body: bytes | msgspec.Raw, *, http_status: int = 0, retry_after: float | None = None) -> ApiError:
+    """Read a Status object (an answer's body, or the object of a watch's ERROR event) into an ApiError.
+
+    `http_status` wins over the body's code when it is not 0; a body that is no Status gives an error without a message.
+    """
+    try:
+        status = _decode_status(body)
+    except ValueError:
+        status = _Status()
+    details = status.details or _Details()
+    causes = tuple((cause.field, cause.message[:MAX_MESSAGE]) for cause in (details.causes or ())[:100])
+    wish = details.retry_after_seconds if retry_after is None else retry_after
+    if wish is not None and wish <= 0:
+        wish = None
+    message = status.message[:MAX_MESSAGE] or "no Status in the answer"
+    return ApiError(http_status or status.code, status.reason, message, causes, wish)
+
+
+class Stream:
+    """The lines of an open watch; iterate in one thread, `close` from any.
+
+    Lines come without their newline, whole (split chunks are joined as bytes, so UTF-8 is never cut); an unfinished
+    last line is dropped. Iteration ends when the server ends the answer or `close` was called, and raises
+    ApiUnavailable when the connection breaks, nothing arrives for the read time limit, or a line is too long.
+    """
+
+    def __init__(self, response: urllib3.BaseHTTPResponse, what: str) -> None:
+        self._response = response
+        self._what = what
+        self._closed = threading.Event()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closed.set()
+        self._response.close()
+
+    def __iter__(self) -> Iterator[bytes]:
+        pieces: list[bytes] = []
+        size = 0
+        while chunk := self._read():
+            first, *rest = chunk.split(b"\n")
+            pieces.append(first)
+            size += len(first)
+            if size > MAX_LINE:
+                raise ApiUnavailable(f"{self._what}: a line of more than {MAX_LINE} bytes")
+            for piece in rest:
+                line = b"".join(pieces)
+                pieces, size = [piece], len(piece)
+                if line:
+                    yield line
+
+    def close(self) -> None:
+        """End the iteration that another thread is in; harmless when it has ended."""
+        self._closed.set()
+        try:
+            # Only the read side is shut: closing here would wait for the lock that the blocked reader holds.
+            self._response.shutdown()
+        except (OSError, RuntimeError, ValueError):
+            return
+
+    def _read(self) -> bytes:
+        if self._closed.is_set():
+            return b""
+        try:
+            return self._response.read1(65536)
+        except Exception as error:
+            # A socket that is shut under the reader fails in many ways (TLS, chunk framing, closed file).
+            if self._closed.is_set():
+                return b""
+            if isinstance(error, (urllib3.exceptions.HTTPError, OSError, ValueError)):
+                raise ApiUnavailable(f"{self._what}: {_describe(error)}") from None
+            raise
+
+
+class Api:
+    """Requests to one API server; safe for use by many threads at once."""
+
+    def __init__(self, client: Any, user_agent: str) -> None:
+        self._configuration = client.configuration
+        self._host = str(client.configuration.host).rstrip("/")
+        self._pools = client.rest_client.pool_manager
+        self._user_agent = user_agent
+        self._credentials = threading.Lock()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | Mapping[str, Any] | None = None,
+        content_type: str = JSON,
+        timeout: tuple[float, float] = (5, 30),
+    ) -> bytes:
+        """Send one request and return the answer's body.
+
+        `timeout` is (connect, read) in seconds. Raises ApiError for every status but 2xx, ApiUnavailable when there is
+        no whole answer; only a GET is sent again, once, when a kept-alive connection turned out to be dead.
+        """
+        what = f"{method} {path}"
+        payload = None if body is None else body if isinstance(body, bytes) else msgspec.json.encode(body)
+        attempts = 2 if method == "GET" else 1
+        while True:
+            attempts -= 1
+            try:
+                response = self._open(
+                    method, path, query=query, timeout=timeout, body=payload, content_type=content_type
+                )
+                try:
+                    data = response.read(MAX_RESPONSE + 1)
+                    if len(data) > MAX_RESPONSE:
+                        raise ApiUnavailable(f"{what}: an answer of more than {MAX_RESPONSE} bytes")
+                    response.release_conn()
+                except BaseException:
+                    response.close()
+                    raise
+            except urllib3.exceptions.ProtocolError as error:
+                if attempts:
+                    continue
+                raise ApiUnavailable(f"{what}: {_describe(error)}") from None
+            except (urllib3.exceptions.HTTPError, OSError) as error:
+                raise ApiUnavailable(f"{what}: {_describe(error)}") from None
+            if HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
+                return data
+            raise status_error(data, http_status=response.status, retry_after=_retry_after(response.headers))
+
+    def stream(
+        self, path: str, query: Mapping[str, str], *, connect_timeout: float = 5.0, read_timeout: float = 100.0
+    ) -> Stream:
+        """Open a GET whose answer does not end (a watch); use as a context manager.
+
+        `read_timeout` is the longest silence in seconds. Raises as `request` does.
+        """
+        what = f"GET {path}"
+        try:
+            response = self._open("GET", path, query=query, timeout=(connect_timeout, read_timeout))
+            if response.status == HTTPStatus.OK:
+                return Stream(response, what)
+            data = response.read(MAX_LINE)
+            response.close()
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise ApiUnavailable(f"{what}: {_describe(error)}") from None
+        raise status_error(data, http_status=response.status, retry_after=_retry_after(response.headers))
+
+    def _open(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None,
+        timeout: tuple[float, float],
+        body: bytes | None = None,
+        content_type: str = JSON,
+    ) -> urllib3.BaseHTTPResponse:
+        url = f"{self._host}{path}?{urlencode(query)}" if query else self._host + path
+        headers = {"Accept": JSON, "User-Agent": self._user_agent}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        headers.update(self._authorization())
+        # A redirect is never followed: it would carry the token to a host that nobody configured.
+        response: urllib3.BaseHTTPResponse = self._pools.urlopen(
+            method,
+            url,
+            redirect=False,
+            body=body,
+            headers=headers,
+            timeout=urllib3.Timeout(connect=timeout[0], read=timeout[1]),
+            preload_content=False,
+            retries=False,
+        )
+        return response
+
+    def _authorization(self) -> dict[str, str]:
+        # The client's hook re-reads the projected token every minute and sets several attributes: one thread at a time.
+        try:
+            with self._credentials:
+                settings = self._configuration.auth_settings()
+        except Exception as error:  # whatever an exec plugin or a token file brings; its text may hold the secret
+            raise ApiUnavailable(f"the credentials cannot be read ({type(error).__name__})") from None
+        return {item["key"]: item["value"] for item in settings.values() if item["in"] == "header" and item["value"]}
+
+
+def connect(*, kubeconfig: str | None = None, user_agent: str) -> Api:
+    """Connect with a kubeconfig file, else with `$KUBECONFIG`, the pod's service account, or `~/.kube/config`.
+
+    Sends nothing yet. Raises ApiUnavailable when none of them can be read.
+    """
+    # Half a second of imports that no pure part of the engine should pay.
+    from kubernetes import config
+    from kubernetes.client import ApiClient, Configuration
+
+    settings = Configuration()
+    try:
+        if kubeconfig is None and not os.environ.get("KUBECONFIG") and os.environ.get("KUBERNETES_SERVICE_HOST"):
+            config.load_incluster_config(client_configuration=settings)
+        else:
+            config.load_kube_config(config_file=kubeconfig, client_configuration=settings)
+    except Exception as error:  # the loader raises whatever YAML, base64 and the file system raise
+        raise ApiUnavailable(
+            f"no API server configured: {type(error).__name__} in {kubeconfig or 'the defaults'}"
+        ) from None
+    settings.connection_pool_maxsize = POOL_SIZE
+    return Api(ApiClient(settings), user_agent)
+
+
+def object_path(
+    api_version: str,
+    plural: str,
+    *,
+    namespace: str | None = None,
+    name: str | None = None,
+    subresource: str | None = None,
+) -> str:
+    """Build the URL path of a collection, an object or a subresource (`apps/v1`, `deployments`, ...), names quoted."""
+    parts = ["api" if "/" not in api_version else "apis", *api_version.split("/")]
+    if namespace is not None:
+        parts += ["namespaces", quote(namespace, safe="")]
+    parts.append(plural)
+    if name is not None:
+        parts.append(quote(name, safe=""))
+    if subresource is not None:
+        parts.append(subresource)
+    return "/" + "/".join(parts)
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    # The API server sends whole seconds; a date (from a proxy) is as good as none.
+    value = headers.get("Retry-After", "")[:9]
+    return float(value) if value.isascii() and value.isdigit() else None
+
+
+def _describe(error: BaseException) -> str:
+    # Only the operating system's own words: messages of the libraries may quote what was sent.
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, OSError) and inner.strerror:
+            return inner.strerror
+        nested = [part for part in inner.args if isinstance(part, BaseException)]
+        inner = nested[-1] if nested else inner.__cause__ or inner.__context__
+    if isinstance(error, urllib3.exceptions.TimeoutError):
+        return "no answer within the time limit"
+    return type(error).__name__

@@ -1,0 +1,343 @@
+"""Keeps a store equal to a collection of the API server: paged list, then watch, then again whatever happens.
+
+Life: LIST (consistent, in pages) -> replace the store -> WATCH from the list's version, with bookmarks -> on a regular
+end watch again from the last version -> on 410 or an unreadable answer list again -> on every other fault wait
+(`backoff`) and watch again. Rules and their reasons: client-go's reflector.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from engine.cluster.api import Api, ApiError, ApiFault, ApiUnavailable, Stream, status_error
+from engine.cluster.backoff import Backoff
+from engine.cluster.store import Store
+
+R = TypeVar("R")
+
+# The first list should be quick; a later one runs beside reviews, and a page holds the GIL while it is parsed.
+FIRST_PAGE: Final = 500
+LATER_PAGE: Final = 100
+# The server ends a watch after this long (s); spread out, so that replicas do not come back together.
+WATCH_SECONDS: Final = (240, 480)
+# Bookmarks come about every 60 s: a watch that is silent for longer than this is dead.
+READ_TIMEOUT: Final = 100.0
+LIST_TIMEOUT: Final = (5.0, 60.0)
+# How long a new leader trusts the running watch to catch up before it lists afresh.
+CATCH_UP: Final = 1.0
+# A watch that ends sooner without a word counts as a fault (client-go's "very short watch").
+SHORT_WATCH: Final = 1.0
+# After these the next attempt lists: the version is not understood, or the collection is not there (a missing CRD).
+VERSION_REFUSED: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
+REMEMBERED_BAD: Final = 1024
+
+_log = logging.getLogger(__name__)
+
+
+class _ListMeta(msgspec.Struct):
+    resource_version: str = msgspec.field(name="resourceVersion", default="")
+    next_page: str = msgspec.field(name="continue", default="")
+
+
+class _Page(msgspec.Struct):
+    metadata: _ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Meta(msgspec.Struct):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = msgspec.field(name="resourceVersion", default="")
+
+
+class _Object(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+
+
+_decode_page = msgspec.json.Decoder(_Page).decode
+_decode_event = msgspec.json.Decoder(_Event).decode
+_decode_object = msgspec.json.Decoder(_Object).decode
+
+
+class _ListAgain(Exception):
+    """The version that we hold is of no use any more."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a reflector has been through since it started; written by its thread alone."""
+
+    lists: int = 0
+    watches: int = 0
+    events: int = 0
+    faults: int = 0
+    expired: int = 0
+    unreadable: int = 0
+
+
+class Reflector(Generic[R]):
+    """Feeds one store from one collection, in a daemon thread of its own.
+
+    `path` is the collection's URL path, `query` its selectors, `project` makes a record of an object's bytes and raises
+    ValueError (ProjectionError) for one that it cannot read: that object is left out of the store, counted, and named
+    once in the log. `wait` sleeps until the event is set or the seconds are over.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        path: str,
+        project: Callable[[msgspec.Raw], R],
+        store: Store[R],
+        *,
+        query: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        rng: random.Random | None = None,
+        wait: Callable[[threading.Event, float], object] = threading.Event.wait,
+        first_page: int = FIRST_PAGE,
+        read_timeout: float = READ_TIMEOUT,
+    ) -> None:
+        self.store = store
+        self.counts = Counts()
+        self._api = api
+        self._path = path
+        self._project = project
+        self._query = dict(query or {})
+        self._clock = clock
+        self._rng = rng or random.Random()  # noqa: S311 - jitter, not a secret
+        self._wait = wait
+        self._page = first_page
+        self._read_timeout = read_timeout
+        self._backoff = Backoff(clock=clock, rng=self._rng)
+        self._problem: str | None = "not listed yet"
+        self._version: str | None = None
+        self._bad: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._stopping = False
+        self._list_wanted = False
+        self._wake = threading.Event()
+        self._lock = threading.Lock()
+        self._stream: Stream | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def synced(self) -> bool:
+        """True once the store has held a whole list."""
+        return self.store.synced
+
+    @property
+    def problem(self) -> str | None:
+        """Why the store is not being kept up to date at the moment, in words; None when it is."""
+        return self._problem
+
+    def start(self) -> None:
+        """Start the thread; once."""
+        if self._thread is not None:
+            raise RuntimeError(f"the reflector of {self._path} was started before")
+        self._thread = threading.Thread(target=self.run, name=f"reflector {self._path}", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout: float = 0.8) -> None:
+        """End the watch; returns within `timeout` seconds, when need be with a request still being given up."""
+        self._interrupt(stop=True)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+
+    def refresh(self, timeout: float) -> bool:
+        """Bring the store to at least the cluster's state of this moment; False when `timeout` seconds were not enough.
+
+        Asks the server for its newest version (a quorum read) and waits until the watch has passed it; when it does not
+        (a quiet collection hears a bookmark only once a minute), the whole collection is listed afresh.
+        """
+        deadline = self._clock() + timeout
+        try:
+            newest = self._newest(timeout)
+        except (ApiFault, _ListAgain, ValueError) as fault:
+            _log.warning("%s: cannot be read afresh: %s", self._path, fault)
+            return False
+        patience = min(CATCH_UP, deadline - self._clock())
+        if self.store.synced and self.store.wait_seen(newest, max(0.0, patience)):
+            return True
+        self._interrupt(stop=False)
+        return self.store.wait_seen(newest, max(0.0, deadline - self._clock()))
+
+    def run(self) -> None:
+        """Do the work until `stop`; `start` calls this in a thread."""
+        while not self._stopping:
+            wish: float | None = None
+            try:
+                if self._take_list_wish() or self._version is None:
+                    self._list()
+                self._watch()
+                continue
+            except _ListAgain as reason:
+                self.counts.expired += 1
+                self._problem, self._version = f"GET {self._path}: listing again: {reason}", None
+            except ApiFault as fault:
+                self.counts.faults += 1
+                self._problem, wish = str(fault), fault.retry_after
+                if isinstance(fault, ApiError) and fault.status in VERSION_REFUSED:
+                    self._version = None
+            except Exception:
+                # Whatever it is, a cache that has stopped for ever is worse than one that lists again.
+                self.counts.faults += 1
+                self._problem, self._version = "an internal fault", None
+                _log.exception("%s: the watch failed", self._path)
+            delay = self._backoff.delay(at_least=wish)
+            if not self._stopping:
+                _log.info("%s; again in %.1f s", self._problem, delay)
+                self._wait(self._wake, delay)
+
+    def _list(self) -> None:
+        self._version = None
+        records: list[R] = []
+        query = self._query | {"limit": str(self._page)}
+        while True:
+            # Without a resourceVersion: a quorum read, so a list never goes back in time.
+            page = self._get_page(query, LIST_TIMEOUT)
+            records += [record for raw in page.items or () if (record := self._read(raw)) is not None]
+            if self._stopping:
+                raise ApiUnavailable("stopping")
+            if not page.metadata.next_page:
+                break
+            if query.get("continue") == page.metadata.next_page:
+                raise ApiUnavailable(f"GET {self._path}: the same page over and over")
+            query["continue"] = page.metadata.next_page
+        self._page = min(self._page, LATER_PAGE)
+        self.counts.lists += 1
+        self._problem = None
+        self.store.replace(records, resource_version=page.metadata.resource_version)
+        self._version = page.metadata.resource_version
+
+    def _get_page(self, query: Mapping[str, str], timeout: tuple[float, float]) -> _Page:
+        try:
+            return _decode_page(self._api.request("GET", self._path, query=query, timeout=timeout))
+        except ApiError as error:
+            if error.status == HTTPStatus.GONE:
+                raise _ListAgain("a page has expired") from None
+            raise
+        except msgspec.DecodeError as error:
+            raise ApiUnavailable(f"GET {self._path}: not a list: {error}") from None
+
+    def _newest(self, timeout: float) -> int:
+        page = self._get_page(self._query | {"limit": "1"}, (min(5.0, timeout), timeout))
+        return int(page.metadata.resource_version)
+
+    def _watch(self) -> None:
+        query = self._query | {
+            "watch": "1",
+            "resourceVersion": self._version or "",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(self._rng.randint(*WATCH_SECONDS)),
+        }
+        opened, lines = self._clock(), 0
+        try:
+            with self._api.stream(self._path, query, read_timeout=self._read_timeout) as stream:
+                if not self._hold(stream):
+                    return
+                self.counts.watches += 1
+                self._problem = None
+                for line in stream:
+                    if self._interrupted():
+                        return
+                    self._take(line)
+                    lines += 1
+        except ApiError as error:
+            if error.status == HTTPStatus.GONE:
+                raise _ListAgain("the version has expired") from None
+            raise
+        finally:
+            self._stream = None
+        if not lines and self._clock() - opened < SHORT_WATCH and not self._interrupted():
+            # Without this a server that ends every watch at once would be asked in a tight loop.
+            raise ApiUnavailable(f"GET {self._path}: the watch ended at once")
+
+    def _take(self, line: bytes) -> None:
+        try:
+            event = _decode_event(line)
+            if event.type == "ERROR":
+                raise status_error(event.object)
+            meta = _decode_object(event.object).metadata
+        except msgspec.DecodeError as error:
+            raise _ListAgain(f"an event that cannot be read: {error}") from None
+        self.counts.events += 1
+        match event.type:
+            case "ADDED" | "MODIFIED" | "DELETED" as kind:
+                readable = (meta.namespace, meta.name) not in self._bad
+                if (record := self._read(event.object)) is not None:
+                    self.store.apply(kind, record)
+                elif readable:
+                    self.store.discard(meta.namespace, meta.name)
+            case "BOOKMARK":
+                self.store.bookmark(meta.resource_version)
+            case other:
+                raise _ListAgain(f"an event of an unknown type: {other[:32]!r}")
+        if meta.resource_version:
+            self._version = meta.resource_version
+
+    def _read(self, raw: msgspec.Raw) -> R | None:
+        try:
+            record = self._project(raw)
+        except Exception as error:
+            # Not only ProjectionError: one object must never stop the collection, whatever it does to the projection.
+            self.counts.unreadable += 1
+            self._remember_bad(raw, error)
+            return None
+        if self._bad:
+            meta = _decode_object(raw).metadata
+            self._bad.pop((meta.namespace, meta.name), None)
+        return record
+
+    def _remember_bad(self, raw: msgspec.Raw, error: Exception) -> None:
+        try:
+            meta = _decode_object(raw).metadata
+        except msgspec.DecodeError:
+            meta = _Meta()
+        key = (meta.namespace, meta.name)
+        if key not in self._bad:
+            _log.warning("%s: %s/%s cannot be read and is left out: %s", self._path, *key, error)
+            self._bad[key] = None
+            while len(self._bad) > REMEMBERED_BAD:
+                self._bad.popitem(last=False)
+
+    def _interrupt(self, *, stop: bool) -> None:
+        with self._lock:
+            if stop:
+                self._stopping = True
+            else:
+                self._list_wanted = True
+            self._wake.set()
+            stream = self._stream
+        if stream is not None:
+            stream.close()
+
+    def _interrupted(self) -> bool:
+        return self._stopping or self._list_wanted
+
+    def _take_list_wish(self) -> bool:
+        with self._lock:
+            wanted, self._list_wanted = self._list_wanted, False
+            if wanted and not self._stopping:
+                self._wake.clear()
+            return wanted
+
+    def _hold(self, stream: Stream) -> bool:
+        with self._lock:
+            if self._interrupted():
+                return False
+            self._stream = stream
+            return True

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from engine.cluster.api import Api, connect
+from tests.support.fake_api import FakeApi
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeApi]:
+    with FakeApi() as server:
+        yield server
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Callable[..., str]:
+    """Write a kubeconfig for a server and return its path."""
+
+    def write(url: str, *, token: str | None = None, ca: str | None = None) -> str:
+        cluster = {"server": url} | ({"certificate-authority": ca} if ca else {})
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "clusters": [{"name": "test", "cluster": cluster}],
+            "users": [{"name": "test", "user": {"token": token} if token else {}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        }
+        path = tmp_path / "kubeconfig"
+        path.write_text(yaml.safe_dump(config))
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def api(fake: FakeApi, kubeconfig: Callable[..., str]) -> Api:
+    return connect(kubeconfig=kubeconfig(fake.url), user_agent="topogate-test")
