@@ -169,7 +169,8 @@ class PodGroup(_Section):
 
     labels: Literal["coscheduling", "scheduler-plugins", "koordinator", "none"] = Field(
         default="coscheduling",
-        description="`coscheduling` is pod-group.scheduling.sigs.k8s.io/*; the user's own labels are never overridden.",
+        description="`coscheduling` is pod-group.scheduling.sigs.k8s.io/*; `scheduler-plugins` and `koordinator` are not "
+        "available yet. The user's own labels are never overridden.",
     )
 
 
@@ -231,7 +232,7 @@ class Policy(_Section):
     topologies: tuple[TopologySpec, ...] = Field(
         default=(),
         max_length=32,
-        description="The named topologies. None: the first preset that covers the nodes, else the single level host.",
+        description="The named topologies. Without any: the first preset that covers the nodes, else the single level host.",
     )
     nodes: Nodes = Field(default=Nodes(), description="How nodes are counted.")
     namespaces: Namespaces = Field(default=Namespaces(), description="Which namespaces are served, and how.")

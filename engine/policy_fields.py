@@ -101,7 +101,7 @@ class Duration:
         )
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"type": "string", "pattern": PATTERN}
+        return {"type": "string", "pattern": PATTERN, "$comment": f"{self.shortest} to {self.longest}"}
 
 
 LabelKey = Annotated[str, _rule(is_label_key, "must be a label key such as example.com/rack")]

@@ -100,7 +100,8 @@ def _used_up(short: Shortfall) -> Waits:
             hint = f"; one {plain(short.fits_level)} has room now"
         return Waits("Fragmented", _needed(short) + hint)
     gpus = short.limiting is not None and "gpu" in short.limiting
-    return Waits("InsufficientFreeGPUs" if gpus else "InsufficientFreeHosts", f"{_needed(short)}; {_nodes(short)}")
+    reason = "InsufficientFreeGPUs" if gpus else "InsufficientFreeHosts"
+    return Waits(reason, f"{_needed(short, in_all=True)}; {_nodes(short)}")
 
 
 def _nothing_eligible(short: Shortfall, *, unhealthy: int, tainted: int) -> Waits:
@@ -139,8 +140,7 @@ def _host_too_small(short: Shortfall) -> str:
         asks = f"one pod asks for {plural(short.gpus_per_pod, 'GPU')}"
         if short.host_gpus == 0:
             return f"{asks} and no host has any"
-        most = plural(short.host_gpus, "GPU")
-        return f"{asks} and no host has more than {most}; use {short.host_gpus} per pod and more pods"
+        return f"{asks} and no host has more than {short.host_gpus}; use {short.host_gpus} per pod and more pods"
     return f"one pod asks for more {plain(short.limiting or 'room')} than any host has; ask for less per pod"
 
 
@@ -172,13 +172,14 @@ def _together(short: Shortfall) -> str:
     return f" {'on' if short.level == names.HOST_LEVEL else 'in'} one {plain(short.level)}"
 
 
-def _needed(short: Shortfall) -> str:
+def _needed(short: Shortfall, *, in_all: bool = False) -> str:
     needs = f"needs {_amount(short)}{_together(short)}"
     room = "" if _by_host(short) else "room for "
     if short.level is None:
         have = f"{short.total_slots:,}" if short.total_slots else ("none" if _by_host(short) else "no pod")
         return f"{needs}; " + (f"{have} free" if _by_host(short) else f"there is room for {have}")
-    looked = f"({plural(short.domains, plain(short.level))} looked at)"
+    total = f", {short.total_slots:,} in all" if in_all and short.best_slots < short.total_slots else ""
+    looked = f"({plural(short.domains, plain(short.level))} looked at{total})"
     if short.best is None or short.best_slots <= 0:
         return f"{needs}; no {plain(short.level)} has {'a free host' if _by_host(short) else 'room for one'} {looked}"
     return f"{needs}; best is {plain(short.best)} with {room}{short.best_slots:,} {looked}"
