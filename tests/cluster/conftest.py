@@ -1,0 +1,113 @@
+"""The control plane of the cluster tests: one for the session, with a namespace and nodes for each test."""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from local.client import Client
+from local.controlplane import ControlPlane
+from local.programs import ProgramsError, ensure_programs
+from tests.support.eventually import eventually
+from tests.support.fleet import Fleet, fleet_name
+
+Kubectl = Callable[..., subprocess.CompletedProcess[str]]
+PROGRAMS = pytest.StashKey[dict[str, Path] | ProgramsError]()
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark everything in this folder."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.cluster)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build the programs before the first test: inside one, the build would run into that test's time limit."""
+    if session.config.option.collectonly or not any(item.path.is_relative_to(HERE) for item in session.items):
+        return
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    try:
+        found = ensure_programs(progress=terminal.write_line if terminal else print)
+        session.config.stash[PROGRAMS] = found
+    except ProgramsError as error:
+        session.config.stash[PROGRAMS] = error
+
+
+@pytest.fixture(scope="session")
+def programs(pytestconfig: pytest.Config) -> dict[str, Path]:
+    """The control plane's programs by name."""
+    found = pytestconfig.stash[PROGRAMS]
+    if isinstance(found, ProgramsError):
+        raise found
+    return found
+
+
+@pytest.fixture(scope="session")
+def control_plane(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A real control plane without nodes, for the whole session."""
+    with ControlPlane.start(tmp_path_factory.mktemp("control-plane"), programs=programs) as running:
+        yield running
+
+
+@pytest.fixture
+def client(control_plane: ControlPlane) -> Client:
+    """The admin's client of the session's control plane; says so when that has died."""
+    control_plane.check()
+    return control_plane.client
+
+
+@pytest.fixture
+def nodes(client: Client, request: pytest.FixtureRequest) -> Iterator[Fleet]:
+    """Makes this test's nodes: `nodes.grid("2x4x4")`. They go after the namespace and its pods have gone."""
+    fleet = Fleet(client, fleet_name(request.node.name, secrets.token_hex(2)))
+    yield fleet
+    fleet.clear()
+
+
+@pytest.fixture
+def namespace(client: Client, nodes: Fleet) -> Iterator[str]:
+    """A namespace of this test's own, in which pods are admitted; emptied and deleted afterwards."""
+    name = nodes.name
+    client.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    eventually(
+        lambda: client.find(f"/api/v1/namespaces/{name}/serviceaccounts/default"),
+        message=f"the default service account of namespace {name}",
+    )
+    yield name
+    _empty(client, name)
+
+
+@pytest.fixture
+def kubectl(control_plane: ControlPlane, namespace: str) -> Kubectl:
+    """kubectl as admin in this test's namespace: `kubectl("apply", "-f", "-", input=text)`."""
+
+    def run(*arguments: str, input: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
+        return control_plane.kubectl(f"--namespace={namespace}", *arguments, input=input, check=check)
+
+    return run
+
+
+def _empty(client: Client, namespace: str) -> None:
+    """Delete workloads, then pods by force, and wait for the pods: without their nodes they would stay for a minute.
+
+    The namespace itself goes in its own time; nobody uses its name again.
+    """
+    for collection in ("apis/batch/v1/{}/cronjobs", "apis/batch/v1/{}/jobs", "apis/apps/v1/{}/deployments",
+                       "apis/apps/v1/{}/statefulsets", "apis/apps/v1/{}/replicasets"):  # fmt: skip
+        client.delete("/" + collection.format(f"namespaces/{namespace}"))
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+
+    def gone() -> bool:
+        if not client.items(pods):
+            return True
+        client.delete(pods, grace=0)
+        return False
+
+    eventually(gone, timeout=60, message=f"the pods of namespace {namespace} are gone")
+    client.delete(f"/api/v1/namespaces/{namespace}")
