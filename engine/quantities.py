@@ -77,7 +77,6 @@ def format_units(resource: str, units: int) -> str:
     return f"{units}Pi"
 
 
-@lru_cache(maxsize=1024)
 def _unit_size(resource: str) -> int:
     """Return how many billionths make one planner unit."""
     if resource == "cpu":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Final
 
 from engine.quantities import nano_to_units
@@ -122,7 +122,14 @@ def largest(planned: Shape, seen: Shape) -> Shape:
 
 def shape_hash(shape: Shape) -> str:
     """Return ten hex digits that tell shapes apart; equal for equal shapes in every process."""
-    text = json.dumps(asdict(shape), sort_keys=True, separators=(",", ":"))
+    text = json.dumps(
+        {
+            "requests": shape.requests,
+            "nodeSelector": shape.node_selector,
+            "affinity": shape.affinity and [[_plain(term.expressions), _plain(term.fields)] for term in shape.affinity],
+            "tolerations": [(one.key, one.operator, one.value, one.effect) for one in shape.tolerations],
+        }
+    )
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
@@ -139,6 +146,10 @@ def merge_runtime_class(shape: Shape, runtime_class: RuntimeClass) -> Shape:
         node_selector=tuple(sorted({**runtime_class.node_selector, **dict(shape.node_selector)}.items())),
         tolerations=tuple(dict.fromkeys((*shape.tolerations, *runtime_class.tolerations))),
     )
+
+
+def _plain(expressions: Iterable[Expression]) -> list[tuple[str, str, tuple[str, ...]]]:
+    return [(one.key, one.operator, one.values) for one in expressions]
 
 
 def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:

@@ -33,14 +33,15 @@ KEPT_PREFIXES: Final = (
 
 _ONE_POD: Final = nano("pods", 1)
 
-_shape = lru_cache(maxsize=4096)(Shape)  # pods of one template share one shape
+_MAX_NAME: Final = 317  # a label prefix of 253, a slash, a name of 63
+_MAX_SHARED: Final = 64  # entries of a pod's resource lists, all containers together
 
 
 def pod_spec(spec: wire.PodSpec, meta: wire.ObjectMeta, path: str) -> PodSpec:
     """Return what concerns us; `path` is the JSON path of `spec`, for errors (ProjectionError)."""
     requests, limits = _resources(spec, path)
     return PodSpec(
-        shape=_shape(
+        shape=Shape(
             requests=requests,
             node_selector=_node_selector(spec.node_selector),
             affinity=_affinity(spec.affinity),
@@ -63,17 +64,22 @@ def pod_spec(spec: wire.PodSpec, meta: wire.ObjectMeta, path: str) -> PodSpec:
 
 def amounts(raw: wire.ResourceList | None, path: str) -> dict[str, int]:
     """Return a resource list in billionths; ProjectionError for what is no quantity or negative."""
-    return {name: amount(name, quantity, f"{path}[{_short(name)}]") for name, quantity in raw.items()} if raw else {}
+    return {name: amount(name, quantity, path) for name, quantity in raw.items()} if raw else {}
 
 
-def amount(resource: str, quantity: Quantity | None, path: str) -> int:
-    """Return a quantity in billionths, null as zero (as Go reads it); ProjectionError when it is none, or negative."""
+def amount(name: str, quantity: Quantity | None, path: str) -> int:
+    """Return one entry of a resource list in billionths of the resource behind its name; null is zero, as in Go.
+
+    A quota's `requests.` and `limits.` are no part of the resource. ProjectionError as `amounts`.
+    """
+    if len(name) > _MAX_NAME:
+        raise ProjectionError(f"{path}[{name[:63]!r}...]: a resource name has at most {_MAX_NAME} characters")
     try:
-        found = 0 if quantity is None else nano(resource, quantity)
+        found = 0 if quantity is None else nano(name.removeprefix("requests.").removeprefix("limits."), quantity)
     except QuantityError as error:
-        raise ProjectionError(f"{path}: {error}") from None
+        raise ProjectionError(f"{path}[{_shown(name)}]: {error}") from None
     if found < 0:
-        raise ProjectionError(f"{path}: must not be negative")
+        raise ProjectionError(f"{path}[{_shown(name)}]: must not be negative")
     return found
 
 
@@ -81,46 +87,85 @@ def tolerations(raw: Iterable[wire.Toleration] | None) -> tuple[Toleration, ...]
     """Return tolerations without repetition, in an order that does not depend on how they were written."""
     if not raw:
         return ()
-    return _tolerations(
-        tuple([(one.key or "", one.operator or "Equal", one.value or "", one.effect or "") for one in raw])
-    )
+    plain = {(one.key or "", one.operator or "Equal", one.value or "", one.effect or "") for one in raw}
+    return tuple([_toleration(*one) for one in sorted(plain)])
 
 
-@lru_cache(maxsize=1024)
-def _tolerations(raw: tuple[tuple[str, str, str, str], ...]) -> tuple[Toleration, ...]:
-    return tuple(Toleration(*one) for one in sorted(set(raw)))
+def _toleration(key: str, operator: str, value: str, effect: str) -> Toleration:
+    size = len(key) + len(operator) + len(value) + len(effect)
+    return (_shared_toleration if size <= _MAX_NAME else Toleration)(key, operator, value, effect)
 
 
-def _resources(spec: wire.PodSpec, path: str) -> tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]:
+_Listed = tuple[tuple[str, Quantity | None], ...]
+_Asked = tuple[tuple[_Listed, _Listed, bool], ...]  # per container: requests, limits, whether it is a sidecar
+_Amounts = tuple[tuple[str, int], ...]
+
+
+def _resources(spec: wire.PodSpec, path: str) -> tuple[_Amounts, _Amounts]:
     """Return effective requests and limits in planner units."""
-    asked, limited = [], []
-    for position, container in enumerate(spec.containers or ()):
-        requests, limits = _container(container.resources, f"{path}.containers[{position}]")
-        asked.append(requests)
-        limited.append(limits)
-    early_asked, early_limited = [], []
-    for position, container in enumerate(spec.init_containers or ()):
-        requests, limits = _container(container.resources, f"{path}.initContainers[{position}]")
-        sidecar = container.restart_policy == "Always"
-        early_asked.append((requests, sidecar))
-        early_limited.append((limits, sidecar))
-    overhead = amounts(spec.overhead, f"{path}.overhead")
-    own = spec.resources or wire.ResourceRequirements()
-    own_requests = amounts(own.requests, f"{path}.resources.requests")
-    own_limits = amounts(own.limits, f"{path}.resources.limits")
-    requests = pod_requests(
-        effective(asked, early_asked), pod_requests=own_requests, pod_limits=own_limits, overhead=overhead
+    regular, early = _asked(spec.containers), _asked(spec.init_containers)
+    own = (_listed(spec.resources.requests), _listed(spec.resources.limits)) if spec.resources is not None else ((), ())
+    overhead = _listed(spec.overhead)
+    size = len(overhead) + len(own[0]) + len(own[1])
+    for requests, limits, _ in (*regular, *early):
+        size += len(requests) + len(limits)
+    return (_shared_totals if size <= _MAX_SHARED else _totals)(regular, early, own, overhead, path)
+
+
+def _asked(containers: Iterable[wire.Container] | None) -> _Asked:
+    return tuple(
+        [
+            ((), (), False)
+            if container.resources is None
+            else (
+                _listed(container.resources.requests),
+                _listed(container.resources.limits),
+                container.restart_policy == "Always",
+            )
+            for container in containers or ()
+        ]
     )
-    limits = pod_limits(effective(limited, early_limited), pod_limits=own_limits, overhead=overhead)
+
+
+def _listed(raw: wire.ResourceList | None) -> _Listed:
+    return tuple(raw.items()) if raw else ()
+
+
+def _totals(
+    regular: _Asked, early: _Asked, own: tuple[_Listed, _Listed], overhead: _Listed, path: str
+) -> tuple[_Amounts, _Amounts]:
+    asked, limited = _of_containers(regular, f"{path}.containers")
+    early_asked, early_limited = _of_containers(early, f"{path}.initContainers")
+    sidecars = [sidecar for _, _, sidecar in early]
+    own_requests = amounts(dict(own[0]), f"{path}.resources.requests")
+    own_limits = amounts(dict(own[1]), f"{path}.resources.limits")
+    added = amounts(dict(overhead), f"{path}.overhead")
+    requests = pod_requests(
+        effective(asked, zip(early_asked, sidecars, strict=True)),
+        pod_requests=own_requests,
+        pod_limits=own_limits,
+        overhead=added,
+    )
+    limits = pod_limits(
+        effective(limited, zip(early_limited, sidecars, strict=True)), pod_limits=own_limits, overhead=added
+    )
     return in_units({**requests, "pods": _ONE_POD}), in_units(limits)
 
 
-def _container(raw: wire.ResourceRequirements | None, path: str) -> tuple[dict[str, int], dict[str, int]]:
+def _of_containers(containers: _Asked, path: str) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
     """Return requests and limits; a limit without a request is a request too, as the API server defaults it."""
-    if raw is None:
-        return {}, {}
-    limits = amounts(raw.limits, f"{path}.resources.limits")
-    return {**limits, **amounts(raw.requests, f"{path}.resources.requests")}, limits
+    asked, limited = [], []
+    for position, (requests, limits, _) in enumerate(containers):
+        where = f"{path}[{position}].resources"
+        limited.append(amounts(dict(limits), f"{where}.limits"))
+        asked.append({**limited[-1], **amounts(dict(requests), f"{where}.requests")})
+    return asked, limited
+
+
+# Pods of one template ask the same and tolerate the same: reckoned and kept once. What a hostile object could make
+# large is not kept.
+_shared_totals = lru_cache(maxsize=2048)(_totals)
+_shared_toleration = lru_cache(maxsize=1024)(Toleration)
 
 
 def _node_selector(raw: wire.StringMap | None) -> tuple[tuple[str, str], ...]:
@@ -178,5 +223,5 @@ def _takes_host_ports(spec: wire.PodSpec) -> bool:
     return False
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= 63 and name.isprintable() else ascii(name)[1:61]  # noqa: PLR2004 - a label's length
+def _shown(name: str) -> str:
+    return name if name.isprintable() else ascii(name)[1:-1]

@@ -262,7 +262,6 @@ def _quota_units(raw: wire.ResourceList | None, path: str, *, up: bool) -> dict[
         if name not in _QUOTA_NAMES and not name.startswith(_QUOTA_OF_PODS):
             continue
         resource = name.removeprefix("requests.").removeprefix("limits.")
-        if resource == "storage":
-            continue
-        units[name] = nano_to_units(resource, amount(resource, quantity, f"{path}[{name[:63]}]"), up=up)
+        if resource != "storage":
+            units[name] = nano_to_units(resource, amount(name, quantity, path), up=up)
     return units
