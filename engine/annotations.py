@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from engine import names
 from engine.durations import DurationError, parse_duration
+from engine.explain import unsupported
 from engine.levels import LevelNames
 from engine.outcomes import FieldError
-from engine.wording import did_you_mean, listed, plain, suggest
+from engine.wording import plain, suggest
 
 AUTO = "auto"
 NATIVE_DIALECT = "topogate"
@@ -102,22 +103,17 @@ def invalid(said: Said, message: str, *, reason: str = "InvalidValue", kind: str
     return FieldError(field=said.field, kind=kind, value=said.value, reason=reason, message=message)
 
 
-def unsupported(said: Said, allowed: Iterable[str], *, reason: str) -> FieldError:
-    """The error that the value is none of those allowed, with the nearest one."""
-    options = list(allowed)
-    message = f"allowed: {listed(options)}{did_you_mean(said.value, options)}"
-    return invalid(said, message, reason=reason, kind="Unsupported value")
-
-
 def _level(said: Said, levels: LevelNames, _: Collection[str]) -> str | FieldError:
     if said.value == AUTO and said.about != names.SLICE_TOPOLOGY:
         return names.HOST_LEVEL if said.about == names.PREFER else AUTO
     alias = levels.resolve(said.value)
-    return alias if alias is not None else unsupported(said, levels.aliases, reason="UnknownLevel")
+    return alias if alias is not None else unsupported(said.field, said.value, levels.aliases, reason="UnknownLevel")
 
 
 def _topology(said: Said, _: LevelNames, topologies: Collection[str]) -> str | FieldError:
-    return said.value if said.value in topologies else unsupported(said, topologies, reason="UnknownTopology")
+    if said.value in topologies:
+        return said.value
+    return unsupported(said.field, said.value, tuple(topologies), reason="UnknownTopology")
 
 
 def _flag(said: Said, _: LevelNames, __: Collection[str]) -> str | FieldError:

@@ -27,11 +27,9 @@ class LevelNames:
         """The alias that a word (alias or node-label key) means; None when nothing does."""
         if word in (names.HOST_LEVEL, names.HOSTNAME):
             return names.HOST_LEVEL
-        for levels in self.lists:
-            for level in levels:
-                if word == level.name or word in level.keys:
-                    return level.name
-        return None
+        every = [level for levels in self.lists for level in levels]
+        by_alias = (level.name for level in every if word == level.name)
+        return next(by_alias, next((level.name for level in every if word in level.keys), None))
 
     def coarser(self, alias: str, than: str) -> bool:
         """True when `alias` lies above `than` in some list that has both."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from engine import names
 from engine.annotations import (
@@ -17,16 +16,19 @@ from engine.annotations import (
     read,
     unknown_keys,
 )
+from engine.aside import standing_aside
 from engine.levels import LevelNames, choose_topology, level_names
 from engine.outcomes import FieldError
 from engine.policy import Policy
-from engine.records import PodSetRequest, PodSpec, Workload
+from engine.records import PodSetRequest, Workload
 from engine.shapes import shape_hash
 from engine.topology import Topology
+from engine.wording import joined
 
 MAIN = "main"
 """The pod set of a kind that has only one."""
 
+_POD_GROUP_ONLY = "pod-group labels alone ask for nothing yet; add topogate.dev/unconstrained-topology: true"
 _ASKING = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED})
 _UNBUILT = {
     names.SLICE_TOPOLOGY: "slices are not available in this version; remove it",
@@ -64,24 +66,18 @@ def understand(
     Annotations of the workload (the whole gang) and of its template (the pod set) are folded, as there is one pod set.
     Source of the rules: blueprint sections 3 and 8.
     """
-    sources = (
-        Source("metadata", workload.annotations, workload.labels),
-        Source("spec.template.metadata", workload.template.annotations, workload.template.labels),
-    )
+    sources = _sources(workload)
     said = read(sources, dialects=policy.annotations.dialects)
     strange = tuple(unknown_keys(sources))
+    warnings: tuple[str, ...] = ()
     if not said and not strange:
-        warnings = (
-            ("pod-group labels alone ask for nothing yet; add topogate.dev/unconstrained-topology: true",)
-            if asks_in_pod_group_labels(sources, dialects=policy.annotations.dialects)
-            else ()
-        )
+        if asks_in_pod_group_labels(sources, dialects=policy.annotations.dialects):
+            warnings = (_POD_GROUP_ONLY,)
         return Understanding(ignored="NoTopologyRequested", warnings=warnings)
     aside = standing_aside(workload, policy=policy, own_namespace=own_namespace)
     if aside is not None:
         return Understanding(ignored=aside)
 
-    warnings = ()
     errors: list[FieldError] = []
     if policy.annotations.unknown == "deny":
         errors.extend(strange)
@@ -110,42 +106,23 @@ def understand(
         shape_hash=shape_hash(workload.template.shape),
         unconstrained=meanings.get(names.UNCONSTRAINED) == "true",
     )
+    if workload.template.unmodelled:
+        unseen = joined(workload.template.unmodelled)
+        warnings = (*warnings, f"{unseen} of the pods are not planned for: the scheduler may refuse a chosen host")
     return Understanding(ask=ask, topology=chosen, warnings=warnings)
 
 
-def standing_aside(workload: Workload, *, policy: Policy, own_namespace: str = names.NAMESPACE) -> str | None:
-    """The reason code why a workload that asks is none of ours (blueprint section 8); None when it is ours."""
-    if policy.mode == "off":
-        return "PolicyOff"
-    if exempt(workload.namespace, policy=policy, own_namespace=own_namespace):
-        return "ExemptNamespace"
-    if names.KUEUE_QUEUE in workload.labels or names.KUEUE_QUEUE in workload.annotations:
-        return "ManagedByKueue"
-    if workload.managed_by_other:
-        return "CoreGang"
-    if names.EXCLUSIVE_TOPOLOGY & workload.annotations.keys():
-        return "ExclusiveTopology"
-    return template_aside(workload.template, policy=policy)
+def path_of(workload: Workload, about: str, *, policy: Policy) -> str:
+    """The JSON path of the annotation by which the workload says something about a key, an alias perhaps."""
+    said = read(_sources(workload), dialects=policy.annotations.dialects)
+    return next((one.field for one in said if one.about == about), f"metadata.annotations[{about}]")
 
 
-def template_aside(spec: PodSpec, *, policy: Policy) -> str | None:
-    """The same for what a template or a pod itself shows."""
-    if names.KUEUE_QUEUE in spec.labels or any(gate.startswith(names.KUEUE_GATE_PREFIX) for gate in spec.gates):
-        return "ManagedByKueue"
-    if spec.has_scheduling_group:
-        return "CoreGang"
-    if names.EXCLUSIVE_TOPOLOGY & spec.annotations.keys():
-        return "ExclusiveTopology"
-    if (spec.scheduler_name or names.DEFAULT_SCHEDULER) not in policy.schedulers:
-        return "OtherScheduler"
-    if spec.node_name:
-        return "NodeNameSet"
-    return None
-
-
-def exempt(namespace: str, *, policy: Policy, own_namespace: str) -> bool:
-    """True for our own namespace and those that the policy exempts (names or patterns)."""
-    return namespace == own_namespace or any(fnmatchcase(namespace, one) for one in policy.namespaces.exempt)
+def _sources(workload: Workload) -> tuple[Source, ...]:
+    return (
+        Source("metadata", workload.annotations, workload.labels),
+        Source("spec.template.metadata", workload.template.annotations, workload.template.labels),
+    )
 
 
 def _topology(

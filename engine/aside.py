@@ -1,0 +1,44 @@
+"""Standing aside: what asks for a topology and is none of ours all the same (blueprint section 8)."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from engine import names
+from engine.policy import Policy
+from engine.records import PodSpec, Workload
+
+
+def standing_aside(workload: Workload, *, policy: Policy, own_namespace: str = names.NAMESPACE) -> str | None:
+    """The reason code why a workload that asks is none of ours (blueprint section 8); None when it is ours."""
+    if policy.mode == "off":
+        return "PolicyOff"
+    if exempt(workload.namespace, policy=policy, own_namespace=own_namespace):
+        return "ExemptNamespace"
+    if names.KUEUE_QUEUE in workload.labels or names.KUEUE_QUEUE in workload.annotations:
+        return "ManagedByKueue"
+    if workload.managed_by_other:
+        return "CoreGang"
+    if names.EXCLUSIVE_TOPOLOGY & workload.annotations.keys():
+        return "ExclusiveTopology"
+    return template_aside(workload.template, policy=policy)
+
+
+def template_aside(spec: PodSpec, *, policy: Policy) -> str | None:
+    """The same for what a template or a pod itself shows."""
+    if names.KUEUE_QUEUE in spec.labels or any(gate.startswith(names.KUEUE_GATE_PREFIX) for gate in spec.gates):
+        return "ManagedByKueue"
+    if spec.has_scheduling_group:
+        return "CoreGang"
+    if names.EXCLUSIVE_TOPOLOGY & spec.annotations.keys():
+        return "ExclusiveTopology"
+    if (spec.scheduler_name or names.DEFAULT_SCHEDULER) not in policy.schedulers:
+        return "OtherScheduler"
+    if spec.node_name:
+        return "NodeNameSet"
+    return None
+
+
+def exempt(namespace: str, *, policy: Policy, own_namespace: str) -> bool:
+    """True for our own namespace and those that the policy exempts (names or patterns)."""
+    return namespace == own_namespace or any(fnmatchcase(namespace, one) for one in policy.namespaces.exempt)

@@ -1,0 +1,31 @@
+"""`/mutate`: from a review to what is to be changed; a function of the review and the view, nothing else."""
+
+from __future__ import annotations
+
+from webhook.mutate_pod import mutate_pod
+from webhook.mutate_workload import mutate_workload
+from webhook.objects import WORKLOADS
+from webhook.review import Response, Review, Unavailable, allowed
+from webhook.view import View
+
+POD = ("", "Pod")
+
+
+def mutate(review: Review, view: View, deadline: float) -> Response:
+    """Answer a mutating review.
+
+    What is not ours to change passes. Raises BadReview for malformed objects and Unavailable while no policy is loaded.
+    """
+    what = (review.group, review.kind)
+    if review.subresource or review.username == view.own_username or (what != POD and what not in WORKLOADS):
+        return allowed()
+    if review.operation not in (("CREATE",) if what == POD else ("CREATE", "UPDATE")):
+        return allowed()
+    policy = view.policy
+    if policy is None:
+        raise Unavailable("no policy is loaded yet")
+    if policy.mode != "enforce":
+        return allowed()
+    if what == POD:
+        return mutate_pod(review, view, policy, deadline)
+    return mutate_workload(review, view, policy)

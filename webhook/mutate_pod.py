@@ -1,0 +1,166 @@
+"""What `/mutate` does to pods: a member of a placed gang is pinned to its slot, any other member is held.
+
+Rules: blueprint section 4, step 3, and "Awkward moments". The worst answer is "hold": the leader releases later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from engine import names
+from engine.cluster.projections import placement_name
+from engine.pin import pin_labels, pinned_terms
+from engine.policy import Policy
+from engine.records import Assignment, Placement, Pod, Slot
+from engine.seats import rank_of, slots_of
+from engine.shapes import covers, exclusion
+from webhook.marks import drop_all, drop_annotations, gate_off, label, mark
+from webhook.membership import Member, Stranger, Unsure, membership
+from webhook.objects import decoded, pod_of
+from webhook.patch import Edits, Path
+from webhook.review import Response, Review, allowed, patched
+from webhook.view import View
+
+TERMS: Final[Path] = (
+    "spec",
+    "affinity",
+    "nodeAffinity",
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "nodeSelectorTerms",
+)
+_MAX_REVISION_DIGITS: Final = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The slot of a pod that may go at once; `labels` are those of the host's domains."""
+
+    placement: str
+    revision: int
+    slot: Slot
+    rank: int
+    labels: Mapping[str, str]
+
+
+def mutate_pod(review: Review, view: View, policy: Policy, deadline: float) -> Response:
+    """Answer the CREATE of a pod."""
+    pod = pod_of(review)
+    if pod.mirror or pod.spec.node_name:
+        return allowed()
+    edits = Edits(decoded(review.object))
+    match membership(pod, view, policy):
+        case Stranger():
+            drop_all(edits)
+        case Unsure():
+            _hold(edits, pod, view, template_selector={})
+            edits.drop(("metadata", "labels", names.GANG))
+        case Member() as member:
+            _label(edits, pod, member, policy)
+            seat = _seat(pod, member, view, deadline)
+            if seat is None:
+                _hold(edits, pod, view, template_selector=dict(member.workload.template.shape.node_selector))
+            else:
+                _pin(edits, pod, seat)
+    return patched(edits.operations)
+
+
+def _label(edits: Edits, pod: Pod, member: Member, policy: Policy) -> None:
+    workload, labels = member.workload, pod.spec.labels
+    gang = placement_name(workload.kind, workload.name, workload.uid)
+    edits.put(("metadata", "labels", names.GANG), gang)
+    own = labels.get(names.POD_GROUP_NAME) == gang
+    if policy.pod_group.labels == "coscheduling" and (own or not _in_pod_group(labels)):
+        edits.put(("metadata", "labels", names.POD_GROUP_NAME), gang)
+        edits.put(("metadata", "labels", names.POD_GROUP_MIN), str(member.ask.count))
+
+
+def _in_pod_group(labels: Mapping[str, str]) -> bool:
+    return not labels.keys().isdisjoint((names.POD_GROUP_NAME, names.POD_GROUP_MIN, names.SCHEDULER_PLUGINS_POD_GROUP))
+
+
+def _seat(pod: Pod, member: Member, view: View, deadline: float) -> Seat | None:
+    """The slot that the pod can go to now; None when anything about it is not as planned."""
+    workload = member.workload
+    rank = rank_of(pod, workload)
+    if rank is None or any(gate != names.GATE for gate in pod.spec.gates):
+        return None
+    placement = _placement(pod, member, view, deadline)
+    if placement is None or placement.assignment is None:
+        return None
+    slot = _slot(placement.assignment, rank)
+    node = view.node(slot.host) if slot is not None else None
+    planned, topology = view.planned_shape(placement), view.topology_of(placement)
+    if slot is None or node is None or planned is None or topology is None:
+        return None
+    shape = pod.spec.shape
+    if not covers(planned, shape) or exclusion(shape, node) is not None:
+        return None
+    if view.live_claimants(placement, rank) > 0:
+        return None
+    return Seat(placement.name, placement.assignment.revision, slot, rank, topology.pin_labels(slot.host))
+
+
+def _slot(assignment: Assignment, rank: int) -> Slot | None:
+    ranges = ((slot, first, last) for slot in slots_of(assignment) for first, last in slot.ranks or ())
+    return next((slot for slot, first, last in ranges if first <= rank <= last), None)
+
+
+def _placement(pod: Pod, member: Member, view: View, deadline: float) -> Placement | None:
+    """The gang's Placement, not older than the revision that the pod's template names."""
+    workload = member.workload
+    text = pod.spec.annotations.get(names.REVISION, "0")
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_REVISION_DIGITS):
+        return None
+    placement = view.placement_of(workload.uid)
+    if placement is None or placement.assignment is None or placement.assignment.revision < int(text):
+        placement = view.await_revision(workload.uid, int(text), deadline) if int(text) else None
+    if placement is None or placement.deleting or placement.namespace != workload.namespace:
+        return None
+    return placement
+
+
+def _pin(edits: Edits, pod: Pod, seat: Seat) -> None:
+    for key, value in (
+        (names.PLACEMENT, seat.placement),
+        (names.REVISION, str(seat.revision)),
+        (names.DOMAIN_PATH, "/".join(seat.slot.domain)),
+        (names.RANK, str(seat.rank)),
+    ):
+        edits.put(("metadata", "annotations", key), value)
+    edits.drop(("metadata", "annotations", names.HELD_BY))
+    label(edits)
+    terms = pinned_terms(pod.spec.shape.affinity, seat.slot.host)
+    if pod.spec.shape.affinity is None:
+        edits.put(TERMS, terms)
+    else:
+        for index, term in enumerate(terms):
+            if "matchFields" in term:
+                edits.put((*TERMS, index, "matchFields"), term["matchFields"])
+    for key, value in pin_labels(seat.labels, pod.spec.shape.node_selector).items():
+        edits.put(("spec", "nodeSelector", key), value)
+    gate_off(edits)
+
+
+def _hold(edits: Edits, pod: Pod, view: View, *, template_selector: Mapping[str, str]) -> None:
+    path = pod.spec.annotations.get(names.DOMAIN_PATH)
+    if path is not None and names.GATE not in pod.spec.gates:
+        _unpin(edits, pod, path.rpartition("/")[2], view, template_selector=template_selector)
+    mark(edits)
+    drop_annotations(edits, keep=(names.PLACEMENT, names.REVISION))
+
+
+def _unpin(edits: Edits, pod: Pod, host: str, view: View, *, template_selector: Mapping[str, str]) -> None:
+    """Undo a pin that we made earlier in this request, before the pod grew: of the selector only what is ours."""
+    pin = {"key": "metadata.name", "operator": "In", "values": [host]}
+    terms = edits.get(*TERMS) or []
+    for index in range(len(terms)):
+        edits.drop_items((*TERMS, index, "matchFields"), lambda field: field == pin)
+    if terms and all(not any(term.values()) for term in edits.get(*TERMS)):
+        edits.drop(TERMS[:-1])
+    node = view.node(host)
+    ours = {key for topology in view.topologies.values() for level in topology.levels for key in level.keys}
+    for key, value in pod.spec.shape.node_selector:
+        if key in ours and key not in template_selector and node is not None and node.labels.get(key) == value:
+            edits.drop(("spec", "nodeSelector", key))

@@ -1,0 +1,69 @@
+"""`/validate`: from a review to yes or no; a function of the review and the view, nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine import names
+from engine.cluster import projections
+from engine.outcomes import FieldError
+from engine.policy import PolicyError, parse_policy
+from webhook.mutate import POD
+from webhook.objects import WORKLOADS, projected
+from webhook.review import Response, Review, Unavailable, allowed, denied
+from webhook.validate_pod import validate_pod
+from webhook.validate_workload import validate_workload
+from webhook.view import View
+
+CONFIG_MAP = ("", "ConfigMap")
+_POLICY_PATH = f"data[{names.POLICY_KEY}]"
+
+
+def validate(review: Review, view: View, deadline: float) -> Response:
+    """Answer a validating review.
+
+    What is not ours to judge passes. Raises BadReview for malformed objects and Unavailable while no policy is loaded
+    (the policy itself can be checked without one).
+    """
+    what = (review.group, review.kind)
+    if review.subresource or review.operation not in ("CREATE", "UPDATE"):
+        return allowed()
+    if what == CONFIG_MAP:
+        return _validate_policy(review, view)
+    if review.username == view.own_username or (what != POD and what not in WORKLOADS):
+        return allowed()
+    policy = view.policy
+    if policy is None:
+        raise Unavailable("no policy is loaded yet")
+    if policy.mode == "off":
+        return allowed()
+    if what == POD:
+        return validate_pod(review, view, policy) if review.operation == "CREATE" else allowed()
+    return validate_workload(review, view, policy, deadline)
+
+
+def _validate_policy(review: Review, view: View) -> Response:
+    if review.namespace != view.own_namespace or review.name not in (names.POLICY_NAME, ""):
+        return allowed()
+    config = projected(review.object, projections.config_map)
+    if config.name != names.POLICY_NAME:
+        return allowed()
+    text = config.data.get(names.POLICY_KEY)
+    if text is None:
+        missing = FieldError(
+            field=_POLICY_PATH,
+            kind="Required value",
+            value=None,
+            reason="MissingValue",
+            message="the policy stands in this key; delete the ConfigMap to get the default policy",
+        )
+        return denied([missing], review)
+    try:
+        parse_policy(text)
+    except PolicyError as error:
+        return denied([replace(one, field=_policy_field(one.field)) for one in error.errors], review)
+    return allowed()
+
+
+def _policy_field(field: str) -> str:
+    return _POLICY_PATH if field in ("", names.POLICY_KEY) else f"{_POLICY_PATH}.{field}"

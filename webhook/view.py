@@ -1,0 +1,62 @@
+"""What the admission handlers may ask of the cluster: a closed list of reads, answered from the watch caches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from engine.outcomes import Outcome
+from engine.policy import Policy
+from engine.records import Node, Placement, Shape, Workload
+from engine.requests import Understanding
+from engine.topology import Topology
+
+
+class View(Protocol):
+    """A replica's view of the cluster at the time of one review. No method calls the API server or changes anything.
+
+    `deadline` is an absolute time on the implementation's own clock; the handlers only pass it on.
+    """
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy in force; None while none is loaded."""
+
+    @property
+    def topologies(self) -> Mapping[str, Topology]:
+        """The topologies by name, in the order of the policy."""
+
+    @property
+    def own_username(self) -> str:
+        """The user name of our ServiceAccount."""
+
+    @property
+    def own_namespace(self) -> str:
+        """The namespace that we run in."""
+
+    def workload(self, kind: str, namespace: str, name: str) -> Workload | None:
+        """The workload of that name."""
+
+    def placement_of(self, workload_uid: str) -> Placement | None:
+        """The Placement of a workload."""
+
+    def await_revision(self, workload_uid: str, revision: int, deadline: float) -> Placement | None:
+        """The workload's Placement once its assignment is of that revision or newer; waits 200 ms at most.
+
+        None when it has not come.
+        """
+
+    def live_claimants(self, placement: Placement, rank: int) -> int:
+        """How many pods of the gang have that rank and are neither finished nor being deleted."""
+
+    def node(self, name: str) -> Node | None:
+        """The node of that name."""
+
+    def topology_of(self, placement: Placement) -> Topology | None:
+        """The topology that a Placement was planned on."""
+
+    def planned_shape(self, placement: Placement) -> Shape | None:
+        """The shape that the gang's pods were planned with; None when it is not known."""
+
+    def forecast(self, workload: Workload, understanding: Understanding, deadline: float) -> Outcome | None:
+        """What planning the workload now would answer; None when there is no time for it or the caches lag."""
