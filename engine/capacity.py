@@ -7,7 +7,7 @@ after any history equals the state counted afresh. Slots are counted for all hos
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -40,11 +40,12 @@ class _Eligibility:
 class Count:
     """Slots of a shape per host, in tree order: `free` by what is free now, `empty` by allocatable alone.
 
-    Both are 0 on hosts that are not eligible.
+    Both are 0 on hosts that are not eligible; `built` is by allocatable on every host, eligible or not.
     """
 
     free: Ints
     empty: Ints
+    built: Ints
 
 
 class Capacity:
@@ -142,8 +143,8 @@ class Capacity:
             np.minimum(slots_free, free[rows, column] // amount, out=slots_free)
             np.minimum(slots_empty, empty[rows, column] // amount, out=slots_empty)
         slots_free = np.where(mask, np.maximum(slots_free, 0), 0)
-        slots_empty = np.where(mask, np.maximum(slots_empty, 0), 0)
-        return Count(slots_free, slots_empty)
+        built = np.maximum(slots_empty, 0)
+        return Count(slots_free, np.where(mask, built, 0), built)
 
     def reasons(self, shape: Shape, topology: Topology) -> list[str]:
         """Why each host of the topology is not eligible ("" when it is), in tree order."""
@@ -176,21 +177,6 @@ class Capacity:
         """The most that any host of the topology has of a resource, in use or not."""
         amounts = self._alloc[self._rows_of(topology), self._column(resource)]
         return int(amounts.max()) if len(amounts) else 0
-
-    def check(self, nodes: Iterable[Node], pods: Iterable[Pod], reservations: Callable[[], Iterable[str]]) -> None:
-        """Count everything afresh and compare; AssertionError on a difference (tests call this after any history)."""
-        fresh = Capacity()
-        for node in nodes:
-            fresh.set_node(node.name, node)
-        for pod in pods:
-            fresh.set_pod(pod.key, pod)
-        for gang in reservations():
-            for host, (count, asked) in self._reservations.get(gang, {}).items():
-                fresh._add(fresh._row(host), asked, -count)
-        for host in self._rows:
-            mine = {name: amount for name, amount in self.free(host).items() if amount}
-            theirs = {name: amount for name, amount in fresh.free(host).items() if amount}
-            assert mine == theirs, f"{host}: {mine} != {theirs}"
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

@@ -11,19 +11,22 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from engine.capacity import Capacity
-from engine.explain import Shortfall, infeasible, placed_text
+from engine.capacity import Capacity, Count
+from engine.explain import placed_text
 from engine.outcomes import Outcome, Placed, Waits
 from engine.planner import NoFit, Plan, Request, lowest_level, plan
 from engine.policy import Policy
 from engine.records import PodSetPlan, PodSetRequest, Shape, Slot
 from engine.requests import Understanding
+from engine.shortfall import WHOLE_TOPOLOGY, Shortfall, infeasible
 from engine.topology import Topology
 
 Ints = npt.NDArray[np.int64]
 
 AUTO = "auto"
 WHOLE_GPU = "nvidia.com/gpu"
+
+_REPAIRABLE = ("", "cordoned", "not ready")
 
 
 def plan_gang(
@@ -78,7 +81,7 @@ def plan_gang(
         case NoFit():
             reasons = capacity.reasons(shape, topology)
             return infeasible(
-                _shortfall(answer, ask, shape, topology, capacity=capacity, free=free, empty=empty, reasons=reasons)
+                _shortfall(answer, ask, shape, topology, capacity=capacity, free=free, counted=counted, reasons=reasons)
             )
 
 
@@ -131,12 +134,16 @@ def _shortfall(
     *,
     capacity: Capacity,
     free: Ints,
-    empty: Ints,
+    counted: Count,
     reasons: list[str],
 ) -> Shortfall:
     tree = topology.tree
     level = answer.level
-    sums_empty = tree.sums(level, empty) if level >= 0 and len(empty) else empty.sum(keepdims=True)
+    empty = counted.empty
+    sound = np.array([reason in _REPAIRABLE or reason.startswith("taint ") for reason in reasons], dtype=np.bool_)
+    built = np.where(sound, counted.built, 0)
+    sums_empty = _sums(topology, level, empty)
+    largest = int(sums_empty.argmax()) if level >= 0 and len(sums_empty) else -1
     exclusions = Counter[str]()
     for index, reason in enumerate(reasons):
         if reason:
@@ -162,13 +169,40 @@ def _shortfall(
         limiting=_limiting(shape, capacity, topology),
         fits_level=_fits(answer.fits_level, topology),
         gpus_per_pod=sum(amount for name, amount in requests.items() if name.endswith("/gpu")),
+        ceiling=int(_sums(topology, level, built).max(initial=0)),
+        largest=(tree.path(level, largest)[-1], _hosts_in(topology, level, largest)) if largest >= 0 else None,
+        roomier=_roomier(topology, level, empty, ask.count),
+        host_gpus=capacity.largest(gpu[0], topology)
+        if (gpu := [name for name in requests if name.endswith("/gpu")])
+        else None,
     )
+
+
+def _sums(topology: Topology, level: int, per_host: Ints) -> Ints:
+    """Per domain of a level; one sum for the whole topology when the level is -1."""
+    if level < 0 or not len(per_host):
+        return np.array([per_host.sum()], dtype=np.int64)
+    return topology.tree.sums(level, per_host)
+
+
+def _hosts_in(topology: Topology, level: int, domain: int) -> int:
+    first, end = topology.tree.range(level, domain)
+    return end - first
+
+
+def _roomier(topology: Topology, level: int, empty: Ints, count: int) -> tuple[str, int] | None:
+    """The nearest coarser level whose largest domain, empty, holds the gang."""
+    for coarser in range(level - 1, -1, -1):
+        most = int(_sums(topology, coarser, empty).max(initial=0))
+        if most >= count:
+            return topology.levels[coarser].name, most
+    return None
 
 
 def _fits(level: int | None, topology: Topology) -> str | None:
     if level is None:
         return None
-    return topology.levels[level].name if level >= 0 else "topology"
+    return topology.levels[level].name if level >= 0 else WHOLE_TOPOLOGY
 
 
 def _limiting(shape: Shape, capacity: Capacity, topology: Topology) -> str | None:

@@ -1,0 +1,287 @@
+"""The gang's state machine: what is seen, and the one next action."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from engine import names
+from engine.gangs import (
+    EXCLUDE_FIRST,
+    Decision,
+    Gang,
+    GiveBack,
+    LetGo,
+    Plan,
+    Release,
+    Rest,
+    Resume,
+    Shrink,
+    Timers,
+    decide,
+)
+from engine.outcomes import FieldError
+from engine.policy import Policy, default_policy, parse_policy
+from engine.records import OwnerRef, Placement, Pod, PodSetRequest, Workload
+from engine.requests import Understanding
+from engine.shapes import shape_hash
+from tests.support.cluster_records import job, placement, pod
+
+
+def understood(workload: Workload) -> Understanding:
+    ask = PodSetRequest(
+        name="main",
+        count=workload.slots,
+        min_available=workload.slots,
+        require="rack",
+        prefer=None,
+        ranked=workload.ranked,
+        shape_hash=shape_hash(workload.template.shape),
+    )
+    return Understanding(ask=ask, topology="default")
+
+
+def look(
+    workload: Workload,
+    placed: Placement | None = None,
+    pods: tuple[Pod, ...] = (),
+    *,
+    timers: Timers | None = None,
+    now: float = 0.0,
+    policy: Policy | None = None,
+    understanding: Understanding | None = None,
+    overbooked: frozenset[str] = frozenset(),
+    gone: frozenset[str] = frozenset(),
+) -> Decision:
+    gang = Gang(
+        workload=workload,
+        understanding=understanding or understood(workload),
+        placement=placed,
+        pods=pods,
+        shape=workload.template.shape,
+    )
+    return decide(
+        gang,
+        timers=timers if timers is not None else Timers(),
+        policy=policy or default_policy(),
+        now=now,
+        overbooked=lambda host: host in overbooked,
+        usable=lambda host: host not in gone,
+    )
+
+
+def test_a_held_workload_without_slots_is_planned() -> None:
+    """We suspended it: it waits for a plan."""
+    assert isinstance(look(job(held=True)).action, Plan)
+
+
+def test_a_held_workload_with_slots_is_resumed() -> None:
+    """The plan is written down: let it run."""
+    gang = job(count=2, held=True)
+    assert isinstance(look(gang, placement(gang, {"h0": 2})).action, Resume)
+
+
+def test_slots_for_another_question_are_given_back_before_the_resume() -> None:
+    """The user changed the suspended workload after it was planned: the old answer does not start it."""
+    gang = job(count=2, held=True)
+    placed = placement(gang, {"h0": 2})
+    grown = replace(gang, slots=3, total=3)
+    assert look(grown, placed).action == GiveBack(suspend=False, reason="Suspended", message="the request changed")
+
+
+def test_slots_on_a_host_that_is_gone_are_given_back_before_the_resume() -> None:
+    """A host that stopped taking pods between plan and resume leads to another plan."""
+    gang = job(count=2, held=True)
+    action = look(gang, placement(gang, {"h0": 2}), gone=frozenset({"h0"})).action
+    assert isinstance(action, GiveBack)
+    assert action.reason == "NodesUnhealthy"
+
+
+def test_a_workload_suspended_by_its_user_gives_its_slots_back() -> None:
+    """His suspension is not ours: nothing is reserved until he resumes it."""
+    gang = replace(job(count=2), suspended=True)
+    action = look(gang, placement(gang, {"h0": 2})).action
+    assert isinstance(action, GiveBack)
+    assert not action.suspend
+
+
+def test_a_workload_suspended_by_its_user_is_not_planned() -> None:
+    """No Placement until he resumes it."""
+    gang = replace(job(count=2), suspended=True)
+    assert look(gang).action == Rest()
+
+
+def test_held_pods_are_released_when_the_whole_gang_has_slots() -> None:
+    """The gate path: every held pod of a placed gang gets its slot at once."""
+    gang = job(count=2)
+    pods = (pod(gang, 0, gated=True), pod(gang, 1, gated=True))
+    action = look(gang, placement(gang, {"h0": 2}), pods).action
+    assert isinstance(action, Release)
+    assert [seat.rank for seat in action.seats] == [0, 1]
+
+
+def test_held_pods_of_a_waiting_gang_stay_held() -> None:
+    """Somebody resumed a waiting workload: its pods are held by the gate, and it goes on being planned."""
+    gang = job(count=2)
+    assert isinstance(look(gang, placement(gang, None), (pod(gang, 0, gated=True),)).action, Plan)
+
+
+def test_a_gang_with_all_pods_bound_is_running() -> None:
+    """Every slot has its pod."""
+    gang = job(count=2)
+    decision = look(gang, placement(gang, {"h0": 2}), (pod(gang, 0, host="h0"), pod(gang, 1, host="h0")))
+    assert decision.action == Rest()
+    assert decision.status is not None and decision.status.phase == "Running"
+
+
+def test_a_running_gang_that_lost_a_pod_is_incomplete_until_it_is_back() -> None:
+    """A failed index makes the gang Incomplete, not Waiting: its slot is kept."""
+    gang = job(count=2)
+    placed = replace(placement(gang, {"h0": 2}), status={"phase": "Running"})
+    decision = look(gang, placed, (pod(gang, 0, host="h0"), pod(gang, 1, host="h0", phase="Failed")))
+    assert decision.action == Rest()
+    assert decision.status is not None and decision.status.phase == "Incomplete"
+
+
+def test_a_pod_is_not_released_onto_a_host_that_others_filled() -> None:
+    """Nothing started: suspend, leave the host out, plan again."""
+    gang = job(count=2)
+    timers = Timers()
+    pods = (pod(gang, 0, gated=True), pod(gang, 1, gated=True))
+    decision = look(gang, placement(gang, {"h0": 2}), pods, timers=timers, overbooked=frozenset({"h0"}))
+    assert isinstance(decision.action, GiveBack) and decision.action.suspend
+    assert decision.action.reason == "ReservedByOthers"
+    assert timers.hosts_out(1.0) == frozenset({"h0"})
+
+
+def test_a_started_gang_is_never_suspended_for_lack_of_room() -> None:
+    """Once a part runs the rest keeps its slots and waits; the gang says so."""
+    gang = job(count=2)
+    pods = (pod(gang, 0, host="h1"), pod(gang, 1, gated=True))
+    decision = look(gang, placement(gang, {"h1": 1, "h0": 1}), pods, overbooked=frozenset({"h0"}))
+    assert decision.action == Rest()
+    assert decision.status is not None and decision.status.reason == "ReservedByOthers"
+
+
+def test_an_unbound_pod_ages_from_the_moment_it_is_seen() -> None:
+    """Before timeouts.bind is over nothing happens but a wake-up at its end."""
+    gang = job(count=1)
+    timers = Timers()
+    decision = look(gang, placement(gang, {"h0": 1}), (pod(gang, 0, pin="h0"),), timers=timers, now=100.0)
+    assert decision.action == Rest()
+    assert decision.wake == pytest.approx(130.0)
+
+
+def test_a_pod_that_is_not_bound_in_time_moves_the_whole_unstarted_gang() -> None:
+    """Nothing has started: suspend (free of charge), leave the host out with growing back-off, quote the scheduler."""
+    gang = job(count=1)
+    timers = Timers()
+    stuck = replace(pod(gang, 0, pin="h0"), unschedulable="0/8 nodes are available: 1 Insufficient cpu.")
+    look(gang, placement(gang, {"h0": 1}), (stuck,), timers=timers, now=0.0)
+    decision = look(gang, placement(gang, {"h0": 1}), (stuck,), timers=timers, now=31.0)
+    assert isinstance(decision.action, GiveBack) and decision.action.suspend
+    assert "1 Insufficient cpu" in decision.action.message
+    assert timers.hosts_out(31.0 + EXCLUDE_FIRST - 1) == frozenset({"h0"})
+    assert timers.hosts_out(31.0 + EXCLUDE_FIRST) == frozenset()
+
+
+def test_the_backoff_of_a_refused_host_doubles() -> None:
+    """The second refusal keeps the host out twice as long."""
+    timers = Timers()
+    timers.exclude("h0", 0.0)
+    timers.exclude("h0", 100.0)
+    assert timers.hosts_out(100.0 + 2 * EXCLUDE_FIRST - 1) == frozenset({"h0"})
+
+
+def test_a_late_pod_of_a_started_gang_costs_no_retry() -> None:
+    """A part runs: no pod is deleted, no Job suspended; the gang is Incomplete with the scheduler's reason."""
+    gang = job(count=2, retries_left=0)
+    pods = (pod(gang, 0, host="h0"), pod(gang, 1, pin="h1"))
+    timers = Timers()
+    placed = placement(gang, {"h0": 1, "h1": 1})
+    look(gang, placed, pods, timers=timers, now=0.0)
+    decision = look(gang, placed, pods, timers=timers, now=60.0)
+    assert decision.action == Rest()
+    assert decision.status is not None
+    assert (decision.status.phase, decision.status.reason) == ("Incomplete", "SchedulerRefused")
+
+
+def test_slots_without_any_pod_go_back_after_the_hold_timeout() -> None:
+    """A gang whose pods never appear does not keep the room for ever."""
+    gang = job(count=2)
+    timers = Timers()
+    placed = placement(gang, {"h0": 2})
+    first = look(gang, placed, timers=timers, now=0.0)
+    assert first.action == Rest() and first.wake == pytest.approx(600.0)
+    action = look(gang, placed, timers=timers, now=600.0).action
+    assert isinstance(action, GiveBack) and action.suspend and action.reason == "HoldExpired"
+
+
+def test_a_job_owned_by_another_controller_is_never_suspended() -> None:
+    """Its suspend field belongs to its owner: the gate holds its pods."""
+    gang = job(count=1, owner=OwnerRef("jobset.x-k8s.io/v1alpha2", "JobSet", "js", "u", True))
+    timers = Timers()
+    pods = (pod(gang, 0, pin="h0"),)
+    look(gang, placement(gang, {"h0": 1}), pods, timers=timers, now=0.0)
+    assert look(gang, placement(gang, {"h0": 1}), pods, timers=timers, now=60.0).action == Rest()
+
+
+def test_a_workload_that_asks_for_nothing_any_more_is_let_go() -> None:
+    """Held by us without a request: resume it, free its pods, forget the Placement."""
+    gang = job(count=1, held=True)
+    held = pod(gang, 0, gated=True)
+    ignored = Understanding(ignored="NoTopologyRequested")
+    decision = look(gang, placement(gang, None), (held,), understanding=ignored)
+    assert decision.action == LetGo((held,), resume=True, forget=True, reason="NoTopologyRequested")
+
+
+@pytest.mark.parametrize("mode", ["observe", "off"])
+def test_switching_enforcement_off_lets_everything_held_go(mode: str) -> None:
+    """observe and off resume what we suspended and release what we hold."""
+    gang = job(count=1, held=True)
+    action = look(gang, placement(gang, None), policy=parse_policy(f"mode: {mode}")).action
+    assert isinstance(action, LetGo) and action.resume
+
+
+def test_a_request_that_became_wrong_keeps_the_gang_held_and_says_why() -> None:
+    """A policy change took its level away: never started elsewhere, the reason is shown."""
+    gang = job(count=1, held=True)
+    wrong = Understanding(
+        errors=(FieldError("metadata.annotations[x]", "Invalid value", "y", "UnknownLevel", "allowed"),)
+    )
+    decision = look(gang, placement(gang, None), understanding=wrong)
+    assert decision.action == Rest()
+    assert decision.status is not None and decision.status.reason == "UnknownLevel"
+
+
+def test_a_workload_that_ran_before_us_is_left_alone() -> None:
+    """No gate in its template, not held, running: new workloads only."""
+    gang = job(count=1)
+    gang = replace(gang, template=replace(gang.template, gates=()))
+    assert look(gang, None, (pod(gang, 0, host="h9"),)).action == Rest()
+
+
+def test_a_scaled_down_gang_writes_its_smaller_assignment() -> None:
+    """Scaling down gives the highest ranks' slots back for good."""
+    gang = job(count=1)
+    action = look(gang, placement(job(count=2), {"h0": 1, "h1": 1}), (pod(gang, 0, host="h0"),)).action
+    assert isinstance(action, Shrink)
+    assert [slot.host for slot in action.assignment.pod_sets[0].slots] == ["h0"]
+
+
+def test_a_finished_gang_rests() -> None:
+    """A finished workload holds nothing and nothing is done for it but to say so."""
+    gang = replace(job(count=1), finished=True)
+    decision = look(gang, placement(gang, {"h0": 1}))
+    assert decision.action == Rest()
+    assert decision.status is not None and decision.status.phase == "Finished"
+
+
+def test_our_gate_under_a_foreign_one_is_not_taken_off() -> None:
+    """A member that somebody else holds too is not ready; nothing of it is released."""
+    gang = job(count=1)
+    held: Any = pod(gang, 0, gated=True)
+    held = replace(held, spec=replace(held.spec, gates=(names.GATE, "example.com/theirs")))
+    assert look(gang, placement(gang, {"h0": 1}), (held,)).action == Rest()

@@ -1,0 +1,136 @@
+"""From a request and the view of the cluster to an answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine import names
+from engine.outcomes import Never, Outcome, Placed, Waits
+from engine.planning import plan_gang
+from engine.records import Node, Workload
+from engine.view import Stores, View
+from tests.support.cluster_records import gpu_nodes, job, node, placement
+
+
+def plan_on(nodes: list[Node], workload: Workload, *, placed: dict[str, int] | None = None, **more: object) -> Outcome:
+    """The answer for a Job on these nodes, where another gang may hold some hosts."""
+    stores = Stores()
+    view = View(stores)
+    stores.nodes.replace(nodes)
+    if placed:
+        other = job("other", count=sum(placed.values()))
+        stores.workloads.replace([other])
+        stores.placements.replace([placement(other, placed)])
+    view.refresh()
+    understanding = view.understand(workload)
+    assert understanding.errors == ()
+    return plan_gang(
+        understanding,
+        workload.template.shape,
+        capacity=view.capacity,
+        topology=view.topologies.get(understanding.topology or ""),
+        policy=view.policy,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def hosts_of(outcome: Outcome) -> list[str]:
+    assert isinstance(outcome, Placed), outcome
+    return [slot.host for slot in outcome.pod_sets[0].slots]
+
+
+def test_a_required_rack_takes_the_whole_gang() -> None:
+    """All pods land in one rack, in rank order."""
+    outcome = plan_on(gpu_nodes(2, 2, 4), job(count=4))
+    assert isinstance(outcome, Placed)
+    assert outcome.domains_used == {"block": 1, "rack": 1, "host": 4}
+    assert [slot.ranks for slot in outcome.pod_sets[0].slots] == [((0, 0),), ((1, 1),), ((2, 2),), ((3, 3),)]
+
+
+def test_a_required_rack_that_is_too_small_is_never() -> None:
+    """More pods than the largest rack could ever hold."""
+    outcome = plan_on(gpu_nodes(1, 2, 4), job(count=5))
+    assert isinstance(outcome, Never)
+    assert outcome.reason == "GangTooLarge"
+
+
+def test_room_in_total_but_in_no_rack_is_fragmented() -> None:
+    """Enough in total, not in one domain: the reason that topology users need."""
+    outcome = plan_on(gpu_nodes(1, 2, 4), job(count=4), placed={"b0-r0-h0": 1, "b0-r1-h0": 1})
+    assert isinstance(outcome, Waits)
+    assert outcome.reason == "Fragmented"
+    assert "needs 4 hosts in one rack" in outcome.message
+
+
+def test_a_preferred_rack_spreads_over_as_few_as_possible() -> None:
+    """prefer falls back to more racks."""
+    gang = job(count=6, require=None, annotations={names.PREFER: "rack"})
+    outcome = plan_on(gpu_nodes(2, 2, 4), gang)
+    assert isinstance(outcome, Placed)
+    assert outcome.domains_used["rack"] == 2
+    assert outcome.domains_used["block"] == 1
+
+
+def test_required_auto_waits_for_the_tightest_level_that_could_hold_it() -> None:
+    """`auto` counts allocatable, not free: with one host of each rack in use it waits for a whole rack."""
+    gang = job(count=4, require="auto")
+    assert isinstance(plan_on(gpu_nodes(1, 2, 4), gang), Placed)
+    waits = plan_on(gpu_nodes(1, 2, 4), gang, placed={"b0-r0-h0": 1, "b0-r1-h0": 1})
+    assert isinstance(waits, Waits)
+    wider = plan_on(gpu_nodes(1, 2, 4), job(count=6, require="auto"))
+    assert isinstance(wider, Placed)
+    assert wider.require == "block"
+
+
+def test_hosts_left_out_are_not_used() -> None:
+    """A host in back-off takes no pod of the gang this time."""
+    outcome = plan_on(gpu_nodes(1, 1, 4), job(count=3), excluded=frozenset({"b0-r0-h0"}))
+    assert "b0-r0-h0" not in hosts_of(outcome)
+
+
+def test_a_node_counts_only_after_it_has_settled() -> None:
+    """A node that became ready a moment ago is left out until its DaemonSets are there."""
+    nodes = gpu_nodes(1, 1, 2)
+    nodes[0] = replace(nodes[0], settled_at=1_000.0)
+    assert isinstance(plan_on(nodes, job(count=2), settled_before=999.0), Waits)
+    assert isinstance(plan_on(nodes, job(count=2), settled_before=1_001.0), Placed)
+
+
+@pytest.mark.parametrize("change", [{"ready": False}, {"unschedulable": True}], ids=["not ready", "cordoned"])
+def test_an_unhealthy_host_is_not_used(change: dict[str, bool]) -> None:
+    """Cordoned and NotReady hosts take no new pods; the gang waits for them to come back."""
+    nodes = gpu_nodes(1, 1, 2)
+    nodes[0] = replace(nodes[0], **change)  # type: ignore[arg-type]
+    outcome = plan_on(nodes, job(count=2))
+    assert isinstance(outcome, Waits)
+    assert outcome.reason == "NodesUnhealthy"
+
+
+def test_nodes_without_the_level_labels_are_outside() -> None:
+    """A node without its rack label belongs to no rack, however free it is."""
+    nodes = [*gpu_nodes(1, 1, 2), node("stray")]
+    outcome = plan_on(nodes, job(count=3))
+    assert not isinstance(outcome, Placed)
+
+
+def test_without_nodes_a_known_alias_waits_for_labels() -> None:
+    """No node is there yet: the gang waits, its level may come with the nodes."""
+    outcome = plan_on([], job(count=2))
+    assert isinstance(outcome, Waits)
+    assert outcome.reason == "LabelsMissing"
+
+
+def test_a_gang_of_nothing_is_placed_nowhere() -> None:
+    """parallelism 0: no slots, no wait."""
+    outcome = plan_on(gpu_nodes(1, 1, 1), job(count=0))
+    assert isinstance(outcome, Placed)
+    assert outcome.pod_sets[0].slots == ()
+
+
+def test_an_unranked_gang_has_slots_without_ranks() -> None:
+    """Pods without a rank take any slot."""
+    outcome = plan_on(gpu_nodes(1, 1, 2), job(count=2, ranked=False))
+    assert isinstance(outcome, Placed)
+    assert [slot.ranks for slot in outcome.pod_sets[0].slots] == [None, None]
