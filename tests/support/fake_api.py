@@ -88,6 +88,7 @@ class Request:
     headers: dict[str, str]
     body: bytes
     at: float
+    marks: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_watch(self) -> bool:
@@ -224,6 +225,8 @@ class FakeApi:
     def take(self, request: Request) -> Fault | None:
         with self._changed:
             self.requests.append(request)
+            # Noted at arrival: a test that saw the request may act on its watch from now on.
+            request.marks.update(generation=self._generation, bookmarks=self._bookmarks)
             self._changed.notify_all()
             for index, (when, fault, times) in enumerate(self._faults):
                 if when(request):
@@ -235,7 +238,8 @@ class FakeApi:
 
     def answer(self, request: Request) -> Json:
         with self._changed:
-            if self.token is not None and request.headers.get("authorization", "").replace("bearer", "Bearer") != f"Bearer {self.token}":
+            sent = request.headers.get("authorization", "").replace("bearer", "Bearer")  # scheme names know no case
+            if self.token is not None and sent != f"Bearer {self.token}":
                 raise Refusal(401, "Unauthorized")
             if any(_collection(request.path) == gone for gone in self.missing):
                 raise Refusal(404, "NotFound", "the server could not find the requested resource")
@@ -259,7 +263,7 @@ class FakeApi:
         position = int(request.query["resourceVersion"])
         ends = time.monotonic() + float(request.query.get("timeoutSeconds", "300"))
         with self._changed:
-            generation, bookmarks = self._generation, self._bookmarks
+            generation, bookmarks = request.marks["generation"], request.marks["bookmarks"]
             if position < self._floor:
                 yield {"type": "ERROR", "object": Refusal(410, "Expired", "too old resource version").status}
                 return
