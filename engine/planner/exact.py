@@ -16,6 +16,8 @@ from engine.planner.amounts import Amounts
 from engine.planner.cover import fewest_of
 from engine.planner.tree import Ints64
 
+Reaches = list[Ints64]
+
 _COST_BITS = 62
 _NOTHING = np.zeros(1, dtype=np.int64)
 _NOTHING.flags.writeable = False
@@ -90,17 +92,36 @@ class Search:
             raise OutOfSteps
         self._shifts = [sum(widths[i + 1 :]) for i in range(len(caps))]
         self._masks = [(1 << width) - 1 for width in widths]
-        within = [
-            amounts.tree.descendants(level, np.array([domain]), below)[0] for below in range(self._top, self._leaf + 1)
-        ]
-        self._pools = [np.minimum(amounts.slots[self._top + i][inside], count) for i, inside in enumerate(within)]
-        self._ahead = [_reach(-np.sort(-pool), cap) for pool, cap in zip(self._pools, caps, strict=True)]
+        pools = [self._pool(below) for below in range(self._top, self._leaf + 1)]
+        self._children = [domains for domains, _ in pools]
+        self._slots = [slots for _, slots in pools]
+        self._ahead = [_reach(slots, cap) for slots, cap in zip(self._slots, caps, strict=True)]
 
     def run(self) -> Ints64 | None:
         """The domains of `leaf` to use (ascending), or None when the caps cannot be kept."""
         total = self._inside(self._level, self._domain)
         at = int(np.searchsorted(total.pods, self._count))
         return np.sort(_domains(total, at)) if at < len(total.pods) else None
+
+    def _pool(self, below: int) -> tuple[Ints64, Ints64]:
+        """All domains of a level inside, largest first: the child of the searched domain each is in, and its slots."""
+        tree = self._amounts.tree
+        inside = tree.descendants(self._level, np.array([self._domain]), below)[0]
+        slots = np.minimum(self._amounts.slots[below][inside], self._count)
+        order = np.argsort(-slots, kind="stable")
+        return tree.ancestors(below, self._top)[inside[order]].astype(np.int64), slots[order]
+
+    def _reaches(self, *open_: Ints64, level: int) -> Reaches:
+        """Pods that 0, 1, .. cap domains of each level hold at most, in these siblings and outside their parent."""
+        if level > self._top:
+            return self._ahead  # telling siblings apart further down costs more than it prunes
+        among = np.zeros(self._amounts.tree.size(level), dtype=bool)
+        for domains in open_:
+            among[domains] = True
+        return [
+            _reach(slots[among[child]], cap)
+            for child, slots, cap in zip(self._children, self._slots, self._caps, strict=True)
+        ]
 
     def _inside(self, level: int, domain: int) -> _Frontier:
         """The frontier of a domain's children, without the cost of the domain itself."""
@@ -115,18 +136,20 @@ class Search:
         most = min(fewest_of(sizes, min(self._count, int(sizes.sum()))), self._caps[place])
         if below == self._leaf:
             return self._leaves(children[:most], sizes[:most])
-        total = _Frontier(_NOTHING, _NOTHING, _NOTHING)
+        total = self._viable(_Frontier(_NOTHING, _NOTHING, _NOTHING), self._reaches(children, level=below))
         copies: dict[bytes, int] = {}
-        for child in children.tolist():
+        for i, child in enumerate(children.tolist()):
+            if not len(total.cost):
+                break  # not even all that is left completes any of it
             table = self._inside(below, child)
-            cost = table.cost.copy()
-            cost[table.pods > 0] += 1 << self._shifts[place]
-            table = self._viable(_Frontier(cost, table.pods, table.rows, table.made))
+            cost = table.cost + np.where(table.pods > 0, 1 << self._shifts[place], 0)
+            table = _Frontier(cost, table.pods, table.rows, table.made)
+            table = self._viable(table, self._reaches(children[:i], children[i + 1 :], level=below))
             signature = table.cost.tobytes() + table.pods.tobytes()
             copies[signature] = copies.get(signature, 0) + 1
             # No answer uses more than `most` children, so more equal ones change nothing.
-            if copies[signature] <= most and table.pods[-1]:
-                total = self._viable(self._merge(total, table))
+            if copies[signature] <= most:
+                total = self._viable(self._merge(total, table), self._reaches(children[i + 1 :], level=below))
         return total
 
     def _leaves(self, children: Ints64, sizes: Ints64) -> _Frontier:
@@ -148,10 +171,10 @@ class Search:
         lefts, rights = np.divmod(keep, len(right.cost))
         return _Frontier(cost[keep], pods[keep], np.arange(len(keep)), _Pairs(left, right, lefts, rights))
 
-    def _viable(self, frontier: _Frontier) -> _Frontier:
+    def _viable(self, frontier: _Frontier, others: Reaches) -> _Frontier:
         """Without the entries that the largest domains of some level could not complete within its cap."""
         keep = np.ones(len(frontier.cost), dtype=bool)
-        for shift, mask, cap, ahead in zip(self._shifts, self._masks, self._caps, self._ahead, strict=True):
+        for shift, mask, cap, ahead in zip(self._shifts, self._masks, self._caps, others, strict=True):
             room = cap - (frontier.cost >> shift & mask)
             keep &= room >= 0
             keep &= frontier.pods + ahead[np.minimum(np.maximum(room, 0), len(ahead) - 1)] >= self._count
