@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -29,7 +28,7 @@ class Request:
     count: int
     require: int | None = None
     prefer: int | None = None
-    profile: Literal["pack", "spread"] = "pack"
+    profile: str = "pack"
     steps: int = 200_000
 
 
