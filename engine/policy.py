@@ -31,6 +31,7 @@ from engine.policy_fields import (
     NamespacePattern,
     PresetName,
     ResourceNames,
+    Schedulers,
     distinct,
 )
 from engine.policy_rules import rule_errors
@@ -169,8 +170,8 @@ class PodGroup(_Section):
 
     labels: Literal["coscheduling", "scheduler-plugins", "koordinator", "none"] = Field(
         default="coscheduling",
-        description="`coscheduling` is pod-group.scheduling.sigs.k8s.io/*; `scheduler-plugins` and `koordinator` are not "
-        "available yet. The user's own labels are never overridden.",
+        description="`coscheduling` is pod-group.scheduling.sigs.k8s.io/*; `scheduler-plugins` and `koordinator` are "
+        "not available yet. The user's own labels are never overridden.",
     )
 
 
@@ -232,7 +233,7 @@ class Policy(_Section):
     topologies: tuple[TopologySpec, ...] = Field(
         default=(),
         max_length=32,
-        description="The named topologies. Without any: the first preset that covers the nodes, else the single level host.",
+        description="The named topologies. Without any: the first preset that covers the nodes, else hosts alone.",
     )
     nodes: Nodes = Field(default=Nodes(), description="How nodes are counted.")
     namespaces: Namespaces = Field(default=Namespaces(), description="Which namespaces are served, and how.")
@@ -255,7 +256,7 @@ class Policy(_Section):
         "or restart the gang.",
     )
     timeouts: Timeouts = Field(default=Timeouts(), description="How long each step may take.")
-    schedulers: Annotated[Identities, Field(min_length=1)] = Field(
+    schedulers: Schedulers = Field(
         default=("default-scheduler",), description="Pods of other schedulers are left alone."
     )
     kinds: tuple[dict[str, JsonValue], ...] = Field(

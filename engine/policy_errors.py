@@ -17,7 +17,7 @@ INVALID: Final = "PolicyInvalid"
 DOCUMENT: Final = "policy.yaml"  # the path of what concerns the text as a whole
 MAX_ERRORS: Final = 100
 
-_FIELD: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}", re.ASCII)
+_FIELD: Final = re.compile(r"[A-Za-z][-_A-Za-z0-9]{0,62}", re.ASCII)
 _DIGITS: Final = re.compile(r"([0-9]+)")
 
 
@@ -75,7 +75,9 @@ def apart_from(known: Sequence[FieldError], more: Iterable[FieldError]) -> list[
 
 def structural_errors(error: ValidationError, model: type[BaseModel]) -> list[FieldError]:
     """Return what pydantic found wrong with a document of the model, in our words."""
-    return [_told(detail, model) for detail in error.errors(include_url=False)]
+    details = error.errors(include_url=False)
+    # A list counts as too short also when its entries are wrong: then only they are told.
+    return [_told(detail, model) for detail in details if detail["type"] != "too_short" or not detail["input"]]
 
 
 def _told(detail: ErrorDetails, model: type[BaseModel]) -> FieldError:

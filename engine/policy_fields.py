@@ -124,6 +124,7 @@ Identity = Annotated[
     _rule(_plain_words, f"must be a name of 1 to {_MAX_IDENTITY} characters without spaces"),
 ]
 Identities = Annotated[tuple[Identity, ...], Field(max_length=MAX_LIST), AfterValidator(distinct)]
+Schedulers = Annotated[tuple[Identity, ...], Field(min_length=1, max_length=MAX_LIST), AfterValidator(distinct)]
 ResourceNames = Annotated[tuple[LabelKey, ...], Field(max_length=MAX_LIST), AfterValidator(distinct)]
 ExemptNamespaces = Annotated[
     tuple[NamespacePattern, ...],

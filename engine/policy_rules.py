@@ -82,8 +82,8 @@ def _level(
         if any(key != names.HOSTNAME for _, key in keys):
             yield wrong(path_of((*at, "keys")), "the level host goes by node name; leave its keys out")
         return
-    if name in RESERVED_NAMES:
-        yield wrong(path_of((*at, "name")), f"{quote(str(name))} is a value of requests; use another name")
+    if isinstance(name, str) and name in RESERVED_NAMES:
+        yield wrong(path_of((*at, "name")), f"{quote(name)} is a value of requests; use another name")
     if level.get("keys") in (None, []):
         yield wrong(path_of((*at, "keys")), "is required: the node label keys of the level", kind="Required value")
     for number, key in keys:

@@ -86,7 +86,9 @@ def infeasible(short: Shortfall) -> Waits | Never:
     if short.capacity_total == 0 and not short.exclusions.get("too small", 0):
         return _nothing_eligible(short, unhealthy=unhealthy, tainted=tainted)
     if _possible(short, unhealthy + tainted) < short.count:
-        return Never("HostTooSmall", _host_too_small(short)) if short.capacity_total == 0 else _too_large(short)
+        if short.capacity_total == 0:
+            return Never("HostTooSmall", _host_too_small(short))
+        return Never("GangTooLarge", _too_large(short, away=unhealthy + tainted))
     reason = "NodesUnhealthy" if unhealthy >= tainted else "NodesExcluded"
     return Waits(reason, f"{_needed(short)}; {_nodes(short)}")
 
@@ -116,23 +118,25 @@ def _nothing_eligible(short: Shortfall, *, unhealthy: int, tainted: int) -> Wait
     return Waits(reason, f"{subject}; no node is left: {_nodes(short)}")
 
 
-def _too_large(short: Shortfall) -> Never:
-    asked = f"{plural(short.count, 'pod')}"
+def _too_large(short: Shortfall, *, away: int) -> str:
+    asked = plural(short.count, "pod")
     unit = short.gpus_per_pod or 1
     if short.gpus_per_pod:
         asked += f" x {plural(unit, 'GPU')} = {plural(short.count * unit, 'GPU')}"
     has = "has" if short.gpus_per_pod else "holds"
-    if short.level is None or short.capacity_total < short.count:
-        text = f"{asked}, but the whole topology {has} {short.capacity_total * unit:,}; use fewer pods"
-        return Never("GangTooLarge", text)
+    possible = _possible(short, away)
+    whole = possible if short.level is None else short.capacity_total + away * (short.per_host or 0)
+    if short.level is None or whole < short.count:
+        return f"{asked}, but the whole topology {has} {whole * unit:,}; use fewer pods"
     level = plain(short.level)
-    detail = f" ({plain(short.largest[0])}, {plural(short.largest[1], 'host')})" if short.largest is not None else ""
+    detail = ""
+    if short.largest is not None:
+        of_hosts = "" if short.level == names.HOST_LEVEL else f", {plural(short.largest[1], 'host')}"
+        detail = f" ({plain(short.largest[0])}{of_hosts})"
     way_out = f"prefer {level}"
     if short.roomier is not None:
         way_out = f"require {plain(short.roomier[0])} (largest {short.roomier[1] * unit:,}) or {way_out}"
-    possible = max(short.capacity_best, short.ceiling or 0)
-    text = f"{asked} must share one {level}, but the largest {level} {has} {possible * unit:,}{detail}; {way_out}"
-    return Never("GangTooLarge", text)
+    return f"{asked} must share one {level}, but the largest {level} {has} {possible * unit:,}{detail}; {way_out}"
 
 
 def _host_too_small(short: Shortfall) -> str:
@@ -146,7 +150,7 @@ def _host_too_small(short: Shortfall) -> str:
 
 def _possible(short: Shortfall, away: int) -> int:
     if short.ceiling is not None:
-        return short.ceiling
+        return max(short.ceiling, short.capacity_best)
     return short.capacity_best + away * (short.per_host or 0)
 
 

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from engine.policy import Policy, PolicyError, default_policy, parse_policy
+from engine.presets import HOST, presets
+from engine.topology import Level
+
+CONTRACT = """
+apiVersion: topogate.dev/v1alpha1
+kind: Policy
+mode: enforce
+topologies:
+- name: default
+  preset: demo
+  nodeSelector: {}
+  missingLabel: exclude
+nodes: {settle: 15s}
+namespaces:
+  exempt: [kube-system]
+  defaults: []
+annotations: {dialects: [topogate, kueue, kai, pod-group], unknown: deny}
+gpu: {translation: auto, scope: managed, vendors: [amd.com/gpu], deviceAnnotationWriters: []}
+podGroup: {labels: coscheduling}
+planner: {profile: pack, steps: 200000}
+queue: {order: best-effort, patience: 10m, maxGangPods: 10000}
+neverFits: warn
+incomplete: keep
+nodeLoss: wait
+timeouts: {bind: 30s, hold: 10m, node: 60s, recover: 10m, relaxAfter: null}
+schedulers: [default-scheduler]
+kinds: []
+admins: [system:masters]
+"""
+
+
+def test_the_values_shown_in_the_contract_are_the_defaults() -> None:
+    """The policy with every field written out differs from the default only in the topology that it names."""
+    policy = parse_policy(CONTRACT)
+    assert policy.model_copy(update={"topologies": ()}) == default_policy()
+    assert [topology.name for topology in policy.topologies] == ["default"]
+
+
+def test_an_empty_mapping_is_the_default_policy() -> None:
+    """Every field may be left out."""
+    assert parse_policy("{}") == default_policy()
+
+
+def test_null_counts_as_left_out() -> None:
+    """A section whose lines are all commented out is the default section."""
+    assert parse_policy("timeouts:\ngpu: null\nnodes: {settle: null}") == default_policy()
+
+
+def test_off_needs_no_quotes() -> None:
+    """The mode `off` is text, not a boolean."""
+    assert parse_policy("mode: off").mode == "off"
+
+
+def test_durations_are_seconds_inside_and_text_outside() -> None:
+    """Durations are Go-style text in the document and seconds in the engine."""
+    policy = parse_policy("timeouts: {bind: 1m30s, hold: 1.5h}\nnodes: {settle: 0s}")
+    assert (policy.timeouts.bind, policy.timeouts.hold, policy.nodes.settle) == (90.0, 5400.0, 0.0)
+    assert policy.model_dump(mode="json")["timeouts"]["hold"] == "1h30m"
+
+
+def test_everything_that_is_built_can_be_set() -> None:
+    """Settings with an effect are accepted."""
+    policy = parse_policy(
+        "mode: observe\n"
+        "planner: {profile: spread, steps: 1000}\n"
+        "queue: {order: strict, maxGangPods: 64}\n"
+        "annotations: {dialects: [topogate], unknown: warn}\n"
+        "podGroup: {labels: none}\n"
+        "neverFits: deny\n"
+        "namespaces: {exempt: [infra-*]}\n"
+        "schedulers: [default-scheduler, gpu-scheduler]\n"
+        "admins: []\n"
+    )
+    assert policy.planner.profile == "spread"
+    assert policy.queue.order == "strict"
+    assert policy.queue.max_gang_pods == 64
+    assert policy.annotations.dialects == ("topogate",)
+    assert policy.pod_group.labels == "none"
+    assert policy.never_fits == "deny"
+
+
+def test_kube_system_is_always_exempt() -> None:
+    """An admin who adds a namespace does not open kube-system by it."""
+    assert parse_policy("namespaces: {exempt: [infra-*]}").namespaces.exempt == ("kube-system", "infra-*")
+
+
+def test_levels_of_a_preset() -> None:
+    """A preset's levels come with the host level."""
+    (topology,) = parse_policy("topologies: [{name: a, preset: demo}]").topologies
+    assert topology.resolved_levels() == presets()["demo"]
+
+
+@pytest.mark.parametrize("host", ["", ", {name: host}", ", {name: host, keys: [kubernetes.io/hostname]}"])
+def test_the_host_level_is_always_there(host: str) -> None:
+    """Written out or not, the host level is the last one."""
+    (topology,) = parse_policy(f"topologies: [{{name: a, levels: [{{name: rack, keys: [x/rack]}}{host}]}}]").topologies
+    assert topology.resolved_levels() == (Level("rack", ("x/rack",)), HOST)
+
+
+def test_six_levels_above_the_host_are_enough() -> None:
+    """The deepest topology that is allowed."""
+    levels = ",".join(f"{{name: l{n}, keys: [x/l{n}]}}" for n in range(6))
+    (topology,) = parse_policy(f"topologies: [{{name: a, levels: [{levels}, {{name: host}}]}}]").topologies
+    assert len(topology.resolved_levels()) == 7
+
+
+def test_the_hash_tells_settings_apart() -> None:
+    """Equal settings in other words have one hash, other settings another."""
+    assert parse_policy("timeouts: {hold: 600s}").hash == default_policy().hash
+    assert parse_policy("timeouts: {hold: 601s}").hash != default_policy().hash
+    assert len(default_policy().hash) == 12
+
+
+def test_a_policy_does_not_change() -> None:
+    """Threads share it."""
+    with pytest.raises(ValidationError):
+        default_policy().mode = "off"
+
+
+def test_a_written_policy_reads_back() -> None:
+    """What we store as the last good policy is the same policy when it is read again."""
+    policy = parse_policy(CONTRACT)
+    assert parse_policy(policy.model_dump_json(by_alias=True)) == policy
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("namespaces: {defaults: [{namespaces: [a], annotations: {x: y}}]}", "namespaces.defaults"),
+        ("gpu: {translation: rewrite}", "gpu.translation"),
+        ("gpu: {scope: all}", "gpu.scope"),
+        ("gpu: {vendors: []}", "gpu.vendors"),
+        ("gpu: {deviceAnnotationWriters: [a]}", "gpu.deviceAnnotationWriters"),
+        ("podGroup: {labels: koordinator}", "podGroup.labels"),
+        ("podGroup: {labels: scheduler-plugins}", "podGroup.labels"),
+        ("queue: {patience: 11m}", "queue.patience"),
+        ("incomplete: restart", "incomplete"),
+        ("nodeLoss: evict", "nodeLoss"),
+        ("timeouts: {node: 61s}", "timeouts.node"),
+        ("timeouts: {recover: 1h}", "timeouts.recover"),
+        ("timeouts: {relaxAfter: 1h}", "timeouts.relaxAfter"),
+        ("kinds: [{kind: Foo}]", "kinds"),
+        ("topologies: [{name: a, fromObject: {group: kai.scheduler, name: b}}]", "topologies[0].fromObject"),
+    ],
+)
+def test_what_is_not_built_is_refused(text: str, path: str) -> None:
+    """A setting that would be ignored is refused as such, by its path."""
+    with pytest.raises(PolicyError) as caught:
+        parse_policy(text)
+    (error,) = caught.value.errors
+    assert (error.field, error.reason) == (path, "FeatureNotAvailable")
+    assert error.message.startswith("not available yet; ")
+
+
+def test_the_default_in_other_words_is_no_setting() -> None:
+    """600s is 10m: what is the same as the default is accepted."""
+    assert parse_policy("queue: {patience: 600s}\ntimeouts: {node: 1m}\ngpu: {vendors: [amd.com/gpu]}") == Policy()
+
+
+def test_snake_case_is_not_a_second_spelling() -> None:
+    """Field names are the contract: one spelling each."""
+    with pytest.raises(PolicyError, match='never_fits: unknown field; did you mean "neverFits"'):
+        parse_policy("never_fits: deny")
+
+
+def test_the_default_is_json() -> None:
+    """The default policy can be written out."""
+    assert json.loads(default_policy().model_dump_json())["apiVersion"] == "topogate.dev/v1alpha1"

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import pytest
+
+from engine.policy import PolicyError, parse_policy
+from tests.support.golden import golden
+
+MANY = ", ".join(f"{{name: l{n}, keys: [x/l{n}]}}" for n in range(7))
+
+REFUSED = {
+    "empty": "",
+    "only a comment": "# nothing\n",
+    "a list": "- mode: off",
+    "a word": "enforce",
+    "a number": "5",
+    "not YAML": "mode: [",
+    "a key that stands twice": "mode: off\nmode: enforce",
+    "another version": "apiVersion: topogate.dev/v1\nkind: Policies",
+    "unknown fields": "modes: off\ntimeouts: {binds: 1s}\nzzz: 1",
+    "a wrong mode": "mode: enforcing",
+    "a mode of the wrong type": "mode: true",
+    "numbers": "queue: {maxGangPods: 0}\nplanner: {steps: 99999999}",
+    "numbers of the wrong type": "queue: {maxGangPods: '5'}\nplanner: {steps: 1.5}",
+    "a huge number": f"queue: {{maxGangPods: {'9' * 60}}}",
+    "durations": "timeouts: {bind: 30, hold: 5x, recover: -1s}\nnodes: {settle: 2h}",
+    "durations of the wrong type": "timeouts: {bind: [], hold: true}",
+    "sections of the wrong type": "timeouts: 5\nnamespaces: []\ntopologies: {name: a}",
+    "lists of the wrong type": "admins: root\nschedulers: [5]\nnamespaces: {exempt: {a: b}}",
+    "null in a list": "admins: [~]\ntopologies: [~]",
+    "names": 'admins: ["a b", ""]\nnamespaces: {exempt: [Kube, "a/b"]}\nschedulers: []',
+    "names that stand twice": "admins: [a, a]\nannotations: {dialects: [kai, kai]}",
+    "an unknown dialect": "annotations: {dialects: [kueu]}",
+    "a topology without levels": "topologies: [{name: a}]",
+    "a topology without a name": "topologies: [{preset: demo}]",
+    "preset and levels": "topologies: [{name: a, preset: demo, levels: [{name: rack, keys: [x/rack]}]}]",
+    "a preset that does not exist": "topologies: [{name: a, preset: dmeo}]",
+    "two topologies of one name": "topologies: [{name: a, preset: demo}, {name: a, preset: gke}]",
+    "names of topologies and levels": "topologies: [{name: A b, levels: [{name: Rack, keys: [x/rack]}]}]",
+    "levels of one name or key": "topologies: [{name: a, levels: [{name: r, keys: [x/r]}, {name: r, keys: [y, x/r]}]}]",
+    "the level host": "topologies: [{name: a, levels: [{name: host}, {name: node, keys: [kubernetes.io/hostname]}]}]",
+    "the level host by another key": "topologies: [{name: a, levels: [{name: host, keys: [x/host]}]}]",
+    "the level auto": "topologies: [{name: a, levels: [{name: auto, keys: [x/auto]}]}]",
+    "a level without keys": "topologies: [{name: a, levels: [{name: rack}, {name: row, keys: []}]}]",
+    "a key that is a level": "topologies: [{name: a, levels: [{name: rack, keys: [row]}, {name: row, keys: [x/row]}]}]",
+    "keys that are no label keys": "topologies: [{name: a, levels: [{name: rack, keys: [x//y]}]}]",
+    "too many levels": f"topologies: [{{name: a, levels: [{MANY}]}}]",
+    "an empty list of levels": "topologies: [{name: a, levels: []}]",
+    "a node selector": "topologies: [{name: a, preset: demo, nodeSelector: {pool: 5, b: ~}}, "
+    "{name: b, preset: demo, nodeSelector: {'not a key': x}}]",
+    "hostile text": 'mode: "\\e[31m\\u202eevil\\n\\"quoted\\" ' + "x" * 200 + '"',
+    "hostile key": '"\\e[31m\\n": 1\n"' + "k" * 200 + '": 2',
+}
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(PolicyError) as caught:
+        parse_policy(text)
+    return str(caught.value)
+
+
+def test_every_refusal_reads_as_written() -> None:
+    """A refused policy names every error by its path, in plain words."""
+    golden("policy", {case: refusal(text) for case, text in REFUSED.items()})
+
+
+@pytest.mark.parametrize("case", list(REFUSED))
+def test_no_refusal_holds_jargon_or_control_characters(case: str) -> None:
+    """No library's words, no type names, nothing that a terminal would obey."""
+    told = refusal(REFUSED[case])
+    assert all(line.isprintable() for line in told.split("\n"))
+    words = ("str", "int", "dict", "tuple", "NoneType", "None", "pydantic", "validation", "Input should", "Traceback")
+    assert not {*words} & {*told.replace(",", " ").replace(";", " ").split()}
+
+
+def test_faults_of_both_sorts_come_together() -> None:
+    """A fault in one field does not hide a contradiction elsewhere; the order is that of the paths."""
+    paths = [
+        line.split(": ")[0]
+        for line in refusal(
+            "mode: x\n"
+            "topologies: [{name: b, preset: demo}, 5, {name: b, levels: [{name: host}, {name: r, keys: [q]}]}]\n"
+            "kinds: [{}]\n"
+        ).splitlines()
+    ]
+    assert paths == ["kinds", "mode", "topologies[1]", "topologies[2].levels[0].name", "topologies[2].name"]
+
+
+def test_paths_are_ordered_by_number() -> None:
+    """Entry 10 comes after entry 9."""
+    entries = ", ".join("{name: a, preset: demo}" for _ in range(12))
+    lines = refusal(f"topologies: [{entries}]").splitlines()
+    assert [line.split(".")[0] for line in lines] == [f"topologies[{n}]" for n in range(1, 12)]
+
+
+def test_errors_are_bounded() -> None:
+    """A text that is all faults gets a hundred of them and the number of the others."""
+    lines = refusal("\n".join(f"field{n}: 1" for n in range(1000))).splitlines()
+    assert len(lines) == 100
+    assert lines[-1] == "policy.yaml: 901 more errors"

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from engine.policy import PolicyError, default_policy, parse_policy
+from engine.reasons import REASONS
+from webhook.reference import pages, policy_schema
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("path", list(pages()))
+def test_generated_files_are_current(path: str) -> None:
+    """Committed pages and schemas are what `python -m webhook.reference` writes."""
+    assert (ROOT / path).read_text(encoding="utf-8") == pages()[path], "run python -m webhook.reference"
+
+
+def test_every_reason_has_a_line() -> None:
+    """Codes are CamelCase, and each is documented once."""
+    page = pages()["docs/reference/messages.md"]
+    for code, reason in REASONS.items():
+        assert re.fullmatch(r"(?:[A-Z]+[a-z]*)+", code)
+        assert page.count(f"| `{code}` | {reason.description} |") == 1
+
+
+def test_every_field_has_a_line() -> None:
+    """The page of the policy names every field of the model."""
+    page = pages()["docs/reference/policy.md"]
+
+    def paths(value: object, prefix: str = "") -> list[str]:
+        if not isinstance(value, dict) or not value:
+            return [prefix]
+        return [path for key, item in value.items() for path in paths(item, f"{prefix}.{key}".strip("."))]
+
+    for path in paths(default_policy().model_dump(mode="json")):
+        assert f"| `{path}` |" in page
+
+
+def test_the_default_policy_fits_the_schema() -> None:
+    """What the service writes is what the schema allows."""
+    schema = policy_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(json.loads(default_policy().model_dump_json()), schema)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mode: enforcing",
+        "modes: off",
+        "timeouts: {bind: 30}",
+        "timeouts: {bind: 5x}",
+        "queue: {maxGangPods: 0}",
+        "topologies: [{preset: demo}]",
+        "topologies: [{name: a, preset: nope}]",
+        "topologies: [{name: A, preset: demo}]",
+        "topologies: [{name: a, levels: []}]",
+        "schedulers: []",
+        "namespaces: {exempt: [A]}",
+    ],
+)
+def test_the_schema_refuses_what_the_parser_refuses(text: str) -> None:
+    """An editor with the schema shows the fault before the cluster does."""
+    with pytest.raises(PolicyError):
+        parse_policy(text)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(yaml.safe_load(text), policy_schema())
