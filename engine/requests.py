@@ -179,14 +179,6 @@ def _contradictions(said: Iterable[Said], meanings: Mapping[str, str], levels: L
 
 
 def _bounds(workload: Workload, policy: Policy) -> Iterable[FieldError]:
-    if workload.slots < 0:
-        yield FieldError(
-            field="spec.parallelism",
-            kind="Invalid value",
-            value=str(workload.slots),
-            reason="InvalidValue",
-            message="must be 0 or more",
-        )
     if workload.slots > policy.queue.max_gang_pods:
         yield FieldError(
             field="spec.parallelism",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from webhook.mutate_pod import mutate_pod
 from webhook.mutate_workload import mutate_workload
-from webhook.objects import WORKLOADS
+from webhook.objects import WORKLOADS, Unreadable
 from webhook.review import Response, Review, Unavailable, allowed
 from webhook.view import View
 
@@ -26,6 +26,9 @@ def mutate(review: Review, view: View, deadline: float) -> Response:
         raise Unavailable("no policy is loaded yet")
     if policy.mode != "enforce":
         return allowed()
-    if what == POD:
-        return mutate_pod(review, view, policy, deadline)
-    return mutate_workload(review, view, policy)
+    try:
+        if what == POD:
+            return mutate_pod(review, view, policy, deadline)
+        return mutate_workload(review, view, policy)
+    except Unreadable:
+        return allowed()  # the API server's own validation comes next, and `/validate` after it

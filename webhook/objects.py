@@ -1,4 +1,8 @@
-"""The objects of a review: decoded or projected, or a 400 that says where they are malformed."""
+"""The objects of a review: decoded or projected, or an error that says where they cannot be read.
+
+Two sorts of faults: what no API server sends (no JSON, wrong types) is a bad review, 400; a value out of bounds, such
+as a negative count, is its user's fault and becomes a field error.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import msgspec
 
 from engine.cluster import projections
 from engine.cluster.projections import ProjectionError
+from engine.outcomes import FieldError
 from engine.records import Pod, Workload
 from webhook.review import BadReview, Review
 
@@ -17,6 +22,16 @@ Record = TypeVar("Record")
 
 WORKLOADS: Final[dict[tuple[str, str], Callable[[Any], Workload]]] = {("batch", "Job"): projections.job}
 """The kinds that can be placed, by API group and kind, with the projection of each."""
+
+_WRONG_TYPE: Final = ", got `"  # msgspec: Expected `int`, got `str`
+
+
+class Unreadable(Exception):
+    """A value of the object is out of all bounds; `error` says which."""
+
+    def __init__(self, error: FieldError) -> None:
+        super().__init__(f"{error.field}: {error.message}")
+        self.error = error
 
 
 def decoded(raw: msgspec.Raw | None) -> dict[str, Any]:
@@ -35,13 +50,20 @@ def decoded(raw: msgspec.Raw | None) -> dict[str, Any]:
 
 
 def projected(raw: msgspec.Raw | None, projection: Callable[[Any], Record]) -> Record:
-    """The record of an object. Raises BadReview(400) that names the path which is wrong."""
+    """The record of an object. Raises BadReview(400) for wrong types, Unreadable for values out of bounds."""
     if raw is None:
         raise BadReview(400, "the review has no object")
     try:
         return projection(raw)
-    except ProjectionError as error:
-        raise BadReview(400, f"malformed object: {error}") from None
+    except ProjectionError as fault:
+        path, _, text = str(fault).partition(": ")
+        field = path.removeprefix("$").removeprefix(".")
+        if not field or _WRONG_TYPE in text:
+            raise BadReview(400, f"malformed object: {fault}") from None
+        message = text.replace("`", "")
+        raise Unreadable(
+            FieldError(field=field, kind="Invalid value", value=None, reason="InvalidValue", message=message)
+        ) from None
     except RecursionError:
         raise BadReview(400, "the object is nested too deeply") from None
 

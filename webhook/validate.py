@@ -9,10 +9,10 @@ from engine.cluster import projections
 from engine.outcomes import FieldError
 from engine.policy import PolicyError, parse_policy
 from webhook.mutate import POD
-from webhook.objects import WORKLOADS, projected
+from webhook.objects import WORKLOADS, Unreadable, projected
 from webhook.review import Response, Review, Unavailable, allowed, denied
 from webhook.validate_pod import validate_pod
-from webhook.validate_workload import validate_workload
+from webhook.validate_workload import answer, validate_workload
 from webhook.view import View
 
 CONFIG_MAP = ("", "ConfigMap")
@@ -37,9 +37,12 @@ def validate(review: Review, view: View, deadline: float) -> Response:
         raise Unavailable("no policy is loaded yet")
     if policy.mode == "off":
         return allowed()
-    if what == POD:
-        return validate_pod(review, view, policy) if review.operation == "CREATE" else allowed()
-    return validate_workload(review, view, policy, deadline)
+    try:
+        if what == POD:
+            return validate_pod(review, view, policy) if review.operation == "CREATE" else allowed()
+        return validate_workload(review, view, policy, deadline)
+    except Unreadable as fault:
+        return answer(review, [fault.error], [], policy=policy)
 
 
 def _validate_policy(review: Review, view: View) -> Response:

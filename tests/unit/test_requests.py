@@ -1,0 +1,397 @@
+"""Understanding what a workload asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from engine import names
+from engine.outcomes import FieldError
+from engine.policy import Policy, default_policy
+from engine.records import Node, OwnerRef
+from engine.requests import Understanding, path_of, understand
+from engine.view import topologies_of
+from tests.support.admission import NODES, raw_job, with_policy, workload
+from tests.support.cluster_records import node
+
+KEY = f"metadata.annotations[{names.REQUIRE}]"
+TEMPLATE = "spec.template.metadata.annotations"
+
+
+def read(
+    annotations: Mapping[str, str] | None = None,
+    *,
+    policy: Policy | None = None,
+    nodes: Iterable[Node] = NODES,
+    **job: Any,
+) -> Understanding:
+    policy = policy or default_policy()
+    return understand(
+        workload(raw_job(annotations, **job)), policy=policy, topologies=topologies_of(policy, list(nodes))
+    )
+
+
+def only(found: Understanding) -> FieldError:
+    assert found.ask is None
+    (error,) = found.errors
+    return error
+
+
+def two_topologies() -> Policy:
+    from engine.policy import parse_policy
+
+    return parse_policy(
+        """
+        topologies:
+        - {name: gpu, preset: demo, nodeSelector: {pool: gpu}}
+        - {name: cpu, levels: [{name: cabinet, keys: [example.com/cabinet]}], nodeSelector: {pool: cpu}}
+        """
+    )
+
+
+def test_a_required_level_is_understood_for_the_whole_pod_set() -> None:
+    found = read({names.REQUIRE: "rack"})
+    assert found.ask is not None
+    assert (found.ask.name, found.ask.count, found.ask.min_available) == ("main", 4, 4)
+    assert (found.ask.require, found.ask.prefer, found.ask.ranked) == ("rack", None, True)
+    assert (found.topology, found.errors, found.ignored) == ("default", (), None)
+
+
+def test_a_full_label_key_means_its_level() -> None:
+    found = read({names.REQUIRE: "cloud.provider.com/topology-rack"})
+    assert found.ask is not None
+    assert found.ask.require == "rack"
+
+
+def test_the_hostname_label_means_the_host_level() -> None:
+    found = read({names.REQUIRE: "kubernetes.io/hostname"})
+    assert found.ask is not None
+    assert found.ask.require == "host"
+
+
+def test_auto_stays_open_for_require_and_is_the_host_level_for_prefer() -> None:
+    found = read({names.REQUIRE: "auto", names.PREFER: "auto"})
+    assert found.ask is not None
+    assert (found.ask.require, found.ask.prefer) == ("auto", "host")
+
+
+def test_require_and_a_finer_prefer_stand_together() -> None:
+    found = read({names.REQUIRE: "block", names.PREFER: "rack"})
+    assert found.ask is not None
+    assert (found.ask.require, found.ask.prefer) == ("block", "rack")
+
+
+@pytest.mark.parametrize("prefer", ["rack", "block", "cloud.provider.com/topology-rack"])
+def test_a_prefer_equal_to_or_coarser_than_require_contradicts_it(prefer: str) -> None:
+    error = only(read({names.REQUIRE: "rack", names.PREFER: prefer}))
+    assert (error.reason, error.field) == ("ConflictingAnnotations", f"metadata.annotations[{names.PREFER}]")
+
+
+def test_unconstrained_asks_for_all_or_nothing_without_a_level() -> None:
+    found = read({names.UNCONSTRAINED: "true"})
+    assert found.ask is not None
+    assert (found.ask.unconstrained, found.ask.require, found.ask.prefer) == (True, None, None)
+
+
+def test_unconstrained_false_asks_for_nothing() -> None:
+    assert read({names.UNCONSTRAINED: "false"}).ignored == "NoTopologyRequested"
+
+
+@pytest.mark.parametrize("other", [names.REQUIRE, names.PREFER])
+def test_unconstrained_contradicts_a_level(other: str) -> None:
+    error = only(read({names.UNCONSTRAINED: "true", other: "rack"}))
+    assert error.reason == "ConflictingAnnotations"
+    assert other in error.message
+
+
+def test_no_annotation_asks_for_nothing() -> None:
+    found = read()
+    assert (found.ask, found.ignored, found.warnings) == (None, "NoTopologyRequested", ())
+
+
+def test_an_unknown_level_names_the_allowed_ones_and_the_nearest() -> None:
+    error = only(read({names.REQUIRE: "rak"}))
+    assert error == FieldError(
+        field=KEY,
+        kind="Unsupported value",
+        value="rak",
+        reason="UnknownLevel",
+        message='allowed: block, rack, host; did you mean "rack"?',
+    )
+
+
+def test_an_unknown_topology_is_named_with_the_known_ones() -> None:
+    error = only(read({names.REQUIRE: "rack", names.TOPOLOGY: "defalt"}))
+    assert (error.reason, error.message) == ("UnknownTopology", 'allowed: default; did you mean "default"?')
+
+
+def test_a_template_annotation_asks_for_its_one_pod_set() -> None:
+    found = read(template={names.PREFER: "rack"})
+    assert found.ask is not None
+    assert found.ask.prefer == "rack"
+
+
+def test_the_same_on_workload_and_template_is_one_request() -> None:
+    found = read({names.REQUIRE: "rack"}, template={names.REQUIRE: "cloud.provider.com/topology-rack"})
+    assert found.ask is not None
+    assert found.errors == ()
+
+
+def test_different_levels_on_workload_and_template_conflict() -> None:
+    error = only(read({names.REQUIRE: "rack"}, template={names.REQUIRE: "block"}))
+    assert (error.reason, error.field) == ("ConflictingAnnotations", f"{TEMPLATE}[{names.REQUIRE}]")
+    assert KEY in error.message
+
+
+@pytest.mark.parametrize(
+    ("annotations", "asked"),
+    [
+        ({"kueue.x-k8s.io/podset-required-topology": "cloud.provider.com/topology-rack"}, ("rack", None, False)),
+        ({"kueue.x-k8s.io/require-topology": "rack"}, ("rack", None, False)),
+        ({"kueue.x-k8s.io/podset-preferred-topology": "rack"}, (None, "rack", False)),
+        ({"kueue.x-k8s.io/podset-unconstrained-topology": "true"}, (None, None, True)),
+        (
+            {"kai.scheduler/topology": "default", "kai.scheduler/topology-required-placement": "rack"},
+            ("rack", None, False),
+        ),
+        ({"kai.scheduler/topology-preferred-placement": "rack"}, (None, "rack", False)),
+    ],
+)
+def test_aliases_mean_the_same_as_our_own_keys(
+    annotations: dict[str, str], asked: tuple[str | None, str | None, bool]
+) -> None:
+    found = read(template=annotations)
+    assert found.ask is not None
+    assert (found.ask.require, found.ask.prefer, found.ask.unconstrained) == asked
+
+
+def test_an_alias_beside_our_own_key_with_the_same_meaning_is_fine() -> None:
+    found = read({names.REQUIRE: "rack", "kai.scheduler/topology-required-placement": "rack"})
+    assert found.ask is not None
+
+
+def test_an_alias_with_another_meaning_conflicts() -> None:
+    error = only(read({names.REQUIRE: "rack", "kueue.x-k8s.io/podset-required-topology": "block"}))
+    assert error.reason == "ConflictingAnnotations"
+
+
+def test_an_alias_value_is_checked_like_ours() -> None:
+    error = only(read({"kueue.x-k8s.io/podset-required-topology": "rak"}))
+    assert error.field == "metadata.annotations[kueue.x-k8s.io/podset-required-topology]"
+
+
+def test_an_alias_of_a_dialect_that_is_off_asks_for_nothing() -> None:
+    annotations = default_policy().annotations.model_copy(update={"dialects": ("topogate",)})
+    found = read({"kueue.x-k8s.io/podset-required-topology": "rack"}, policy=with_policy(annotations=annotations))
+    assert found.ignored == "NoTopologyRequested"
+
+
+def test_an_unknown_key_of_a_foreign_prefix_is_nobodys_business() -> None:
+    found = read({names.REQUIRE: "rack", "kueue.x-k8s.io/whatever": "x", "kai.scheduler/x": "y"})
+    assert found.ask is not None
+
+
+def test_an_unknown_key_of_ours_is_refused_with_the_nearest_one() -> None:
+    error = only(read({"topogate.dev/require-topolgy": "rack"}))
+    assert (error.reason, error.kind) == ("UnknownAnnotation", "Forbidden")
+    assert error.message == "no such annotation; did you mean topogate.dev/require-topology?"
+
+
+def test_an_unknown_key_of_ours_on_the_template_is_refused_too() -> None:
+    error = only(read({names.REQUIRE: "rack"}, template={"topogate.dev/nonsense": "x"}))
+    assert error.field == f"{TEMPLATE}[topogate.dev/nonsense]"
+    assert "did you mean" not in error.message
+
+
+def test_an_unknown_key_is_a_warning_where_the_policy_says_so() -> None:
+    annotations = default_policy().annotations.model_copy(update={"unknown": "warn"})
+    found = read({names.REQUIRE: "rack", "topogate.dev/nonsense": "x"}, policy=with_policy(annotations=annotations))
+    assert found.ask is not None
+    assert found.warnings == ("metadata.annotations[topogate.dev/nonsense]: no such annotation",)
+
+
+def test_a_request_written_as_a_label_is_refused() -> None:
+    error = only(read(labels={names.REQUIRE: "rack"}))
+    assert error.field == f"metadata.labels[{names.REQUIRE}]"
+    assert "annotation, not as a label" in error.message
+
+
+def test_hostile_keys_are_escaped_and_cut() -> None:
+    error = only(read({"topogate.dev/\x1b[31m" + "x" * 500: "rack"}))
+    assert "\x1b" not in error.field
+    assert len(error.field) < 120
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (names.SLICE_TOPOLOGY, "rack"),
+        (names.SLICE_SIZE, "2"),
+        (names.COLOCATE, "all"),
+        (names.RELAX_AFTER, "10m"),
+        (names.MIN_AVAILABLE, "3"),
+        (names.GANG_NAME, "g"),
+        (names.GANG_SIZE, "4"),
+        ("kueue.x-k8s.io/podset-slice-size", "2"),
+    ],
+)
+def test_a_feature_that_is_not_built_is_refused_never_ignored(key: str, value: str) -> None:
+    error = only(read({names.REQUIRE: "rack", key: value}))
+    assert (error.reason, error.field) == ("FeatureNotAvailable", f"metadata.annotations[{key}]")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        (names.SLICE_SIZE, "0", "InvalidValue"),
+        (names.SLICE_SIZE, "-1", "InvalidValue"),
+        (names.SLICE_SIZE, "1e3", "InvalidValue"),
+        (names.SLICE_SIZE, "99999999999999999999", "InvalidValue"),
+        (names.SLICE_SIZE, "٣", "InvalidValue"),
+        (names.GANG_SIZE, "", "InvalidValue"),
+        (names.MIN_AVAILABLE, "two", "InvalidValue"),
+        (names.RELAX_AFTER, "10 minutes", "InvalidValue"),
+        (names.RELAX_AFTER, "0s", "InvalidValue"),
+        (names.SLICE_TOPOLOGY, "rak", "UnknownLevel"),
+        (names.SLICE_TOPOLOGY, "auto", "UnknownLevel"),
+        (names.COLOCATE, "two words", "InvalidValue"),
+        (names.GANG_NAME, "x" * 64, "InvalidValue"),
+        (names.UNCONSTRAINED, "yes", "InvalidValue"),
+    ],
+)
+def test_a_bad_value_is_named_even_where_the_feature_is_not_built(key: str, value: str, reason: str) -> None:
+    error = only(read({names.REQUIRE: "rack", key: value}))
+    assert (error.reason, error.value) == (reason, value)
+
+
+def test_min_available_equal_to_the_count_is_fine() -> None:
+    assert read({names.REQUIRE: "rack", names.MIN_AVAILABLE: "4"}).ask is not None
+
+
+def test_a_key_that_needs_a_level_beside_it_says_so() -> None:
+    error = only(read({names.TOPOLOGY: "default"}))
+    assert (error.reason, error.kind, error.field) == ("MissingValue", "Required value", KEY)
+
+
+def test_every_error_is_reported_at_once_ordered_by_path() -> None:
+    found = read(
+        {names.REQUIRE: "rak", names.SLICE_SIZE: "x", "topogate.dev/zzz": ""},
+        template={names.PREFER: "bloc"},
+        parallelism=20_000,
+        completions=20_000,
+    )
+    assert [error.reason for error in found.errors] == [
+        "UnknownLevel",
+        "InvalidValue",
+        "UnknownAnnotation",
+        "GangLimitExceeded",
+        "UnknownLevel",
+    ]
+    assert [error.field for error in found.errors] == sorted(error.field for error in found.errors)
+
+
+def test_a_gang_above_the_limit_of_the_policy_is_refused() -> None:
+    found = read({names.REQUIRE: "rack"}, completionMode="NonIndexed", completions=None, parallelism=10**9)
+    error = only(found)
+    assert (error.reason, error.field, error.value) == ("GangLimitExceeded", "spec.parallelism", "1000000000")
+
+
+def test_no_pods_are_a_request_of_zero() -> None:
+    found = read({names.REQUIRE: "rack"}, parallelism=0)
+    assert found.ask is not None
+    assert found.ask.count == 0
+
+
+def test_more_completions_than_parallelism_are_as_many_slots_as_run_at_a_time() -> None:
+    found = read({names.REQUIRE: "rack"}, parallelism=4, completions=12)
+    assert found.ask is not None
+    assert found.ask.count == 4
+
+
+@pytest.mark.parametrize(
+    ("job", "reason"),
+    [
+        ({"namespace": "kube-system"}, "ExemptNamespace"),
+        ({"namespace": "topogate-system"}, "ExemptNamespace"),
+        ({"labels": {names.KUEUE_QUEUE: "q"}}, "ManagedByKueue"),
+        ({"pod_spec": {"schedulingGates": [{"name": "kueue.x-k8s.io/topology"}]}}, "ManagedByKueue"),
+        ({"pod_spec": {"schedulerName": "volcano"}}, "OtherScheduler"),
+        ({"pod_spec": {"nodeName": "n1"}}, "NodeNameSet"),
+        ({"pod_spec": {"schedulingGroup": {"podGroupName": "g"}}}, "CoreGang"),
+        ({"managedBy": "kueue.x-k8s.io/multikueue"}, "CoreGang"),
+        ({"template": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}}, "ExclusiveTopology"),
+    ],
+)
+def test_what_another_system_has_is_left_alone(job: dict[str, Any], reason: str) -> None:
+    assert read({names.REQUIRE: "rak"}, **job) == Understanding(ignored=reason)
+
+
+def test_a_policy_that_is_off_ignores_every_request() -> None:
+    assert read({names.REQUIRE: "rack"}, policy=with_policy(mode="off")).ignored == "PolicyOff"
+
+
+def test_a_scheduler_that_the_policy_allows_is_served() -> None:
+    policy = with_policy(schedulers=("default-scheduler", "volcano"))
+    assert read({names.REQUIRE: "rack"}, policy=policy, pod_spec={"schedulerName": "volcano"}).ask is not None
+
+
+def test_pod_group_labels_alone_ask_for_nothing_and_the_user_is_told() -> None:
+    found = read(labels={names.POD_GROUP_NAME: "g", names.POD_GROUP_MIN: "4"})
+    assert found.ignored == "NoTopologyRequested"
+    assert found.warnings == (
+        "pod-group labels alone ask for nothing yet; add topogate.dev/unconstrained-topology: true",
+    )
+
+
+def test_before_any_node_is_there_a_level_of_any_preset_may_be_named() -> None:
+    found = read({names.REQUIRE: "nvlink-domain"}, nodes=[])
+    other = read({names.REQUIRE: "rack", names.PREFER: "host"}, nodes=[node("plain")])
+    assert found.errors[0].reason == "UnknownLevel"
+    assert other.ask is not None
+    assert (other.ask.require, other.ask.prefer) == ("rack", "host")
+
+
+def test_without_nodes_a_coarser_prefer_is_still_a_contradiction() -> None:
+    assert only(read({names.REQUIRE: "rack", names.PREFER: "block"}, nodes=[])).reason == "ConflictingAnnotations"
+
+
+def test_the_node_selector_chooses_the_topology() -> None:
+    found = read({names.REQUIRE: "cabinet"}, policy=two_topologies(), pod_spec={"nodeSelector": {"pool": "cpu"}})
+    assert found.topology == "cpu"
+    assert found.ask is not None
+
+
+def test_without_a_hint_the_first_topology_is_taken() -> None:
+    assert read({names.REQUIRE: "rack"}, policy=two_topologies()).topology == "gpu"
+
+
+def test_a_named_topology_brings_its_levels() -> None:
+    found = read({names.REQUIRE: "cabinet", names.TOPOLOGY: "cpu"}, policy=two_topologies())
+    assert found.topology == "cpu"
+    assert found.ask is not None
+
+
+def test_what_the_planner_does_not_look_at_is_a_warning() -> None:
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]
+    found = read({names.REQUIRE: "rack"}, pod_spec={"volumes": volumes})
+    assert found.warnings == ("volumes of the pods are not planned for: the scheduler may refuse a chosen host",)
+
+
+def test_the_path_of_a_request_is_where_its_user_wrote_it() -> None:
+    job = workload(raw_job(template={"kai.scheduler/topology-required-placement": "rack"}))
+    assert (
+        path_of(job, names.REQUIRE, policy=default_policy()) == f"{TEMPLATE}[kai.scheduler/topology-required-placement]"
+    )
+    assert path_of(job, names.PREFER, policy=default_policy()) == f"metadata.annotations[{names.PREFER}]"
+
+
+def test_an_owner_does_not_change_the_request() -> None:
+    job = workload(raw_job({names.REQUIRE: "rack"}))
+    owned = replace(job, owner=OwnerRef("jobset.x-k8s.io/v1alpha2", "JobSet", "s", "u", True))
+    topologies = topologies_of(default_policy(), NODES)
+    assert understand(owned, policy=default_policy(), topologies=topologies) == understand(
+        job, policy=default_policy(), topologies=topologies
+    )
