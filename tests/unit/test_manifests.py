@@ -270,7 +270,7 @@ def test_the_guard_of_placements_fails_closed_and_knows_us() -> None:
     variables = {item["name"]: item["expression"] for item in guard["variables"]}
     assert variables["service"] == f"request.userInfo.username == '{OUR_USER}'"
     for admin in parse_policy("apiVersion: topogate.dev/v1alpha1\nkind: Policy\n").admins:
-        assert f"'{admin}'" in variables["admin"]
+        assert f"'{admin}'" in variables["admins"]
     assert one("ValidatingAdmissionPolicyBinding", "topogate-placements")["spec"]["validationActions"] == ["Deny"]
 
 

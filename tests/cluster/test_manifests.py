@@ -1,0 +1,836 @@
+"""The manifests on a real API server: they apply, guard, grant no more than needed, and send what they should.
+
+On a control plane of their own: the session's one belongs to tests that run the service behind the same names.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from engine import names
+from engine.cluster.placements import placement_body
+from engine.gangs import Status
+from engine.outcomes import Placed
+from engine.records import Assignment, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
+from engine.status import status_body
+from local.client import Client, ClientError
+from local.controlplane import ControlPlane
+from tests.support.eventually import eventually
+from tests.support.recorder import Recorder
+
+MANIFESTS = Path(__file__).parents[2] / "manifests"
+NAMESPACE = "team"
+JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+TGP = f"/apis/topogate.dev/v1alpha1/namespaces/{NAMESPACE}/placements"
+HOOKS = "/apis/admissionregistration.k8s.io/v1"
+CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+OUR_USER = f"system:serviceaccount:{names.NAMESPACE}:{names.SERVICE_ACCOUNT}"
+
+BOTH = [("/mutate", "CREATE", "Job"), ("/validate", "CREATE", "Job")]
+# As a set: the API server tries a PATCH again, webhooks included, when a controller wrote in between.
+BOTH_UPDATE = {("/mutate", "UPDATE", "Job"), ("/validate", "UPDATE", "Job")}
+GATE = {"name": names.GATE}
+
+
+def render(plane: ControlPlane, overlay: str) -> str:
+    return plane.kubectl("kustomize", str(MANIFESTS / overlay)).stdout
+
+
+@pytest.fixture(scope="module")
+def recorder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorder]:
+    with Recorder(tmp_path_factory.mktemp("recorder")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def plane(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with ControlPlane.start(tmp_path_factory.mktemp("manifests"), programs=programs) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def overlay(plane: ControlPlane, recorder: Recorder) -> str:
+    """The local overlay with the recorder's port in it."""
+    return render(plane, "overlays/local").replace("127.0.0.1:PORT", f"127.0.0.1:{recorder.port}")
+
+
+@pytest.fixture(scope="module")
+def admin(plane: ControlPlane, overlay: str, recorder: Recorder) -> Client:
+    """The admin (group system:masters) of a control plane that has the manifests and calls the recorder."""
+    plane.kubectl("apply", "-f", "-", input=overlay)
+    client = plane.client
+    client.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    for resource in CONFIGURATIONS:
+        hooks = client.get(f"{HOOKS}/{resource}/topogate")["webhooks"]
+        bundle = [{"name": hook["name"], "clientConfig": {"caBundle": recorder.ca_bundle}} for hook in hooks]
+        client.patch(f"{HOOKS}/{resource}/topogate", {"webhooks": bundle}, kind="strategic")
+
+    def called() -> bool:
+        try:
+            return recorder.during(lambda: create(client, job(annotations={names.REQUIRE: "rack"}))) == BOTH
+        except ClientError:
+            return False  # the bundle has not reached the API server's caches yet
+
+    eventually(called, message="both webhooks are called")
+    return client
+
+
+@pytest.fixture(scope="module")
+def service(plane: ControlPlane, admin: Client) -> Client:
+    """Our own ServiceAccount."""
+    return account(plane, admin, names.NAMESPACE, names.SERVICE_ACCOUNT)
+
+
+@pytest.fixture(scope="module")
+def powerful(plane: ControlPlane, admin: Client) -> Client:
+    """Somebody whom RBAC allows everything, without being one of the policy's admins."""
+    admin.create(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "powerful"}})
+    admin.create(
+        "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+        {
+            "metadata": {"name": "powerful"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "ServiceAccount", "name": "powerful", "namespace": NAMESPACE}],
+        },
+    )
+    client = account(plane, admin, NAMESPACE, "powerful")
+
+    def able() -> bool:
+        try:
+            return bool(client.get("/api/v1/nodes"))
+        except ClientError:
+            return False
+
+    eventually(able, message="the binding is in force")
+    return client
+
+
+def account(plane: ControlPlane, admin: Client, namespace: str, name: str) -> Client:
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+    token = admin.create(path, {"spec": {"expirationSeconds": 3600}})["status"]["token"]
+    return Client(plane.url, token=token, ca_certificate=plane.ca_certificate)
+
+
+def job(
+    name: str = "one",
+    *,
+    annotations: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
+    template: dict[str, Any] | None = None,
+    gates: tuple[str, ...] = (),
+    **spec: Any,
+) -> dict[str, Any]:
+    """A Job; `template` is the metadata of its pod template, `gates` are the template's."""
+    return {
+        "metadata": {"name": name, "annotations": annotations or {}, "labels": labels or {}},
+        "spec": {
+            "suspend": True,
+            "template": {
+                "metadata": template or {},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "schedulingGates": [{"name": gate} for gate in gates],
+                    "containers": [{"name": "main", "image": "none"}],
+                },
+            },
+            **spec,
+        },
+    }
+
+
+def pod(*, gates: tuple[str, ...] = (), owner: str = "", **metadata: Any) -> dict[str, Any]:
+    if owner:
+        reference = {"apiVersion": "apps/v1", "kind": owner, "name": "x", "uid": "1", "controller": True}
+        metadata["ownerReferences"] = [reference]
+    return {
+        "metadata": {"name": "one", **metadata},
+        "spec": {
+            "schedulingGates": [{"name": gate} for gate in gates],
+            "containers": [{"name": "main", "image": "none"}],
+            "automountServiceAccountToken": False,
+        },
+    }
+
+
+def create(client: Client, body: dict[str, Any], *, path: str = JOBS) -> None:
+    """Create an object as far as admission goes: nothing is stored."""
+    client.create(path, body, dry_run=True)
+
+
+# Applying
+
+
+@pytest.mark.parametrize("side", [[], ["--server-side"]], ids=["client-side", "server-side"])
+def test_applying_the_same_manifests_again_changes_nothing(
+    plane: ControlPlane, admin: Client, overlay: str, recorder: Recorder, side: list[str]
+) -> None:
+    """A second apply leaves every object as it is, the leader's CA bundle and its own entries too."""
+    entry = {
+        "name": "extra.topogate.dev",
+        "clientConfig": {"url": f"https://127.0.0.1:{recorder.port}/validate", "caBundle": recorder.ca_bundle},
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Ignore",
+        "rules": [{"apiGroups": ["x"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["y"]}],
+    }
+    for resource in CONFIGURATIONS:
+        path = f"{HOOKS}/{resource}/{names.POLICY_CONFIGURATION}"
+        admin.patch(path, {"webhooks": [entry]}, kind="strategic")
+    plane.kubectl("apply", *side, "-f", "-", input=overlay)
+    before = plane.kubectl("get", "-f", "-", "-o", "json", input=overlay).stdout
+
+    again = plane.kubectl("apply", *side, "-f", "-", input=overlay).stdout
+
+    assert plane.kubectl("get", "-f", "-", "-o", "json", input=overlay).stdout == before
+    if not side:
+        assert [line for line in again.splitlines() if not line.endswith(" unchanged")] == []
+    hooks = [
+        hook
+        for item in json.loads(before)["items"]
+        if item["kind"].endswith("WebhookConfiguration")
+        for hook in item["webhooks"]
+    ]
+    assert len(hooks) == 8
+    assert all(hook["clientConfig"]["caBundle"] == recorder.ca_bundle for hook in hooks)
+
+
+@pytest.mark.parametrize("folder", ["base", "overlays/kind"])
+def test_the_manifests_for_a_cluster_with_containers_are_accepted(
+    plane: ControlPlane, admin: Client, folder: str
+) -> None:
+    """Nothing is unknown, out of range, or against the namespace's own security standard."""
+    done = plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", input=render(plane, folder))
+    assert "Warning" not in done.stderr
+    assert "deployment.apps/topogate created (server dry run)" in done.stdout
+
+
+def test_the_service_s_own_pods_are_admitted(plane: ControlPlane, admin: Client) -> None:
+    """The restricted standard, which our namespace enforces, lets in the pods that the Deployment makes."""
+    deployment = next(yaml.safe_load_all((MANIFESTS / "base" / "deployment.yaml").read_text()))
+    template = deployment["spec"]["template"]
+    body = {"metadata": {**template["metadata"], "name": "topogate-0"}, "spec": template["spec"]}
+    create(admin, body, path=f"/api/v1/namespaces/{names.NAMESPACE}/pods")
+    body["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+    with pytest.raises(ClientError, match="violates PodSecurity"):
+        create(admin, body, path=f"/api/v1/namespaces/{names.NAMESPACE}/pods")
+
+
+# The Placement's schema
+
+
+def placement(name: str = "job-train-7-3f9c2a1b", *, ranked: bool = True, owner_uid: str = "u-1") -> Placement:
+    slots = tuple(
+        Slot(("block-0", "rack-07", f"host-{28 + i}"), 4, ((4 * i, 4 * i + 3),) if ranked else None) for i in range(2)
+    )
+    return Placement(
+        namespace=NAMESPACE,
+        name=name,
+        uid="",
+        resource_version="",
+        workload=WorkloadRef("batch/v1", "Job", "train-7", owner_uid),
+        topology="default",
+        priority=-5,
+        pod_sets=(PodSetRequest("main", 8, 8, "rack" if ranked else None, None, ranked, "0123456789"),),
+        assignment=Assignment(3, (PodSetPlan("main", slots),)),
+        deleting=False,
+        created=0.0,
+    )
+
+
+FULL: dict[str, Any] = {
+    "apiVersion": names.API_VERSION,
+    "kind": "Placement",
+    "metadata": {"name": "job-train-7-3f9c2a1b"},
+    "spec": {
+        "workload": {"apiVersion": "batch/v1", "kind": "Job", "name": "train-7", "uid": "u-1"},
+        "topology": "default",
+        "priority": 0,
+        "gang": {"require": "block", "prefer": None, "minAvailable": 16},
+        "podSets": [
+            {
+                "name": "main",
+                "count": 16,
+                "minAvailable": 16,
+                "require": "rack",
+                "prefer": None,
+                "slices": [{"topology": "rack", "size": 8}],
+                "colocate": None,
+                "ranked": True,
+                "shapeHash": "0123456789",
+            }
+        ],
+        "assignment": {
+            "revision": 3,
+            "podSets": [
+                {
+                    "name": "main",
+                    "slots": [
+                        {
+                            "domain": ["block-0", "rack-07", "host-028"],
+                            "count": 4,
+                            "ranks": "0-2,9",
+                            "devices": [
+                                [{"type": "gpu", "minor": 0, "core": 100, "memoryRatio": 100, "memory": "80Gi"}]
+                            ],
+                        },
+                        {"domain": ["block-0", "rack-07", "host-029"], "count": 4, "ranks": None, "devices": None},
+                    ],
+                }
+            ],
+        },
+    },
+}
+
+
+def changed(path: str, value: object) -> dict[str, Any]:
+    """FULL with another value at a dotted path; None as a value takes the field away."""
+    body = copy.deepcopy(FULL)
+    *parents, last = [int(part) if part.isdigit() else part for part in path.split(".")]
+    place: Any = body
+    for part in parents:
+        place = place[part]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    return body
+
+
+def strictly(client: Client, body: dict[str, Any]) -> Any:
+    return client.request("POST", TGP, body=body, query={"dryRun": "All", "fieldValidation": "Strict"})
+
+
+def test_a_full_placement_is_kept_as_it_is(admin: Client) -> None:
+    """Every field of a Placement is known to the schema, and null stays null."""
+    assert strictly(admin, FULL)["spec"] == FULL["spec"]
+
+
+@pytest.mark.parametrize("ranked", [True, False], ids=["ranked", "unranked"])
+def test_what_the_engine_writes_is_kept_as_it_is(admin: Client, ranked: bool) -> None:
+    """The schema and the code that writes placements agree."""
+    body = placement_body(placement(ranked=ranked))
+    assert strictly(admin, body)["spec"] == body["spec"]
+
+
+def test_status_is_written_apart_and_shown(plane: ControlPlane, admin: Client) -> None:
+    """The status that the engine writes is kept, and `kubectl get tgp` shows what matters."""
+    admin.create(TGP, placement_body(placement("shown")))
+    facts = Placed((), {"block": 1, "rack": 1, "host": 2}, proven=True, message="", require="rack", prefer=None)
+    waits = Status(phase="Waiting", reason="Fragmented", message="needs 16 hosts in one rack; best is rack-12 with 14")
+    for status, known in ((Status(phase="Placed", reason="", message="placed"), facts), (waits, None)):
+        body = status_body({}, status, facts=known, now=1_790_000_000.0)
+        stored = admin.patch(f"{TGP}/shown/status", {"status": body}, query={"fieldValidation": "Strict"})["status"]
+        assert stored == {key: value for key, value in body.items() if value is not None}
+    header, row = plane.kubectl("get", "tgp", "shown", "-n", NAMESPACE).stdout.splitlines()
+    assert header.split() == ["NAME", "WORKLOAD", "TOPOLOGY", "PHASE", "REASON", "AGE"]
+    assert row.split()[:5] == ["shown", "train-7", "default", "Waiting", "Fragmented"]
+    wide = plane.kubectl("get", "tgp", "shown", "-n", NAMESPACE, "-o", "wide").stdout
+    assert "best is rack-12 with 14" in wide
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("spec.workload", None),
+        ("spec.workload.name", ""),
+        ("spec.workload.uid", 7),
+        ("spec.topology", None),
+        ("spec.topology", ["default"]),
+        ("spec.priority", "high"),
+        ("spec.priority", 2**31),
+        ("spec.podSets", {}),
+        ("spec.podSets.0.count", -1),
+        ("spec.podSets.0.count", "16"),
+        ("spec.podSets.0.count", 1.5),
+        ("spec.podSets.0.ranked", "yes"),
+        ("spec.podSets.0.unheard", 1),
+        ("spec.assignment.revision", 0),
+        ("spec.assignment.revision", None),
+        ("spec.assignment.podSets.0.slots.0.count", 0),
+        ("spec.assignment.podSets.0.slots.0.domain", []),
+        ("spec.assignment.podSets.0.slots.0.domain", "host-028"),
+        ("spec.assignment.podSets.0.slots.0.domain", ["x" * 254]),
+        ("spec.assignment.podSets.0.slots.0.ranks", "0-3,"),
+        ("spec.assignment.podSets.0.slots.0.ranks", "all"),
+        ("metadata.name", "x" * 64),
+    ],
+)
+def test_a_malformed_placement_is_refused(admin: Client, path: str, value: object) -> None:
+    """Wrong types, missing parts, absurd values: 4xx with the field's name."""
+    with pytest.raises(ClientError) as refusal:
+        strictly(admin, changed(path, value))
+    assert refusal.value.status in (400, 422)
+    assert [part for part in path.split(".") if not part.isdigit()][-1] in refusal.value.message
+
+
+# The guard of placements
+
+
+def test_nobody_but_the_service_writes_placements(powerful: Client, service: Client) -> None:
+    """RBAC rights do not help: create, update, status and delete are refused with a word on what to do instead."""
+    name = "guarded"
+    path = f"{TGP}/{name}"
+    body = placement_body(placement(name))
+    refused = pytest.raises(ClientError, match="written by topogate alone: annotate the workload")
+    eventually(lambda: _forbidden(lambda: create(powerful, body, path=TGP)), message="the guard is in force")
+    service.create(TGP, body)
+    with refused:
+        powerful.create(TGP, placement_body(placement("forged")))
+    with refused:
+        powerful.patch(path, {"spec": {"priority": 1000}})
+    with refused:
+        powerful.patch(path, {"metadata": {"labels": {"a": "b"}}})
+    with refused:
+        powerful.patch(f"{path}/status", {"status": {"phase": "Running"}})
+    with refused:
+        powerful.delete(path)
+    with refused:
+        powerful.delete(TGP)
+    service.patch(path, {"spec": {"priority": 7}})
+    service.patch(f"{path}/status", {"status": {"phase": "Placed"}})
+    service.delete(path)
+    assert service.find(path) is None
+
+
+def test_the_admin_may_write_placements(admin: Client) -> None:
+    """In an emergency a member of system:masters can."""
+    admin.create(TGP, placement_body(placement("emergency")))
+    admin.patch(f"{TGP}/emergency", {"spec": {"priority": 1}})
+    admin.delete(f"{TGP}/emergency")
+    assert admin.find(f"{TGP}/emergency") is None
+
+
+def test_placements_go_with_their_owner_and_their_namespace(admin: Client, service: Client) -> None:
+    """The garbage collector and the namespace controller are not held up."""
+    admin.create("/api/v1/namespaces", {"metadata": {"name": "leaving"}})
+    leaving = "/apis/topogate.dev/v1alpha1/namespaces/leaving/placements"
+    body = placement_body(placement("left"))
+    body["metadata"] = {"name": "left"}
+    service.create(leaving, body)
+    owner = admin.create(JOBS, job("owner"))
+    service.create(TGP, placement_body(placement("owned", owner_uid=owner["metadata"]["uid"])))
+    owned = admin.get(f"{TGP}/owned")["metadata"]["ownerReferences"]
+    admin.patch(f"{TGP}/owned", {"metadata": {"ownerReferences": [{**owned[0], "name": "owner"}]}})
+
+    admin.delete(f"{JOBS}/owner")
+    admin.delete("/api/v1/namespaces/leaving")
+
+    # The collector learns of a new custom resource within 30 s of its making.
+    eventually(lambda: admin.find(f"{TGP}/owned") is None, timeout=90, message="the owned Placement is gone")
+    eventually(lambda: admin.find("/api/v1/namespaces/leaving") is None, timeout=90, message="the namespace is gone")
+
+
+def _forbidden(act: Callable[[], object]) -> bool:
+    try:
+        act()
+    except ClientError as error:
+        return error.status == 403
+    return False
+
+
+# Rights
+
+
+MAY = [
+    ("get list watch", "", "nodes pods resourcequotas", "", "", ""),
+    ("get list watch", "batch", "jobs", "", "", ""),
+    ("get list watch", "scheduling.k8s.io", "priorityclasses", "", "", ""),
+    ("get list watch", "node.k8s.io", "runtimeclasses", "", "", ""),
+    ("patch", "", "pods", "", "", NAMESPACE),
+    ("patch", "batch", "jobs", "", "", NAMESPACE),
+    ("get list watch create update patch delete", "topogate.dev", "placements", "", "", NAMESPACE),
+    ("get update patch", "topogate.dev", "placements", "status", "", NAMESPACE),
+    ("create patch", "events.k8s.io", "events", "", "", NAMESPACE),
+    *(
+        ("get list watch patch", "admissionregistration.k8s.io", resource, "", name, "")
+        for resource in CONFIGURATIONS
+        for name in ("topogate", "topogate-policy")
+    ),
+    ("get create update patch", "coordination.k8s.io", "leases", "", "topogate", names.NAMESPACE),
+    ("get list watch", "", "configmaps", "", "topogate-policy", names.NAMESPACE),
+    ("get list watch create update patch", "", "configmaps", "", "topogate-policy-last-good", names.NAMESPACE),
+    ("get list watch update patch", "", "secrets", "", "topogate-ca", names.NAMESPACE),
+    ("create", "", "secrets", "", "", names.NAMESPACE),
+]
+MUST_NOT = [
+    ("create update delete deletecollection", "", "pods", "", "", NAMESPACE),
+    ("create", "", "pods", "exec", "", NAMESPACE),
+    ("create", "", "pods", "binding", "", NAMESPACE),
+    ("create", "", "pods", "eviction", "", NAMESPACE),
+    ("update patch", "", "pods", "status", "", NAMESPACE),
+    ("create update delete", "batch", "jobs", "", "", NAMESPACE),
+    ("update patch", "batch", "jobs", "finalizers", "", NAMESPACE),
+    ("create update patch delete", "", "nodes", "", "", ""),
+    ("get list watch create", "", "secrets", "", "", NAMESPACE),
+    ("get list watch", "", "secrets", "", "", names.NAMESPACE),
+    ("delete", "", "secrets", "", "topogate-ca", names.NAMESPACE),
+    ("get list watch create", "", "configmaps", "", "", NAMESPACE),
+    ("get list", "", "configmaps", "", "", names.NAMESPACE),
+    ("create update patch delete", "", "configmaps", "", "topogate-policy", names.NAMESPACE),
+    ("get create", "coordination.k8s.io", "leases", "", "", "kube-system"),
+    ("update delete", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "", "topogate", ""),
+    ("get patch", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "", "another", ""),
+    ("create", "admissionregistration.k8s.io", "validatingwebhookconfigurations", "", "", ""),
+    ("get patch", "admissionregistration.k8s.io", "validatingadmissionpolicies", "", "topogate-placements", ""),
+    ("patch", "apiextensions.k8s.io", "customresourcedefinitions", "", "placements.topogate.dev", ""),
+    ("bind escalate patch", "rbac.authorization.k8s.io", "clusterroles", "", "topogate", ""),
+    ("impersonate", "", "users", "", "", ""),
+    ("create", "", "serviceaccounts", "token", "", names.NAMESPACE),
+]
+
+
+def allowed(admin: Client, user: str, verb: str, row: tuple[str, str, str, str, str, str], resource: str) -> bool:
+    _, group, _, subresource, name, namespace = row
+    attributes = {
+        "verb": verb,
+        "group": group,
+        "resource": resource,
+        "subresource": subresource,
+        "name": name,
+        "namespace": namespace,
+    }
+    groups = ["system:serviceaccounts", "system:authenticated"]
+    review = admin.create(
+        "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+        {"spec": {"user": user, "groups": groups, "resourceAttributes": attributes}},
+    )
+    return bool(review["status"]["allowed"])
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"), [*((row, True) for row in MAY), *((row, False) for row in MUST_NOT)], ids=str
+)
+def test_the_service_has_the_rights_it_needs_and_no_others(
+    admin: Client, row: tuple[str, str, str, str, str, str], expected: bool
+) -> None:
+    """What the ServiceAccount may and may not, verb by verb."""
+    for verb in row[0].split():
+        for resource in row[2].split():
+            assert allowed(admin, OUR_USER, verb, row, resource) is expected, (verb, resource)
+
+
+def test_lists_by_name_and_the_makings_of_our_objects_work_with_named_rights(service: Client) -> None:
+    """A list with a field selector, Lease and last good policy by apply, the CA by POST: as the service does it."""
+    system = f"/api/v1/namespaces/{names.NAMESPACE}"
+    for path, name in (
+        (f"{system}/configmaps", names.POLICY_NAME),
+        (f"{system}/secrets", names.CA_SECRET_NAME),
+        *((f"{HOOKS}/{resource}", names.MUTATING_CONFIGURATION) for resource in CONFIGURATIONS),
+    ):
+        service.get(path, query={"fieldSelector": f"metadata.name={name}"})
+        assert _forbidden(partial(service.get, path))
+    applied = {"fieldManager": names.FIELD_MANAGER}
+    for path, api_version, kind, name in (
+        (
+            f"/apis/coordination.k8s.io/v1/namespaces/{names.NAMESPACE}/leases",
+            "coordination.k8s.io/v1",
+            "Lease",
+            "topogate",
+        ),
+        (f"{system}/configmaps", "v1", "ConfigMap", names.LAST_GOOD_POLICY_NAME),
+    ):
+        body = {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}}
+        service.patch(f"{path}/{name}", body, kind="apply", query=applied)
+    service.create(f"{system}/secrets", {"metadata": {"name": names.CA_SECRET_NAME}})
+
+
+def test_viewers_see_placements_and_write_none(admin: Client) -> None:
+    """The role aggregates into `view`; `edit` and `admin` of a namespace get no right to write."""
+    bindings = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/rolebindings"
+    for role in ("view", "edit", "admin"):
+        admin.create(
+            bindings,
+            {
+                "metadata": {"name": role},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": f"a-{role}"}],
+            },
+        )
+        read = ("", "topogate.dev", "", "", "", NAMESPACE)
+        for verb in ("get", "list", "watch"):
+            eventually(lambda: allowed(admin, f"a-{role}", verb, read, "placements"))  # noqa: B023 - called at once
+        for verb in ("create", "update", "patch", "delete"):
+            assert not allowed(admin, f"a-{role}", verb, read, "placements")
+            assert not allowed(
+                admin, f"a-{role}", verb, ("", "topogate.dev", "", "status", "", NAMESPACE), "placements"
+            )
+    assert not allowed(admin, "a-view", "get", ("", "topogate.dev", "", "", "", "elsewhere"), "placements")
+
+
+# What is sent: workloads
+
+
+def test_every_request_of_every_dialect_is_sent(admin: Client, recorder: Recorder) -> None:
+    """Each known key, on the workload or on its template."""
+    aliases = {key for dialect in names.ALIASES.values() for key in dialect}
+    for key in sorted(names.REQUEST_KEYS | aliases):
+        value = {key: "rack"}
+        assert recorder.during(lambda: create(admin, job(annotations=value))) == BOTH, key  # noqa: B023
+        assert recorder.during(lambda: create(admin, job(template={"annotations": value}))) == BOTH, key  # noqa: B023
+
+
+SENT = {
+    "misspelt key": job(annotations={"topogate.dev/require-topolgy": "rack"}),
+    "misspelt key on the template": job(template={"annotations": {"topogate.dev/requiretopology": "rack"}}),
+    "pod group on the template": job(template={"labels": {names.POD_GROUP_NAME: "g"}}),
+    "our gate, whoever wrote it": job(gates=(names.GATE,)),
+    "our label, whoever wrote it": job(template={"labels": {names.MANAGED: "true"}}),
+    "our annotation, whoever wrote it": job(annotations={names.HELD_BY: "suspend"}),
+    "a request of ours on a workload of Kueue": job(
+        annotations={names.REQUIRE: "rack"}, labels={names.KUEUE_QUEUE: "q"}
+    ),
+}
+NOT_SENT = {
+    "plain": job(),
+    "foreign keys": job(annotations={"example.com/topogate.dev": "x"}, labels={"app": "topogate.dev"}),
+    "an unknown key of another dialect": job(annotations={"kueue.x-k8s.io/priority-class": "x"}),
+    "Kueue's own, by label": job(
+        template={"annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}}, labels={names.KUEUE_QUEUE: "q"}
+    ),
+    "Kueue's own, by gate": job(
+        template={"annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}},
+        gates=("kueue.x-k8s.io/topology",),
+    ),
+}
+
+
+@pytest.mark.parametrize("title", SENT)
+def test_workloads_that_concern_us_are_sent(admin: Client, recorder: Recorder, title: str) -> None:
+    """Requests, typos in them, and whatever looks like ours."""
+    assert recorder.during(lambda: create(admin, SENT[title])) == BOTH
+
+
+@pytest.mark.parametrize("title", NOT_SENT)
+def test_other_workloads_are_not_sent(admin: Client, recorder: Recorder, title: str) -> None:
+    """Everything else costs its user nothing."""
+    assert recorder.during(lambda: create(admin, NOT_SENT[title])) == []
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", names.NAMESPACE])
+def test_system_namespaces_are_left_alone(admin: Client, recorder: Recorder, namespace: str) -> None:
+    """Neither workloads nor pods of kube-system or of our own namespace are sent."""
+    asking = {names.REQUIRE: "rack"}
+    jobs, pods = f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"
+    assert recorder.during(lambda: create(admin, job(annotations=asking), path=jobs)) == []
+    restricted = pod(annotations=asking)
+    restricted["spec"]["securityContext"] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    restricted["spec"]["containers"][0]["securityContext"] = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert recorder.during(lambda: create(admin, restricted, path=pods)) == []
+
+
+def test_thousands_of_foreign_annotations_cost_nobody_his_job(admin: Client, recorder: Recorder) -> None:
+    """The conditions stay within the API server's budget for CEL: over it, the Job would be refused."""
+    many = {f"k{number:04}": "" for number in range(8000)}
+    assert recorder.during(lambda: create(admin, job(annotations=many, template={"annotations": many}))) == []
+
+
+@pytest.fixture
+def stored(admin: Client) -> Iterator[Callable[..., str]]:
+    """Stores a Job and returns its path."""
+    paths: list[str] = []
+
+    def store(name: str, **options: Any) -> str:
+        admin.create(JOBS, job(name, **options))
+        paths.append(f"{JOBS}/{name}")
+        return paths[-1]
+
+    yield store
+    for path in paths:
+        if admin.find(path):
+            admin.patch(path, {"metadata": {"finalizers": None}})
+        admin.delete(path)
+
+
+UPDATES = {
+    "the spec": ({"spec": {"parallelism": 3}}, True),
+    "our annotation": ({"metadata": {"annotations": {names.PREFER: "rack"}}}, True),
+    "our annotation taken back": ({"metadata": {"annotations": {names.REQUIRE: None}}}, True),
+    "an alias": ({"metadata": {"annotations": {"kai.scheduler/topology": "x"}}}, True),
+    "our label": ({"metadata": {"labels": {names.MANAGED: "true"}}}, True),
+    "a foreign annotation": ({"metadata": {"annotations": {"example.com/x": "y"}}}, False),
+    "a foreign label": ({"metadata": {"labels": {"app": "y"}}}, False),
+    "finalizers": ({"metadata": {"finalizers": ["example.com/x"]}}, False),
+    "nothing": ({"metadata": {"annotations": {names.REQUIRE: "rack"}}}, False),
+}
+
+
+@pytest.mark.parametrize("title", UPDATES)
+def test_updates_are_sent_when_spec_or_our_keys_change(
+    admin: Client, recorder: Recorder, stored: Callable[..., str], title: str
+) -> None:
+    """An update of an asking Job is sent for what concerns us, for nothing else."""
+    path = stored("updated", annotations={names.REQUIRE: "rack"})
+    patch, sent = UPDATES[title]
+    assert set(recorder.during(lambda: admin.patch(path, patch))) == (BOTH_UPDATE if sent else set())
+
+
+def test_a_request_that_comes_later_is_sent(admin: Client, recorder: Recorder, stored: Callable[..., str]) -> None:
+    """A plain Job's updates are not sent until it asks."""
+    path = stored("later")
+    assert recorder.during(lambda: admin.patch(path, {"spec": {"parallelism": 2}})) == []
+    asks = {"metadata": {"annotations": {names.REQUIRE: "rack"}}}
+    assert set(recorder.during(lambda: admin.patch(path, asks))) == BOTH_UPDATE
+
+
+def test_status_and_deletion_are_not_sent(admin: Client, recorder: Recorder, stored: Callable[..., str]) -> None:
+    """The Job controller's status writes, the delete and the removal of the last finalizer pass without us."""
+    path = stored("ending", annotations={names.REQUIRE: "rack"})
+    admin.patch(path, {"metadata": {"finalizers": ["example.com/x"]}})
+
+    def end() -> None:
+        admin.patch(f"{path}/status", {"status": {"startTime": None, "failed": 0}})
+        admin.delete(path)
+        admin.patch(path, {"metadata": {"finalizers": None, "annotations": {names.REQUIRE: None}}})
+
+    assert recorder.during(end) == []
+    eventually(lambda: admin.find(path) is None, message="the Job is gone")
+
+
+def test_our_own_requests_are_not_sent(
+    service: Client, admin: Client, recorder: Recorder, stored: Callable[..., str]
+) -> None:
+    """The leader's resume does not come back to us; the same from somebody else does."""
+    path = stored("resumed", annotations={names.REQUIRE: "rack"})
+    assert recorder.during(lambda: service.patch(path, {"spec": {"suspend": False}})) == []
+    assert set(recorder.during(lambda: admin.patch(path, {"spec": {"suspend": True}}))) == BOTH_UPDATE
+
+
+# What is sent: pods
+
+
+M, V = ("/mutate", "CREATE", "Pod"), ("/validate", "CREATE", "Pod")
+ASKING = {names.REQUIRE: "rack"}
+PODS_SENT: dict[str, tuple[dict[str, Any], list[tuple[str, str, str]]]] = {
+    "plain": (pod(), []),
+    "foreign gate and labels": (pod(gates=("example.com/gate",), labels={"app": "x"}), []),
+    "managed": (pod(labels={names.MANAGED: "true"}), [M]),
+    "held": (pod(gates=(names.GATE,)), [M]),
+    "managed, held, with its template's request": (
+        pod(labels={names.MANAGED: "true"}, annotations=ASKING, gates=(names.GATE,)),
+        [M],
+    ),
+    "asking": (pod(annotations=ASKING), [M, V]),
+    "asking, misspelt": (pod(annotations={"topogate.dev/gangname": "x"}), [M, V]),
+    "asking in another dialect": (pod(annotations={"kai.scheduler/topology": "x"}), [M, V]),
+    "asking by pod group": (pod(labels={names.POD_GROUP_NAME: "x"}), [M, V]),
+    "asking, of a DaemonSet": (pod(annotations=ASKING, owner="DaemonSet"), []),
+    "asking, of another controller": (pod(annotations=ASKING, owner="ReplicaSet"), [M, V]),
+    "Kueue's own, by gate": (
+        pod(annotations={"kueue.x-k8s.io/podset-required-topology": "x"}, gates=("kueue.x-k8s.io/topology",)),
+        [],
+    ),
+    "Kueue's own, by label": (
+        pod(annotations={"kueue.x-k8s.io/podset-required-topology": "x"}, labels={names.KUEUE_QUEUE: "q"}),
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("title", PODS_SENT)
+def test_pods_are_sent_to_the_entry_that_is_for_them(admin: Client, recorder: Recorder, title: str) -> None:
+    """Managed pods are mutated; pods that ask on their own are mutated and validated; all others are not sent."""
+    body, calls = PODS_SENT[title]
+    assert recorder.during(lambda: create(admin, body, path=PODS)) == calls
+
+
+def test_a_pod_with_a_node_is_not_sent(admin: Client, recorder: Recorder) -> None:
+    """Whoever names the node himself is left alone, whatever he asks for."""
+    body = pod(annotations=ASKING)
+    body["spec"]["nodeName"] = "somewhere"
+    assert recorder.during(lambda: create(admin, body, path=PODS)) == []
+
+
+def test_a_placed_pod_is_reviewed_once(admin: Client, recorder: Recorder) -> None:
+    """Taking the gate off does not make the pod one that asks without a gate."""
+    recorder.answer = lambda path, request: [{"op": "remove", "path": "/spec/schedulingGates"}]
+    body = pod(labels={names.MANAGED: "true"}, annotations=ASKING, gates=(names.GATE,))
+    try:
+        assert recorder.during(lambda: create(admin, body, path=PODS)) == [M]
+    finally:
+        recorder.answer = lambda path, request: []
+
+
+def test_updates_and_deletions_of_pods_are_not_sent(admin: Client, recorder: Recorder) -> None:
+    """Only the creation of a pod is reviewed."""
+    path = f"{PODS}/one"
+    body = pod(gates=(names.GATE,), labels={names.MANAGED: "true"}, annotations=ASKING)
+    body["spec"]["serviceAccountName"] = "default"
+    accounts = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
+    eventually(lambda: admin.find(accounts), message="the default service account")
+    admin.create(PODS, body)
+    gate_off = {"spec": {"schedulingGates": [{"$patch": "delete", **GATE}]}}
+
+    def change() -> None:
+        admin.patch(path, {"metadata": {"annotations": {names.RANK: "1"}}})
+        admin.patch(path, gate_off, kind="strategic")
+        admin.delete(path, grace=0)
+
+    assert recorder.during(change) == []
+
+
+# What is sent: the policy
+
+
+def test_only_the_policy_itself_is_sent(admin: Client, recorder: Recorder) -> None:
+    """The ConfigMap of that name in our namespace, at CREATE and UPDATE."""
+    ours = f"/api/v1/namespaces/{names.NAMESPACE}/configmaps"
+    policy = {"metadata": {"name": names.POLICY_NAME}, "data": {names.POLICY_KEY: "kind: Policy"}}
+    theirs = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+    assert recorder.during(lambda: create(admin, policy, path=theirs)) == []
+    assert recorder.during(lambda: create(admin, {"metadata": {"name": "another"}}, path=ours)) == []
+    assert recorder.during(lambda: create(admin, {"metadata": {"generateName": "topogate-policy"}}, path=ours)) == []
+    assert recorder.during(lambda: admin.create(ours, policy)) == [("/validate", "CREATE", "ConfigMap")]
+    path = f"{ours}/{names.POLICY_NAME}"
+    update = {"data": {names.POLICY_KEY: ""}}
+    assert recorder.during(lambda: admin.patch(path, update)) == [("/validate", "UPDATE", "ConfigMap")]
+    assert recorder.during(lambda: admin.delete(path)) == []
+
+
+# While nobody answers
+
+
+@pytest.fixture
+def outage(recorder: Recorder) -> Iterator[None]:
+    recorder.down = True
+    yield
+    recorder.down = False
+
+
+@pytest.mark.usefixtures("outage")
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (JOBS, job()),
+        (PODS, pod()),
+        (PODS, pod(labels={names.MANAGED: "true"}, gates=(names.GATE,), annotations=ASKING)),
+        (f"/api/v1/namespaces/{names.NAMESPACE}/configmaps", {"metadata": {"name": names.POLICY_NAME}}),
+    ],
+    ids=["plain Job", "plain pod", "held pod", "policy"],
+)
+def test_an_outage_stops_nothing_that_can_wait(admin: Client, path: str, body: dict[str, Any]) -> None:
+    """What we do not manage passes, and so do pods that their gate holds, and the policy."""
+    create(admin, body, path=path)
+
+
+@pytest.mark.usefixtures("outage")
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [(JOBS, job(annotations=ASKING)), (PODS, pod(annotations=ASKING))],
+    ids=["asking Job", "asking pod"],
+)
+def test_an_outage_refuses_what_would_start_unplaced(admin: Client, path: str, body: dict[str, Any]) -> None:
+    """A request that nobody can read now must not start anywhere."""
+    with pytest.raises(ClientError, match="failed calling webhook"):
+        create(admin, body, path=path)
