@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 SWEEP_SECONDS: Final = 0.5  # between looks at the parked connections' time limits
 MAX_PARTIAL: Final = 64 * 1024 * 1024  # bytes of unfinished requests in memory, all connections together
+SPARE_FILES: Final = 8  # freed when none is left: the application opens files too
 STOP_LINGER: Final = 2.0  # a stopping worker keeps silent connections so long: a request may be on its way
 COMPLAINT_SECONDS: Final = 30.0  # between log lines about clients that distrust the certificate
 
@@ -47,6 +48,10 @@ class _Outbox:
         self.parts.append(bytes(data))
 
     send = sendall
+
+    def gettimeout(self) -> float:
+        """0.0, non-blocking: gunicorn's error page asks."""
+        return 0.0
 
 
 class ParkingWorker(ThreadWorker):  # type: ignore[misc]
@@ -145,7 +150,8 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
             sock, client = listener.accept()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                self._evict()
+                for _ in range(SPARE_FILES):
+                    self._evict()
             elif error.errno not in (errno.EAGAIN, errno.EWOULDBLOCK, errno.ECONNABORTED):
                 log.warning("accept failed: %s", error)
             return False
@@ -221,11 +227,11 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
                 self._drop(connection)
 
     def _evict(self) -> None:
-        """Make room: first who is leaving, then who does not get on, then who has been silent longest."""
-        for group in (self.lingering, self.unfinished, self.keepalived_conns):
-            for connection in group:
-                self._drop(connection)
-                return
+        """Make room: first who is leaving, else the oldest of the larger crowd: a lone newcomer is never the one."""
+        crowd = self.lingering or max(self.unfinished, self.keepalived_conns, key=len)
+        for connection in crowd:
+            self._drop(connection)
+            return
 
     def _bound_memory(self) -> None:
         while sum(len(connection.buffer) for connection in self.unfinished) > MAX_PARTIAL:

@@ -1,0 +1,157 @@
+"""Starts and ends `replica_process`, and talks to it as the API server would and as nobody should."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import queue
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from certs.authority import new_authority
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 20.0  # seconds until a test gives up on an event; events come in milliseconds
+
+
+def write_authority(folder: Path, *, now: float) -> None:
+    authority = new_authority(now=now, name="test")
+    (folder / "ca.crt").write_bytes(authority.bundle)
+    (folder / "ca.key").write_bytes(authority.key)
+
+
+def review_body(uid: str = "u1", *, name: str = "t1", size: int = 0) -> bytes:
+    request = {"uid": uid, "operation": "CREATE", "kind": {"kind": "Pod"}, "name": name, "object": {"pad": "x" * size}}
+    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
+
+
+def request_bytes(body: bytes, *, path: str = "/mutate?timeout=10s", extra: str = "") -> bytes:
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n{extra}"
+    )
+    return head.encode() + b"\r\n" + body
+
+
+class Replica:
+    """One running server process; use as a context manager."""
+
+    def __init__(self, folder: Path, *, port: int = 0, threads: int = 4, wait: bool = False, files: int = 1024) -> None:
+        self.folder = folder
+        self.log = folder / f"replica-{id(self)}.log"
+        arguments = [str(folder), str(port), str(threads), *(["wait"] if wait else [])]
+        command = [sys.executable, "-m", "tests.support.replica_process", *arguments]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command],
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                bufsize=1,
+            )
+        self.seen: list[str] = []
+        self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.worker = int(self.event("started").split()[1])
+        self.port = port
+        if not wait:
+            self.port = int(self.event("listening").split()[1])
+
+    def __enter__(self) -> Replica:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(PATIENCE)
+        # The worker sees its parent gone within a second and ends its pipe.
+        self._reader.join(PATIENCE)
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+    def event(self, name: str) -> str:
+        """Wait for the next event of that name and return its line."""
+        while True:
+            try:
+                line = self._events.get(timeout=PATIENCE)
+            except queue.Empty:
+                raise AssertionError(f"no {name!r}; seen {self.seen}; log:\n{self.log.read_text()}") from None
+            if line.split()[0] == name:
+                return line
+
+    def command(self, text: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{text}\n")
+        self.process.stdin.flush()
+
+    def terminate(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def kill_both(self) -> None:
+        """kill -9 of a whole container: the arbiter and its worker."""
+        self.process.kill()
+        os.kill(self.worker, signal.SIGKILL)
+
+    def context(self, *, maximum: ssl.TLSVersion | None = None) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=str(self.folder / "ca.crt"))
+        if maximum is not None:
+            context.maximum_version = maximum
+        return context
+
+    def tcp(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+
+    def tls(self) -> ssl.SSLSocket:
+        return self.context().wrap_socket(self.tcp(), server_hostname="topogate.test")
+
+    def client(self) -> http.client.HTTPSConnection:
+        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=PATIENCE, context=self.context())
+
+    def ask(
+        self, *, name: str = "t1", uid: str = "u1", path: str = "/mutate?timeout=10s"
+    ) -> tuple[int, dict[str, Any]]:
+        """One review on a connection of its own."""
+        connection = self.client()
+        try:
+            return post(connection, name=name, uid=uid, path=path)
+        finally:
+            connection.close()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.seen.append(line.strip())
+            self._events.put(line.strip())
+
+
+def post(
+    connection: http.client.HTTPSConnection, *, name: str = "t1", uid: str = "u1", path: str = "/mutate?timeout=10s"
+) -> tuple[int, dict[str, Any]]:
+    """One review; an answer that is no JSON comes back as {"text": ...}."""
+    connection.request("POST", path, body=review_body(uid, name=name), headers={"Content-Type": "application/json"})
+    response = connection.getresponse()
+    text = response.read()
+    if response.headers.get_content_type() == "application/json":
+        return response.status, json.loads(text)["response"]
+    return response.status, {"text": text.decode(), "headers": dict(response.headers)}
+
+
+def read_answer(sock: socket.socket) -> tuple[int, bytes]:
+    """The status of one answer on a raw socket, and the rest of what came with it."""
+    response = http.client.HTTPResponse(sock)
+    response.begin()
+    return response.status, response.read()

@@ -1,0 +1,91 @@
+"""The process under test: a real server whose handlers do what the review's name says.
+
+Run as `python -m tests.support.replica_process FOLDER PORT THREADS [wait]`. FOLDER holds ca.crt and ca.key. Events go
+to stdout, one a line (`started PID`, `listening PORT`, `entered UID`, `drain`, `stop`); commands come on stdin, one a
+line (`ready`, `go`, `renew`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from certs.authority import read_authority
+from certs.serving import ServingCertificate
+from webhook.app import create_app
+from webhook.metrics import Metrics
+from webhook.review import Response, Review, Unavailable, allowed, patched
+from webhook.server import Server, Service, serve
+
+
+def tell(event: str) -> None:
+    os.write(1, f"{event}\n".encode())
+
+
+class Replica:
+    def __init__(self, folder: Path, *, ready: bool) -> None:
+        self.folder = folder
+        self.is_ready = threading.Event()
+        if ready:
+            self.is_ready.set()
+        self.go = threading.Event()
+        self.certificate: ServingCertificate
+
+    def start(self) -> Any:
+        authority = read_authority(
+            (self.folder / "ca.crt").read_bytes(), (self.folder / "ca.key").read_bytes(), now=time.time()
+        )
+        self.certificate = ServingCertificate(
+            lambda: authority, dns_names=["topogate.test"], addresses=["127.0.0.1"], clock=time.time
+        )
+        threading.Thread(target=self.obey, daemon=True).start()
+        tell(f"started {os.getpid()}")
+        return create_app(mutate=self.review, validate=self.review, metrics=Metrics())
+
+    def obey(self) -> None:
+        for line in sys.stdin:
+            match line.strip():
+                case "ready":
+                    self.is_ready.set()
+                case "go":
+                    self.go.set()
+                case "renew":
+                    self.certificate.renew()
+                    tell("renewed")
+
+    def review(self, review: Review, deadline: float) -> Response:
+        match review.name:
+            case "boom":
+                raise RuntimeError("the handler is broken")
+            case "not-synced":
+                raise Unavailable("cache not synced")
+            case "hold":
+                tell(f"entered {review.uid}")
+                self.go.wait(30)
+            case "large":
+                return patched([{"op": "add", "path": "/a", "value": "x" * 4_000_000}])
+        return allowed([f"{os.getpid()}"])
+
+
+def main() -> None:
+    logging.basicConfig(stream=sys.stderr, level=logging.DEBUG, format="%(levelname)s %(name)s %(message)s")
+    folder, port, threads, *rest = sys.argv[1:]
+    replica = Replica(Path(folder), ready="wait" not in rest)
+    service = Service(
+        start=replica.start,
+        ready=replica.is_ready.wait,
+        context=lambda: replica.certificate.context,
+        listening=lambda port: tell(f"listening {port}"),
+        drain=lambda: tell("drain"),
+        stop=lambda: tell("stop"),
+    )
+    serve(Server(service, host="127.0.0.1", port=int(port), threads=int(threads)))
+
+
+if __name__ == "__main__":
+    main()
