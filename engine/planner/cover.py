@@ -21,14 +21,18 @@ def fewest(values: Ints64, starts: Ints, count: int) -> Ints64:
     Largest first is optimal on one level (exchange argument). `values` are free slots >= 0, `starts` the first index
     of each (non-empty) segment, `count` below 2**31.
     """
-    lengths = np.diff(starts, append=len(values))
-    segments = np.repeat(np.arange(len(starts), dtype=np.int64) << 32, lengths)
-    # One sort for all segments: the segment in the high half, the value (descending) in the low half. Values beyond
-    # count cover it alone, so cutting them there changes no answer and keeps them within 32 bits.
-    keys = segments - np.minimum(values, count)
+    lengths = np.append(starts[1:], len(values)) - starts
+    # One sort for all segments: the segment in the high bits, the value (descending) in the low ones. Values beyond
+    # count cover it alone, so cutting them there changes no answer, and the keys nearly always fit into 32 bits.
+    width = count.bit_length()
+    narrow = len(starts) << width < 1 << 31
+    high: Ints = np.arange(len(starts)).astype(np.int32 if narrow else np.int64)
+    segments = np.repeat(high << width, lengths)
+    keys = segments - np.minimum(values, count).astype(segments.dtype)
     keys.sort()
-    reached = np.cumsum(segments - keys)
-    before = reached[starts] - (segments - keys)[starts]
+    sizes = segments - keys
+    reached = np.cumsum(sizes, dtype=np.int64)
+    before = reached[starts] - sizes[starts]
     last = np.searchsorted(reached, before + count)
     picked: Ints64 = np.where(last < starts + lengths, last - starts + 1, NEVER).astype(np.int64)
     return picked

@@ -18,13 +18,17 @@ def _smallest(values: list[int], count: int) -> int:
     return next(sizes, NEVER)
 
 
-@given(st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=6), min_size=1, max_size=5), st.integers(1, 40))
+@given(
+    st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=6), min_size=1, max_size=5),
+    st.integers(1, 40),
+    st.sampled_from([1, 2**24]),
+)
 @settings(max_examples=300, deadline=None)
-def test_fewest_of_each_segment(segments: list[list[int]], count: int) -> None:
-    """No subset of a segment that covers is smaller than `fewest` says, and one of that size exists."""
-    values = np.array([value for segment in segments for value in segment], dtype=np.int64)
+def test_fewest_of_each_segment(segments: list[list[int]], count: int, unit: int) -> None:
+    """No subset of a segment that covers is smaller than `fewest` says, and one of that size exists; at any scale."""
+    values = np.array([value * unit for segment in segments for value in segment], dtype=np.int64)
     starts = np.cumsum([0, *(len(segment) for segment in segments[:-1])])
-    assert fewest(values, starts, count).tolist() == [_smallest(segment, count) for segment in segments]
+    assert fewest(values, starts, count * unit).tolist() == [_smallest(segment, count) for segment in segments]
 
 
 @given(values_and_count)
