@@ -203,6 +203,22 @@ def test_applying_the_same_manifests_again_changes_nothing(
     assert all(hook["clientConfig"]["caBundle"] == recorder.ca_bundle for hook in hooks)
 
 
+def test_the_local_overlay_is_the_base_without_what_needs_containers(plane: ControlPlane) -> None:
+    """Everything that is not about pods of ours is the same as in production, but for the webhooks' address."""
+
+    def by_name(folder: str) -> dict[tuple[str, str], Any]:
+        return {(item["kind"], item["metadata"]["name"]): item for item in yaml.safe_load_all(render(plane, folder))}
+
+    base, local = by_name("base"), by_name("overlays/local")
+    assert {kind for kind, name in base.keys() - local.keys()} == {
+        *("Deployment", "ResourceQuota", "Service", "PodDisruptionBudget", "NetworkPolicy"),
+    }
+    for item in (*base.values(), *local.values()):
+        for hook in item.get("webhooks", ()):
+            del hook["clientConfig"]
+    assert local == {key: base[key] for key in local}
+
+
 @pytest.mark.parametrize("folder", ["base", "overlays/kind"])
 def test_the_manifests_for_a_cluster_with_containers_are_accepted(
     plane: ControlPlane, admin: Client, folder: str
