@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from engine.cluster.projections import pod
+from engine.pin import pin_labels, pinned_terms, release_patch
+from engine.records import Expression, SelectorTerm
+
+_PIN = {"key": "metadata.name", "operator": "In", "values": ["host-1"]}
+_ZONE = Expression("zone", "In", ("a", "b"))
+_FAST = Expression("fast", "Exists", ())
+_OTHER = Expression("metadata.name", "NotIn", ("host-9",))
+
+
+def held(**spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "p", "namespace": "team", "uid": "u-1"},
+        "spec": {"schedulingGates": [{"name": "topogate.dev/placement"}], **spec},
+    }
+
+
+def test_a_pod_without_affinity_gets_one_term() -> None:
+    """The pin is a term of its own."""
+    assert pinned_terms(None, "host-1") == [{"matchFields": [_PIN]}]
+
+
+def test_every_term_is_pinned_behind_what_it_said() -> None:
+    """Terms are ORed, so each one is pinned; what stood there keeps its place, as the API server demands."""
+    terms = (SelectorTerm((_ZONE, _FAST), ()), SelectorTerm((), (_OTHER,)))
+    assert pinned_terms(terms, "host-1") == [
+        {
+            "matchExpressions": [
+                {"key": "zone", "operator": "In", "values": ["a", "b"]},
+                {"key": "fast", "operator": "Exists"},
+            ],
+            "matchFields": [_PIN],
+        },
+        {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["host-9"]}, _PIN]},
+    ]
+
+
+def test_an_empty_term_stays_empty() -> None:
+    """It matches nothing; filled, it would match the host, and the API server refuses that."""
+    assert pinned_terms((SelectorTerm((), ()), SelectorTerm((_FAST,), ())), "host-1")[0] == {}
+
+
+def test_pinning_twice_changes_nothing() -> None:
+    """A term that is pinned to the host already stays as it is."""
+    once = pinned_terms((SelectorTerm((_ZONE,), ()),), "host-1")
+    pinned = SelectorTerm((_ZONE,), (Expression("metadata.name", "In", ("host-1",)),))
+    assert pinned_terms((pinned,), "host-1") == once
+
+
+@pytest.mark.parametrize("selector", [{"rack": "r-9"}, (("rack", "r-9"),)])
+def test_a_key_that_the_user_set_is_never_touched(selector: Any) -> None:
+    """Only labels that the nodeSelector does not name are added, whatever their value."""
+    assert pin_labels({"block": "b-0", "rack": "r-7"}, selector) == {"block": "b-0"}
+
+
+def test_the_release_patch() -> None:
+    """One write: precondition, gang, domain and rank, the pin, and our gate off."""
+    record = pod(held(nodeSelector={"rack": "r-7", "pool": "gpu"}))
+    patch = release_patch(
+        record, "host-1", {"block": "b-0", "rack": "r-7"}, domain=("b-0", "r-7", "host-1"), rank=0, gang="job-train-1"
+    )
+    assert patch == {
+        "metadata": {
+            "uid": "u-1",
+            "labels": {"topogate.dev/gang": "job-train-1"},
+            "annotations": {"topogate.dev/domain": "b-0/r-7/host-1", "topogate.dev/rank": "0"},
+        },
+        "spec": {
+            "schedulingGates": [{"$patch": "delete", "name": "topogate.dev/placement"}],
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [_PIN]}]}
+                }
+            },
+            "nodeSelector": {"block": "b-0"},
+        },
+    }
+
+
+def test_an_unranked_pod_gets_no_rank() -> None:
+    """No rank annotation, and one that stands there goes."""
+    record = pod(held())
+    patch = release_patch(record, "host-1", {}, domain=("host-1",), rank=None, gang="g")
+    assert patch["metadata"]["annotations"] == {"topogate.dev/domain": "host-1"}
+    assert "nodeSelector" not in patch["spec"]
+    forged = held()
+    forged["metadata"]["annotations"] = {"topogate.dev/rank": "3"}
+    patch = release_patch(pod(forged), "host-1", {}, domain=("host-1",), rank=None, gang="g")
+    assert patch["metadata"]["annotations"]["topogate.dev/rank"] is None
+
+
+def test_the_release_keeps_the_rest_of_the_affinity() -> None:
+    """The patch names nothing but required node affinity; the user's own terms are all in it."""
+    affinity = {
+        "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]},
+        "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}],
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "fast", "operator": "Exists"}]}]
+            },
+        },
+    }
+    raw = held(affinity=copy.deepcopy(affinity))
+    patch = release_patch(pod(raw), "host-1", {}, domain=("host-1",), rank=1, gang="g")
+    assert set(patch["spec"]["affinity"]) == {"nodeAffinity"}
+    required = patch["spec"]["affinity"]["nodeAffinity"]
+    assert required == {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [
+                {"matchExpressions": [{"key": "fast", "operator": "Exists"}], "matchFields": [_PIN]},
+            ]
+        }
+    }

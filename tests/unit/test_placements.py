@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import re
+from typing import Any
+
+import pytest
+
+from engine.cluster.placements import placement, placement_body, placement_name
+from engine.cluster.wire import ProjectionError
+from engine.records import Assignment, OwnerRef, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
+
+_BODY: dict[str, Any] = {
+    "apiVersion": "topogate.dev/v1alpha1",
+    "kind": "Placement",
+    "metadata": {
+        "name": "job-train-7-3f9c2a1b",
+        "namespace": "team",
+        "ownerReferences": [
+            {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "name": "train-7",
+                "uid": "u-1",
+                "controller": False,
+                "blockOwnerDeletion": False,
+            }
+        ],
+    },
+    "spec": {
+        "workload": {"apiVersion": "batch/v1", "kind": "Job", "name": "train-7", "uid": "u-1"},
+        "topology": "default",
+        "priority": 5,
+        "gang": None,
+        "podSets": [
+            {
+                "name": "main",
+                "count": 6,
+                "minAvailable": 6,
+                "require": "rack",
+                "prefer": None,
+                "slices": [],
+                "colocate": None,
+                "ranked": True,
+                "shapeHash": "0123456789",
+            }
+        ],
+        "assignment": {
+            "revision": 3,
+            "podSets": [
+                {
+                    "name": "main",
+                    "slots": [
+                        {"domain": ["b-0", "r-7", "h-28"], "count": 4, "ranks": "0-2,5", "devices": None},
+                        {"domain": ["b-0", "r-7", "h-29"], "count": 2, "ranks": "3-4", "devices": None},
+                    ],
+                }
+            ],
+        },
+    },
+}
+
+_RECORD = Placement(
+    namespace="team",
+    name="job-train-7-3f9c2a1b",
+    uid="",
+    resource_version="",
+    workload=WorkloadRef("batch/v1", "Job", "train-7", "u-1"),
+    topology="default",
+    priority=5,
+    pod_sets=(PodSetRequest("main", 6, 6, "rack", None, True, "0123456789"),),
+    assignment=Assignment(
+        3,
+        (
+            PodSetPlan(
+                "main",
+                (Slot(("b-0", "r-7", "h-28"), 4, ((0, 2), (5, 5))), Slot(("b-0", "r-7", "h-29"), 2, ((3, 4),))),
+            ),
+        ),
+    ),
+    deleting=False,
+    created=0.0,
+)
+
+
+def changed(*path: str | int, to: Any) -> dict[str, Any]:
+    """The body with one value changed; `...` removes it."""
+    body = copy.deepcopy(_BODY)
+    at: Any = body
+    for key in path[:-1]:
+        at = at[key]
+    if to is ...:
+        del at[path[-1]]
+    else:
+        at[path[-1]] = to
+    return body
+
+
+def test_the_body_has_the_documented_shape() -> None:
+    """Every key of the documented object stands there, null where nothing is said."""
+    assert placement_body(_RECORD) == _BODY
+
+
+def test_the_body_reads_back() -> None:
+    """A Placement that was written is the one that is read."""
+    assert placement(json.dumps(_BODY).encode()) == _RECORD
+
+
+def test_a_waiting_placement_has_no_assignment() -> None:
+    """The key is absent while waiting, and null reads the same."""
+    waiting = changed("spec", "assignment", to=...)
+    assert placement(waiting).assignment is None
+    assert placement(changed("spec", "assignment", to=None)) == placement(waiting)
+    assert placement_body(placement(waiting)) == waiting
+
+
+def test_what_the_api_server_adds_is_read() -> None:
+    """uid, versions, times and status come from the server."""
+    body = copy.deepcopy(_BODY)
+    body["metadata"] |= {
+        "uid": "p",
+        "resourceVersion": "8",
+        "generation": 2,
+        "deletionTimestamp": "2026-11-21T12:00:00Z",
+    }
+    body["metadata"]["creationTimestamp"] = "1970-01-01T00:01:00Z"
+    body["status"] = {"phase": "Placed", "conditions": [{"type": "Placed"}]}
+    record = placement(body)
+    assert (record.uid, record.resource_version, record.generation) == ("p", "8", 2)
+    assert (record.deleting, record.created) == (True, 60.0)
+    assert record.status == body["status"]
+    assert placement({**_BODY, "status": None}).status == {}
+
+
+def test_unranked_slots() -> None:
+    """`ranks: null` is a slot without ranks."""
+    body = changed("spec", "assignment", "podSets", 0, "slots", 0, "ranks", to=None)
+    record = placement(body)
+    assert record.assignment is not None
+    assert record.assignment.pod_sets[0].slots[0].ranks is None
+
+
+def test_a_pod_set_without_a_level_is_unconstrained() -> None:
+    """Only an unconstrained request is ever placed without a level."""
+    assert placement(changed("spec", "podSets", 0, "require", to=None)).pod_sets[0].unconstrained
+    assert not placement(_BODY).pod_sets[0].unconstrained
+
+
+def test_a_gang_of_plain_pods_is_owned_by_its_members() -> None:
+    """Without a workload uid the owners are those that were handed in, and never block a deletion."""
+    body = changed("spec", "workload", to={"apiVersion": "v1", "kind": "Pod", "name": "g", "uid": ""})
+    record = placement(body)
+    assert "ownerReferences" not in placement_body(record)["metadata"]
+    owners = [OwnerRef("v1", "Pod", name, f"uid-{name}", controller=True) for name in ("a", "b")]
+    references = placement_body(record, owners=owners)["metadata"]["ownerReferences"]
+    assert [(one["name"], one["uid"]) for one in references] == [("a", "uid-a"), ("b", "uid-b")]
+    assert not any(one["controller"] or one["blockOwnerDeletion"] for one in references)
+
+
+_SLOTS = ("spec", "assignment", "podSets", 0, "slots")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({}, "$: Object missing required field `metadata`"),
+        (changed("spec", to=...), "$: Object missing required field `spec`"),
+        (changed("spec", to=None), "$.spec: Expected `object`, got `null`"),
+        (changed("metadata", "name", to=...), "$.metadata.name: is required"),
+        (changed("spec", "workload", to=...), "$.spec: Object missing required field `workload`"),
+        (changed("spec", "workload", "uid", to=1), "$.spec.workload.uid: Expected `str`"),
+        (changed("spec", "topology", to={}), "$.spec.topology: Expected `str`"),
+        (changed("spec", "podSets", to="main"), "$.spec.podSets: Expected `array`"),
+        (changed("spec", "podSets", 0, "count", to=-1), "$.spec.podSets[0].count: Expected `int` >= 0"),
+        (changed("spec", "priority", to=2**40), "$.spec.priority: Expected `int` <= 2147483647"),
+        (changed("spec", "assignment", to=[]), "$.spec.assignment: Expected `object | null`"),
+        (changed("spec", "assignment", "revision", to=0), "$.spec.assignment.revision: Expected `int` >= 1"),
+        (changed("spec", "assignment", "podSets", 0, "name", to="x"), "$.spec.assignment.podSets[0].name: 'x' is not"),
+        (
+            changed("spec", "assignment", "podSets", to=[_BODY["spec"]["assignment"]["podSets"][0]] * 2),
+            "$.spec.assignment.podSets[1].name: 'main' is not one of spec.podSets, or stands twice",
+        ),
+        (changed(*_SLOTS, to=None), "$.spec.assignment.podSets[0].slots: Expected `array`"),
+        (changed(*_SLOTS, 0, "domain", to=[]), "$.spec.assignment.podSets[0].slots[0].domain: Expected `array`"),
+        (changed(*_SLOTS, 0, "domain", to=["b", ""]), "$.spec.assignment.podSets[0].slots[0].domain[1]: "),
+        (changed(*_SLOTS, 0, "count", to=0), "$.spec.assignment.podSets[0].slots[0].count: Expected `int` >= 1"),
+        (changed(*_SLOTS, 0, "count", to=3), "$.spec.assignment.podSets[0].slots[0].ranks: 4 ranks for 3 pods"),
+        (changed(*_SLOTS, 0, "ranks", to="0-2,x"), "$.spec.assignment.podSets[0].slots[0].ranks: 'x' is not a rank"),
+        (changed(*_SLOTS, 1, "ranks", to="2-3"), "$.spec.assignment.podSets[0].slots: rank 2 stands twice"),
+        (changed(*_SLOTS, 1, "domain", to=["b", "h-28"]), "$.spec.assignment.podSets[0].slots[1].domain: host 'h-28'"),
+        (changed("status", to="Placed"), "$.status: Expected `object | null`"),
+    ],
+)
+def test_a_forged_or_half_written_placement_is_refused(body: dict[str, Any], message: str) -> None:
+    """Whatever is missing, of the wrong type or at odds with itself raises ProjectionError with its path."""
+    with pytest.raises(ProjectionError) as caught:
+        placement(json.dumps(body).encode())
+    assert str(caught.value).startswith(message)
+
+
+def test_the_name_says_kind_workload_and_uid() -> None:
+    """`<kind>-<name>-<8 digits of SHA-256 of the uid>[-<group>]`."""
+    digest = hashlib.sha256(b"u-1").hexdigest()[:8]
+    assert placement_name("Job", "train-7", "u-1") == f"job-train-7-{digest}"
+    assert placement_name("LeaderWorkerSet", "serve", "u-1", "2") == f"leaderworkerset-serve-{digest}-2"
+
+
+@pytest.mark.parametrize(
+    ("name", "cut"),
+    [
+        ("a" * 63, "a" * 50),
+        ("a" * 49 + "-" + "b" * 20, "a" * 49),
+        ("a" * 48 + ".-" + "b" * 20, "a" * 48),
+        ("train.v2", "train.v2"),
+        ("", ""),
+        ("---", ""),
+    ],
+)
+def test_a_long_name_is_cut_and_trimmed(name: str, cut: str) -> None:
+    """The name stays within 63 characters and the workload's part never ends in a dash or a dot."""
+    found = placement_name("Job", name, "u")
+    assert found.rpartition("-")[0] == f"job-{cut}".rstrip("-")
+    assert len(found) <= 63
+
+
+def test_names_differ_by_uid() -> None:
+    """A Job that is made again under its old name gets another Placement."""
+    assert placement_name("Job", "train", "u-1") != placement_name("Job", "train", "u-2")
+
+
+@pytest.mark.parametrize("name", ["Ünïcode", "a/b", "a b\n", "..a..", "\ud800", "x" * 5000])
+@pytest.mark.parametrize("kind", ["Job", "", "K" * 200, "Weird Kind!"])
+def test_any_input_makes_a_valid_name(kind: str, name: str) -> None:
+    """Names and kinds out of files cannot make an invalid object name or label value."""
+    for group in ("", "7", "g" * 300):
+        found = placement_name(kind, name, name, group)
+        assert re.fullmatch(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", found)
+        assert len(found) <= 63
