@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Any, Self
 
 from local.client import Client
 from local.processes import tail
@@ -97,10 +97,10 @@ class ControlPlane:
         except BaseException:
             _end(supervisor)
             raise
-        return cls._attached(directory, files, record, supervisor)
+        return cls._attached(directory, record, supervisor)
 
     @classmethod
-    def find(cls, directory: Path, *, programs: Mapping[str, Path]) -> Self:
+    def find(cls, directory: Path) -> Self:
         """Return the instance that runs in `directory`; raises ControlPlaneError when none does."""
         if not is_running(directory):
             raise ControlPlaneError(f"no control plane runs in {directory}")
@@ -108,22 +108,24 @@ class ControlPlane:
             record = json.loads((directory / "state.json").read_bytes())
         except FileNotFoundError:
             raise ControlPlaneError(f"the control plane in {directory} is still starting") from None
-        return cls._attached(directory, programs, record, None)
+        return cls._attached(directory, record, None)
 
     @classmethod
     def _attached(
         cls,
         directory: Path,
-        programs: Mapping[str, Path],
-        record: dict[str, object],
+        record: Mapping[str, Any],
         supervisor: subprocess.Popen[bytes] | None,
     ) -> Self:
-        url, pid, pids = record["url"], record["pid"], record["pids"]
-        assert isinstance(url, str)
-        assert isinstance(pid, int)
-        assert isinstance(pids, dict)
-        client = Client(url, token=admin_token(directory), ca_certificate=directory / "pki" / "ca.crt")
-        return cls(directory, programs, url, pid, pids, client, supervisor)
+        return cls(
+            directory=directory,
+            programs={name: Path(path) for name, path in record["programs"].items()},
+            url=record["url"],
+            pid=record["pid"],
+            pids=record["pids"],
+            client=Client(record["url"], token=admin_token(directory), ca_certificate=directory / "pki" / "ca.crt"),
+            _supervisor=supervisor,
+        )
 
     @property
     def kubeconfig(self) -> Path:
@@ -210,7 +212,7 @@ def failure(directory: Path) -> str:
     try:
         return (directory / "failure.txt").read_text().rstrip()
     except FileNotFoundError:
-        return f"the control plane in {directory} has been stopped"
+        return f"no control plane runs in {directory}"
 
 
 def admin_token(directory: Path) -> str:
@@ -219,7 +221,7 @@ def admin_token(directory: Path) -> str:
     return token
 
 
-def _first_word(supervisor: subprocess.Popen[bytes], log: Path) -> dict[str, object]:
+def _first_word(supervisor: subprocess.Popen[bytes], log: Path) -> dict[str, Any]:
     assert supervisor.stdout is not None
     said = supervisor.stdout.readline()
     if not said:
@@ -228,7 +230,7 @@ def _first_word(supervisor: subprocess.Popen[bytes], log: Path) -> dict[str, obj
     word = json.loads(said)
     if "failed" in word:
         raise ControlPlaneError(word["failed"])
-    ready: dict[str, object] = word["ready"]
+    ready: dict[str, Any] = word["ready"]
     return ready
 
 

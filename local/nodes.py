@@ -21,6 +21,24 @@ NODES: Final = "/api/v1/nodes"
 PARALLEL = 16
 READY_SECONDS = 60.0
 MAX_HOSTS = 20_000
+QUIET_SECONDS = 0.3  # kwok undoes Ready=False in some 20 ms on an idle machine
+NODE_INFO: Final = {
+    "architecture": "amd64",
+    "operatingSystem": "linux",
+    "kubeletVersion": "simulated",
+    **dict.fromkeys(
+        (
+            "bootID",
+            "containerRuntimeVersion",
+            "kernelVersion",
+            "kubeProxyVersion",
+            "machineID",
+            "osImage",
+            "systemUUID",
+        ),
+        "",
+    ),
+}
 DEAD_SECONDS = 10**9  # nobody waits for this Lease to run out
 
 
@@ -123,6 +141,7 @@ def node(
             "capacity": resources,
             "addresses": [{"type": "Hostname", "address": name}, {"type": "InternalIP", "address": "127.0.0.1"}],
             "conditions": [_ready_condition(status="True", reason="KubeletReady")],
+            "nodeInfo": NODE_INFO,
             "phase": "Running",
         },
     }
@@ -170,21 +189,32 @@ def uncordon(client: Client, name: str) -> None:
     client.patch(f"{NODES}/{name}", {"spec": {"unschedulable": False}})
 
 
-def fail(client: Client, name: str) -> None:
+def fail(
+    client: Client,
+    name: str,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
     """Make a node NotReady as if its host had died: its Lease ages, and its pods neither start nor terminate.
 
-    kwok plays the kubelet of a node whose Lease it holds, so somebody else takes the Lease; and it undoes Ready=False
-    within a second on a node that carries its annotation, so that goes as well.
+    kwok plays the kubelet of a node whose Lease it holds, so somebody else takes the Lease. Until kwok has seen that,
+    it makes the node Ready again: this returns when it no longer does.
     """
     client.patch(_lease(name), {"spec": {"holderIdentity": "nobody", "leaseDurationSeconds": DEAD_SECONDS}})
-    client.patch(f"{NODES}/{name}", {"metadata": {"annotations": {SIMULATED: None}}})
-    _set_ready(client, name, status="False", reason="KubeletNotReady")
+    changed = clock() - QUIET_SECONDS
+    while True:
+        if _condition(client.get(f"{NODES}/{name}")) == "True":
+            _set_ready(client, name, status="False", reason="KubeletNotReady")
+            changed = clock()
+        elif clock() - changed > QUIET_SECONDS:
+            return
+        sleep(0.02)
 
 
 def recover(client: Client, name: str) -> None:
     """Undo `fail`: Ready at once; kwok takes up its pods again at its next look at the Lease, within 11 s."""
     client.patch(_lease(name), {"spec": {"holderIdentity": None, "leaseDurationSeconds": LEASE_SECONDS}})
-    client.patch(f"{NODES}/{name}", {"metadata": {"annotations": {SIMULATED: "fake"}}})
     _set_ready(client, name, status="True", reason="KubeletReady")
 
 
@@ -204,7 +234,10 @@ def _ready_condition(*, status: str, reason: str) -> dict[str, str]:
 
 
 def _ready(body: Mapping[str, Any]) -> bool:
-    conditions = body["status"].get("conditions", [])
-    ready = any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
     taints = body["spec"].get("taints", [])
-    return ready and not any(taint["key"] == "node.kubernetes.io/not-ready" for taint in taints)
+    return _condition(body) == "True" and not any(taint["key"] == "node.kubernetes.io/not-ready" for taint in taints)
+
+
+def _condition(body: Mapping[str, Any]) -> str | None:
+    conditions = body["status"].get("conditions", [])
+    return next((condition["status"] for condition in conditions if condition["type"] == "Ready"), None)

@@ -92,7 +92,12 @@ def _supervise(order: Order, directory: Path) -> int:
     try:
         state.unlink(missing_ok=True)
         layout = _start(order, directory, children)
-        record = {"pid": os.getpid(), "url": layout.url, "pids": {n: c.process.pid for n, c in children.items()}}
+        record = {
+            "pid": os.getpid(),
+            "url": layout.url,
+            "pids": {name: child.process.pid for name, child in children.items()},
+            "programs": order.programs,
+        }
         write_private(state, json.dumps(record).encode())
         _say(ready=record)
         _watch(order, children)

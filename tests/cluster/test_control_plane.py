@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import signal
 import subprocess
@@ -15,7 +17,7 @@ import pytest
 from local import controlplane, kubelets
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane, ControlPlaneError, KubectlError
-from local.programs import PROGRAMS
+from local.programs import PROGRAMS, build_key
 from tests.support.eventually import always, eventually
 from tests.support.fleet import Fleet
 
@@ -134,7 +136,7 @@ def test_a_pod_deleted_with_stop_after_keeps_terminating(jobs: Jobs, nodes: Flee
     jobs.create("quick", pods=1)  # cannot start: the room is still taken
     seen = eventually(lambda: [p for p in jobs.pods("quick") if p["status"].get("conditions")])
     assert seen[0]["status"]["conditions"][0]["reason"] == "Unschedulable"
-    assert client.find(path)["status"]["phase"] == "Running"
+    assert client.get(path)["status"]["phase"] == "Running"
 
 
 def test_controllers_have_names_of_their_own(client: Client) -> None:
@@ -183,7 +185,7 @@ def test_programs_end_with_the_process_that_wanted_them(programs: dict[str, Path
         """
         import os, pathlib, sys, time
         from local.controlplane import ControlPlane
-        from local.programs import PROGRAMS
+        from local.programs import PROGRAMS, build_key
         files = {program.name: pathlib.Path(sys.argv[2 + n]) for n, program in enumerate(PROGRAMS)}
         running = ControlPlane.start(pathlib.Path(sys.argv[1]), programs=files)
         fork = os.fork()
@@ -233,3 +235,44 @@ def test_a_program_that_does_not_start_is_quoted(programs: dict[str, Path], tmp_
     ):
         ControlPlane.start(tmp_path, programs=programs, api_server_flags=["--no-such-flag"])
     assert not controlplane.is_running(tmp_path)
+
+
+def run_local(*arguments: str, cache: Path, programs: dict[str, Path]) -> subprocess.CompletedProcess[str]:
+    """Run `python -m local` with a cache directory in which the programs are already."""
+    kept = cache / "topogate" / "local" / build_key()
+    kept.mkdir(parents=True, exist_ok=True)
+    for name, path in programs.items():
+        if not (kept / name).exists():
+            (kept / name).symlink_to(path)
+    return subprocess.run(
+        [sys.executable, "-m", "local", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "XDG_CACHE_HOME": str(cache), "KUBECONFIG": "/nonexistent/not-to-be-touched"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_the_command_line_runs_a_control_plane_in_the_background(programs: dict[str, Path], tmp_path: Path) -> None:
+    """up leaves a cluster running and prints its KUBECONFIG line; status finds it; kubectl reaches it; down ends it."""
+    run = functools.partial(run_local, cache=tmp_path, programs=programs)
+    assert run("status").returncode == 1
+    up = run("up", "--nodes", "1x2x2")
+    try:
+        line = f"export KUBECONFIG={tmp_path}/topogate/local/instance/kubeconfig\n"
+        assert (up.returncode, up.stdout) == (0, line), up.stderr
+        assert run("kubeconfig").stdout == line
+        state = json.loads(run("status", "-o", "json").stdout)
+        assert (state["running"], state["nodes"], state["nodesReady"], len(state["pids"])) == (True, 4, 4, 5)
+        assert run("kubectl", "get", "nodes", "-o", "name").stdout.split()[-1] == "node/host-003"
+        again = run("up")
+        assert (again.returncode, again.stdout) == (0, line)
+        assert "already running" in again.stderr
+    finally:
+        assert run("down").returncode == 0
+    assert not any(alive(pid) for pid in state["pids"].values())
+    stopped = run("down")
+    assert (stopped.returncode, stopped.stdout) == (1, "")
+    assert stopped.stderr == f"Error: no control plane runs in {tmp_path}/topogate/local/instance\n"

@@ -1,0 +1,220 @@
+"""`python -m local`: a control plane in the background, for whoever works on this project."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import click
+
+from local import nodes
+from local.controlplane import ControlPlane, ControlPlaneError, failure, is_running
+from local.nodes import Grid
+from local.programs import ProgramsError, cache_directory, ensure_programs
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class GridType(click.ParamType[Grid]):
+    """BLOCKSxRACKSxHOSTS."""
+
+    name = "BLOCKSxRACKSxHOSTS"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Grid:
+        """Read "2x4x4"."""
+        try:
+            return value if isinstance(value, Grid) else Grid.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def faults_told(command: Callable[P, R]) -> Callable[P, R]:
+    """Turn the package's own errors into one message on stderr and exit status 1."""
+
+    @functools.wraps(command)
+    def run(*arguments: P.args, **options: P.kwargs) -> R:
+        try:
+            return command(*arguments, **options)
+        except (ControlPlaneError, ProgramsError, TimeoutError) as error:
+            raise click.ClickException(str(error)) from error
+
+    return run
+
+
+in_directory = click.option(
+    "--dir",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=lambda: cache_directory() / "instance",
+    show_default="in your cache directory",
+    help="The folder of the instance: its kubeconfig, its logs. Another folder is another cluster.",
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    r"""Run a real Kubernetes control plane here, with simulated GPU nodes and without containers.
+
+    It never reads or changes your current kubeconfig.
+
+    \b
+    Example:
+      python -m local up --nodes 2x4x4
+      eval "$(python -m local kubeconfig)"
+      python -m local kubectl get nodes
+      python -m local down
+    """
+
+
+@main.command()
+@in_directory
+@click.option("--nodes", "grid", type=GridType(), default="2x4x4", show_default=True, help="Simulated GPU nodes.")
+@click.option("--no-nodes", is_flag=True, help="Start without any node.")
+@faults_told
+def up(directory: Path, grid: Grid, no_nodes: bool) -> None:
+    r"""Start a control plane in the background; it runs until `down`.
+
+    The first time, its programs are built from their Go modules: about five minutes, later none.
+
+    \b
+    Example:
+      python -m local up --nodes 8x16x4 --dir /tmp/big
+    """
+    directory = directory.absolute()
+    if is_running(directory):
+        click.echo(f"already running in {directory}", err=True)
+        click.echo(_export(directory))
+        return
+    started = time.monotonic()
+    running = ControlPlane.start(directory, detached=True, progress=_progress)
+    try:
+        if not no_nodes:
+            nodes.add(running.client, nodes.grid_nodes(grid))
+    except BaseException:
+        running.stop()
+        raise
+    count = 0 if no_nodes else grid.size
+    _progress(
+        f"ready in {time.monotonic() - started:.1f} s: {running.url}, {count} nodes; logs in {directory / 'logs'}"
+    )
+    running.client.close()
+    click.echo(_export(directory))
+
+
+@main.command()
+@in_directory
+@faults_told
+def down(directory: Path) -> None:
+    r"""End the control plane and forget its data; the logs stay. Exit status 1 when none runs.
+
+    \b
+    Example:
+      python -m local down --dir /tmp/big
+    """
+    running = ControlPlane.find(directory.absolute())
+    running.stop()
+    _progress(f"stopped the control plane in {running.directory}")
+
+
+@main.command()
+@in_directory
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@faults_told
+def status(directory: Path, output: str) -> None:
+    r"""Tell whether a control plane runs: exit status 0 if so, 1 if not.
+
+    \b
+    Example:
+      python -m local status -o json
+    """
+    directory = directory.absolute()
+    if not is_running(directory):
+        if output == "json":
+            click.echo(json.dumps({"running": False, "directory": str(directory), "reason": failure(directory)}))
+        else:
+            click.echo(failure(directory))
+        sys.exit(1)
+    running = ControlPlane.find(directory)
+    names = {body["metadata"]["name"] for body in running.client.items(nodes.NODES)}
+    ready = len(names) - len(nodes.unready(running.client, names))
+    if output == "json":
+        click.echo(
+            json.dumps(
+                {
+                    "running": True,
+                    "directory": str(directory),
+                    "url": running.url,
+                    "kubeconfig": str(running.kubeconfig),
+                    "pids": dict(running.pids),
+                    "nodes": len(names),
+                    "nodesReady": ready,
+                }
+            )
+        )
+        return
+    click.echo(f"running in {directory}: {running.url}, {ready} of {len(names)} nodes ready")
+    for name, pid in running.pids.items():
+        click.echo(f"  {name:24} pid {pid:<8} {running.log(name)}")
+    click.echo(_export(directory))
+
+
+@main.command()
+@in_directory
+@faults_told
+def kubeconfig(directory: Path) -> None:
+    r"""Print the line that points your shell at the control plane.
+
+    \b
+    Example:
+      eval "$(python -m local kubeconfig)"
+    """
+    click.echo(_export(ControlPlane.find(directory.absolute()).directory))
+
+
+@main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@in_directory
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@faults_told
+def kubectl(directory: Path, arguments: tuple[str, ...]) -> None:
+    r"""Run the kubectl that was built with the control plane, as its admin.
+
+    \b
+    Example:
+      python -m local kubectl get nodes -L cloud.provider.com/topology-rack
+    """
+    running = ControlPlane.find(directory.absolute())
+    program = str(running.programs["kubectl"])
+    os.execve(program, [program, *arguments], {**os.environ, "KUBECONFIG": str(running.kubeconfig)})  # noqa: S606
+
+
+@main.command()
+@faults_told
+def programs() -> None:
+    r"""Build what the control plane needs, if it is not there yet, and tell where it is.
+
+    \b
+    Example:
+      python -m local programs
+    """
+    for name, path in ensure_programs(progress=_progress).items():
+        click.echo(f"{name:24} {path}")
+
+
+def _progress(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _export(directory: Path) -> str:
+    return f"export KUBECONFIG={shlex.quote(str(directory / 'kubeconfig'))}"
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m local")
