@@ -250,7 +250,7 @@ def test_a_feature_that_is_not_built_is_refused_never_ignored(key: str, value: s
         (names.SLICE_SIZE, "-1", "InvalidValue"),
         (names.SLICE_SIZE, "1e3", "InvalidValue"),
         (names.SLICE_SIZE, "99999999999999999999", "InvalidValue"),
-        (names.SLICE_SIZE, "٣", "InvalidValue"),
+        (names.SLICE_SIZE, "\u0663", "InvalidValue"),
         (names.GANG_SIZE, "", "InvalidValue"),
         (names.MIN_AVAILABLE, "two", "InvalidValue"),
         (names.RELAX_AFTER, "10 minutes", "InvalidValue"),

@@ -1,0 +1,368 @@
+"""`/mutate` on pods."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from engine import names
+from engine.cluster.projections import placement_name
+from engine.records import Taint
+from tests.support.admission import (
+    NODES,
+    UID,
+    US,
+    FakeView,
+    Json,
+    apply,
+    gang_view,
+    gpu_container,
+    live,
+    placed,
+    rack_job,
+    raw_job,
+    raw_pod,
+    review,
+    with_policy,
+    workload,
+)
+from webhook.mutate import mutate
+
+HOSTS = ("b0-r0-h0", "b0-r0-h1", "b0-r0-h2", "b0-r0-h3")
+GANG = placement_name("Job", "train-7", UID)
+JOB = live(rack_job())
+DOMAIN_LABELS = {"cloud.provider.com/topology-block": "b0", "cloud.provider.com/topology-rack": "b0-r0"}
+
+
+def created(pod: Json, view: FakeView, **more: Any) -> Json:
+    return apply(pod, mutate(review(pod, name="", **more), view, 0.0))
+
+
+def gates(pod: Json) -> list[str]:
+    return [gate["name"] for gate in pod["spec"].get("schedulingGates") or []]
+
+
+def terms(pod: Json) -> list[Json]:
+    required = (pod["spec"].get("affinity") or {}).get("nodeAffinity", {})
+    found: list[Json] = required.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
+    return found
+
+
+def pin(host: str) -> Json:
+    return {"key": "metadata.name", "operator": "In", "values": [host]}
+
+
+def is_held(pod: Json) -> bool:
+    annotations = pod["metadata"].get("annotations") or {}
+    return names.GATE in gates(pod) and not annotations.keys() & {names.DOMAIN_PATH, names.RANK} and not terms(pod)
+
+
+def placed_view(hosts: Sequence[str] = HOSTS, **more: Any) -> FakeView:
+    return gang_view(JOB, hosts, **more)
+
+
+def test_a_pod_of_a_placed_gang_is_pinned_to_the_slot_of_its_rank_and_released() -> None:
+    pod = created(raw_pod(JOB, index=2), placed_view())
+    assert gates(pod) == []
+    assert terms(pod) == [{"matchFields": [pin("b0-r0-h2")]}]
+    assert pod["spec"]["nodeSelector"] == DOMAIN_LABELS
+    assert pod["metadata"]["annotations"] == {
+        names.PLACEMENT: GANG,
+        names.REVISION: "1",
+        names.DOMAIN_PATH: "b0/b0-r0/b0-r0-h2",
+        names.RANK: "2",
+    }
+    assert pod["metadata"]["labels"] == {
+        names.MANAGED: "true",
+        names.POD_SET: "main",
+        names.GANG: GANG,
+        names.POD_GROUP_NAME: GANG,
+        names.POD_GROUP_MIN: "4",
+        names.COMPLETION_INDEX: "2",
+    }
+
+
+def test_the_pin_goes_into_every_term_of_the_users_affinity() -> None:
+    first = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+    second = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}], "matchFields": []}
+    affinity = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [first, second]},
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": first}],
+        },
+        "podAffinity": {},
+    }
+    pod = created(raw_pod(JOB, affinity=affinity), placed_view())
+    assert terms(pod) == [first | {"matchFields": [pin("b0-r0-h0")]}, second | {"matchFields": [pin("b0-r0-h0")]}]
+    assert pod["spec"]["affinity"]["podAffinity"] == {}
+    assert "preferredDuringSchedulingIgnoredDuringExecution" in pod["spec"]["affinity"]["nodeAffinity"]
+
+
+def test_a_node_selector_key_of_the_user_is_never_touched() -> None:
+    mine = {"cloud.provider.com/topology-block": "b0", "disk": "ssd"}
+    nodes = [replace(node, labels={**node.labels, "disk": "ssd"}) for node in NODES]
+    pod = raw_pod(JOB, nodeSelector=mine)
+    answer = mutate(review(pod), placed_view(nodes=nodes), 0.0)
+    assert apply(pod, answer)["spec"]["nodeSelector"] == mine | DOMAIN_LABELS
+    assert not any(one["path"].endswith("topology-block") for one in answer.patch)
+
+
+def test_a_pinned_pod_again_gives_no_patch() -> None:
+    pod = created(raw_pod(JOB), placed_view())
+    assert mutate(review(pod), placed_view(), 0.0).patch == ()
+
+
+def test_a_pod_of_a_waiting_gang_is_held_with_its_gang_named() -> None:
+    pod = created(raw_pod(JOB), placed_view(()))
+    assert is_held(pod)
+    assert pod["metadata"]["labels"][names.GANG] == GANG
+
+
+def test_a_held_pod_again_gives_no_patch() -> None:
+    pod = created(raw_pod(JOB), placed_view(()))
+    assert mutate(review(pod), placed_view(()), 0.0).patch == ()
+
+
+def test_a_pod_without_a_placement_is_held_under_the_name_that_its_placement_will_have() -> None:
+    pod = created(raw_pod(JOB), FakeView(workloads=[workload(JOB)]))
+    assert is_held(pod)
+    assert pod["metadata"]["labels"][names.GANG] == GANG
+
+
+def test_a_pod_that_asks_but_has_no_gate_is_held() -> None:
+    job = live(raw_job(template={names.REQUIRE: "rack"}))
+    pod = raw_pod(job, labels={}, annotations={names.REQUIRE: "rack"}, gates=())
+    pod = created(pod, gang_view(job))
+    assert is_held(pod)
+    assert pod["metadata"]["labels"][names.MANAGED] == "true"
+
+
+@pytest.mark.parametrize("index", [None, 4, 100])
+def test_a_pod_of_unknown_rank_is_held(index: int | None) -> None:
+    assert is_held(created(raw_pod(JOB, index=index), placed_view()))
+
+
+@pytest.mark.parametrize("label", ["-1", "1.0", "0x1", "", "9" * 30, "\u0661"])
+def test_a_rank_that_is_no_number_is_unknown(label: str) -> None:
+    pod = raw_pod(JOB)
+    pod["metadata"]["labels"][names.COMPLETION_INDEX] = label
+    assert is_held(created(pod, placed_view()))
+
+
+def test_a_pod_of_a_nonindexed_job_is_held_for_the_leader() -> None:
+    job = live(rack_job(completionMode="NonIndexed"))
+    assert is_held(created(raw_pod(job), gang_view(job, HOSTS)))
+
+
+def test_a_pod_larger_than_planned_is_held() -> None:
+    pod = raw_pod(JOB)
+    pod["spec"]["initContainers"] = [
+        {"name": "sidecar", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}
+    ]
+    assert is_held(created(pod, placed_view()))
+
+
+def test_a_pod_smaller_than_planned_is_pinned() -> None:
+    pod = raw_pod(JOB)
+    pod["spec"]["containers"] = [gpu_container(4)]
+    assert gates(created(pod, placed_view())) == []
+
+
+def test_a_pod_with_a_foreign_gate_is_held() -> None:
+    pod = created(raw_pod(JOB, gates=("example.com/quota", names.GATE)), placed_view())
+    assert gates(pod) == ["example.com/quota", names.GATE]
+    assert is_held(pod)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        {"unschedulable": True},
+        {"ready": False},
+        {"taints": (Taint("maintenance", "", "NoSchedule"),)},
+    ],
+)
+def test_a_pod_whose_host_takes_none_at_the_moment_is_held(trouble: dict[str, Any]) -> None:
+    nodes = [replace(node, **trouble) if node.name == HOSTS[0] else node for node in NODES]
+    assert is_held(created(raw_pod(JOB), placed_view(nodes=nodes)))
+
+
+def test_a_pod_whose_host_is_gone_is_held() -> None:
+    assert is_held(created(raw_pod(JOB), placed_view(nodes=[one for one in NODES if one.name != HOSTS[0]])))
+
+
+def test_a_second_claimant_of_a_rank_is_held() -> None:
+    assert is_held(created(raw_pod(JOB), placed_view(claimed=frozenset({0}))))
+
+
+def test_a_pod_of_a_newer_revision_waits_for_it_and_takes_it() -> None:
+    owner = workload(JOB)
+    view = placed_view(late=[placed(owner, ("b1-r0-h0",) * 1 + HOSTS[1:], revision=3)])
+    pod = created(raw_pod(JOB, annotations={names.REVISION: "3", names.PLACEMENT: GANG}), view)
+    assert terms(pod) == [{"matchFields": [pin("b1-r0-h0")]}]
+    assert pod["metadata"]["annotations"][names.REVISION] == "3"
+
+
+def test_a_pod_of_a_revision_that_does_not_come_is_held() -> None:
+    pod = created(raw_pod(JOB, annotations={names.REVISION: "3"}), placed_view())
+    assert is_held(pod)
+    assert pod["metadata"]["annotations"] == {names.REVISION: "3"}
+
+
+@pytest.mark.parametrize("revision", ["-1", "x", "9" * 40, "1.5"])
+def test_a_revision_that_is_no_number_holds_the_pod(revision: str) -> None:
+    assert is_held(created(raw_pod(JOB, annotations={names.REVISION: revision}), placed_view()))
+
+
+def test_a_newer_placement_than_the_template_names_is_used() -> None:
+    view = FakeView(workloads=[workload(JOB)], placements=[placed(workload(JOB), HOSTS, revision=7)])
+    pod = created(raw_pod(JOB, annotations={names.REVISION: "5"}), view)
+    assert pod["metadata"]["annotations"][names.REVISION] == "7"
+
+
+def test_a_pod_that_grew_after_it_was_pinned_is_held_again_and_the_pin_is_gone() -> None:
+    selector = {"disk": "ssd"}
+    nodes = [replace(node, labels={**node.labels, **selector}) for node in NODES]
+    job = live(rack_job(pod_spec={"nodeSelector": selector}))
+    view = gang_view(job, HOSTS, nodes=nodes)
+    pod = created(raw_pod(job, nodeSelector=selector), view)
+    assert gates(pod) == []
+    pod["spec"]["containers"].append({"name": "proxy", "resources": {"requests": {"cpu": "100m"}}})
+    pod = created(pod, view)
+    assert is_held(pod)
+    assert pod["spec"]["nodeSelector"] == selector
+    assert mutate(review(pod), view, 0.0).patch == ()
+
+
+def test_unpinning_keeps_the_users_own_terms() -> None:
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    pod = created(raw_pod(JOB, affinity=affinity), placed_view())
+    pod["spec"]["containers"].append({"name": "proxy", "resources": {"requests": {"cpu": "100m"}}})
+    pod = created(pod, placed_view())
+    assert names.GATE in gates(pod)
+    assert terms(pod) == [term | {"matchFields": []}]
+
+
+def test_the_users_own_pod_group_labels_stay() -> None:
+    pod = raw_pod(JOB)
+    pod["metadata"]["labels"][names.POD_GROUP_NAME] = "mine"
+    labels = created(pod, placed_view())["metadata"]["labels"]
+    assert labels[names.POD_GROUP_NAME] == "mine"
+    assert names.POD_GROUP_MIN not in labels
+
+
+def test_pod_group_labels_can_be_turned_off() -> None:
+    policy = with_policy(pod_group=with_policy().pod_group.model_copy(update={"labels": "none"}))
+    assert names.POD_GROUP_NAME not in created(raw_pod(JOB), placed_view(policy=policy))["metadata"]["labels"]
+
+
+FORGED = {names.DOMAIN_PATH: "b0/b0-r0/b0-r0-h0", names.RANK: "0", names.PLACEMENT: GANG, names.REVISION: "1"}
+
+
+def test_a_bare_pod_with_forged_labels_is_freed_of_them_and_gains_nothing() -> None:
+    pod = raw_pod(labels={names.MANAGED: "true", names.POD_SET: "main", names.GANG: GANG, "app": "x"})
+    pod["metadata"]["annotations"] = dict(FORGED)
+    pod = created(pod, placed_view())
+    assert (gates(pod), terms(pod)) == ([], [])
+    assert pod["metadata"]["labels"] == {"app": "x"}
+    assert pod["metadata"]["annotations"] == {}
+
+
+def test_a_bare_pod_with_only_our_gate_is_not_stuck() -> None:
+    assert gates(created(raw_pod(gates=("other", names.GATE)), FakeView())) == ["other"]
+
+
+def test_a_pod_of_an_unregistered_owner_is_freed() -> None:
+    pod = raw_pod(JOB)
+    pod["metadata"]["ownerReferences"][0] |= {"apiVersion": "apps/v1", "kind": "ReplicaSet"}
+    assert gates(created(pod, placed_view())) == []
+
+
+def test_a_job_of_another_api_group_is_no_job() -> None:
+    pod = raw_pod(JOB)
+    pod["metadata"]["ownerReferences"][0]["apiVersion"] = "batch.volcano.sh/v1alpha1"
+    pod = created(pod, placed_view())
+    assert (gates(pod), terms(pod)) == ([], [])
+
+
+@pytest.mark.parametrize("change", [{"uid": "another"}, {"name": "another"}])
+def test_an_owner_reference_that_does_not_fit_gets_no_slot(change: dict[str, str]) -> None:
+    pod = raw_pod(JOB, annotations=FORGED)
+    pod["metadata"]["ownerReferences"][0] |= change
+    pod["metadata"]["labels"][names.GANG] = GANG
+    pod = created(pod, placed_view())
+    assert is_held(pod)
+    assert names.GANG not in pod["metadata"]["labels"]
+
+
+def test_an_owner_reference_that_is_no_controllers_gets_no_slot() -> None:
+    pod = raw_pod(JOB)
+    pod["metadata"]["ownerReferences"][0]["controller"] = False
+    assert names.GANG not in (created(pod, placed_view())["metadata"].get("labels") or {})
+
+
+def test_the_workload_of_another_namespace_gives_no_slot() -> None:
+    pod = raw_pod(JOB)
+    pod["metadata"]["namespace"] = "other"
+    pod = created(pod, placed_view(), namespace="other")
+    assert is_held(pod)
+    assert names.GANG not in pod["metadata"]["labels"]
+
+
+def test_a_placement_of_another_namespace_gives_no_slot() -> None:
+    view = placed_view()
+    view.placements = [replace(view.placements[0], namespace="other")]
+    assert is_held(created(raw_pod(JOB), view))
+
+
+def test_a_pod_of_a_job_that_asks_no_more_is_released() -> None:
+    job = live(raw_job())
+    pod = created(raw_pod(job), gang_view(job))
+    assert gates(pod) == []
+    assert pod["metadata"]["labels"] == {names.COMPLETION_INDEX: "0"}
+
+
+def test_a_pod_of_a_job_whose_request_became_invalid_is_held() -> None:
+    job = live(raw_job({names.REQUIRE: "gone"}))
+    assert is_held(created(raw_pod(job), gang_view(job, HOSTS)))
+
+
+def test_a_pod_that_kueue_has_is_left_to_it_while_its_job_is_unknown() -> None:
+    pod = raw_pod(JOB, labels={}, annotations={"kueue.x-k8s.io/podset-required-topology": "rack"})
+    pod["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/topology"}]
+    assert mutate(review(pod), FakeView(), 0.0).patch == ()
+
+
+@pytest.mark.parametrize("change", [{"nodeName": "n1"}, {}])
+def test_static_pods_and_pods_that_have_their_node_are_left_alone(change: dict[str, str]) -> None:
+    pod = raw_pod(JOB, **change)
+    if not change:
+        pod["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
+    assert mutate(review(pod), placed_view(), 0.0).patch == ()
+
+
+def test_pods_in_exempt_namespaces_are_never_held() -> None:
+    pod = raw_pod(JOB)
+    assert gates(created(pod, placed_view(), namespace="kube-system")) == []
+
+
+def test_a_pod_that_is_not_ours_is_not_touched() -> None:
+    assert mutate(review(raw_pod(labels={"app": "x"}, gates=())), FakeView(), 0.0).patch == ()
+
+
+def test_our_own_pods_are_left_alone() -> None:
+    assert mutate(review(raw_pod(JOB), user=US), placed_view(), 0.0).patch == ()
+
+
+def test_the_review_is_not_changed_by_answering_it() -> None:
+    pod = raw_pod(JOB)
+    before = copy.deepcopy(pod)
+    view = placed_view()
+    request = review(pod)
+    assert mutate(request, view, 0.0) == mutate(request, view, 0.0)
+    assert pod == before
