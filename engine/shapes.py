@@ -113,13 +113,6 @@ def covers(planned: Shape, actual: Shape) -> bool:
     return all(amount <= have.get(resource, 0) for resource, amount in actual.requests)
 
 
-def largest(planned: Shape, seen: Shape) -> Shape:
-    """Return the planned shape, asking for as much of every resource as the larger of the two does."""
-    requests = dict(planned.requests)
-    _raise_to(requests, dict(seen.requests))
-    return replace(planned, requests=tuple(sorted(requests.items())))
-
-
 def shape_hash(shape: Shape) -> str:
     """Return ten hex digits that tell shapes apart; equal for equal shapes in every process."""
     text = json.dumps(

@@ -10,7 +10,6 @@ from engine.shapes import (
     effective,
     exclusion,
     in_units,
-    largest,
     merge_runtime_class,
     pod_limits,
     pod_requests,
@@ -253,15 +252,6 @@ def test_covers_compares_every_resource() -> None:
     assert covers(planned, shape(requests=(("cpu", 900), ("pods", 1))))
     assert not covers(planned, shape(requests=(("cpu", 1001), ("pods", 1))))
     assert not covers(planned, shape(requests=(("cpu", 1), ("nvidia.com/gpu", 1), ("pods", 1))))
-
-
-def test_largest_takes_the_larger_amounts_and_keeps_the_plans_eligibility() -> None:
-    """A pod that grew in admission makes the plan larger, its own pin does not bind the plan."""
-    planned = shape(requests=(("cpu", 1000), ("memory", 10), ("pods", 1)), selector=(("a", "1"),))
-    seen = shape(requests=(("cpu", 900), ("example.com/x", 1), ("memory", 12), ("pods", 1)), selector=(("a", "2"),))
-    assert largest(planned, seen) == shape(
-        requests=(("cpu", 1000), ("example.com/x", 1), ("memory", 12), ("pods", 1)), selector=(("a", "1"),)
-    )
 
 
 def test_the_hash_tells_shapes_apart() -> None:
