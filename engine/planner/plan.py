@@ -22,7 +22,7 @@ class Request:
 
     `require` and `prefer` are level indices: all pods in one domain of the one, as few domains as possible down to the
     other; with neither, as few hosts as possible. `profile` breaks ties: "pack" takes the fullest domain that does,
-    "spread" the emptiest. `steps` bounds the exact search, in pairs of partial placements.
+    "spread" the emptiest. `steps` bounds the exact search, in pairs of partial placements (200,000 take some 0.1 s).
     """
 
     count: int

@@ -38,13 +38,12 @@ def fewest_domains(amounts: Amounts, level: int, count: int, steps: int) -> tupl
             missed.append(candidate)
     assert best is not None, "a level that fits has a candidate"
     budget = Steps(steps)
-    try:
-        for candidate in itertools.chain(missed, ordered):
-            if candidate.bound >= best.used[top:]:
-                break
-            best = _exact(amounts, level, candidate, best=best, count=count, steps=budget)
-    except OutOfSteps:
-        return best, False
+    for candidate in itertools.chain(missed, ordered):
+        if candidate.bound >= best.used[top:]:
+            break
+        best, decided = _exact(amounts, level, candidate, best=best, count=count, steps=budget)
+        if not decided:
+            return best, False
     return best, True
 
 
@@ -62,8 +61,10 @@ def _descents(amounts: Amounts, level: int, candidate: Candidate, count: int) ->
     return best
 
 
-def _exact(amounts: Amounts, level: int, candidate: Candidate, *, best: Choice, count: int, steps: Steps) -> Choice:
-    """The better of `best` and the candidate's optimum.
+def _exact(
+    amounts: Amounts, level: int, candidate: Candidate, *, best: Choice, count: int, steps: Steps
+) -> tuple[Choice, bool]:
+    """The better of `best` and the candidate's optimum, and whether it is that for certain.
 
     The search goes one level deeper at a time: fewer levels are much cheaper, and when a descent from its answer
     reaches the bound of the levels below, it is the optimum of all levels.
@@ -74,17 +75,20 @@ def _exact(amounts: Amounts, level: int, candidate: Candidate, *, best: Choice, 
         # On the way down an equal number is still worth having; at the hosts only a smaller one is.
         last = best.used[leaf] - (leaf == host)
         caps = (*best.used[top:leaf], last)
-        domains = Search(amounts, level=level, domain=candidate.domain, caps=caps, count=count, steps=steps).run()
+        try:
+            domains = Search(amounts, level=level, domain=candidate.domain, caps=caps, count=count, steps=steps).run()
+        except OutOfSteps:
+            return best, False
         if domains is None:
-            return best
+            return best, True
         above = np.unique(amounts.tree.ancestors(leaf, leaf - 1)[domains]) if leaf == host else domains
         reached = _below(amounts, leaf - 1 if leaf == host else leaf, above, count)
         if reached.used < best.used:
             best = reached
         bound = (*reached.used[top : leaf + 1], *candidate.bound[leaf + 1 - top :])
         if reached.used[top:] == bound or bound >= best.used[top:]:
-            return best
-    return best
+            return best, True
+    return best, True
 
 
 def _below(amounts: Amounts, level: int, domains: Ints, count: int) -> Choice:
