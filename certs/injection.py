@@ -8,7 +8,6 @@ is a conflict and not a new, empty entry.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from typing import Any, Final, Literal
 
@@ -68,5 +67,5 @@ def _decoded(text: Any) -> bytes | None:
         return None
     try:
         return base64.b64decode(text, validate=True)
-    except binascii.Error:
+    except ValueError:
         return None

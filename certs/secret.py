@@ -7,7 +7,6 @@ signs; the certificate that belongs to it is found among those. Leaves are in no
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from typing import Any, Final
 
@@ -51,7 +50,7 @@ def _read(body: bytes, *, namespace: str, name: str, now: float) -> Authority:
     try:
         data = json.loads(body).get("data") or {}
         return read_authority(_decoded(data, CERTIFICATES_KEY), _decoded(data, PRIVATE_KEY), now=now)
-    except (AuthorityError, AttributeError, TypeError, RecursionError, json.JSONDecodeError) as error:
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
         what = str(error) if isinstance(error, AuthorityError) else "it is malformed"
         raise SecretUnusable(
             f"Secret {namespace}/{name} holds no usable CA: {what}. Restore it, or delete it and restart the replicas: "
@@ -65,7 +64,7 @@ def _decoded(data: Any, key: str) -> bytes:
         raise AuthorityError(f"{key} is missing")
     try:
         return base64.b64decode(value, validate=True)
-    except binascii.Error:
+    except ValueError:
         raise AuthorityError(f"{key} is not base64") from None
 
 
