@@ -1,0 +1,77 @@
+# What a contributor runs. Needs make, Python 3.11 or newer, and (for the local control plane) Go; brings the rest
+# into the checkout: .venv, and .tools for `make lock`.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SHELLFLAGS := -euc
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+UV_VERSION := 0.13.8
+
+# The first of these that runs and is new enough; `make PYTHON=/path/to/python3.12` says otherwise.
+PYTHON ?= $(shell for candidate in python3.11 python3 python3.12 python3.13 python3.14; do \
+	$$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$candidate && break; done)
+
+.PHONY: help
+help: ## Tell what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: setup
+setup: $(STAMP) ## Bring everything that the rest needs (about 5 minutes once for the control plane's programs)
+	@$(BIN)/python -m local programs
+
+$(STAMP): requirements-dev.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed, and no python3.11 or python3 on the PATH is." >&2; exit 1; }
+	@echo "installing into $(VENV) with $(PYTHON)" >&2
+	@$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) -m venv failed: on Debian and Ubuntu, install python3-venv." >&2; exit 1; }
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index --editable .
+	@touch $@
+
+.PHONY: demo
+demo: setup ## Show gangs on a real control plane with 32 simulated GPU hosts (KEEP=1 leaves it running)
+	@$(BIN)/python -m local.demo
+
+.PHONY: test
+test: setup check ## Everything that CI runs: check, then all tests
+	@$(BIN)/pytest
+
+.PHONY: check
+check: $(STAMP) ## Lint, format, types, import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+.PHONY: fmt
+fmt: $(STAMP) ## Format, and repair what the linter can repair
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+.PHONY: bench
+bench: setup ## Measure: the planner alone, and gangs of 4, 64 and 256 pods on 512 hosts beside the floor
+	@$(BIN)/python -m bench
+
+.PHONY: lock
+lock: .tools/bin/uv ## Write the requirements locks anew from pyproject.toml (UPGRADE=1: newest versions)
+	@$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], "editables", sep="\n")' \
+		| $(COMPILE) - --output-file requirements-build.lock
+	@$(COMPILE) pyproject.toml --output-file requirements.lock
+	@$(COMPILE) pyproject.toml --group dev requirements-build.lock --constraint requirements.lock --output-file requirements-dev.lock
+
+# Universal: one lock for every platform and Python that pyproject.toml allows.
+COMPILE = .tools/bin/uv --quiet pip compile --universal --python-version 3.11 --generate-hashes --no-header \
+	--no-emit-index-url --no-emit-find-links --no-annotate $(if $(UPGRADE),--upgrade)
+
+.tools/bin/uv: Makefile
+	@$(PYTHON) -m venv .tools
+	@.tools/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@touch $@
+
+.PHONY: clean
+clean: ## Remove what the other targets made here (the programs in your cache directory stay)
+	@rm -rf $(VENV) .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
