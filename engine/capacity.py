@@ -117,6 +117,10 @@ class Capacity:
         """Host -> pods still to come, of one gang."""
         return {host: count for host, (count, _) in self._reservations.get(gang, {}).items()}
 
+    def reserving(self) -> list[str]:
+        """The gangs that have a reservation."""
+        return list(self._reservations)
+
     def overbooked(self, host: str, requests: Requests) -> bool:
         """True when a host has less than nothing left of a resource that `requests` names."""
         row = self._row(host)

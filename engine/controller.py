@@ -218,7 +218,7 @@ class Controller:
             case Shrink(assignment=assignment):
                 self._send(uid, lambda: errands.shrink(gang, assignment))
             case Release(seats=seats):
-                self._send(uid, lambda: errands.release(gang, seats, self._pool))
+                self._send(uid, lambda: errands.release(gang, seats))
             case LetGo(pods=pods, resume=resume, forget=forget, reason=reason):
                 log.info("letting go of %s: %s", gang.workload.key, reason)
                 self._send(uid, lambda: errands.let_go(gang, pods, resume=resume, forget=forget))
@@ -292,7 +292,7 @@ class Controller:
                 if self._queue.hopeless(question, ask.count) and memory.told is not None:
                     continue
                 with metrics.plan_seconds.time():
-                    outcome = self._errands.plan(gang, excluded=excluded, wall=self._wall())
+                    outcome = self._errands.plan(gang, excluded=excluded)
                 if isinstance(outcome, Placed):
                     placement = self._errands.placement(gang, outcome, priority=view.priority_of(gang.workload))
                     view.hold(uid, placement)

@@ -9,7 +9,7 @@ acts on it.
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -31,6 +31,7 @@ from engine.records import (
     Shape,
     Workload,
 )
+from engine.quota import usage_of
 from engine.requests import Understanding, understand
 from engine.seats import reservation
 from engine.shapes import merge_runtime_class
@@ -299,6 +300,19 @@ class View:
         defaults = [item for item in self.stores.priority_classes.values() if item.default]
         best = min(defaults, key=lambda item: item.value, default=None)
         return (best.name, best.value) if best else ("", 0)
+
+    def pending(self, workload: Workload) -> dict[str, int]:
+        """What placed gangs of the workload's namespace will still use of its quotas: their pods do not exist yet."""
+        total: Counter[str] = Counter()
+        for uid in self.capacity.reserving():
+            other = self._workloads.get(uid)
+            if other is None or uid == workload.uid or other.namespace != workload.namespace:
+                continue
+            unbound = sum(1 for pod in self.pods_of(uid) if not pod.finished and not pod.spec.node_name)
+            missing = sum(self.capacity.reserved(uid).values()) - unbound
+            if missing > 0:
+                total.update(usage_of(self.spec_of(other), missing))
+        return dict(total)
 
     def understand(self, workload: Workload) -> Understanding:
         """The request of a workload under the policy and topologies in force."""

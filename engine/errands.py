@@ -1,0 +1,288 @@
+"""What the leader does about one gang: each errand is a few writes, in the order that survives a crash in between.
+
+Placement before resume: a workload never runs without its slots written down. Suspend before giving back: a slot is
+never free while a pod may still be pinned to it. What a write answers goes into the stores at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
+
+from engine import names, quota
+from engine.cluster import placements, projections, writes
+from engine.cluster.api import Api
+from engine.cluster.events import Recorder
+from engine.cluster.writes import Conflict, Done, Gone, Refused, Result
+from engine.gangs import Gang, Status
+from engine.outcomes import Outcome, Placed, Waits
+from engine.pin import release_patch
+from engine.planning import plan_gang
+from engine.records import Assignment, Placement, Pod, Workload, WorkloadRef
+from engine.seats import Seat
+from engine.status import status_body
+from engine.view import View
+
+log = logging.getLogger("topogate.errands")
+
+ACTION = "Place"
+
+
+class Errands:
+    """The leader's hands; every method may run in any thread, one at a time per gang.
+
+    Raises `ApiFault` when the API server did not answer usefully (tried again by the caller) and `NotLeader` from
+    `fence` when the Lease is lost: then nothing was written.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        api: Api,
+        recorder: Recorder,
+        *,
+        fence: Callable[[], None],
+        wall: Callable[[], float],
+        patchers: int = 16,
+    ) -> None:
+        self._view = view
+        self._api = api
+        self._recorder = recorder
+        self._fence = fence
+        self._wall = wall
+        # A pool of its own: an errand waits for its pods' PATCHes, and must not hold a thread that one of them needs.
+        self._patchers = ThreadPoolExecutor(max_workers=patchers, thread_name_prefix="release")
+
+    def close(self) -> None:
+        """Finish the PATCHes that have started; no errand may follow."""
+        self._patchers.shutdown(wait=True, cancel_futures=True)
+
+    # -- planning (no writes) ----------------------------------------------------------------------------------------
+
+    def plan(self, gang: Gang, *, excluded: frozenset[str]) -> Outcome:
+        """The answer for a gang now: its namespace's quota first, then the planner. The view's lock is held."""
+        view, workload, ask = self._view, gang.workload, gang.understanding.ask
+        assert ask is not None
+        spec = view.spec_of(workload)
+        missing = quota.shortfall(
+            view.stores.quotas.get_by(workload.namespace), spec, ask.count - live(gang.pods), view.pending(workload)
+        )
+        if missing is not None:
+            return Waits("QuotaExceeded", missing)
+        return plan_gang(
+            gang.understanding,
+            gang.shape,
+            capacity=view.capacity,
+            topology=view.topologies.get(gang.understanding.topology or ""),
+            policy=view.policy,
+            settled_before=self._wall() - view.policy.nodes.settle,
+            excluded=excluded,
+        )
+
+    def placement(self, gang: Gang, placed: Placed | None, *, priority: int) -> Placement:
+        """The Placement to write: the request as understood and, when placed, the answer.
+
+        The revision is the generation that the write will give the object, so it goes up with every re-plan.
+        """
+        workload, ask, known = gang.workload, gang.understanding.ask, gang.placement
+        assert ask is not None
+        base = known or Placement(
+            namespace=workload.namespace,
+            name=placements.placement_name(workload.kind, workload.name, workload.uid),
+            uid="",
+            resource_version="",
+            workload=WorkloadRef(workload.api_version, workload.kind, workload.name, workload.uid),
+            topology="",
+            priority=0,
+            pod_sets=(),
+            assignment=None,
+            deleting=False,
+            created=self._wall(),
+        )
+        assignment = None
+        if placed is not None:
+            assignment = Assignment(revision=(known.generation if known else 0) + 1, pod_sets=placed.pod_sets)
+        return replace(
+            base,
+            topology=gang.understanding.topology or "",
+            priority=priority,
+            pod_sets=(ask,),
+            assignment=assignment,
+        )
+
+    # -- writes ------------------------------------------------------------------------------------------------------
+
+    def place(self, gang: Gang, placement: Placement) -> None:
+        """Write the plan down; then, if the workload is held by suspension, let it run."""
+        written = self._write(placement)
+        if written is not None and gang.workload.suspended:
+            self.resume(replace(gang, placement=written))
+
+    def resume(self, gang: Gang) -> None:
+        """Let a held workload run: one PATCH that also tells its pods where to look."""
+        placement, workload = gang.placement, gang.workload
+        assert placement is not None and placement.assignment is not None
+        result = writes.resume_job(
+            self._api, workload, placement=placement.name, revision=placement.assignment.revision, fence=self._fence
+        )
+        match self._took_workload(result):
+            case Refused(message=message):
+                self._event(gang, "ResumeRefused", f"cannot be resumed: {message}", warning=True)
+                raise writes.WriteRefused(message)
+            case _:
+                return
+
+    def give_back(self, gang: Gang, *, suspend: bool) -> None:
+        """Drop the assignment; with `suspend`, only after the workload is suspended again."""
+        if suspend and not gang.workload.suspended:
+            result = writes.suspend_job(self._api, gang.workload, fence=self._fence)
+            match self._took_workload(result):
+                case Done():
+                    pass
+                case Refused(message=message):
+                    self._event(gang, "SuspendRefused", f"cannot be suspended: {message}", warning=True)
+                    raise writes.WriteRefused(message)
+                case _:
+                    return
+        assert gang.placement is not None
+        self._write(replace(gang.placement, assignment=None))
+
+    def shrink(self, gang: Gang, assignment: Assignment) -> None:
+        """Write the assignment of a scaled-down workload."""
+        assert gang.placement is not None
+        smaller = replace(assignment, revision=gang.placement.generation + 1)
+        self._write(replace(gang.placement, assignment=smaller))
+
+    def release(self, gang: Gang, seats: tuple[Seat, ...]) -> None:
+        """Pin and release held pods, in parallel, one PATCH each."""
+        placement = gang.placement
+        assert placement is not None
+        topology = self._view.topologies.get(placement.topology)
+
+        def release_one(seat: Seat) -> None:
+            host = seat.slot.host
+            body = release_patch(
+                seat.pod,
+                host,
+                topology.pin_labels(host) if topology is not None else {},
+                domain=seat.slot.domain,
+                rank=seat.rank,
+                gang=placement.name,
+            )
+            self._took_pod(writes.release_pod(self._api, seat.pod, body, fence=self._fence))
+
+        futures = [self._patchers.submit(release_one, seat) for seat in seats]
+        wait(futures)
+        for future in futures:
+            future.result()
+
+    def let_go(self, gang: Gang, pods: tuple[Pod, ...], *, resume: bool, forget: bool) -> None:
+        """The workload is none of ours: free its pods, let it run, forget its Placement."""
+        for pod in pods:
+            self.free_pod(pod)
+        if resume:
+            result = self._took_workload(writes.resume_job(self._api, gang.workload, fence=self._fence))
+            if isinstance(result, Refused):
+                raise writes.WriteRefused(result.message)
+        if forget and gang.placement is not None:
+            self.forget(gang.placement)
+
+    def free_pod(self, pod: Pod) -> None:
+        """Take our gate off a pod without placing it."""
+        body = {
+            "metadata": {"uid": pod.uid},
+            "spec": {"schedulingGates": [{"$patch": "delete", "name": names.GATE}]},
+        }
+        self._took_pod(writes.release_pod(self._api, pod, body, fence=self._fence))
+
+    def forget(self, placement: Placement) -> None:
+        """Delete a Placement."""
+        writes.delete_placement(self._api, placement, fence=self._fence)
+
+    def tell(self, gang: Gang, status: Status, facts: Placed | None) -> None:
+        """Write a gang's status (making its Placement when it has none yet) and one Event."""
+        placement = gang.placement
+        if placement is None:
+            if gang.understanding.ask is None:
+                self._event(gang, status.reason, status.message, warning=True)
+                return
+            placement = self._write(self.placement(gang, None, priority=self._view.priority_of(gang.workload)))
+            if placement is None:
+                return
+        body = status_body(placement.status, status, facts=facts, now=self._wall())
+        result = writes.patch_placement_status(self._api, placement, body, fence=self._fence)
+        self._took_placement(result)
+        reason = status.reason or status.phase
+        message = facts.message if facts is not None and status.phase in ("Placed", "Running") else status.message
+        self._event(gang, reason, message, warning=bool(status.reason))
+
+    def pod_event(self, pod: Pod, reason: str, message: str) -> None:
+        """Tell a pod's readers why it is held."""
+        self._recorder.record(
+            api_version="v1",
+            kind="Pod",
+            namespace=pod.namespace,
+            name=pod.name,
+            uid=pod.uid,
+            reason=reason,
+            note=message,
+            action=ACTION,
+            warning=True,
+        )
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _write(self, placement: Placement) -> Placement | None:
+        """Create or change a Placement's spec; the Placement as it stands now, None when somebody else was faster."""
+        body = placements.placement_body(placement)
+        if placement.uid:
+            result = writes.replace_placement_spec(self._api, placement, body["spec"], fence=self._fence)
+        else:
+            result = writes.create_placement(self._api, placement.namespace, body, fence=self._fence)
+        return self._took_placement(result)
+
+    def _took_placement(self, result: Result) -> Placement | None:
+        match result:
+            case Done(body=body):
+                written = projections.placement(body)
+                self._view.stores.placements.apply_own_write(written)
+                return written
+            case Refused(message=message):
+                raise writes.WriteRefused(message)
+            case _:
+                return None
+
+    def _took_workload(self, result: Result) -> Result:
+        if isinstance(result, Done):
+            self._view.stores.workloads.apply_own_write(projections.job(result.body))
+        return result
+
+    def _took_pod(self, result: Result) -> None:
+        match result:
+            case Done(body=body):
+                self._view.stores.pods.apply_own_write(projections.pod(body))
+            case Refused(message=message):
+                raise writes.WriteRefused(message)
+            case Conflict() | Gone():
+                return
+
+    def _event(self, gang: Gang, reason: str, message: str, *, warning: bool) -> None:
+        workload: Workload = gang.workload
+        self._recorder.record(
+            api_version=workload.api_version,
+            kind=workload.kind,
+            namespace=workload.namespace,
+            name=workload.name,
+            uid=workload.uid,
+            reason=reason,
+            note=message,
+            action=ACTION,
+            warning=warning,
+        )
+
+
+def live(pods: tuple[Pod, ...]) -> int:
+    """Pods that exist already (and so are counted by the quota)."""
+    return sum(1 for pod in pods if not pod.finished)

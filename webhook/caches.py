@@ -1,0 +1,91 @@
+"""The watch caches of one replica: which collections are watched, how they are read, and whether they are current."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from engine import names
+from engine.cluster import placements, projections
+from engine.cluster.api import Api, object_path
+from engine.cluster.reflector import Reflector
+from engine.cluster.store import Store
+from engine.records import ConfigMap
+from engine.view import Stores
+
+# A finished pod uses nothing, and a Job's own status says which of its indexes are done.
+UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+class Caches:
+    """Owns the reflectors of a replica; `start` once, `stop` once."""
+
+    def __init__(self, api: Api, stores: Stores, *, namespace: str) -> None:
+        self.policy: Store[ConfigMap] = Store(key=lambda config: config.name)
+        self.last_good: Store[ConfigMap] = Store(key=lambda config: config.name)
+        config_maps = object_path("v1", "configmaps", namespace=namespace)
+        self._reflectors: dict[str, Reflector[object]] = {}
+        self._add(api, "nodes", object_path("v1", "nodes"), projections.node, stores.nodes)
+        self._add(api, "pods", object_path("v1", "pods"), projections.pod, stores.pods, fieldSelector=UNFINISHED)
+        self._add(api, "jobs", object_path("batch/v1", "jobs"), projections.job, stores.workloads)
+        self._add(
+            api,
+            "placements",
+            object_path(names.API_VERSION, names.PLACEMENTS),
+            placements.placement,
+            stores.placements,
+        )
+        self._add(api, "resourcequotas", object_path("v1", "resourcequotas"), projections.quota, stores.quotas)
+        self._add(
+            api,
+            "priorityclasses",
+            object_path("scheduling.k8s.io/v1", "priorityclasses"),
+            projections.priority_class,
+            stores.priority_classes,
+        )
+        self._add(
+            api,
+            "runtimeclasses",
+            object_path("node.k8s.io/v1", "runtimeclasses"),
+            projections.runtime_class,
+            stores.runtime_classes,
+        )
+        for name, store in ((names.POLICY_NAME, self.policy), (names.LAST_GOOD_POLICY_NAME, self.last_good)):
+            self._add(api, name, config_maps, projections.config_map, store, fieldSelector=f"metadata.name={name}")
+
+    def _add(self, api: Api, name: str, path: str, project: object, store: object, **query: str) -> None:
+        self._reflectors[name] = Reflector(api, path, project, store, query=query)  # type: ignore[arg-type]
+
+    def start(self) -> None:
+        """Start every watch."""
+        for reflector in self._reflectors.values():
+            reflector.start()
+
+    def stop(self) -> None:
+        """End every watch; takes about a second at most."""
+        with ThreadPoolExecutor(max_workers=len(self._reflectors)) as pool:
+            list(pool.map(lambda reflector: reflector.stop(), self._reflectors.values()))
+
+    def refresh(self, timeout: float) -> bool:
+        """Bring every cache to at least this moment of the cluster (quorum reads); False when that failed."""
+        with ThreadPoolExecutor(max_workers=len(self._reflectors)) as pool:
+            return all(pool.map(lambda reflector: reflector.refresh(timeout), self._reflectors.values()))
+
+    def missing(self) -> list[str]:
+        """Collections that were never listed whole, with the reason."""
+        return [
+            f"{name} ({reflector.problem})" if reflector.problem else name
+            for name, reflector in self._reflectors.items()
+            if not reflector.synced
+        ]
+
+    def wait_synced(self, timeout: float) -> bool:
+        """Wait until every collection was listed whole."""
+        end = time.monotonic() + timeout
+        return all(
+            reflector.store.wait_synced(max(0.0, end - time.monotonic())) for reflector in self._reflectors.values()
+        )
+
+    def ages(self) -> dict[str, float]:
+        """Seconds since each watch last said anything."""
+        return {name: reflector.store.age for name, reflector in self._reflectors.items()}

@@ -1,0 +1,267 @@
+"""The composition root of one replica: what is made, in which order it starts, and how it ends.
+
+Everything here runs in gunicorn's worker process. Order: CA and leaf, caches, policy, the port, the Lease. The Lease
+comes last, so that a replica leads only when it can serve; it goes first at the end, so that another takes over while
+the last reviews are still answered.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Sequence
+
+from prometheus_client.exposition import generate_latest
+
+from certs.authority import Authority
+from certs.injection import ConfigurationMalformed, inject
+from certs.secret import SecretUnusable, ensure_authority
+from certs.serving import ServingCertificate
+from engine import metrics as engine_metrics
+from engine import names
+from engine.cluster import writes
+from engine.cluster.api import Api, ApiFault, connect
+from engine.cluster.election import LeaseCandidate
+from engine.cluster.events import Recorder
+from engine.cluster.lease import NotLeader
+from engine.controller import Controller
+from engine.errands import Errands
+from engine.policy_source import PolicySource
+from engine.view import Stores, View
+from webhook.app import create_app
+from webhook.caches import Caches
+from webhook.live import LiveView
+from webhook.metrics import CONTENT_TYPE, Metrics
+from webhook.mutate import mutate
+from webhook.ops import Check, OpsServer, pages
+from webhook.server import Service, WSGIApplication
+from webhook.settings import Settings
+from webhook.validate import validate
+
+log = logging.getLogger("topogate.runtime")
+
+HOUSEKEEPING_EVERY = 2.0
+CERTIFICATE_EVERY = 60.0
+CA_RETRY = 1.0
+REFRESH_TIMEOUT = 20.0
+# While a thread computes, another one gets the interpreter after this long (5 ms by default): p99 16 -> 5 ms.
+SWITCH_INTERVAL = 0.001
+# The caches hold no cycles: rarer collections and frozen old objects keep the collector from walking them.
+GC_THRESHOLDS = (50_000, 20, 100)
+
+
+class Runtime:
+    """One replica. `service` is what the server runs."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._metrics = Metrics()
+        self._stop = threading.Event()
+        self._injected = threading.Event()
+        self._started = False
+        self._ops: OpsServer | None = None
+
+    def service(self) -> Service:
+        """The hooks that the server calls, in their order."""
+        return Service(
+            start=self._start,
+            ready=self._ready,
+            context=self._context,
+            listening=self._listening,
+            drain=self._drain,
+            stop=self._end,
+        )
+
+    # -- start -------------------------------------------------------------------------------------------------------
+
+    def _start(self) -> WSGIApplication:
+        settings = self._settings
+        sys.setswitchinterval(SWITCH_INTERVAL)
+        self._api: Api = connect(kubeconfig=settings.kubeconfig, user_agent="topogate")
+        self._stores = Stores()
+        self._view = View(self._stores)
+        self._policy = PolicySource(self._view.set_policy)
+        self._caches = Caches(self._api, self._stores, namespace=settings.namespace)
+        self._caches.policy.subscribe(lambda key, _old, new: self._policy.changed(str(key), new))
+        self._caches.last_good.subscribe(lambda key, _old, new: self._policy.changed(str(key), new))
+        self._candidate = LeaseCandidate(self._api, settings.namespace, names.LEASE_NAME, settings.identity)
+        self._recorder = Recorder(self._api, instance=settings.identity)
+        self._fence = self._candidate.check
+        self._errands = Errands(self._view, self._api, self._recorder, fence=self._check_fence, wall=time.time)
+        self._controller = Controller(
+            self._view,
+            self._errands,
+            leads=lambda: self._candidate.is_leader,
+            begin_term=self._begin_term,
+        )
+        live = LiveView(
+            self._view,
+            own_username=settings.username,
+            own_namespace=settings.namespace,
+            policy_loaded=lambda: self._policy.loaded,
+        )
+        self._certificate: ServingCertificate | None = None
+        self._ops = OpsServer(
+            pages(ready=self.checks, metrics=self._exposition), host=settings.ops_host, port=settings.ops_port
+        )
+        self._ops.start()
+        self._caches.start()
+        self._recorder.start()
+        self._certificate_thread = threading.Thread(target=self._obtain_certificate, name="certificate", daemon=True)
+        self._certificate_thread.start()
+        self._started = True
+        return create_app(
+            mutate=lambda review, deadline: mutate(review, live, deadline),
+            validate=lambda review, deadline: validate(review, live, deadline),
+            metrics=self._metrics,
+        )
+
+    def _obtain_certificate(self) -> None:
+        """Read or make the CA, sign a leaf; tried again until it works, as the API server may not be there yet."""
+        said = ""
+        while not self._stop.is_set():
+            try:
+                self._certificate = ServingCertificate(
+                    self._authority,
+                    dns_names=self._settings.dns_names,
+                    addresses=self._settings.addresses,
+                    clock=time.time,
+                )
+                return
+            except (ApiFault, SecretUnusable) as error:
+                if str(error) != said:
+                    said = str(error)
+                    log.error("no serving certificate yet: %s", said)
+                self._stop.wait(CA_RETRY)
+
+    def _authority(self) -> Authority:
+        return ensure_authority(
+            self._api, namespace=self._settings.namespace, name=names.CA_SECRET_NAME, now=time.time()
+        )
+
+    def _ready(self, seconds: float) -> bool:
+        """Wait for caches, certificate and policy; then, once, settle the garbage collector and start leading."""
+        end = time.monotonic() + seconds
+        if not self._caches.wait_synced(seconds):
+            return False
+        self._certificate_thread.join(max(0.0, end - time.monotonic()))
+        if self._certificate is None:
+            return False
+        if not self._policy.loaded:
+            self._policy.start(
+                self._caches.policy.get(names.POLICY_NAME), self._caches.last_good.get(names.LAST_GOOD_POLICY_NAME)
+            )
+            self._view.refresh()
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(*GC_THRESHOLDS)
+        return True
+
+    def _context(self) -> ssl.SSLContext:
+        assert self._certificate is not None
+        return self._certificate.context
+
+    def _listening(self, port: int) -> None:
+        log.info("serving on port %d as %s", port, self._settings.identity)
+        self._candidate.start()
+        threading.Thread(target=self._controller.run, name="controller", daemon=True).start()
+        threading.Thread(target=self._keep_house, name="housekeeping", daemon=True).start()
+
+    # -- leading -----------------------------------------------------------------------------------------------------
+
+    def _begin_term(self) -> bool:
+        """Before the first write of a term: everything as new as this moment, and writes bound to this term."""
+        self._fence = self._candidate.fence()
+        log.info("leading, term %d: reading the cluster afresh", self._candidate.term)
+        return self._caches.refresh(REFRESH_TIMEOUT)
+
+    def _check_fence(self) -> None:
+        """Raise NotLeader unless we still lead in the term in which the write was decided."""
+        self._fence()
+
+    def _keep_house(self) -> None:
+        certificate_at = time.monotonic() + CERTIFICATE_EVERY
+        while not self._stop.is_set():
+            leads = self._candidate.is_leader
+            engine_metrics.leading.set(1 if leads else 0)
+            if leads:
+                self._inject()
+                self._keep_policy()
+            if time.monotonic() >= certificate_at:
+                certificate_at = time.monotonic() + CERTIFICATE_EVERY
+                self._renew_certificate()
+            self._stop.wait(HOUSEKEEPING_EVERY)
+
+    def _inject(self) -> None:
+        """Put the CA bundle into the webhook configurations, and back when somebody overwrote it."""
+        try:
+            bundle = self._authority().bundle
+            for name in (names.MUTATING_CONFIGURATION, names.POLICY_CONFIGURATION):
+                for resource in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+                    self._candidate.check()
+                    try:
+                        if inject(self._api, resource=resource, name=name, bundle=bundle):
+                            log.info("CA bundle written into %s %s", resource, name)
+                    except ApiFault as error:
+                        if getattr(error, "status", None) != 404:  # noqa: PLR2004 - not installed (yet): nothing to do
+                            raise
+        except NotLeader:
+            return
+        except (ApiFault, SecretUnusable, ConfigurationMalformed) as error:
+            log.warning("the CA bundle could not be checked: %s", error)
+
+    def _keep_policy(self) -> None:
+        text = self._policy.to_keep()
+        if text is None:
+            return
+        try:
+            writes.keep_policy(self._api, self._settings.namespace, text, fence=self._candidate.check)
+        except (ApiFault, NotLeader) as error:
+            log.warning("the policy in force could not be kept: %s", error)
+
+    def _renew_certificate(self) -> None:
+        if self._certificate is None:
+            return
+        try:
+            if self._certificate.renew_if_due():
+                log.info("a new serving certificate is in force until %d", self._certificate.not_after)
+        except (ApiFault, SecretUnusable) as error:
+            log.error("the serving certificate could not be renewed: %s", error)
+
+    # -- health ------------------------------------------------------------------------------------------------------
+
+    def checks(self) -> Sequence[Check]:
+        """The conditions of readiness."""
+        missing = self._caches.missing()
+        certificate = self._certificate
+        return (
+            Check("caches", not missing, ", ".join(missing)),
+            Check("certificate", certificate is not None and certificate.valid),
+            Check("policy", self._policy.loaded, "; ".join(self._policy.refused)[:500] or self._policy.policy.hash),
+        )
+
+    def _exposition(self) -> tuple[str, bytes]:
+        for name, age in self._caches.ages().items():
+            engine_metrics.cache_age.labels(name).set(min(age, 1e9))
+        return CONTENT_TYPE, self._metrics.exposition() + generate_latest(engine_metrics.registry)
+
+    # -- end ---------------------------------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        """Give the Lease back while the last reviews are answered."""
+        if self._started:
+            self._controller.stop()
+            self._candidate.stop()
+
+    def _end(self) -> None:
+        self._stop.set()
+        if self._started:
+            self._recorder.stop()
+            self._caches.stop()
+            self._errands.close()
+        if self._ops is not None:
+            self._ops.close()
