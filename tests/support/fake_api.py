@@ -251,7 +251,7 @@ class FakeApi:
                 case "POST":
                     return self._create(request)
                 case "PUT":
-                    return self._write(request, lambda _: request.json())
+                    return self._write(request, lambda _: request.json() | {"_manager": "update"})
                 case "PATCH":
                     return self._patch(request)
                 case "DELETE":

@@ -1,0 +1,132 @@
+"""Who leads, as a function of what was read and written of one Lease: no I/O, no clock.
+
+Safety: a leader stops believing `renew_deadline` seconds after it *sent* its last successful renewal; a candidate takes
+over when it has seen no change for `duration` seconds, which begin after that renewal arrived. So two never believe at
+once, as long as clocks run at the same pace to within `duration / renew_deadline`; no clock is ever compared with that
+of another machine. Differs from client-go in counting from the sending, and in waiting after a deletion.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+# A Lease that names a longer time than this is not believed for longer (a hostile or mistyped value).
+LONGEST_DURATION: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The times of the election in seconds: a lease holds for `duration`, its holder trusts it for `renew_deadline`."""
+
+    duration: float = 15.0
+    renew_deadline: float = 10.0
+    retry: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.retry < self.renew_deadline < self.duration:
+            raise ValueError(f"wanted 0 < retry < renew_deadline < duration, got {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A Lease object as read; `holder` is "" when it was released, `duration` is its own in seconds."""
+
+    holder: str
+    duration: float
+    transitions: int
+    acquired: str
+    uid: str
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a candidate knows.
+
+    The Lease as last seen and since when it has been so, since when there has been none (None: there is one), and until
+    when this candidate leads (None: it does not).
+    """
+
+    observed: Lease | None = None
+    observed_at: float = 0.0
+    absent_since: float | None = None
+    leads_until: float | None = None
+
+    def leads(self, now: float) -> bool:
+        """True when nobody else can be leading at `now`."""
+        return self.leads_until is not None and now < self.leads_until
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """There is no Lease: create it in our name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Write our name into the Lease, if it is still the one that we saw; `transitions` is what it then counts."""
+
+    lease: Lease
+    transitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """Write a new renewal time into our Lease, if it is still the one that we saw."""
+
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Somebody else leads; his lease runs out in `seconds` unless he renews it."""
+
+    seconds: float
+
+
+Action = Create | Take | Renew | Wait
+
+
+def observe(state: State, lease: Lease | None, *, identity: str, terms: Terms, now: float) -> tuple[State, Action]:
+    """Take in what the API server said about the Lease (None: there is none) at `now`, and say what to do.
+
+    `now` must be read after the answer. Times are monotonic seconds of this process alone.
+    """
+    if lease is None:
+        # Somebody deleted it. Its holder may not know yet and trusts it until his deadline: only he himself, and one
+        # who never saw a Lease (a new cluster), may create it at once. (A second deletion while this candidate is cut
+        # off would go unnoticed; the writes' preconditions are left then.)
+        led = state.leads(now)
+        since = now if state.absent_since is None else state.absent_since
+        state = replace(state, leads_until=None, absent_since=since)
+        if state.observed is not None and not led and (left := since + _holds(state.observed, terms) - now) > 0:
+            return state, Wait(left)
+        return state, Create()
+    before = state.observed
+    if before is None or (before.uid, before.resource_version) != (lease.uid, lease.resource_version):
+        state = replace(state, observed=lease, observed_at=now)
+    state = replace(state, absent_since=None)
+    if lease.holder == identity:
+        return state, Renew(lease)
+    state = replace(state, leads_until=None)
+    left = state.observed_at + _holds(lease, terms) - now
+    if lease.holder and left > 0:
+        return state, Wait(left)
+    return state, Take(lease, lease.transitions + 1)
+
+
+def written(state: State, lease: Lease, *, sent_at: float, now: float, terms: Terms) -> State:
+    """Take in that our write of the Lease, sent at `sent_at`, was answered with `lease`."""
+    leads_until = sent_at + terms.renew_deadline
+    return replace(state, observed=lease, observed_at=now, absent_since=None, leads_until=leads_until)
+
+
+def lost(state: State) -> State:
+    """Take in that the Lease is no longer ours, or that we give it up."""
+    return replace(state, leads_until=None)
+
+
+def _holds(lease: Lease, terms: Terms) -> float:
+    # Of two configurations during an upgrade the longer one counts.
+    return max(terms.duration, min(lease.duration, LONGEST_DURATION))
