@@ -1,0 +1,64 @@
+"""`/validate` on the policy ConfigMap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine import names
+from tests.support.admission import FakeView, Json, review
+from webhook.review import BadReview, Response
+from webhook.validate import validate
+
+
+def config(text: str | None, *, name: str = names.POLICY_NAME) -> Json:
+    data = {} if text is None else {names.POLICY_KEY: text}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+def check(obj: Json, view: FakeView | None = None, **more: Any) -> Response:
+    request = {"namespace": "topogate-system", "name": obj["metadata"]["name"], **more}
+    return validate(review(obj, **request), view or FakeView(), 0.0)
+
+
+def test_a_good_policy_passes() -> None:
+    assert check(config("mode: enforce\ntopologies: [{name: default, preset: demo}]")).allowed
+
+
+def test_a_bad_policy_is_refused_with_every_error_by_its_path() -> None:
+    answer = check(config("mode: maybe\nqueue: {maxGangPods: -1}\n"))
+    assert answer.code == 422
+    assert [cause.field for cause in answer.causes] == ["data[policy.yaml].mode", "data[policy.yaml].queue.maxGangPods"]
+
+
+def test_text_that_is_no_policy_is_refused_as_a_whole() -> None:
+    answer = check(config("- a\n- b\n"))
+    assert [cause.field for cause in answer.causes] == ["data[policy.yaml]"]
+
+
+def test_a_config_map_without_the_key_is_refused() -> None:
+    answer = check(config(None))
+    assert answer.causes[0].reason == "FieldValueRequired"
+
+
+def test_a_bad_update_is_refused_too() -> None:
+    assert not check(config("mode: maybe"), old=config("mode: off")).allowed
+
+
+def test_a_policy_is_checked_before_any_is_loaded() -> None:
+    assert not check(config("mode: maybe"), FakeView(policy=None)).allowed
+
+
+@pytest.mark.parametrize("more", [{"namespace": "ml"}, {"operation": "DELETE"}])
+def test_other_namespaces_and_deletion_pass(more: dict[str, str]) -> None:
+    assert check(config("mode: maybe"), **more).allowed
+
+
+def test_another_config_map_passes() -> None:
+    assert check(config("mode: maybe", name="other")).allowed
+
+
+def test_a_malformed_config_map_is_a_bad_review() -> None:
+    with pytest.raises(BadReview):
+        check({"kind": "ConfigMap", "metadata": {"name": names.POLICY_NAME}, "data": ["x"]})

@@ -1,0 +1,382 @@
+"""`/validate` on Jobs."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from engine import names
+from engine.outcomes import Never, Outcome, Placed, Waits
+from engine.records import PodSetPlan, Slot
+from engine.requests import Understanding
+from tests.support.admission import (
+    US,
+    FakeView,
+    Json,
+    apply,
+    gang_view,
+    live,
+    rack_job,
+    raw_job,
+    review,
+    with_policy,
+)
+from webhook.mutate import mutate
+from webhook.review import BadReview, Response, Unavailable
+from webhook.validate import validate
+
+HOSTS = ("b0-r0-h0", "b0-r0-h1", "b0-r0-h2", "b0-r0-h3")
+PLACED = Placed(
+    pod_sets=(
+        PodSetPlan("main", tuple(Slot(("b0", "b0-r0", host), 1, ((rank, rank),)) for rank, host in enumerate(HOSTS))),
+    ),
+    domains_used={"block": 1, "rack": 1, "host": 4},
+    proven=True,
+    message="placed 4 pods in b0 / b0-r0 (4 hosts)",
+    require="rack",
+    prefer=None,
+)
+WAITS = Waits("Fragmented", "needs 4 hosts in one rack; best is b0-r0 with 3 (4 racks looked at)")
+NEVER = Never("GangTooLarge", "4 pods must share one rack, but the largest rack has 3")
+
+
+def check(job: Any, view: FakeView | None = None, **more: Any) -> Response:
+    return validate(review(job, **more), view or FakeView(), 0.0)
+
+
+def admitted(old: Json, new: Json, view: FakeView, **more: Any) -> Response:
+    """The answer to an UPDATE after `/mutate` has been there."""
+    final = apply(new, mutate(review(new, old=old, **more), view, 0.0))
+    return validate(review(final, old=old, **more), view, 0.0)
+
+
+def stored(job: Json, view: FakeView | None = None) -> Json:
+    return live(apply(job, mutate(review(job), view or FakeView(), 0.0)))
+
+
+def running(job: Json) -> Json:
+    """A gang that the leader has placed and resumed."""
+    job = stored(job)
+    job["spec"]["suspend"] = False
+    del job["metadata"]["annotations"][names.HELD_BY]
+    metadata = job["spec"]["template"]["metadata"]
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), names.PLACEMENT: "job-x", names.REVISION: "1"}
+    job["status"]["startTime"] = "2026-11-21T08:00:00Z"
+    return job
+
+
+def edited(job: Json, **spec: Any) -> Json:
+    new = copy.deepcopy(job)
+    new["spec"].update(spec)
+    return new
+
+
+def annotated(job: Json, **changes: str | None) -> Json:
+    """The Job with annotations set or, for None, taken off; keys without the prefix, `_` for `-`."""
+    new = copy.deepcopy(job)
+    annotations = new["metadata"].setdefault("annotations", {})
+    for short, value in changes.items():
+        key = f"{names.DOMAIN}/{short.replace('_', '-')}"
+        if value is None:
+            annotations.pop(key, None)
+        else:
+            annotations[key] = value
+    return new
+
+
+def reasons(answer: Response) -> list[str]:
+    return [cause.field for cause in answer.causes]
+
+
+def test_a_good_job_passes() -> None:
+    assert check(stored(rack_job())) == Response(allowed=True)
+
+
+def test_a_typo_is_refused_with_every_error_on_its_own_line() -> None:
+    job = raw_job({names.REQUIRE: "rak", "topogate.dev/prefer-topolgy": "rack"}, template={names.RELAX_AFTER: "soon"})
+    answer = check(job)
+    assert (answer.allowed, answer.code, answer.reason) == (False, 422, "Invalid")
+    assert [(cause.field, cause.message) for cause in answer.causes] == [
+        (
+            f"metadata.annotations[{'topogate.dev/prefer-topolgy'}]",
+            "Forbidden: no such annotation; did you mean topogate.dev/prefer-topology?",
+        ),
+        (
+            f"metadata.annotations[{names.REQUIRE}]",
+            'Unsupported value: "rak": allowed: block, rack, host; did you mean "rack"?',
+        ),
+        (
+            f"spec.template.metadata.annotations[{names.RELAX_AFTER}]",
+            'Invalid value: "soon": must be a duration such as 30s, 10m or 1h30m',
+        ),
+    ]
+
+
+def test_hostile_values_are_escaped_in_the_answer() -> None:
+    answer = check(raw_job({names.REQUIRE: 'ra"k\x1b[31m\n' + "x" * 1_000_000}))
+    assert "\x1b" not in answer.message
+    assert "\n" not in answer.message
+    assert len(answer.message) < 500
+
+
+def test_a_gang_above_the_limit_is_forbidden_by_policy() -> None:
+    answer = check(rack_job(completionMode="NonIndexed", completions=None, parallelism=10**9))
+    assert (answer.code, answer.reason) == (403, "Forbidden")
+    assert "at most 10000 pods" in answer.message
+    assert answer.causes[0].reason == "GangLimitExceeded"
+
+
+@pytest.mark.parametrize("count", [-5, 2**40])
+def test_an_absurd_count_is_a_field_error(count: int) -> None:
+    answer = check(rack_job(parallelism=count))
+    assert answer.code == 422
+    assert reasons(answer) == ["spec.parallelism"]
+
+
+def test_a_negative_request_is_a_field_error() -> None:
+    container = {"name": "c", "resources": {"requests": {"cpu": "-1"}}}
+    answer = check(rack_job(pod_spec={"containers": [container]}))
+    assert answer.code == 422
+    assert answer.causes[0].field.startswith("spec.template.spec.containers[0]")
+
+
+def test_a_malformed_job_is_a_bad_review() -> None:
+    with pytest.raises(BadReview):
+        check({"spec": {"parallelism": "x"}})
+
+
+def test_a_job_that_asks_nothing_passes_without_a_forecast() -> None:
+    view = FakeView(outcome=WAITS)
+    assert check(raw_job(), view) == Response(allowed=True)
+    assert view.forecasts == 0
+
+
+def test_what_another_system_has_passes_even_with_a_wrong_request() -> None:
+    assert check(raw_job({names.REQUIRE: "rak"}, labels={names.KUEUE_QUEUE: "q"})).allowed
+
+
+def test_a_policy_that_observes_warns_instead_of_refusing() -> None:
+    answer = check(raw_job({names.REQUIRE: "rak"}), FakeView(policy=with_policy(mode="observe")))
+    assert answer.allowed
+    assert 'Unsupported value: "rak"' in answer.warnings[0]
+
+
+def test_a_policy_that_is_off_lets_everything_through() -> None:
+    assert check(raw_job({names.REQUIRE: "rak"}), FakeView(policy=with_policy(mode="off"))) == Response(allowed=True)
+
+
+def test_without_a_policy_there_is_no_answer() -> None:
+    with pytest.raises(Unavailable):
+        check(rack_job(), FakeView(policy=None))
+
+
+def test_our_own_writes_pass() -> None:
+    assert check(raw_job({names.REQUIRE: "rak"}), user=US).allowed
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_job_that_fits_is_told_where_it_would_go(dry_run: bool) -> None:
+    answer = check(stored(rack_job()), FakeView(outcome=PLACED), dryRun=dry_run)
+    assert answer.warnings == ("topogate: would place 4 pods in b0 / b0-r0 (4 hosts), ranks 0-3 in host order",)
+
+
+def test_a_job_that_must_wait_is_told_why() -> None:
+    answer = check(stored(rack_job()), FakeView(outcome=WAITS))
+    assert answer.allowed
+    assert answer.warnings[0].startswith("topogate: would wait: needs 4 hosts in one rack; best is b0-r0 with 3")
+
+
+def test_a_job_that_must_wait_is_told_when_preferring_the_level_would_start_it() -> None:
+    def outcome(understanding: Understanding) -> Outcome:
+        assert understanding.ask is not None
+        return WAITS if understanding.ask.require else PLACED
+
+    answer = check(stored(rack_job()), FakeView(outcome=outcome))
+    assert "with prefer-topology it would start now" in answer.warnings[1]
+
+
+def test_a_gang_that_never_fits_is_warned_of_by_default() -> None:
+    answer = check(stored(rack_job()), FakeView(outcome=NEVER))
+    assert answer.allowed
+    assert "GangTooLarge" in answer.warnings[0]
+
+
+def test_a_gang_that_never_fits_is_refused_where_the_policy_says_so() -> None:
+    answer = check(stored(rack_job()), FakeView(outcome=NEVER, policy=with_policy(never_fits="deny")))
+    assert answer.code == 422
+    assert reasons(answer) == [f"metadata.annotations[{names.REQUIRE}]"]
+    assert NEVER.message in answer.message
+
+
+def test_warnings_of_the_request_are_passed_on() -> None:
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]
+    answer = check(stored(rack_job(pod_spec={"volumes": volumes})))
+    assert answer.warnings[0].startswith("topogate: volumes of the pods are not planned for")
+
+
+def test_no_time_for_a_forecast_is_no_warning() -> None:
+    assert check(stored(rack_job()), FakeView(outcome=None)).warnings == ()
+
+
+MARKS = {
+    "held_by": "suspend",
+    "placement": "job-y",
+    "revision": "7",
+    "domain": "b0/b0-r0/h",
+    "rank": "1",
+}
+
+
+@pytest.mark.parametrize("key", MARKS)
+def test_our_annotations_may_not_be_written_by_users(key: str) -> None:
+    old = running(rack_job())
+    answer = admitted(old, annotated(old, **{key: MARKS[key]}), gang_view(old, HOSTS))
+    assert answer.code == 422
+    assert reasons(answer) == [f"metadata.annotations[topogate.dev/{key.replace('_', '-')}]"]
+    assert "written by topogate alone" in answer.causes[0].message
+
+
+@pytest.mark.parametrize("label", [names.GANG, names.MANAGED, names.POD_SET])
+def test_our_labels_may_not_be_written_by_users(label: str) -> None:
+    old = running(rack_job())
+    new = copy.deepcopy(old)
+    new["metadata"]["labels"] = {label: "x"}
+    assert reasons(admitted(old, new, gang_view(old, HOSTS))) == [f"metadata.labels[{label}]"]
+
+
+@pytest.mark.parametrize(("user", "groups"), [("root", ["system:masters"]), ("ops", []), (US, [])])
+def test_admins_and_we_may_write_them(user: str, groups: list[str]) -> None:
+    old = running(rack_job())
+    view = gang_view(old, HOSTS, policy=with_policy(admins=("system:masters", "ops")))
+    assert admitted(old, annotated(old, **MARKS), view, user=user, groups=groups).allowed
+
+
+def test_a_held_by_may_not_be_taken_off_a_waiting_job() -> None:
+    old = stored(rack_job())
+    answer = admitted(old, annotated(old, held_by=None), gang_view(old))
+    assert reasons(answer) == [f"metadata.annotations[{names.HELD_BY}]"]
+    assert "set spec.suspend to false" in answer.causes[0].message
+
+
+def test_a_held_by_may_not_be_changed() -> None:
+    old = stored(rack_job())
+    assert not admitted(old, annotated(old, held_by="me"), gang_view(old)).allowed
+
+
+def test_a_waiting_job_may_be_resumed_by_its_user() -> None:
+    old = stored(rack_job())
+    assert admitted(old, edited(old, suspend=False), gang_view(old)).allowed
+
+
+def test_a_user_may_resume_his_own_suspension() -> None:
+    old = stored(rack_job(suspend=True))
+    assert admitted(old, edited(old, suspend=False), gang_view(old)).allowed
+
+
+def test_a_running_gang_may_be_suspended() -> None:
+    old = running(rack_job())
+    assert admitted(old, edited(old, suspend=True), gang_view(old, HOSTS)).allowed
+
+
+def test_a_replaced_manifest_of_a_waiting_job_is_accepted() -> None:
+    old = stored(rack_job())
+    old["spec"]["template"]["metadata"]["annotations"] = {names.PLACEMENT: "job-x", names.REVISION: "2"}
+    assert admitted(old, live(rack_job()), gang_view(old)).allowed
+
+
+@pytest.mark.parametrize("key", [names.PLACEMENT, names.REVISION, names.RANK])
+def test_a_template_may_not_name_another_placement(key: str) -> None:
+    old = stored(rack_job())
+    new = copy.deepcopy(old)
+    new["spec"]["template"]["metadata"]["annotations"] = {key: "9"}
+    assert reasons(admitted(old, new, gang_view(old))) == [f"spec.template.metadata.annotations[{key}]"]
+
+
+def test_a_templates_gate_and_labels_taken_off_come_back_by_themselves() -> None:
+    old = stored(rack_job())
+    new = copy.deepcopy(old)
+    del new["spec"]["template"]["spec"]["schedulingGates"]
+    del new["spec"]["template"]["metadata"]["labels"]
+    assert admitted(old, new, gang_view(old)).allowed
+
+
+def test_a_gate_taken_off_behind_the_mutating_webhook_is_refused() -> None:
+    old = stored(rack_job())
+    new = copy.deepcopy(old)
+    del new["spec"]["template"]["spec"]["schedulingGates"]
+    answer = validate(review(new, old=old), gang_view(old), 0.0)
+    assert reasons(answer) == ["spec.template.spec.schedulingGates"]
+
+
+def test_a_job_may_stop_asking() -> None:
+    old = stored(rack_job())
+    assert admitted(old, annotated(old, require_topology=None), gang_view(old)).allowed
+    placed = running(rack_job())
+    assert admitted(placed, annotated(placed, require_topology=None), gang_view(placed, HOSTS)).allowed
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"require_topology": "block"}, names.REQUIRE),
+        ({"prefer_topology": "host"}, names.PREFER),
+        ({"require_topology": None, "unconstrained_topology": "true"}, names.REQUIRE),
+    ],
+)
+def test_the_request_of_a_running_gang_may_not_change(changes: dict[str, str | None], field: str) -> None:
+    old = running(rack_job())
+    answer = admitted(old, annotated(old, **changes), gang_view(old, HOSTS))
+    assert answer.code == 422
+    assert f"metadata.annotations[{field}]" in reasons(answer)
+    assert "suspend the Job, change it and resume it" in answer.message
+
+
+def test_another_spelling_of_the_same_request_is_no_change() -> None:
+    old = running(rack_job())
+    new = annotated(old, require_topology="cloud.provider.com/topology-rack")
+    assert admitted(old, new, gang_view(old, HOSTS)).allowed
+
+
+def test_the_request_of_a_suspended_gang_may_change() -> None:
+    old = stored(rack_job())
+    view = gang_view(old, outcome=PLACED)
+    answer = admitted(old, annotated(old, require_topology="block"), view)
+    assert answer.allowed
+    assert answer.warnings
+
+
+def test_a_running_gang_may_not_grow() -> None:
+    old = running(rack_job())
+    answer = admitted(old, edited(old, parallelism=6, completions=6), gang_view(old, HOSTS))
+    assert reasons(answer) == ["spec.parallelism"]
+    assert "cannot grow in this version (it has 4 slots); suspend the Job" in answer.causes[0].message
+
+
+def test_a_running_gang_may_shrink_and_a_suspended_one_may_grow() -> None:
+    old = running(rack_job())
+    assert admitted(old, edited(old, parallelism=2), gang_view(old, HOSTS)).allowed
+    held = stored(rack_job())
+    assert admitted(held, edited(held, parallelism=8, completions=8), gang_view(held)).allowed
+
+
+def test_an_old_fault_does_not_block_other_changes() -> None:
+    old = live(raw_job({names.REQUIRE: "gone"}))
+    new = copy.deepcopy(old)
+    new["metadata"]["labels"] = {"team": "a"}
+    assert admitted(old, new, FakeView()).allowed
+
+
+def test_a_new_fault_at_update_is_refused() -> None:
+    old = stored(rack_job())
+    assert reasons(admitted(old, annotated(old, require_topology="rak"), FakeView())) == [
+        f"metadata.annotations[{names.REQUIRE}]"
+    ]
+
+
+def test_a_job_under_deletion_may_lose_its_finalizers() -> None:
+    old = live(raw_job({names.REQUIRE: "gone"}))
+    new = annotated(old, rank="3")
+    new["metadata"]["deletionTimestamp"] = "2026-11-21T08:00:00Z"
+    assert admitted(old, new, FakeView()).allowed
