@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.eventually import eventually
 from tests.support.replica import PATIENCE, Replica, post, read_answer, request_bytes, review_body, write_authority
 
 THREADS = 2
@@ -178,6 +179,17 @@ def test_tls_1_2_is_refused(replica: Replica) -> None:
         old.wrap_socket(tcp, server_hostname="topogate.test")
     with replica.tls() as client:
         assert client.version() == "TLSv1.3"
+
+
+def test_a_client_that_distrusts_the_certificate_is_named_in_the_log_once(replica: Replica) -> None:
+    """The usual fault of an installation, a stale caBundle, is said in plain words, and not once a request."""
+    stranger = ssl.create_default_context()
+    for _ in range(3):
+        with replica.tcp() as tcp, pytest.raises(ssl.SSLCertVerificationError):
+            stranger.wrap_socket(tcp, server_hostname="topogate.test")
+    eventually(lambda: replica.log.read_text().count("is caBundle current?") == 1)
+    assert_prompt(replica)
+    assert replica.log.read_text().count("is caBundle current?") == 1
 
 
 LENGTH = "Content-Type: application/json\r\nContent-Length: "
