@@ -1,0 +1,137 @@
+"""What we read of pods, and how we pin them, against the real API server, quota evaluator and scheduler."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from engine import names
+from engine.cluster import projections
+from engine.pin import release_patch
+from engine.shapes import merge_runtime_class
+from local.client import Client
+from local.nodes import BLOCK, RACK
+from tests.support.eventually import eventually
+from tests.support.fleet import Fleet
+
+
+def container(name: str, cpu: str, memory: str, gpus: int = 0, **more: Any) -> dict[str, Any]:
+    limits = {"cpu": "4", "memory": "8Gi", **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
+    requests = {"cpu": cpu, "memory": memory} if cpu else {}
+    return {"name": name, "image": "none", "resources": {"requests": requests, "limits": limits}, **more}
+
+
+def held(name: str, **spec: Any) -> dict[str, Any]:
+    gate = [{"name": names.GATE}]
+    return {"metadata": {"name": name}, "spec": {"schedulingGates": gate, "restartPolicy": "Never", **spec}}
+
+
+def raw(found: Any) -> bytes:
+    return json.dumps(found).encode()
+
+
+@pytest.fixture
+def runtime_class(client: Client, namespace: str) -> Iterator[Any]:
+    """A RuntimeClass with overhead, of this test's own."""
+    path = "/apis/node.k8s.io/v1/runtimeclasses"
+    body = {
+        "metadata": {"name": namespace},
+        "handler": "none",
+        "overhead": {"podFixed": {"cpu": "250m", "memory": "64Mi"}},
+        "scheduling": {"nodeSelector": {"example.com/sandbox": "yes"}, "tolerations": [{"operator": "Exists"}]},
+    }
+    yield client.create(path, body)
+    client.delete(f"{path}/{namespace}")
+
+
+def test_quota_counts_what_we_count(client: Client, namespace: str, runtime_class: Any) -> None:
+    """Kubernetes' own evaluator uses the same formula: init containers, sidecars, overhead, pod-level resources."""
+    pods = [
+        held("plain", containers=[container("a", "500m", "1Gi", 2), container("b", "", "")]),
+        held(
+            "sidecars",
+            containers=[container("a", "1", "1Gi", 1)],
+            initContainers=[
+                container("i", "3", "2Gi", 4),
+                container("s", "500m", "512Mi", restartPolicy="Always"),
+                container("j", "2", "3Gi", 1),
+                container("t", "250m", "256Mi", restartPolicy="Always"),
+            ],
+        ),
+        held("sandboxed", containers=[container("a", "1", "1Gi")], runtimeClassName=namespace),
+        held(
+            "pod-level",
+            containers=[container("a", "1", "1Gi", 1), container("b", "500m", "1Gi")],
+            resources={"requests": {"cpu": "3"}, "limits": {"cpu": "9", "memory": "20Gi", "hugepages-2Mi": "4Mi"}},
+        ),
+    ]
+    counted = ("cpu", "memory", "nvidia.com/gpu", "hugepages-2Mi")
+    hard = {f"requests.{resource}": "1000Gi" for resource in counted}
+    hard |= {"limits.cpu": "1000", "limits.memory": "1000Gi", "pods": "100"}
+    quotas = f"/api/v1/namespaces/{namespace}/resourcequotas"
+    client.create(quotas, {"metadata": {"name": "all"}, "spec": {"hard": hard}})
+    eventually(lambda: client.get(f"{quotas}/all").get("status", {}).get("used"), message="the quota is reckoned")
+
+    expected: Counter[str] = Counter()
+    for body in pods:
+        created = projections.pod(raw(client.create(f"/api/v1/namespaces/{namespace}/pods", body)))
+        for resource, units in created.spec.shape.requests:
+            expected["pods" if resource == "pods" else f"requests.{resource}"] += units
+        for resource, units in created.spec.limits:
+            if resource in ("cpu", "memory"):
+                expected[f"limits.{resource}"] += units
+        template = projections.pod(body).spec.shape
+        if body["metadata"]["name"] == "sandboxed":
+            template = merge_runtime_class(template, projections.runtime_class(raw(runtime_class)))
+            assert set(template.tolerations) <= set(created.spec.shape.tolerations)
+            assert created.spec.shape.node_selector == template.node_selector
+        assert created.spec.shape.requests == template.requests
+
+    used = projections.quota(raw(client.get(f"{quotas}/all"))).used
+    assert used == expected
+
+
+def test_a_release_pins_the_pod_and_keeps_the_rest(client: Client, namespace: str, nodes: Fleet) -> None:
+    """One PATCH: our gate off, terms pinned, an empty term and all other affinity as they were; then it is bound."""
+    nodes.grid("1x1x2")
+    host = nodes.names[1]
+    mine = {
+        "matchExpressions": [{"key": key, "operator": "In", "values": [value]} for key, value in nodes.selector.items()]
+    }
+    affinity: dict[str, Any] = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [mine, {}]},
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": mine}],
+        },
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "other"}}}
+            ]
+        },
+    }
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    body = held("p", containers=[container("a", "1", "1Gi")], affinity=affinity, nodeSelector=nodes.selector)
+    record = projections.pod(raw(client.create(pods, body)))
+
+    block, rack = nodes.rack_of(host)
+    labels = {BLOCK: block, RACK: rack, **nodes.selector}
+    patch = release_patch(record, host, labels, domain=(block, rack, host), rank=3, gang="job-x-12345678")
+    released = client.patch(f"{pods}/p", patch, kind="strategic")
+
+    pin = {"key": "metadata.name", "operator": "In", "values": [host]}
+    affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] = {
+        "nodeSelectorTerms": [{**mine, "matchFields": [pin]}, {}]
+    }
+    assert released["spec"]["affinity"] == affinity
+    assert released["spec"]["nodeSelector"] == labels
+    assert "schedulingGates" not in released["spec"]
+    eventually(lambda: client.get(f"{pods}/p")["spec"].get("nodeName") == host, message="the pod is bound to its host")
+
+    bound = projections.pod(raw(client.get(f"{pods}/p")))
+    assert bound.spec.annotations[names.DOMAIN_PATH] == f"{block}/{rack}/{host}"
+    assert (bound.spec.annotations[names.RANK], bound.spec.labels[names.GANG]) == ("3", "job-x-12345678")
+    assert client.patch(f"{pods}/p", patch, kind="strategic")["spec"]["affinity"] == affinity
