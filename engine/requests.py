@@ -71,7 +71,9 @@ def understand(
     strange = tuple(unknown_keys(sources))
     warnings: tuple[str, ...] = ()
     if not said and not strange:
-        if asks_in_pod_group_labels(sources, dialects=policy.annotations.dialects):
+        if asks_in_pod_group_labels(sources, dialects=policy.annotations.dialects) and not standing_aside(
+            workload, policy=policy, own_namespace=own_namespace
+        ):
             warnings = (_POD_GROUP_ONLY,)
         return Understanding(ignored="NoTopologyRequested", warnings=warnings)
     aside = standing_aside(workload, policy=policy, own_namespace=own_namespace)

@@ -30,7 +30,9 @@ def validate_pod(review: Review, view: View, policy: Policy) -> Response:
             return allowed()
         if policy.mode != "enforce":
             return allowed()
-        return forbidden("the pod asks for a topology but was not held when it was created; retry", "ReservedName")
+        return forbidden(
+            "the pod asks for a topology, but its topogate.dev labels were taken off on the way", "ImmutableField"
+        )
     warnings: list[str] = []
     errors = [_unsupported(one.field, pod) for one in said]
     if policy.annotations.unknown == "deny":

@@ -346,6 +346,11 @@ def test_pod_group_labels_alone_ask_for_nothing_and_the_user_is_told() -> None:
     )
 
 
+def test_pod_group_labels_of_another_schedulers_gang_are_none_of_our_business() -> None:
+    found = read(labels={names.POD_GROUP_NAME: "g"}, pod_spec={"schedulerName": "volcano"})
+    assert found == Understanding(ignored="NoTopologyRequested")
+
+
 def test_before_any_node_is_there_a_level_of_any_preset_may_be_named() -> None:
     found = read({names.REQUIRE: "nvlink-domain"}, nodes=[])
     other = read({names.REQUIRE: "rack", names.PREFER: "host"}, nodes=[node("plain")])
