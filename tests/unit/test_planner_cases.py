@@ -41,6 +41,20 @@ def _plan(tree: list[Any], count: int, **levels: Any) -> Plan:
         pytest.param([[[1, 1, 1, 1, 4]]], 5, {}, (1, 1, 2), id="least free hosts first takes five hosts"),
         pytest.param([[[4]], [[1, 3]], [[0, 4, 1]]], 6, {"prefer": "block"}, (2, 2, 2), id="two blocks, two hosts"),
         pytest.param([[[5, 1], [1, 5]]], 10, {"require": "block"}, (1, 2, 2), id="both racks, the large hosts"),
+        pytest.param(
+            [[[3] * 5, [3] * 5, [7, 7], [7, 7], [4, 4, 4, 1]]],
+            27,
+            {"require": "block"},
+            (1, 2, 4),
+            id="two equal racks that are neither the largest nor the tightest pair",
+        ),
+        pytest.param(
+            [[[4, 1], [4, 1]], [[4, 1], [4, 2]], [[8], [4]]],
+            9,
+            {"require": "block"},
+            (1, 2, 2),
+            id="the emptiest of three blocks needs the fewest hosts",
+        ),
         pytest.param([[[0, -3]], [[0, 7]]], 7, {"require": "host"}, (1, 1, 1), id="negative slots are no slots"),
     ],
 )
