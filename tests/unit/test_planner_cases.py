@@ -1,4 +1,4 @@
-"""Small cases with a known best answer; the first ten are where a greedy, tightest-domain-first planner goes wrong."""
+"""Small cases with a known best answer; most are where a greedy, tightest-domain-first planner goes wrong."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ def _plan(tree: list[Any], count: int, **levels: Any) -> Plan:
         pytest.param([[[2], [3, 1]]], 4, {"prefer": "rack"}, (1, 1, 2), id="evenness is not worth a second rack"),
         pytest.param([[[1, 0], [4, 4]]], 8, {"prefer": "rack"}, (1, 1, 2), id="the fullest host is a bad seed"),
         pytest.param([[[1, 1, 1, 1, 4]]], 5, {}, (1, 1, 2), id="least free hosts first takes five hosts"),
+        pytest.param([[[3, 1], [3, 2], [3, 3]]], 6, {}, (1, 1, 2), id="as few hosts, but in one rack"),
         pytest.param([[[4]], [[1, 3]], [[0, 4, 1]]], 6, {"prefer": "block"}, (2, 2, 2), id="two blocks, two hosts"),
         pytest.param([[[5, 1], [1, 5]]], 10, {"require": "block"}, (1, 2, 2), id="both racks, the large hosts"),
         pytest.param(
@@ -49,11 +50,11 @@ def _plan(tree: list[Any], count: int, **levels: Any) -> Plan:
             id="two equal racks that are neither the largest nor the tightest pair",
         ),
         pytest.param(
-            [[[4, 1], [4, 1]], [[4, 1], [4, 2]], [[8], [4]]],
+            [[[4, 1], [4, 1]], [[4, 1], [4, 2]], [[4, 1], [4, 3]], [[8], [5]]],
             9,
             {"require": "block"},
             (1, 2, 2),
-            id="the emptiest of three blocks needs the fewest hosts",
+            id="the emptiest of four blocks needs the fewest hosts",
         ),
         pytest.param([[[0, -3]], [[0, 7]]], 7, {"require": "host"}, (1, 1, 1), id="negative slots are no slots"),
     ],
