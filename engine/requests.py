@@ -143,7 +143,7 @@ def _fold(
     first: dict[str, Said] = {}
     meanings: dict[str, str] = {}
     errors: list[FieldError] = []
-    for one in said:
+    for one in sorted(said, key=lambda one: one.key != one.about):  # of two that differ the alias is to blame
         meaning = check(one, levels=levels, topologies=tuple(topologies))
         if isinstance(meaning, FieldError):
             errors.append(meaning)
@@ -160,7 +160,7 @@ def _not_built(said: Iterable[Said], meanings: Mapping[str, str], workload: Work
             continue
         if one.about in _UNBUILT:
             yield _unavailable(one.field, _UNBUILT[one.about])
-        elif one.about == names.MIN_AVAILABLE and int(one.value) != workload.slots:
+        elif one.about == names.MIN_AVAILABLE and one.value == meanings[one.about] != str(workload.slots):
             yield _unavailable(
                 one.field,
                 f"a gang smaller than its Job is not available in this version; use {workload.slots} or remove it",
@@ -187,7 +187,7 @@ def _bounds(workload: Workload, policy: Policy) -> Iterable[FieldError]:
             kind="Invalid value",
             value=str(workload.slots),
             reason="GangLimitExceeded",
-            message=f"a gang has at most {policy.queue.max_gang_pods} pods (policy queue.maxGangPods)",
+            message=f"a gang has at most {policy.queue.max_gang_pods:,} pods (policy queue.maxGangPods)",
         )
 
 

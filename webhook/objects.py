@@ -6,6 +6,7 @@ as a negative count, is its user's fault and becomes a field error.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, TypeVar
@@ -23,6 +24,7 @@ Record = TypeVar("Record")
 WORKLOADS: Final[dict[tuple[str, str], Callable[[Any], Workload]]] = {("batch", "Job"): projections.job}
 """The kinds that can be placed, by API group and kind, with the projection of each."""
 
+_BOUND: Final = re.compile(r"Expected `int` (>=|<=) (-?\d+)")
 _WRONG_TYPE: Final = ", got `"  # msgspec: Expected `int`, got `str`
 
 
@@ -60,9 +62,8 @@ def projected(raw: msgspec.Raw | None, projection: Callable[[Any], Record]) -> R
         field = path.removeprefix("$").removeprefix(".")
         if not field or _WRONG_TYPE in text:
             raise BadReview(400, f"malformed object: {fault}") from None
-        message = text.replace("`", "")
         raise Unreadable(
-            FieldError(field=field, kind="Invalid value", value=None, reason="InvalidValue", message=message)
+            FieldError(field=field, kind="Invalid value", value=None, reason="InvalidValue", message=_in_words(text))
         ) from None
     except RecursionError:
         raise BadReview(400, "the object is nested too deeply") from None
@@ -78,3 +79,11 @@ def pod_of(review: Review) -> Pod:
     """The pod in a review, in the namespace that the API server names."""
     pod = projected(review.object, projections.pod)
     return replace(pod, namespace=review.namespace or pod.namespace)
+
+
+def _in_words(text: str) -> str:
+    """A bound as msgspec tells it (Expected `int` >= 0), in words; other texts are ours already."""
+    bound = _BOUND.fullmatch(text)
+    if bound is None:
+        return text.replace("`", "")
+    return f"must be {int(bound[2]):,} or {'more' if bound[1] == '>=' else 'less'}"

@@ -271,6 +271,11 @@ def test_min_available_equal_to_the_count_is_fine() -> None:
     assert read({names.REQUIRE: "rack", names.MIN_AVAILABLE: "4"}).ask is not None
 
 
+def test_a_good_and_a_bad_spelling_of_one_key_are_judged_apart() -> None:
+    found = read({names.REQUIRE: "rack", names.MIN_AVAILABLE: "4"}, template={names.MIN_AVAILABLE: "two"})
+    assert only(found).field == f"{TEMPLATE}[{names.MIN_AVAILABLE}]"
+
+
 def test_a_key_that_needs_a_level_beside_it_says_so() -> None:
     error = only(read({names.TOPOLOGY: "default"}))
     assert (error.reason, error.kind, error.field) == ("MissingValue", "Required value", KEY)

@@ -124,7 +124,7 @@ def test_hostile_values_are_escaped_in_the_answer() -> None:
 def test_a_gang_above_the_limit_is_forbidden_by_policy() -> None:
     answer = check(rack_job(completionMode="NonIndexed", completions=None, parallelism=10**9))
     assert (answer.code, answer.reason) == (403, "Forbidden")
-    assert "at most 10000 pods" in answer.message
+    assert "at most 10,000 pods" in answer.message
     assert answer.causes[0].reason == "GangLimitExceeded"
 
 
