@@ -1,4 +1,4 @@
-"""Standing aside: what asks for a topology and is none of ours all the same (blueprint section 8)."""
+"""Standing aside: what asks for a topology and is none of ours all the same."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.records import PodSpec, Workload
 
 
 def standing_aside(workload: Workload, *, policy: Policy, own_namespace: str = names.NAMESPACE) -> str | None:
-    """The reason code why a workload that asks is none of ours (blueprint section 8); None when it is ours."""
+    """The reason code why a workload that asks is none of ours; None when it is ours."""
     if policy.mode == "off":
         return "PolicyOff"
     if exempt(workload.namespace, policy=policy, own_namespace=own_namespace):

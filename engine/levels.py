@@ -44,7 +44,7 @@ def level_names(policy: Policy, topologies: Mapping[str, Topology], chosen: str 
     """The levels of the chosen topology; those of all when the request names a topology that is not there.
 
     With no topology in the policy and no preset that covers the nodes (a cluster without nodes, or without labels),
-    every preset's levels may be named, so that a gang can be submitted before its nodes exist (policy.md).
+    every preset's levels may be named, so that a gang can be submitted before its nodes exist.
     """
     if not policy.topologies and all(len(topology.levels) <= 1 for topology in topologies.values()):
         return LevelNames(tuple(presets().values()))

@@ -64,7 +64,7 @@ def understand(
     """Read the request of a workload under a policy; all errors at once, nothing raised.
 
     Annotations of the workload (the whole gang) and of its template (the pod set) are folded, as there is one pod set.
-    Source of the rules: blueprint sections 3 and 8.
+    The rules: docs/concepts/admission.md.
     """
     sources = _sources(workload)
     said = read(sources, dialects=policy.annotations.dialects)

@@ -1,7 +1,7 @@
 """What may not change in an UPDATE of a workload: our own marks, and the request of a gang that runs.
 
-Marks are judged against the old object, so that whatever an old manifest carries does no harm. Rules: blueprint
-section 4, step 1, and "Awkward moments".
+Marks are judged against the old object, so that whatever an old manifest carries does no harm. The rules:
+docs/concepts/admission.md.
 """
 
 from __future__ import annotations

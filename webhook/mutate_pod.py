@@ -1,6 +1,6 @@
 """What `/mutate` does to pods: a member of a placed gang is pinned to its slot, any other member is held.
 
-Rules: blueprint section 4, step 3, and "Awkward moments". The worst answer is "hold": the leader releases later.
+The rules: docs/concepts/admission.md. The worst answer is "hold": the leader releases later.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from engine.cluster.projections import placement_name
 from engine.pin import pin_labels, pinned_terms
 from engine.policy import Policy
 from engine.records import Assignment, Placement, Pod, Slot
-from engine.seats import rank_of, slots_of
+from engine.seats import rank_of, slots_of, suspended_by_user
 from engine.shapes import covers, exclusion
 from webhook.marks import drop_all, drop_annotations, gate_off, label, mark
 from webhook.membership import Member, Stranger, Unsure, membership
@@ -85,6 +85,11 @@ def _seat(pod: Pod, member: Member, view: View, deadline: float) -> Seat | None:
     workload = member.workload
     rank = rank_of(pod, workload)
     if rank is None or any(gate != names.GATE for gate in pod.spec.gates):
+        return None
+    # These have given their slots back: nothing is reserved for a pod that comes all the same.
+    if workload.finished or workload.deleting or suspended_by_user(workload):
+        return None
+    if any(first <= rank <= last for first, last in workload.finished_ranks):
         return None
     placement = _placement(pod, member, view, deadline)
     if placement is None or placement.assignment is None:

@@ -1,6 +1,6 @@
 """What `/mutate` does to workloads: held by suspension, their templates marked; whatever of ours a user sent taken off.
 
-Rules: blueprint section 4, step 1, and "Awkward moments". Facts of the API server: docs/concepts/kubernetes.md.
+The rules: docs/concepts/admission.md.
 """
 
 from __future__ import annotations
@@ -34,14 +34,17 @@ def mutate_workload(review: Review, view: View, policy: Policy) -> Response:
     """Answer a CREATE or UPDATE of a workload; an invalid request is left as it is (`/validate` refuses it)."""
     workload = workload_of(review, review.object)
     understanding = understand(workload, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
-    if understanding.errors or workload.deleting:
+    if workload.deleting:
         return allowed()
     edits = Edits(decoded(review.object))
     if review.operation == "CREATE":
-        _create(edits, workload, understanding)
+        if not understanding.errors:
+            _create(edits, workload, understanding)
         return patched(edits.operations)
     old = workload_of(review, review.old_object)
-    return patched(edits.operations, _update(edits, old, workload, understanding, view))
+    _pass_on(edits, old, workload)
+    warnings = () if understanding.errors else _update(edits, old, workload, understanding, view)
+    return patched(edits.operations, warnings)
 
 
 def _create(edits: Edits, workload: Workload, understanding: Understanding) -> None:
@@ -63,6 +66,12 @@ def _create(edits: Edits, workload: Workload, understanding: Understanding) -> N
     mark(edits, TEMPLATE)
 
 
+def _pass_on(edits: Edits, old: Workload, new: Workload) -> None:
+    """Whoever else starts or ends a suspension takes it over from us."""
+    if old.suspended != new.suspended and (held_by_us(old) or new.suspended):
+        edits.drop(HELD_BY)
+
+
 def _update(edits: Edits, old: Workload, new: Workload, understanding: Understanding, view: View) -> tuple[str, ...]:
     """Edit an UPDATE; the answer is warnings."""
     # The API server refuses a changed template of a live Job, also from a webhook: not even a finalizer could go then.
@@ -76,15 +85,11 @@ def _update(edits: Edits, old: Workload, new: Workload, understanding: Understan
         return ()
     if template_open:
         _keep_marks(edits, old)
-    if old.suspended and not new.suspended:
-        if held_by_us(old):
-            edits.drop(HELD_BY)  # somebody resumes a waiting gang: the gate holds its pods
-        elif can_suspend(new) and not _assigned(new, view):
-            edits.put(SUSPEND, True)
-            edits.put(HELD_BY, names.HELD_BY_SUSPEND)
-            return (HELD_AGAIN,)
-    elif new.suspended and not old.suspended:
-        edits.drop(HELD_BY)
+    resumed_his_own = old.suspended and not new.suspended and not held_by_us(old)
+    if resumed_his_own and can_suspend(new) and not _assigned(new, view):
+        edits.put(SUSPEND, True)
+        edits.put(HELD_BY, names.HELD_BY_SUSPEND)
+        return (HELD_AGAIN,)
     return ()
 
 

@@ -195,6 +195,28 @@ def test_a_pod_whose_host_is_gone_is_held() -> None:
     assert is_held(created(raw_pod(JOB), placed_view(nodes=[one for one in NODES if one.name != HOSTS[0]])))
 
 
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"finished": True},
+        {"deleting": True},
+        {"suspended": True},
+        {"finished_ranks": ((0, 1),)},
+    ],
+)
+def test_a_pod_whose_slot_has_been_given_back_is_held(state: dict[str, Any]) -> None:
+    view = placed_view()
+    view.workloads = [replace(view.workloads[0], **state)]
+    assert is_held(created(raw_pod(JOB), view))
+
+
+def test_a_pod_that_comes_before_the_resume_is_seen_is_pinned() -> None:
+    view = placed_view()
+    held = {names.REQUIRE: "rack", names.HELD_BY: "suspend"}
+    view.workloads = [replace(view.workloads[0], suspended=True, annotations=held)]
+    assert gates(created(raw_pod(JOB), view)) == []
+
+
 def test_a_second_claimant_of_a_rank_is_held() -> None:
     assert is_held(created(raw_pod(JOB), placed_view(claimed=frozenset({0}))))
 

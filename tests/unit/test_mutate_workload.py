@@ -298,6 +298,21 @@ def test_a_held_job_that_asks_no_more_is_freed_at_once() -> None:
     assert marks(new) == ([], {})
 
 
+def test_a_held_job_that_is_resumed_and_asks_no_more_keeps_nothing_of_ours() -> None:
+    old = held_job()
+    new = changed(old, suspend=False)
+    del new["metadata"]["annotations"][names.REQUIRE]
+    new = update(old, new)[0]
+    assert new["metadata"]["annotations"] == {}
+    assert marks(new) == ([], {})
+
+
+def test_a_held_job_is_given_up_even_when_its_request_is_invalid_by_now() -> None:
+    old = live(raw_job({names.REQUIRE: "gone", **HELD}, suspend=True))
+    new, _ = update(old, changed(old, suspend=False))
+    assert new["metadata"]["annotations"] == {names.REQUIRE: "gone"}
+
+
 def test_a_job_that_its_user_suspended_stays_so_when_it_asks_no_more() -> None:
     old = held_job(suspend=True)
     new = copy.deepcopy(old)
