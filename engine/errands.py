@@ -218,6 +218,14 @@ class Errands:
         message = facts.message if facts is not None and status.phase in ("Placed", "Running") else status.message
         self._event(gang, reason, message, warning=bool(status.reason))
 
+    def unclaimed(self, pod: Pod) -> str | None:
+        """Why a held pod that no gang claims stays held; None when nothing asks for it to be."""
+        if pod.owner is not None and pod.owner.kind == "Job":
+            return "its controller reference leads to no live workload of this namespace: it joins no gang"
+        if not names.REQUEST_KEYS.isdisjoint(pod.spec.annotations):
+            return "it asks for topology, but pods of this owner are not placed: use a Job"
+        return None
+
     def pod_event(self, pod: Pod, reason: str, message: str) -> None:
         """Tell a pod's readers why it is held."""
         self._recorder.record(

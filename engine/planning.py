@@ -6,8 +6,6 @@ The one way from a workload to the pure planner, used by the leader, by the webh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-
 import numpy as np
 import numpy.typing as npt
 
@@ -26,7 +24,7 @@ Ints = npt.NDArray[np.int64]
 AUTO = "auto"
 WHOLE_GPU = "nvidia.com/gpu"
 
-_REPAIRABLE = ("", "cordoned", "not ready")
+_REPAIRABLE = ("", "cordoned", "not ready", "just joined", "refused by the scheduler lately")
 
 
 def plan_gang(
@@ -59,7 +57,8 @@ def plan_gang(
         return Waits("LabelsMissing", f"no node carries the labels of level {missing[0]}")
     counted = capacity.count(shape, topology)
     free, empty = counted.free.copy(), counted.empty
-    for host in _left_out(topology, capacity, settled_before, excluded):
+    left_out = _left_out(topology, capacity, settled_before, excluded)
+    for host in left_out:
         free[topology.tree.index[host]] = 0
     require = _level(topology, ask.require)
     if ask.require == AUTO:
@@ -80,6 +79,8 @@ def plan_gang(
             return _placed(answer, ask, topology, require_alias, prefer_alias)
         case NoFit():
             reasons = capacity.reasons(shape, topology)
+            for host, why in left_out.items():
+                reasons[topology.tree.index[host]] = reasons[topology.tree.index[host]] or why
             return infeasible(
                 _shortfall(answer, ask, shape, topology, capacity=capacity, free=free, counted=counted, reasons=reasons)
             )
@@ -98,12 +99,11 @@ def _level(topology: Topology, alias: str | None) -> int | None:
 
 def _left_out(
     topology: Topology, capacity: Capacity, settled_before: float | None, excluded: frozenset[str]
-) -> Iterable[str]:
-    yield from (host for host in excluded if host in topology.tree.index)
-    if settled_before is not None:
-        for host in capacity.unsettled(settled_before):
-            if host in topology.tree.index:
-                yield host
+) -> dict[str, str]:
+    """Hosts that take nothing this time, with the reason as people read it."""
+    late = capacity.unsettled(settled_before) if settled_before is not None else []
+    found = dict.fromkeys(late, "just joined") | dict.fromkeys(excluded, "refused by the scheduler lately")
+    return {host: why for host, why in found.items() if host in topology.tree.index}
 
 
 def _placed(answer: Plan, ask: PodSetRequest, topology: Topology, require: str | None, prefer: str | None) -> Placed:

@@ -34,10 +34,13 @@ class Child:
         self.process.wait()
 
 
-def spawn(name: str, command: Sequence[str], *, log: Path, environment: Mapping[str, str]) -> Child:
+def spawn(
+    name: str, command: Sequence[str], *, log: Path, environment: Mapping[str, str], outlive: bool = False
+) -> Child:
     """Start a program in a session of its own (the terminal's Ctrl-C is for us), its output appended to `log`.
 
-    On Linux the kernel kills it when the *thread* that started it ends: call this from the main thread.
+    On Linux the kernel kills it when the *thread* that started it ends, unless it is to outlive us: call this from the
+    main thread.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
@@ -49,7 +52,7 @@ def spawn(name: str, command: Sequence[str], *, log: Path, environment: Mapping[
             env=dict(environment),
             cwd=log.parent,
             start_new_session=True,
-            preexec_fn=_die_with_parent(),  # noqa: PLW1509  the supervisor has one thread
+            preexec_fn=None if outlive else _die_with_parent(),  # noqa: PLW1509  the supervisor has one thread
         )
     return Child(name, process, log)
 

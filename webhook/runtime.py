@@ -13,7 +13,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from prometheus_client.exposition import generate_latest
 
@@ -25,9 +25,8 @@ from engine import metrics as engine_metrics
 from engine import names
 from engine.cluster import writes
 from engine.cluster.api import Api, ApiFault, connect
-from engine.cluster.election import LeaseCandidate
 from engine.cluster.events import Recorder
-from engine.cluster.lease import NotLeader
+from engine.cluster.lease import LeaseCandidate, NotLeader
 from engine.controller import Controller
 from engine.errands import Errands
 from engine.policy_source import PolicySource
@@ -90,7 +89,7 @@ class Runtime:
         self._caches.last_good.subscribe(lambda key, _old, new: self._policy.changed(str(key), new))
         self._candidate = LeaseCandidate(self._api, settings.namespace, names.LEASE_NAME, settings.identity)
         self._recorder = Recorder(self._api, instance=settings.identity)
-        self._fence = self._candidate.check
+        self._fence: Callable[[], None] = self._candidate.check
         self._errands = Errands(self._view, self._api, self._recorder, fence=self._check_fence, wall=time.time)
         self._controller = Controller(
             self._view,

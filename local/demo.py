@@ -1,0 +1,265 @@
+"""`make demo`: the service on a real control plane, shown as commands with their real output.
+
+32 simulated GPU hosts (2 blocks x 4 racks x 4 hosts x 8 GPUs), two replicas of the service under their own
+ServiceAccount. Nothing is touched outside a temporary folder; KEEP=1 leaves all of it running.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from local import nodes
+from local.controlplane import ControlPlane, ControlPlaneError
+from local.kubelets import complete_pod
+from local.nodes import Grid
+from local.programs import ProgramsError, ensure_programs
+from local.service import Service, ServiceError
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = Path("examples") / "demo"
+NAMESPACE = "default"
+INDEX = "batch.kubernetes.io/job-completion-index"
+WAIT_SECONDS = 60.0
+
+
+class DemoError(Exception):
+    """Something did not happen that should have."""
+
+
+@dataclass(slots=True)
+class Demo:
+    """The running demo; `submitted` remembers when each Job was applied, `bound` how long its pods took."""
+
+    cluster: ControlPlane
+    service: Service
+    console: Console
+    submitted: dict[str, float] = field(default_factory=dict)
+    bound: dict[str, float] = field(default_factory=dict)
+
+    def say(self, text: str) -> None:
+        """A heading: what is shown next."""
+        self.console.print(f"\n[bold cyan]# {text}[/]", highlight=False)
+
+    def run(self, *arguments: str, expect: int = 0) -> str:
+        """Show a kubectl command with its output; DemoError when its exit status is not the expected one."""
+        self.console.print(f"[bold]$ kubectl {' '.join(arguments)}[/]", highlight=False)
+        done = self.cluster.kubectl(f"--namespace={NAMESPACE}", *arguments, check=False)
+        output = (done.stdout + done.stderr).rstrip()
+        self.console.print(output, highlight=False, markup=False, soft_wrap=True)
+        if done.returncode != expect:
+            raise DemoError(f"kubectl {' '.join(arguments)}: exit status {done.returncode}, not {expect}")
+        return output
+
+    def apply(self, name: str) -> None:
+        """Submit one of the example Jobs."""
+        self.submitted[name] = time.monotonic()
+        self.run("apply", "-f", str(EXAMPLES / f"{name}.yaml"))
+
+    def until_bound(self, name: str) -> None:
+        """Wait until every pod of a Job is bound; remembers how long it took since the Job was applied."""
+        wanted = self.job(name)["spec"]["parallelism"]
+        self.wait(
+            lambda: sum(1 for pod in self.pods(name) if pod["spec"].get("nodeName")) == wanted,
+            f"the {wanted} pods of {name} are bound",
+        )
+        self.bound[name] = time.monotonic() - self.submitted[name]
+
+    def until_waiting(self, name: str) -> None:
+        """Wait until a gang's Placement says that it waits."""
+        self.wait(lambda: (self.placement(name) or {}).get("status", {}).get("phase") == "Waiting", f"{name} waits")
+
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for a condition; DemoError after a minute."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not condition():
+            if time.monotonic() > deadline:
+                raise DemoError(f"not within {WAIT_SECONDS:.0f} s: {what}")
+            time.sleep(0.02)
+
+    def job(self, name: str) -> Any:
+        """A Job as stored."""
+        return self.cluster.client.get(f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/{name}")
+
+    def pods(self, name: str) -> list[Any]:
+        """The pods of a Job, by rank."""
+        found = self.cluster.client.items(
+            f"/api/v1/namespaces/{NAMESPACE}/pods", selector=f"batch.kubernetes.io/job-name={name}"
+        )
+        return sorted(found, key=lambda pod: int(pod["metadata"]["labels"].get(INDEX, 0)))
+
+    def placement(self, name: str) -> Any | None:
+        """The Placement of a Job."""
+        path = f"/apis/topogate.dev/v1alpha1/namespaces/{NAMESPACE}/placements"
+        return next((one for one in self.cluster.client.items(path) if one["spec"]["workload"]["name"] == name), None)
+
+    def show_pods(self, name: str) -> None:
+        """A table of a gang's pods by rank, with the rack and the host that they run on."""
+        table = Table(box=None, pad_edge=False)
+        for column in ("POD", "RANK", "BLOCK", "RACK", "HOST"):
+            table.add_column(column)
+        for pod in self.pods(name):
+            host = pod["spec"]["nodeName"]
+            labels = self.cluster.client.get(f"/api/v1/nodes/{host}")["metadata"]["labels"]
+            rank = pod["metadata"]["labels"].get(INDEX, "-")
+            table.add_row(pod["metadata"]["name"], rank, labels[nodes.BLOCK], labels[nodes.RACK], host)
+        self.console.print(table)
+
+    def finish(self, name: str) -> None:
+        """Let every pod of a Job end well."""
+        for pod in self.pods(name):
+            complete_pod(self.cluster.client, NAMESPACE, pod["metadata"]["name"])
+
+    def summary(self) -> None:
+        """What ran where, and how fast."""
+        table = Table(title="from kubectl apply to all pods bound", box=None, pad_edge=False)
+        for column in ("GANG", "PODS", "HOSTS", "DOMAINS", "SECONDS"):
+            table.add_column(column, justify="right" if column in ("PODS", "HOSTS", "SECONDS") else "left")
+        for name, seconds in self.bound.items():
+            placement = self.placement(name)
+            if placement is None:
+                continue
+            used = placement["status"].get("domainsUsed") or {}
+            slots = placement["spec"]["assignment"]["podSets"][0]["slots"]
+            table.add_row(
+                name,
+                str(sum(slot["count"] for slot in slots)),
+                str(len(slots)),
+                ", ".join(f"{count} {level}" for level, count in used.items()),
+                f"{seconds:.2f}",
+            )
+        self.console.print()
+        self.console.print(table)
+
+
+def show(demo: Demo) -> None:
+    """The story."""
+    demo.say("A Job that requires a rack: four pods of eight GPUs, all in one rack, in rank order")
+    demo.apply("train")
+    demo.until_bound("train")
+    demo.show_pods("train")
+
+    demo.say("A Job that prefers a rack and needs more than one: as few racks as possible, in one block")
+    demo.apply("sweep")
+    demo.until_bound("sweep")
+    demo.show_pods("sweep")
+
+    demo.say("A Job with mistakes is refused at submit time, every error on its own line")
+    demo.run("apply", "-f", str(EXAMPLES / "typo.yaml"), expect=1)
+
+    demo.say("A dry run tells where a Job would go")
+    demo.run("apply", "--dry-run=server", "-f", str(EXAMPLES / "finetune.yaml"))
+
+    demo.say("The cluster fills up; a gang that does not fit now waits as a whole, and says why")
+    for name in ("pretrain", "finetune"):
+        demo.apply(name)
+        demo.until_bound(name)
+    demo.apply("late")
+    demo.until_waiting("late")
+    demo.run("get", "placements", "-o", "wide")
+    demo.run("get", "pods", "-l", "batch.kubernetes.io/job-name=late")
+
+    demo.say("It starts by itself when another gang ends")
+    demo.submitted["late"] = time.monotonic()
+    demo.finish("train")
+    demo.until_bound("late")
+    demo.show_pods("late")
+
+    demo.say("A gang that no rack is large enough for starts when a host is added (counted 15 s after it is Ready)")
+    for name in ("late", "sweep"):
+        demo.run("delete", "job", name, "--wait=true")
+    demo.apply("five")
+    demo.until_waiting("five")
+    demo.run("get", "placements", "-o", "wide")
+    rack = next(
+        node["metadata"]["labels"][nodes.RACK]
+        for node in demo.cluster.client.items("/api/v1/nodes")
+        if node["metadata"]["name"] == free_host(demo)
+    )
+    block = next(
+        node["metadata"]["labels"][nodes.BLOCK]
+        for node in demo.cluster.client.items("/api/v1/nodes")
+        if node["metadata"]["labels"].get(nodes.RACK) == rack
+    )
+    demo.submitted["five"] = time.monotonic()
+    nodes.add(demo.cluster.client, [nodes.node("host-new", labels={nodes.BLOCK: block, nodes.RACK: rack})])
+    demo.console.print(f"[bold]# host-new joins {block} / {rack}[/]", highlight=False)
+    demo.until_bound("five")
+    demo.show_pods("five")
+    demo.summary()
+
+
+def free_host(demo: Demo) -> str:
+    """A host of a rack in which nothing runs."""
+    busy_hosts = {
+        pod["spec"]["nodeName"]
+        for pod in demo.cluster.client.items("/api/v1/pods")
+        if pod["spec"].get("nodeName") and pod["status"]["phase"] in ("Pending", "Running")
+    }
+    by_rack: dict[str, list[str]] = {}
+    for node in demo.cluster.client.items("/api/v1/nodes"):
+        by_rack.setdefault(node["metadata"]["labels"][nodes.RACK], []).append(node["metadata"]["name"])
+    for hosts in by_rack.values():
+        if busy_hosts.isdisjoint(hosts):
+            return hosts[0]
+    raise DemoError("no rack is free")
+
+
+def main() -> int:
+    """Run the demo; exit status 0 when everything happened that it promises."""
+    console = Console(highlight=False)
+    keep = os.environ.get("KEEP", "") not in ("", "0")
+    started = time.monotonic()
+    directory = Path(tempfile.mkdtemp(prefix="topogate-demo-"))
+    cluster: ControlPlane | None = None
+    service: Service | None = None
+    try:
+        programs = ensure_programs(progress=lambda line: console.print(line, markup=False))
+        console.print("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok")
+        cluster = ControlPlane.start(directory, programs=programs, detached=keep)
+        nodes.add(cluster.client, nodes.grid_nodes(Grid.parse("2x4x4")))
+        console.print("32 simulated GPU hosts: 2 blocks x 4 racks x 4 hosts x 8 GPUs")
+        service = Service.install(cluster)
+        service.start(2, outlive=keep)
+        console.print(f"two replicas of the service are ready ({time.monotonic() - started:.1f} s since the start)")
+        os.chdir(ROOT)
+        show(Demo(cluster, service, console))
+        console.print(f"\n[bold green]done[/] in {time.monotonic() - started:.0f} s")
+    except (DemoError, ControlPlaneError, ServiceError, ProgramsError, subprocess.CalledProcessError) as error:
+        console.print(f"[bold red]the demo failed:[/] {error}", markup=True)
+        if service is not None:
+            for replica in service.replicas.values():
+                console.print(replica.log()[-4000:], markup=False)
+        return 1
+    except KeyboardInterrupt:
+        console.print("\ninterrupted")
+        return 130
+    finally:
+        if keep and cluster is not None:
+            console.print(
+                f"\nleft running:\n  export KUBECONFIG={cluster.kubeconfig}\n"
+                f"end it with:\n  make demo-down DIR={directory}",
+                markup=False,
+            )
+        else:
+            if service is not None:
+                service.stop()
+            if cluster is not None:
+                cluster.stop()
+            shutil.rmtree(directory, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
