@@ -332,7 +332,7 @@ class FakeApi:
         return self._store(request.path, body | {"_manager": manager}, "MODIFIED" if held else "ADDED")
 
     def _write(self, request: Request, change: Callable[[Json], Json]) -> Json:
-        path, _, subresource = request.path.partition("/status")
+        path = request.path.removesuffix("/status")
         held = self._existing(path)
         body = change(copy.deepcopy(held))
         wanted = body["metadata"]
@@ -342,7 +342,7 @@ class FakeApi:
             raise Refusal(409, "Conflict", "the object has been modified")
         # A write to the main resource leaves the status alone, one to /status leaves everything else alone.
         kept = copy.deepcopy(held)
-        body = kept | {"status": body.get("status")} if subresource else body | {"status": kept.get("status")}
+        body = kept | {"status": body.get("status")} if path != request.path else body | {"status": kept.get("status")}
         if body.get("status") is None:
             body.pop("status", None)
         return self._store(path, body, "MODIFIED")

@@ -1,0 +1,233 @@
+"""Events (events.k8s.io/v1): one per change of what there is to say about an object, posted in the background.
+
+An Event's note cannot be changed later (kubernetes.md 21): a new reason or note is a new Event, and the same again is
+none. Losing one is better than making anybody wait: the queue is bounded, drops its oldest, and counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+import uuid
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from engine.cluster.api import Api, ApiError, ApiFault, object_path
+from engine.names import FIELD_MANAGER
+
+CONTROLLER: Final = "topogate.dev/engine"
+# Limits of the API: a longer field is refused.
+MAX_NOTE: Final = 1024
+MAX_WORD: Final = 128
+MAX_NAME: Final = 253
+QUEUE: Final = 1000
+REMEMBERED: Final = 10_000
+# One object that changes its mind all the time: a burst, then one Event per so many seconds (client-go: 25, 300).
+BURST: Final = 25
+REFILL: Final = 300.0
+# A server that is busy says for how long; nobody waits longer for an Event.
+LONGEST_PAUSE: Final = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Regarding:
+    """The object that an Event is about; `namespace` is "" for a cluster-scoped one."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(slots=True)
+class _Told:
+    reason: str
+    note: str
+    tokens: float
+    at: float
+
+
+def event_body(
+    regarding: Regarding,
+    *,
+    reason: str,
+    note: str,
+    action: str,
+    warning: bool,
+    instance: str,
+    at: float,
+    suffix: str,
+) -> dict[str, Any]:
+    """Return the JSON of an Event; `at` is seconds since the epoch, `suffix` makes its name unique.
+
+    Note, reason, action and instance are cut to what the API takes, never inside a character.
+    """
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {
+            "name": f"{regarding.name[: MAX_NAME - len(suffix) - 1].rstrip('.-')}.{suffix}",
+            "namespace": regarding.namespace or "default",
+        },
+        "eventTime": datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "type": "Warning" if warning else "Normal",
+        "reason": cut(reason, MAX_WORD),
+        "action": cut(action, MAX_WORD),
+        "note": cut(note, MAX_NOTE),
+        "regarding": {
+            "apiVersion": regarding.api_version,
+            "kind": regarding.kind,
+            "name": regarding.name,
+            "uid": regarding.uid,
+        }
+        | ({"namespace": regarding.namespace} if regarding.namespace else {}),
+        "reportingController": CONTROLLER,
+        "reportingInstance": cut(instance, MAX_WORD),
+    }
+
+
+def cut(text: str, limit: int) -> str:
+    """Return `text` in at most `limit` bytes of UTF-8, marked by an ellipsis where it was cut."""
+    # Lone surrogates (from hostile JSON) cannot be sent at all.
+    data = text.encode("utf-8", "replace")
+    if len(data) <= limit:
+        return data.decode()
+    mark = "…"
+    return data[: limit - len(mark.encode())].decode("utf-8", "ignore") + mark
+
+
+class Recorder:
+    """Posts Events from a daemon thread of its own; `record` never waits and never raises for the API server's sake."""
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        instance: str,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        suffix: Callable[[], str] = lambda: uuid.uuid4().hex[:16],
+    ) -> None:
+        self.dropped = 0
+        self.failed = 0
+        self.posted = 0
+        self._api = api
+        self._instance = instance
+        self._clock = clock
+        self._wall = wall
+        self._suffix = suffix
+        self._told: OrderedDict[tuple[str, ...], _Told] = OrderedDict()
+        self._queue: deque[dict[str, Any]] = deque()
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def record(
+        self,
+        *,
+        api_version: str,
+        kind: str,
+        namespace: str,
+        name: str,
+        uid: str,
+        reason: str,
+        note: str,
+        action: str,
+        warning: bool = False,
+    ) -> bool:
+        """Queue an Event; False when the last one about this object said the same, or there were too many about it."""
+        regarding = Regarding(api_version, kind, namespace, name, uid)
+        with self._changed:
+            if self._stopping or not self._is_news(regarding, reason, note):
+                return False
+            body = event_body(
+                regarding,
+                reason=reason,
+                note=note,
+                action=action,
+                warning=warning,
+                instance=self._instance,
+                at=self._wall(),
+                suffix=self._suffix(),
+            )
+            if len(self._queue) >= QUEUE:
+                self._queue.popleft()
+                self.dropped += 1
+            self._queue.append(body)
+            self._changed.notify_all()
+        return True
+
+    def start(self) -> None:
+        """Start the thread; once."""
+        if self._thread is not None:
+            raise RuntimeError("the recorder was started before")
+        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout: float = 2.0) -> None:
+        """Take no more Events, post what is queued as far as `timeout` seconds allow."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def _is_news(self, regarding: Regarding, reason: str, note: str) -> bool:
+        key = (regarding.kind, regarding.namespace, regarding.name, regarding.uid)
+        now = self._clock()
+        told = self._told.pop(key, None) or _Told("", "", float(BURST), -math.inf)
+        if told.at > -math.inf:
+            told.tokens = min(float(BURST), told.tokens + (now - told.at) / REFILL)
+        told.at = now
+        news = (told.reason, told.note) != (reason, note)
+        if news and told.tokens < 1.0:
+            self.dropped += 1
+            news = False
+        elif news:
+            told.tokens -= 1.0
+            told.reason, told.note = reason, note
+        self._told[key] = told
+        while len(self._told) > REMEMBERED:
+            self._told.popitem(last=False)
+        return news
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue or self._stopping)
+                if not self._queue:
+                    return
+                body = self._queue.popleft()
+            pause = self._post(body)
+            if pause:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._stopping, pause)
+
+    def _post(self, body: dict[str, Any]) -> float:
+        """Post one Event and return how long to leave the server alone."""
+        path = object_path("events.k8s.io/v1", "events", namespace=body["metadata"]["namespace"])
+        try:
+            self._api.request("POST", path, query={"fieldManager": FIELD_MANAGER}, body=body, timeout=(2.0, 5.0))
+            self.posted += 1
+            return 0.0
+        except ApiError as error:
+            # An Event is not worth a second attempt; a namespace that is being deleted takes none (403).
+            self.failed += 1
+            _log.debug("an event was not posted: %s", error)
+            return min(error.retry_after or 0.0, LONGEST_PAUSE)
+        except ApiFault as fault:
+            self.failed += 1
+            _log.debug("an event was not posted: %s", fault)
+            return 1.0
+        except Exception:
+            self.failed += 1
+            _log.exception("an event could not be posted")
+            return 1.0

@@ -1,0 +1,234 @@
+"""Every write that the engine makes, each one request with its preconditions.
+
+What the API server may well answer is a result, not an exception: `Done` (with the object as it now stands), `Gone`
+(no such object, or another one of that name), `Conflict` (somebody was faster: look again), `Refused` (asking again
+would be answered the same). What is left (no answer, 429, 5xx, 401) raises ApiFault. Each function calls `fence` right
+before the request; when it raises (`NotLeader`), nothing was written. Source of the answers: kubernetes.md 2 and 17.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+from engine.cluster.api import (
+    APPLY_PATCH,
+    JSON,
+    MERGE_PATCH,
+    STRATEGIC_MERGE_PATCH,
+    Api,
+    ApiError,
+    ApiFault,
+    object_path,
+)
+from engine.names import (
+    API_VERSION,
+    FIELD_MANAGER,
+    GANG,
+    HELD_BY,
+    HELD_BY_SUSPEND,
+    LAST_GOOD_POLICY_NAME,
+    PLACEMENT,
+    PLACEMENTS,
+    POLICY_KEY,
+    REVISION,
+)
+from engine.records import Placement, Pod, Workload
+
+Fence = Callable[[], None]
+
+# Connect and read, seconds: a write that hangs must not outlive the lease by much (15 s).
+TIMEOUT: Final = (2.0, 8.0)
+# Asking again gives the same answer: a malformed or oversized object, missing rights, a policy, a validation error.
+_REFUSALS: Final = (
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.METHOD_NOT_ALLOWED,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+)
+_OPTIONAL_SPEC: Final[Mapping[str, None]] = {"assignment": None, "gang": None}
+
+
+class WriteRefused(ApiFault):
+    """Raised by callers that cannot go on after a `Refused`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """It is written; `body` is the object as the server answered it."""
+
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """There is no such object, or another one has its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """The object is not as we knew it (or exists already): what the watch brings decides."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The API server (validation, admission, rights) says no; `causes` are (field, message)."""
+
+    status: int
+    message: str
+    causes: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def gate_gone(self) -> bool:
+        """True when a pod's release was refused because it is not gated any more: only then is all of `spec` fixed."""
+        return self.status == HTTPStatus.UNPROCESSABLE_ENTITY and any(field == "spec" for field, _ in self.causes)
+
+
+Result = Done | Gone | Conflict | Refused
+
+
+def create_placement(api: Api, namespace: str, body: Mapping[str, Any], *, fence: Fence) -> Result:
+    """Create a Placement; `Conflict` when one of that name exists. The server drops a status sent along."""
+    return _send(api, "POST", object_path(API_VERSION, PLACEMENTS, namespace=namespace), body, JSON, fence=fence)
+
+
+def replace_placement_spec(api: Api, placement: Placement, spec: Mapping[str, Any], *, fence: Fence) -> Result:
+    """Write a whole new spec (request and assignment in one write), if the Placement is still the one that we know."""
+    metadata = {"uid": placement.uid, "resourceVersion": placement.resource_version}
+    # A merge keeps what it does not name: what the new spec leaves out is taken away by name.
+    body = {"metadata": metadata, "spec": {**_OPTIONAL_SPEC, **spec}}
+    return _send(api, "PATCH", _placement(placement), body, MERGE_PATCH, fence=fence)
+
+
+def patch_placement_status(api: Api, placement: Placement, status: Mapping[str, Any], *, fence: Fence) -> Result:
+    """Merge into a Placement's status (None takes a field away); it is for people, so any version will do."""
+    body = {"metadata": {"uid": placement.uid}, "status": status}
+    return _send(api, "PATCH", _placement(placement) + "/status", body, MERGE_PATCH, fence=fence)
+
+
+def delete_placement(api: Api, placement: Placement, *, fence: Fence) -> Result:
+    """Delete a Placement, this very one."""
+    return _delete(api, _placement(placement), placement.uid, fence)
+
+
+def resume_job(
+    api: Api, job: Workload, *, fence: Fence, placement: str | None = None, revision: int | None = None
+) -> Result:
+    """Let a Job that we hold run, and tell its pods (through the template) which Placement is theirs.
+
+    Without `placement` the template is left alone. A server that keeps the template of a re-suspended Job fixed
+    (older ones, while startTime is set) is asked again without it: the revision is only a lower bound.
+    """
+    path = object_path(job.api_version, "jobs", namespace=job.namespace, name=job.name)
+    body: dict[str, Any] = {
+        "metadata": {**_as_known(job), "annotations": {HELD_BY: None}},
+        "spec": {"suspend": False},
+    }
+    if placement is not None:
+        annotations = {PLACEMENT: placement} | ({} if revision is None else {REVISION: str(revision)})
+        told = {**body, "spec": {"suspend": False, "template": {"metadata": {"annotations": annotations}}}}
+        result = _send(api, "PATCH", path, told, MERGE_PATCH, fence=fence)
+        match result:
+            case Refused(status=HTTPStatus.UNPROCESSABLE_ENTITY, causes=causes) if any(
+                field.startswith("spec.template") for field, _ in causes
+            ):
+                pass
+            case _:
+                return result
+    return _send(api, "PATCH", path, body, MERGE_PATCH, fence=fence)
+
+
+def suspend_job(api: Api, job: Workload, *, fence: Fence) -> Result:
+    """Suspend a Job and note that it was us; its pods are removed without counting as failures."""
+    body = {
+        "metadata": {**_as_known(job), "annotations": {HELD_BY: HELD_BY_SUSPEND}},
+        "spec": {"suspend": True},
+    }
+    path = object_path(job.api_version, "jobs", namespace=job.namespace, name=job.name)
+    return _send(api, "PATCH", path, body, MERGE_PATCH, fence=fence)
+
+
+def release_pod(api: Api, pod: Pod, body: Mapping[str, Any], *, fence: Fence) -> Result:
+    """Send a release (`engine.pin.release_patch`) to this very pod; sent twice, it is `Done` twice."""
+    return _patch_pod(api, pod, body, fence)
+
+
+def label_pod(api: Api, pod: Pod, gang: str, *, fence: Fence) -> Result:
+    """Put the gang label on a pod that the webhook missed."""
+    return _patch_pod(api, pod, {"metadata": {"labels": {GANG: gang}}}, fence)
+
+
+def delete_pod(api: Api, pod: Pod, *, fence: Fence) -> Result:
+    """Delete this very pod, gracefully."""
+    return _delete(api, _pod(pod), pod.uid, fence)
+
+
+def keep_policy(api: Api, namespace: str, text: str, *, fence: Fence) -> Result:
+    """Write the policy in force to the leader's own ConfigMap, made when it is missing."""
+    path = object_path("v1", "configmaps", namespace=namespace, name=LAST_GOOD_POLICY_NAME)
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": LAST_GOOD_POLICY_NAME, "namespace": namespace},
+        "data": {POLICY_KEY: text},
+    }
+    # Server-side apply creates by a name that RBAC can be bound to; forced, because nobody else owns it.
+    return _send(api, "PATCH", path, body, APPLY_PATCH, fence=fence, force=True)
+
+
+def _patch_pod(api: Api, pod: Pod, body: Mapping[str, Any], fence: Fence) -> Result:
+    pinned = {**body, "metadata": {**body.get("metadata", {}), "uid": pod.uid}}
+    return _send(api, "PATCH", _pod(pod), pinned, STRATEGIC_MERGE_PATCH, fence=fence)
+
+
+def _delete(api: Api, path: str, uid: str, fence: Fence) -> Result:
+    options = {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {"uid": uid},
+        "propagationPolicy": "Background",
+    }
+    result = _send(api, "DELETE", path, options, JSON, fence=fence)
+    # The uid is the only precondition: a conflict means that another object has the name.
+    return Gone() if isinstance(result, Conflict) else result
+
+
+def _send(
+    api: Api, method: str, path: str, body: Mapping[str, Any], content_type: str, *, fence: Fence, force: bool = False
+) -> Result:
+    query = {} if method == "DELETE" else {"fieldManager": FIELD_MANAGER} | ({"force": "true"} if force else {})
+    fence()
+    try:
+        return Done(api.request(method, path, query=query, body=body, content_type=content_type, timeout=TIMEOUT))
+    except ApiError as error:
+        return _result(error)
+
+
+def _result(error: ApiError) -> Result:
+    if error.status == HTTPStatus.NOT_FOUND:
+        return Gone()
+    if error.status == HTTPStatus.UNPROCESSABLE_ENTITY and any(field == "metadata.uid" for field, _ in error.causes):
+        return Gone()
+    if error.status == HTTPStatus.CONFLICT:
+        return Conflict(error.message)
+    if error.status in _REFUSALS:
+        return Refused(error.status, error.message, error.causes)
+    raise error
+
+
+def _as_known(job: Workload) -> dict[str, str]:
+    return {"uid": job.uid, "resourceVersion": job.resource_version}
+
+
+def _placement(placement: Placement) -> str:
+    return object_path(API_VERSION, PLACEMENTS, namespace=placement.namespace, name=placement.name)
+
+
+def _pod(pod: Pod) -> str:
+    return object_path("v1", "pods", namespace=pod.namespace, name=pod.name)

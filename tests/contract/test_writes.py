@@ -1,0 +1,336 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from engine import names
+from engine.cluster import writes
+from engine.cluster.api import Api, ApiError, ApiUnavailable
+from engine.cluster.lease import NotLeader
+from engine.cluster.writes import Conflict, Done, Gone, Refused, Result
+from engine.records import Placement, Pod, PodSpec, Shape, Workload, WorkloadRef
+from tests.support.fake_api import Answer, FakeApi, Hang
+
+JOB = "/apis/batch/v1/namespaces/team/jobs/train"
+POD = "/api/v1/namespaces/team/pods/train-0"
+PLACEMENT = "/apis/topogate.dev/v1alpha1/namespaces/team/placements/job-train-1"
+KEPT = "/api/v1/namespaces/topogate-system/configmaps/topogate-policy-last-good"
+
+SPEC = PodSpec(
+    shape=Shape(requests=(("pods", 1),)),
+    limits=(),
+    gates=(names.GATE,),
+    labels={},
+    annotations={},
+    node_name="",
+    scheduler_name="default-scheduler",
+    priority_class="",
+    priority=None,
+    runtime_class="",
+    has_scheduling_group=False,
+    deadline=False,
+    unmodelled=(),
+)
+
+
+def ok() -> None:
+    """A fence that lets pass."""
+
+
+def job(fake: FakeApi, **fields: Any) -> Workload:
+    body = fake.put(JOB, **fields)
+    return Workload(
+        api_version="batch/v1",
+        kind="Job",
+        namespace="team",
+        name="train",
+        uid=body["metadata"]["uid"],
+        resource_version=body["metadata"]["resourceVersion"],
+        generation=1,
+        labels={},
+        annotations={},
+        template=SPEC,
+        suspended=True,
+        suspendable=True,
+        started=False,
+        ranked=True,
+        slots=1,
+        total=1,
+        remaining=1,
+        finished_ranks=(),
+        active=0,
+        finished=False,
+        deleting=False,
+        created=0.0,
+        owner=None,
+        managed_by_other=False,
+        retries_left=None,
+    )
+
+
+def pod(fake: FakeApi, **fields: Any) -> Pod:
+    body = fake.put(POD, **fields)
+    return Pod(
+        namespace="team",
+        name="train-0",
+        uid=body["metadata"]["uid"],
+        resource_version=body["metadata"]["resourceVersion"],
+        spec=SPEC,
+        owner=None,
+        phase="Pending",
+        nominated_node="",
+        created=0.0,
+        deleting=False,
+        unschedulable="",
+        mirror=False,
+    )
+
+
+def placement(fake: FakeApi, **fields: Any) -> Placement:
+    body = fake.put(PLACEMENT, **fields)
+    return Placement(
+        namespace="team",
+        name="job-train-1",
+        uid=body["metadata"]["uid"],
+        resource_version=body["metadata"]["resourceVersion"],
+        workload=WorkloadRef("batch/v1", "Job", "train", "u"),
+        topology="default",
+        priority=0,
+        pod_sets=(),
+        assignment=None,
+        deleting=False,
+        created=0.0,
+    )
+
+
+def stored(fake: FakeApi, path: str) -> dict[str, Any]:
+    body = fake.get(path)
+    assert body is not None
+    return body
+
+
+def every_write(api: Api, fake: FakeApi, fence: Callable[[], None]) -> dict[str, Callable[[], Result]]:
+    a_job, a_pod, a_placement = job(fake), pod(fake), placement(fake)
+    return {
+        "create_placement": lambda: writes.create_placement(
+            api, "team", {"metadata": {"name": "job-train-2"}}, fence=fence
+        ),
+        "replace_placement_spec": lambda: writes.replace_placement_spec(api, a_placement, {"x": 1}, fence=fence),
+        "patch_placement_status": lambda: writes.patch_placement_status(api, a_placement, {"x": 1}, fence=fence),
+        "delete_placement": lambda: writes.delete_placement(api, a_placement, fence=fence),
+        "resume_job": lambda: writes.resume_job(api, a_job, placement="p", revision=1, fence=fence),
+        "suspend_job": lambda: writes.suspend_job(api, a_job, fence=fence),
+        "release_pod": lambda: writes.release_pod(api, a_pod, {"spec": {}}, fence=fence),
+        "label_pod": lambda: writes.label_pod(api, a_pod, "g", fence=fence),
+        "delete_pod": lambda: writes.delete_pod(api, a_pod, fence=fence),
+        "keep_policy": lambda: writes.keep_policy(api, "topogate-system", "x", fence=fence),
+    }
+
+
+WRITES = [
+    "create_placement",
+    "replace_placement_spec",
+    "patch_placement_status",
+    "delete_placement",
+    "resume_job",
+    "suspend_job",
+    "release_pod",
+    "label_pod",
+    "delete_pod",
+    "keep_policy",
+]
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_no_write_passes_a_fallen_fence(fake: FakeApi, api: Api, name: str) -> None:
+    """When the fence raises, nothing reaches the API server."""
+
+    def fallen() -> None:
+        raise NotLeader("no")
+
+    write = every_write(api, fake, fallen)[name]
+    with pytest.raises(NotLeader):
+        write()
+    assert fake.requests == []
+
+
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("status", [400, 403, 413, 422])
+def test_an_answer_that_would_be_repeated_is_a_refusal(fake: FakeApi, api: Api, name: str, status: int) -> None:
+    """Validation, policy and missing rights are results with the server's words."""
+    write = every_write(api, fake, ok)[name]
+    fake.fault(Answer(status, {"reason": "No", "message": "because"}))
+    assert write() == Refused(status, "because")
+    assert len(fake.requests) == 1
+
+
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("status", [401, 429, 500, 503])
+def test_trouble_of_the_server_is_a_fault(fake: FakeApi, api: Api, name: str, status: int) -> None:
+    """What says nothing about the object raises, with the server's Retry-After."""
+    write = every_write(api, fake, ok)[name]
+    fake.fault(Answer(status, {}, (("Retry-After", "3"),)))
+    with pytest.raises(ApiError) as caught:
+        write()
+    assert caught.value.retry_after == 3.0
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_lost_answer_is_a_fault_and_nothing_is_sent_twice(fake: FakeApi, api: Api, name: str) -> None:
+    """A write whose answer is lost raises; whether it was done, the watch will tell."""
+    write = every_write(api, fake, ok)[name]
+    fake.fault(Hang())
+    with pytest.raises(ApiUnavailable):
+        write()
+    assert len(fake.requests) == 1
+
+
+@pytest.mark.parametrize("name", [name for name in WRITES if name not in ("create_placement", "keep_policy")])
+def test_an_object_that_is_gone_or_another_is_gone(fake: FakeApi, api: Api, name: str) -> None:
+    """A write never reaches another object that has come by the same name."""
+    write = every_write(api, fake, ok)[name]
+    for path in (JOB, POD, PLACEMENT):
+        fake.remove(path)
+    assert write() == Gone()
+    before = {path: fake.put(path, spec={"suspend": True}) for path in (JOB, POD, PLACEMENT)}
+    assert isinstance(write(), Gone | Conflict)
+    assert {path: fake.get(path) for path in (JOB, POD, PLACEMENT)} == before
+
+
+@pytest.mark.parametrize("name", ["replace_placement_spec", "resume_job", "suspend_job"])
+def test_a_changed_object_is_a_conflict(fake: FakeApi, api: Api, name: str) -> None:
+    """Somebody changed the object since we decided: nothing is written."""
+    write = every_write(api, fake, ok)[name]
+    for path in (JOB, PLACEMENT):
+        fake.put(path, metadata={"labels": {"a": "b"}})
+    before = (fake.get(JOB), fake.get(PLACEMENT))
+    assert isinstance(write(), Conflict)
+    assert (fake.get(JOB), fake.get(PLACEMENT)) == before
+
+
+def test_a_placement_is_created_once(fake: FakeApi, api: Api) -> None:
+    """The answer is the object; a second creation meets a conflict."""
+    body = {"metadata": {"name": "job-train-1"}, "spec": {"topology": "default"}}
+    result = writes.create_placement(api, "team", body, fence=ok)
+    assert isinstance(result, Done)
+    assert b'"resourceVersion"' in result.body
+    assert fake.requests[0].query == {"fieldManager": "topogate"}
+    assert isinstance(writes.create_placement(api, "team", body, fence=ok), Conflict)
+
+
+def test_a_new_spec_takes_away_what_it_does_not_name(fake: FakeApi, api: Api) -> None:
+    """A spec without an assignment gives the slots back."""
+    known = placement(fake, spec={"topology": "a", "assignment": {"revision": 3}, "podSets": [1, 2]})
+    assert isinstance(writes.replace_placement_spec(api, known, {"topology": "b", "podSets": [3]}, fence=ok), Done)
+    assert stored(fake, PLACEMENT)["spec"] == {"topology": "b", "podSets": [3]}
+
+
+def test_status_is_written_beside_the_spec_whatever_its_version(fake: FakeApi, api: Api) -> None:
+    """A status goes to the subresource, leaves the spec alone, and a None takes a field away."""
+    known = placement(fake, spec={"topology": "a"}, status={"phase": "Waiting", "waitingSince": "x"})
+    fake.put(PLACEMENT, metadata={"labels": {"a": "b"}})
+    status = {"phase": "Placed", "waitingSince": None}
+    assert isinstance(writes.patch_placement_status(api, known, status, fence=ok), Done)
+    body = stored(fake, PLACEMENT)
+    assert body["status"] == {"phase": "Placed"}
+    assert body["spec"] == {"topology": "a"}
+
+
+def test_resuming_says_where_the_pods_belong(fake: FakeApi, api: Api) -> None:
+    """One PATCH runs the Job, forgets that we held it, and names Placement and revision in the template."""
+    held = job(
+        fake,
+        metadata={"annotations": {names.HELD_BY: "suspend", "mine": "1"}},
+        spec={"suspend": True, "template": {"metadata": {"annotations": {"theirs": "2"}}, "spec": {"x": 1}}},
+    )
+    assert isinstance(writes.resume_job(api, held, placement="job-train-1", revision=7, fence=ok), Done)
+    body = stored(fake, JOB)
+    assert body["metadata"]["annotations"] == {"mine": "1"}
+    assert body["spec"] == {
+        "suspend": False,
+        "template": {
+            "metadata": {"annotations": {"theirs": "2", names.PLACEMENT: "job-train-1", names.REVISION: "7"}},
+            "spec": {"x": 1},
+        },
+    }
+    assert len(fake.requests) == 1
+
+
+def test_resuming_without_a_placement_leaves_the_template(fake: FakeApi, api: Api) -> None:
+    """A workload that is let go keeps its template."""
+    held = job(fake, spec={"suspend": True, "template": {"spec": {}}})
+    assert isinstance(writes.resume_job(api, held, fence=ok), Done)
+    assert "template" not in fake.requests[0].json()["spec"]
+
+
+def test_a_server_with_a_fixed_template_is_asked_without_it(fake: FakeApi, api: Api) -> None:
+    """An older server that refuses the template of a re-suspended Job: resumed without; the fence is asked again."""
+    fenced: list[int] = []
+    held = job(fake, spec={"suspend": True})
+    causes = [{"field": "spec.template", "message": "field is immutable"}]
+    fake.fault(Answer(422, {"reason": "Invalid", "details": {"causes": causes}}))
+    result = writes.resume_job(api, held, placement="p", revision=2, fence=lambda: fenced.append(1))
+    assert isinstance(result, Done)
+    assert stored(fake, JOB)["spec"] == {"suspend": False}
+    assert len(fenced) == 2
+
+
+def test_suspending_remembers_that_it_was_us(fake: FakeApi, api: Api) -> None:
+    """One PATCH suspends and annotates."""
+    running = job(fake, spec={"suspend": False})
+    assert isinstance(writes.suspend_job(api, running, fence=ok), Done)
+    body = stored(fake, JOB)
+    assert body["spec"]["suspend"] is True
+    assert body["metadata"]["annotations"] == {names.HELD_BY: "suspend"}
+
+
+def test_a_release_is_strategic_and_bound_to_the_pod(fake: FakeApi, api: Api) -> None:
+    """Only our gate goes; the uid is a precondition also when the body forgot it; twice is done twice."""
+    held = pod(fake, spec={"schedulingGates": [{"name": "theirs"}, {"name": names.GATE}]})
+    body = {"spec": {"schedulingGates": [{"$patch": "delete", "name": names.GATE}]}}
+    assert isinstance(writes.release_pod(api, held, body, fence=ok), Done)
+    assert stored(fake, POD)["spec"]["schedulingGates"] == [{"name": "theirs"}]
+    assert fake.requests[0].headers["content-type"] == "application/strategic-merge-patch+json"
+    assert fake.requests[0].json()["metadata"]["uid"] == held.uid
+    assert isinstance(writes.release_pod(api, held, body, fence=ok), Done)
+
+
+def test_a_pod_without_a_gate_is_told_apart_from_other_refusals(fake: FakeApi, api: Api) -> None:
+    """422 with a cause on `spec` means that the gate is gone; on a field below it, that the pin was refused."""
+    held = pod(fake)
+    fake.fault(Answer(422, {"details": {"causes": [{"field": "spec", "message": "x"}]}}))
+    result = writes.release_pod(api, held, {}, fence=ok)
+    assert isinstance(result, Refused)
+    assert result.gate_gone
+    fake.fault(Answer(422, {"details": {"causes": [{"field": "spec.nodeSelector", "message": "x"}]}}))
+    result = writes.release_pod(api, held, {}, fence=ok)
+    assert isinstance(result, Refused)
+    assert not result.gate_gone
+
+
+def test_a_missed_pod_gets_its_gang_label(fake: FakeApi, api: Api) -> None:
+    """The label is added beside the pod's own."""
+    missed = pod(fake, metadata={"labels": {"a": "b"}})
+    assert isinstance(writes.label_pod(api, missed, "job-train-1", fence=ok), Done)
+    assert stored(fake, POD)["metadata"]["labels"] == {"a": "b", names.GANG: "job-train-1"}
+
+
+def test_deleting_is_bound_to_the_uid(fake: FakeApi, api: Api) -> None:
+    """A pod, or a Placement, is deleted only when it is the very one that was meant."""
+    known = pod(fake)
+    assert writes.delete_pod(api, replace(known, uid="another"), fence=ok) == Gone()
+    assert fake.get(POD) is not None
+    assert isinstance(writes.delete_pod(api, known, fence=ok), Done)
+    assert fake.get(POD) is None
+    assert writes.delete_pod(api, known, fence=ok) == Gone()
+
+
+def test_the_policy_in_force_is_kept_and_kept_again(fake: FakeApi, api: Api) -> None:
+    """The leader's ConfigMap is made when missing and overwritten when there, by server-side apply."""
+    for text in ("one", "two"):
+        assert isinstance(writes.keep_policy(api, "topogate-system", text, fence=ok), Done)
+        assert stored(fake, KEPT)["data"] == {"policy.yaml": text}
+    assert fake.requests[0].query == {"fieldManager": "topogate", "force": "true"}
