@@ -21,7 +21,7 @@ help: ## Tell what there is
 
 .PHONY: setup
 setup: $(STAMP) ## Bring everything that the rest needs (about 5 minutes once for the control plane's programs)
-	@$(BIN)/python -m local programs
+	@$(BIN)/python -m local programs >/dev/null
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed, and no python3.11 or python3 on the PATH is." >&2; exit 1; }

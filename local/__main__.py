@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import click
+from urllib3.exceptions import HTTPError
 
 from local import nodes
+from local.client import ClientError
 from local.controlplane import ControlPlane, ControlPlaneError, failure, is_running
 from local.nodes import Grid
 from local.programs import ProgramsError, cache_directory, ensure_programs
@@ -43,7 +45,7 @@ def faults_told(command: Callable[P, R]) -> Callable[P, R]:
     def run(*arguments: P.args, **options: P.kwargs) -> R:
         try:
             return command(*arguments, **options)
-        except (ControlPlaneError, ProgramsError, TimeoutError) as error:
+        except (ControlPlaneError, ProgramsError, ClientError, HTTPError, OSError) as error:
             raise click.ClickException(str(error)) from error
 
     return run

@@ -32,7 +32,7 @@ from local.credentials import Credentials, kubeconfig, make_credentials, write_p
 from local.ports import free_ports
 from local.processes import Child, spawn, tail
 
-START_SECONDS = 60.0
+START_SECONDS = 120.0  # 3 s on an idle machine; a CI machine may be anything but idle
 POLL_SECONDS = 0.03
 WATCH_SECONDS = 0.2
 LOCK_TRIES = 10
@@ -91,7 +91,7 @@ def _supervise(order: Order, directory: Path) -> int:
     state = directory / "state.json"
     try:
         state.unlink(missing_ok=True)
-        layout = _start(order, directory, children)
+        layout = start(order, directory, children)
         record = {
             "pid": os.getpid(),
             "url": layout.url,
@@ -117,7 +117,11 @@ def _supervise(order: Order, directory: Path) -> int:
     return 0
 
 
-def _start(order: Order, directory: Path, children: dict[str, Child]) -> Layout:
+def start(order: Order, directory: Path, children: dict[str, Child]) -> Layout:
+    """Start all programs, put each into `children` as soon as it runs, and return when pods can be created.
+
+    Raises StartError; what is in `children` then is the caller's to end.
+    """
     (directory / "failure.txt").unlink(missing_ok=True)
     shutil.rmtree(directory / "logs", ignore_errors=True)
     credentials = make_credentials(directory / "pki", now=datetime.datetime.now(datetime.UTC))
@@ -163,9 +167,14 @@ def _start_storage(order: Order, layout: Layout, children: dict[str, Child], dea
     _spawn("kube-apiserver", commands.api_server(layout, order.api_server_flags), layout, children)
     client = _admin(layout)
     try:
-        _poll(order, children, deadline, "kube-apiserver", lambda: client.get("/readyz") == "ok")
+        _poll(order, children, deadline, "kube-apiserver", lambda: _ready(client))
     finally:
         client.close()
+
+
+def _ready(client: Client) -> bool:
+    # A short time: a stranger may listen on the port, while our API server says in its log that it cannot.
+    return bool(client.request("GET", "/readyz", timeout=1.0) == "ok")
 
 
 def _await_controllers(order: Order, layout: Layout, children: dict[str, Child], deadline: float) -> None:

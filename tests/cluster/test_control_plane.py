@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -14,9 +15,11 @@ from typing import Any
 
 import pytest
 
-from local import controlplane, kubelets
+from local import controlplane, kubelets, supervisor
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane, ControlPlaneError, KubectlError
+from local.ports import free_ports
+from local.processes import Child
 from local.programs import PROGRAMS, build_key
 from tests.support.eventually import always, eventually
 from tests.support.fleet import Fleet
@@ -185,7 +188,9 @@ def test_programs_end_with_the_process_that_wanted_them(programs: dict[str, Path
         """
         import os, pathlib, sys, time
         from local.controlplane import ControlPlane
-        from local.programs import PROGRAMS, build_key
+        from local.ports import free_ports
+from local.processes import Child
+from local.programs import PROGRAMS, build_key
         files = {program.name: pathlib.Path(sys.argv[2 + n]) for n, program in enumerate(PROGRAMS)}
         running = ControlPlane.start(pathlib.Path(sys.argv[1]), programs=files)
         fork = os.fork()
@@ -226,6 +231,30 @@ def test_a_program_that_dies_ends_the_rest_and_is_quoted(programs: dict[str, Pat
         with pytest.raises(ControlPlaneError, match=r"kube-scheduler ended with status -9; its log .*ends:"):
             running.check()
         assert not {name for name, pid in running.pids.items() if alive(pid) and name != "kube-scheduler"}
+
+
+@pytest.mark.parametrize("taken", [0, 1, 2], ids=["etcd", "etcd-peer", "api-server"])
+def test_a_port_that_somebody_took_is_replaced(
+    programs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: int
+) -> None:
+    """Between the choice of a port and its use somebody may take it: the start is tried again with other ports."""
+    with socket.socket() as somebody:
+        somebody.bind(("127.0.0.1", 0))
+        somebody.listen()
+        first = free_ports(3)
+        first[taken] = somebody.getsockname()[1]
+        choices = [free_ports(3), first]
+        monkeypatch.setattr(supervisor, "free_ports", lambda _count: choices.pop())
+        children: dict[str, Child] = {}
+        files = {name: str(path) for name, path in programs.items()}
+        order = supervisor.Order(directory=str(tmp_path), programs=files, api_server_flags=[], parent=0)
+        try:
+            layout = supervisor.start(order, tmp_path, children)
+            assert (choices, layout.api_port == first[2]) == ([], False)
+            assert all(child.running for child in children.values())
+        finally:
+            for child in children.values():
+                child.kill()
 
 
 def test_a_program_that_does_not_start_is_quoted(programs: dict[str, Path], tmp_path: Path) -> None:
