@@ -6,6 +6,7 @@ The one way from a workload to the pure planner, used by the leader, by the webh
 from __future__ import annotations
 
 from collections import Counter
+
 import numpy as np
 import numpy.typing as npt
 

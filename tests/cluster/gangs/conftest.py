@@ -1,0 +1,84 @@
+"""The service on the session's control plane: two replicas, real TLS, real Lease, its own ServiceAccount."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from local.client import Client
+from local.controlplane import ControlPlane
+from local.service import NAMESPACE, Service
+from tests.support.eventually import eventually
+from tests.support.fleet import Fleet
+from tests.support.gangs import Namespace
+
+CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+POLICY = f"{CONFIG_MAPS}/topogate-policy"
+# Nodes count at once here, or every test would wait for 15 s.
+TEST_POLICY = """
+topologies:
+- {name: default, preset: demo}
+nodes: {settle: 0s}
+"""
+
+
+class PolicyInForce:
+    """Writes the policy and waits until every replica has taken it."""
+
+    def __init__(self, client: Client, service: Service) -> None:
+        self._client = client
+        self._service = service
+
+    def set(self, text: str) -> None:
+        """Make a good policy effective on every running replica."""
+        before = {replica.number: self._hash(replica.number) for replica in self._service.running()}
+        body = {"metadata": {"name": "topogate-policy"}, "data": {"policy.yaml": text}}
+        known = self._client.find(POLICY)
+        if known is None:
+            self._client.create(CONFIG_MAPS, body)
+        elif known["data"].get("policy.yaml") == text:
+            return
+        else:
+            self._client.patch(POLICY, {"data": body["data"]})
+        eventually(
+            lambda: all(self._hash(number) != old for number, old in before.items()),
+            message="every replica has taken the new policy",
+        )
+
+    def _hash(self, number: int) -> str:
+        page = self._service.replicas[number].page("/metrics")[1]
+        lines = [line for line in page.splitlines() if line.startswith("topogate_policy_info{")]
+        return lines[0] if lines else ""
+
+
+@pytest.fixture(scope="session")
+def installed(control_plane: ControlPlane) -> Iterator[Service]:
+    """The manifests applied; replicas are started by `service`."""
+    service = Service.install(control_plane)
+    yield service
+    service.stop()
+
+
+@pytest.fixture
+def service(installed: Service) -> Service:
+    """Two replicas that serve, one of which leads; those that a test killed are started again."""
+    installed.start(2)
+    eventually(installed.leader, timeout=40, message="a replica leads")
+    return installed
+
+
+@pytest.fixture
+def policy(client: Client, service: Service) -> Iterator[PolicyInForce]:
+    """`policy.set(text)` during one test; the tests' own policy stands before and after."""
+    writer = PolicyInForce(client, service)
+    writer.set(TEST_POLICY)
+    yield writer
+    service.start(2)
+    writer.set(TEST_POLICY)
+
+
+@pytest.fixture
+def gangs(client: Client, namespace: str, nodes: Fleet, policy: PolicyInForce) -> Namespace:
+    """This test's namespace, nodes and Jobs, with the service running."""
+    return Namespace(client, namespace, nodes)

@@ -1,0 +1,30 @@
+"""Where gangs go, on a real API server with the stock scheduler and Job controller."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.gangs import Namespace, prefer, require
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_a_gang_lands_in_one_rack_with_neighbouring_ranks(gangs: Namespace) -> None:
+    """Eight pods, two a host: one rack, ranks in host order."""
+    names = gangs.fleet.grid("2x2x4")
+    gangs.submit("train", pods=8, gpus=4, annotations=require("rack"))
+    hosts = gangs.all_bound("train", 8)
+    assert len(gangs.racks(hosts)) == 1
+    order = [names.index(hosts[rank]) for rank in range(8)]
+    assert order == sorted(order)
+    assert len(set(order)) == 4
+
+
+def test_prefer_falls_back_and_require_never_does(gangs: Namespace) -> None:
+    """Six hosts do not fit a rack of four: preferred they spread over two racks, required they wait."""
+    gangs.fleet.grid("1x2x4")
+    gangs.submit("strict", pods=6, annotations=require("rack"))
+    gangs.waits("strict")
+    gangs.submit("easy", pods=6, annotations=prefer("rack"))
+    assert len(gangs.racks(gangs.all_bound("easy", 6))) == 2
+    assert gangs.pods("strict") == []
