@@ -39,6 +39,7 @@ def raw_job(
     *,
     template: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
+    template_labels: Mapping[str, str] | None = None,
     pod_spec: Mapping[str, Any] | None = None,
     namespace: str = "ml",
     **spec: Any,
@@ -52,6 +53,8 @@ def raw_job(
     template_metadata: Json = {"creationTimestamp": None}
     if template is not None:
         template_metadata["annotations"] = dict(template)
+    if template_labels is not None:
+        template_metadata["labels"] = dict(template_labels)
     pods: Json = {"restartPolicy": "Never", "schedulerName": "default-scheduler", "containers": [gpu_container()]}
     return {
         "apiVersion": "batch/v1",

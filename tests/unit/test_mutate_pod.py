@@ -260,6 +260,15 @@ def test_a_pod_that_grew_after_it_was_pinned_is_held_again_and_the_pin_is_gone()
     assert mutate(review(pod), view, 0.0).patch == ()
 
 
+def test_unpinning_keeps_a_domain_that_the_user_chose_himself() -> None:
+    selector = {"cloud.provider.com/topology-block": "b0"}
+    job = live(rack_job(pod_spec={"nodeSelector": selector}))
+    view = gang_view(job, HOSTS)
+    pod = created(raw_pod(job, nodeSelector=selector), view)
+    pod["spec"]["containers"].append({"name": "proxy", "resources": {"requests": {"cpu": "100m"}}})
+    assert created(pod, view)["spec"]["nodeSelector"] == selector
+
+
 def test_unpinning_keeps_the_users_own_terms() -> None:
     term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}

@@ -322,6 +322,7 @@ def test_more_completions_than_parallelism_are_as_many_slots_as_run_at_a_time() 
         ({"namespace": "kube-system"}, "ExemptNamespace"),
         ({"namespace": "topogate-system"}, "ExemptNamespace"),
         ({"labels": {names.KUEUE_QUEUE: "q"}}, "ManagedByKueue"),
+        ({"template_labels": {names.KUEUE_QUEUE: "q"}}, "ManagedByKueue"),
         ({"pod_spec": {"schedulingGates": [{"name": "kueue.x-k8s.io/topology"}]}}, "ManagedByKueue"),
         ({"pod_spec": {"schedulerName": "volcano"}}, "OtherScheduler"),
         ({"pod_spec": {"nodeName": "n1"}}, "NodeNameSet"),
@@ -354,6 +355,11 @@ def test_pod_group_labels_alone_ask_for_nothing_and_the_user_is_told() -> None:
 def test_pod_group_labels_of_another_schedulers_gang_are_none_of_our_business() -> None:
     found = read(labels={names.POD_GROUP_NAME: "g"}, pod_spec={"schedulerName": "volcano"})
     assert found == Understanding(ignored="NoTopologyRequested")
+
+
+def test_pod_group_labels_beside_ours_are_ours() -> None:
+    found = read(template_labels={names.POD_GROUP_NAME: "g", names.MANAGED: "true"})
+    assert found.warnings == ()
 
 
 def test_before_any_node_is_there_a_level_of_any_preset_may_be_named() -> None:

@@ -270,6 +270,12 @@ def test_a_waiting_job_may_be_resumed_by_its_user() -> None:
     assert admitted(old, edited(old, suspend=False), gang_view(old)).allowed
 
 
+def test_a_resumed_job_may_not_keep_our_mark_under_another_value() -> None:
+    old = stored(rack_job())
+    new = annotated(edited(old, suspend=False), held_by="me")
+    assert reasons(validate(review(new, old=old), gang_view(old), 0.0)) == [f"metadata.annotations[{names.HELD_BY}]"]
+
+
 def test_a_user_may_resume_his_own_suspension() -> None:
     old = stored(rack_job(suspend=True))
     assert admitted(old, edited(old, suspend=False), gang_view(old)).allowed
@@ -359,6 +365,21 @@ def test_a_running_gang_may_shrink_and_a_suspended_one_may_grow() -> None:
     assert admitted(old, edited(old, parallelism=2), gang_view(old, HOSTS)).allowed
     held = stored(rack_job())
     assert admitted(held, edited(held, parallelism=8, completions=8), gang_view(held)).allowed
+
+
+def test_a_placed_gang_that_is_being_suspended_may_change_and_grow() -> None:
+    old = running(rack_job())
+    new = annotated(edited(old, suspend=True, parallelism=8, completions=8), require_topology="block")
+    assert admitted(old, new, gang_view(old, HOSTS)).allowed
+
+
+def test_an_update_that_asks_for_nothing_new_costs_no_forecast() -> None:
+    old = stored(rack_job())
+    new = copy.deepcopy(old)
+    new["metadata"]["labels"] = {"team": "a"}
+    view = gang_view(old, outcome=PLACED)
+    assert admitted(old, new, view).warnings == ()
+    assert view.forecasts == 0
 
 
 def test_an_old_fault_does_not_block_other_changes() -> None:
