@@ -24,6 +24,8 @@ class ConvergingStore(RuleBasedStateMachine):
         self.server: dict[str, ConfigMap] = {}
         self.backlog: list[tuple[str, ConfigMap]] = []
         self.history: list[tuple[str, ConfigMap]] = []
+        self.gone: set[str] = set()  # told deleted (or out of the selector)
+        self.delivered: dict[str, ConfigMap] = {}
         self.listed: tuple[list[ConfigMap], int] | None = None
         self.answers: list[ConfigMap] = []
         self.store.replace([], resource_version="100")
@@ -73,6 +75,7 @@ class ConvergingStore(RuleBasedStateMachine):
     def the_watch_tells(self, count: int) -> None:
         for kind, item in self.backlog[:count]:
             self.store.apply(kind, item)  # type: ignore[arg-type]
+            (self.gone.add if kind == "DELETED" else self.gone.discard)(item.uid)
         del self.backlog[:count]
 
     @rule(data=st.data())
@@ -81,8 +84,17 @@ class ConvergingStore(RuleBasedStateMachine):
             return
         answer = self.answers.pop(data.draw(st.integers(0, len(self.answers) - 1)))
         self.store.apply_own_write(answer)
-        if answer.data["visible"] == "True" and self.server.get(answer.name) == answer:
-            assert self.store.get(answer.name) == answer, "the next decision does not see our write"
+        if answer.uid in self.gone:
+            held = self.store.get(answer.name)
+            assert held is None or held.uid != answer.uid, "the answer of a write raised the dead"
+        else:
+            self.delivered[answer.name] = answer
+            self.own_writes_are_seen()
+
+    def own_writes_are_seen(self) -> None:
+        for name, answer in self.delivered.items():
+            if answer.data["visible"] == "True" and self.server.get(name) == answer and answer.uid not in self.gone:
+                assert self.store.get(name) == answer, "the next decision does not see our write"
 
     @rule()
     def a_list_is_made(self) -> None:
@@ -96,7 +108,11 @@ class ConvergingStore(RuleBasedStateMachine):
             return
         visible, version = self.listed
         self.listed = None
+        listed = {item.uid for item in visible}
+        kept = {item.uid for item in self.delivered.values()}
+        self.gone |= {item.uid for item in self.store.values() if item.uid not in listed | kept}
         self.store.replace(visible, resource_version=str(version))
+        self.own_writes_are_seen()
         self.backlog = [event for event in self.history if int(event[1].resource_version) > version]
 
     @rule()
