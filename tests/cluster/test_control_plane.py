@@ -188,9 +188,7 @@ def test_programs_end_with_the_process_that_wanted_them(programs: dict[str, Path
         """
         import os, pathlib, sys, time
         from local.controlplane import ControlPlane
-        from local.ports import free_ports
-from local.processes import Child
-from local.programs import PROGRAMS, build_key
+        from local.programs import PROGRAMS
         files = {program.name: pathlib.Path(sys.argv[2 + n]) for n, program in enumerate(PROGRAMS)}
         running = ControlPlane.start(pathlib.Path(sys.argv[1]), programs=files)
         fork = os.fork()
@@ -211,15 +209,20 @@ from local.programs import PROGRAMS, build_key
     )
     assert parent.stdout
     with parent.stdout:
-        supervisor, fork, *pids = map(int, parent.stdout.readline().split())
+        said = parent.stdout.readline().split()
+    if not said:
+        raise AssertionError(f"the parent ended with status {parent.wait()} before its control plane ran")
+    owner, fork, *pids = map(int, said)
     try:
         assert len(pids) == 5
         assert all(alive(pid) for pid in pids)
         parent.send_signal(end)
         parent.wait()
-        eventually(lambda: not any(alive(pid) for pid in [supervisor, *pids]), message="all programs have ended")
+        eventually(lambda: not any(alive(pid) for pid in [owner, *pids]), message="all programs have ended")
         assert not (tmp_path / "cp" / "state.json").exists()
     finally:
+        parent.kill()
+        parent.wait()
         os.kill(fork, signal.SIGKILL)
 
 
