@@ -87,7 +87,7 @@ class Cause:
 @dataclass(frozen=True, slots=True)
 class Response:
     """The answer to a review. `patch` holds JSON Patch operations; `code`, `reason`, `message` and the rest speak only
-    when `allowed` is False.
+    when `allowed` is False. `errors` is what `causes` were made of, for callers that want our own codes.
     """
 
     allowed: bool
@@ -100,6 +100,7 @@ class Response:
     kind: str = ""
     name: str = ""
     causes: tuple[Cause, ...] = ()
+    errors: tuple[FieldError, ...] = ()
 
     @property
     def outcome(self) -> str:
@@ -237,11 +238,14 @@ def denied(errors: Sequence[FieldError], review: Review, warnings: Sequence[str]
         kind=review.kind,
         name=name,
         causes=tuple(causes),
+        errors=tuple(ordered),
         warnings=_cleaned(warnings),
     )
 
 
-def forbidden(message: str, reason: str, warnings: Sequence[str] = ()) -> Response:
+def forbidden(
+    message: str, reason: str, warnings: Sequence[str] = (), *, errors: Sequence[FieldError] = ()
+) -> Response:
     """Refuse by policy: 403 Forbidden; `reason` is our stable code and stands in details.causes."""
     return Response(
         allowed=False,
@@ -249,6 +253,7 @@ def forbidden(message: str, reason: str, warnings: Sequence[str] = ()) -> Respon
         reason="Forbidden",
         message=fit(message, MAX_MESSAGE),
         causes=(Cause(reason, "", fit(message, MAX_MESSAGE)),),
+        errors=tuple(errors),
         warnings=_cleaned(warnings),
     )
 

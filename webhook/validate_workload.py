@@ -59,7 +59,7 @@ def answer(review: Review, errors: Sequence[FieldError], warnings: Sequence[str]
         return allowed([*(f"topogate: {error.field}: {cause_message(error)}" for error in errors), *warnings])
     if all(error.reason in POLICY_REASONS for error in errors):
         text = "; ".join(f"{error.field}: {cause_message(error)}" for error in errors)
-        return forbidden(text, errors[0].reason, warnings)
+        return forbidden(text, errors[0].reason, warnings, errors=errors)
     return denied(errors, review, warnings)
 
 
