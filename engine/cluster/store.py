@@ -139,7 +139,10 @@ class Store(Generic[R]):
         self._deliver()
 
     def apply(self, event: EventType, record: R) -> None:
-        """Take one watch event; an ADDED or MODIFIED that is older than what we hold of the same object is dropped."""
+        """Take one watch event; an ADDED or MODIFIED that is older than what we hold of the object is dropped.
+
+        Held of another object of that name counts only when we wrote it ourselves: else the watch is right.
+        """
         key = self._key(record)
         version = _number(_version(record))
         with self._changed:
@@ -154,7 +157,8 @@ class Store(Generic[R]):
                     self._take_out(key, before)
             else:
                 self._gone.pop(_uid(record), None)
-                if before is None or _uid(before) != _uid(record) or not _older(version, before):
+                comparable = before is not None and (key in self._own or _uid(before) == _uid(record))
+                if before is None or not (comparable and _older(version, before)):
                     self._own.pop(key, None)
                     self._put(key, before, record)
         self._deliver()

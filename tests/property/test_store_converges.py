@@ -137,4 +137,4 @@ class ConvergingStore(RuleBasedStateMachine):
 
 
 TestStoreConverges = ConvergingStore.TestCase
-TestStoreConverges.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestStoreConverges.settings = settings(max_examples=800, stateful_step_count=30, deadline=None)
