@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
+from engine import metrics
 from engine.cluster.api import (
     APPLY_PATCH,
     JSON,
@@ -204,10 +205,21 @@ def _send(
 ) -> Result:
     query = {} if method == "DELETE" else {"fieldManager": FIELD_MANAGER} | ({"force": "true"} if force else {})
     fence()
+    result: Result | None = None
     try:
-        return Done(api.request(method, path, query=query, body=body, content_type=content_type, timeout=TIMEOUT))
+        result = Done(api.request(method, path, query=query, body=body, content_type=content_type, timeout=TIMEOUT))
     except ApiError as error:
-        return _result(error)
+        result = _result(error)
+    finally:
+        metrics.writes.labels(_what(method, path), "Fault" if result is None else type(result).__name__).inc()
+    return result
+
+
+def _what(method: str, path: str) -> str:
+    """Method and resource, such as `PATCH pods` or `PATCH placements/status`: a closed set, whatever the names are."""
+    resource, _, rest = path.partition("/namespaces/")[2].partition("/")[2].partition("/")
+    subresource = rest.partition("/")[2]
+    return f"{method} {resource}/{subresource}" if subresource else f"{method} {resource}"
 
 
 def _result(error: ApiError) -> Result:

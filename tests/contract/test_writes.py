@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine import names
+from engine import metrics, names
 from engine.cluster import writes
 from engine.cluster.api import Api, ApiError, ApiUnavailable
 from engine.cluster.lease import NotLeader
@@ -334,3 +334,18 @@ def test_the_policy_in_force_is_kept_and_kept_again(fake: FakeApi, api: Api) -> 
         assert isinstance(writes.keep_policy(api, "topogate-system", text, fence=ok), Done)
         assert stored(fake, KEPT)["data"] == {"policy.yaml": text}
     assert fake.requests[0].query == {"fieldManager": "topogate", "force": "true"}
+
+
+def test_every_write_is_counted_by_what_it_did_and_how_it_ended(fake: FakeApi, api: Api) -> None:
+    """The metric topogate_writes names the resource and the result, never an object."""
+
+    def count(what: str, result: str) -> float:
+        return metrics.registry.get_sample_value("topogate_writes_total", {"what": what, "result": result}) or 0.0
+
+    done, gone = count("PATCH jobs", "Done"), count("PATCH placements/status", "Gone")
+    known = placement(fake)
+    writes.suspend_job(api, job(fake), fence=ok)
+    fake.remove(PLACEMENT)
+    writes.patch_placement_status(api, known, {"phase": "Placed"}, fence=ok)
+    assert count("PATCH jobs", "Done") == done + 1
+    assert count("PATCH placements/status", "Gone") == gone + 1
