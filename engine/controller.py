@@ -85,6 +85,7 @@ class Controller:
         self._unclaimed: dict[tuple[str, str], float] = {}
         self._orphans: dict[tuple[str, str], float] = {}
         self._swept_at = float("-inf")
+        self._settling = False
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
@@ -155,9 +156,13 @@ class Controller:
             if memory.telling is not None:
                 times.append(memory.telling[0])
         settle = self._view.policy.nodes.settle
-        if len(self._queue) and settle and self._view.capacity.unsettled(self._wall() - settle):
-            times.append(now + 0.25)
-            self._queue.room = True
+        if len(self._queue) and settle:
+            with self._view.lock:
+                settling = self._view.capacity.unsettled(self._wall() - settle)
+            if settling or self._settling:
+                times.append(now + 0.25)
+                self._queue.room = True  # one more try after the last one has settled
+            self._settling = bool(settling)
         if self._unclaimed:
             times.append(now + 1.0)
         return max(0.01, min(times) - now)

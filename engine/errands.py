@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from engine import names, quota
 from engine.cluster import placements, projections, writes
-from engine.cluster.api import Api
+from engine.cluster.api import Api, object_path
 from engine.cluster.events import Recorder
 from engine.cluster.writes import Conflict, Done, Gone, Refused, Result
 from engine.gangs import Gang, Status
@@ -28,6 +28,7 @@ from engine.view import View
 log = logging.getLogger("topogate.errands")
 
 ACTION = "Place"
+ATTEMPTS = 4
 
 
 class Errands:
@@ -117,28 +118,31 @@ class Errands:
     def place(self, gang: Gang, placement: Placement) -> None:
         """Write the plan down; then, if the workload is held by suspension, let it run."""
         written = self._write(placement)
-        if written is not None and gang.workload.suspended:
+        if gang.workload.suspended:
             self.resume(replace(gang, placement=written))
 
     def resume(self, gang: Gang) -> None:
         """Let a held workload run: one PATCH that also tells its pods where to look."""
-        placement, workload = gang.placement, gang.workload
+        placement = gang.placement
         assert placement is not None and placement.assignment is not None
-        result = writes.resume_job(
-            self._api, workload, placement=placement.name, revision=placement.assignment.revision, fence=self._fence
-        )
-        match self._took_workload(result):
-            case Refused(message=message):
-                self._event(gang, "ResumeRefused", f"cannot be resumed: {message}", warning=True)
-                raise writes.WriteRefused(message)
-            case _:
-                return
+        revision = placement.assignment.revision
+
+        def attempt(workload: Workload) -> Result:
+            return writes.resume_job(
+                self._api, workload, placement=placement.name, revision=revision, fence=self._fence
+            )
+
+        if isinstance(result := self._on_newest(gang.workload, attempt), Refused):
+            self._event(gang, "ResumeRefused", f"cannot be resumed: {result.message}", warning=True)
+            raise writes.WriteRefused(result.message)
 
     def give_back(self, gang: Gang, *, suspend: bool) -> None:
         """Drop the assignment; with `suspend`, only after the workload is suspended again."""
         if suspend and not gang.workload.suspended:
-            result = writes.suspend_job(self._api, gang.workload, fence=self._fence)
-            match self._took_workload(result):
+            result = self._on_newest(
+                gang.workload, lambda workload: writes.suspend_job(self._api, workload, fence=self._fence)
+            )
+            match result:
                 case Done():
                     pass
                 case Refused(message=message):
@@ -183,7 +187,9 @@ class Errands:
         for pod in pods:
             self.free_pod(pod)
         if resume:
-            result = self._took_workload(writes.resume_job(self._api, gang.workload, fence=self._fence))
+            result = self._on_newest(
+                gang.workload, lambda workload: writes.resume_job(self._api, workload, fence=self._fence)
+            )
             if isinstance(result, Refused):
                 raise writes.WriteRefused(result.message)
         if forget and gang.placement is not None:
@@ -209,11 +215,10 @@ class Errands:
                 self._event(gang, status.reason, status.message, warning=True)
                 return
             placement = self._write(self.placement(gang, None, priority=self._view.priority_of(gang.workload)))
-            if placement is None:
-                return
         body = status_body(placement.status, status, facts=facts, now=self._wall())
         result = writes.patch_placement_status(self._api, placement, body, fence=self._fence)
-        self._took_placement(result)
+        if not isinstance(result, Gone):
+            self._took_placement(result)
         reason = status.reason or status.phase
         message = facts.message if facts is not None and status.phase in ("Placed", "Running") else status.message
         self._event(gang, reason, message, warning=bool(status.reason))
@@ -242,8 +247,8 @@ class Errands:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _write(self, placement: Placement) -> Placement | None:
-        """Create or change a Placement's spec; the Placement as it stands now, None when somebody else was faster."""
+    def _write(self, placement: Placement) -> Placement:
+        """Create or change a Placement's spec; the Placement as it stands now."""
         body = placements.placement_body(placement)
         if placement.uid:
             result = writes.replace_placement_spec(self._api, placement, body["spec"], fence=self._fence)
@@ -251,20 +256,36 @@ class Errands:
             result = writes.create_placement(self._api, placement.namespace, body, fence=self._fence)
         return self._took_placement(result)
 
-    def _took_placement(self, result: Result) -> Placement | None:
+    def _took_placement(self, result: Result) -> Placement:
         match result:
             case Done(body=body):
-                written = projections.placement(body)
+                written = placements.placement(body)
                 self._view.stores.placements.apply_own_write(written)
                 return written
-            case Refused(message=message):
+            case Refused(message=message) | Conflict(message=message):
                 raise writes.WriteRefused(message)
-            case _:
-                return None
+            case Gone():
+                raise writes.WriteRefused("the Placement is gone")
 
-    def _took_workload(self, result: Result) -> Result:
-        if isinstance(result, Done):
-            self._view.stores.workloads.apply_own_write(projections.job(result.body))
+    def _on_newest(self, workload: Workload, write: Callable[[Workload], Result]) -> Result:
+        """Write to a workload as we know it; after a conflict, to what it is now, if that asks for the same.
+
+        The Job controller notes the suspension in the status a moment after the Job is made: that conflict is usual,
+        and waiting for the watch would cost the gang its head start.
+        """
+        for _ in range(ATTEMPTS):
+            result = write(workload)
+            if isinstance(result, Done):
+                self._view.stores.workloads.apply_own_write(projections.job(result.body))
+            if not isinstance(result, Conflict):
+                return result
+            path = object_path(workload.api_version, "jobs", namespace=workload.namespace, name=workload.name)
+            newest = projections.job(self._api.request("GET", path))
+            if newest.uid != workload.uid or newest.generation != workload.generation:
+                return result  # its user was faster: look again
+            if newest.annotations.get(names.HELD_BY) != workload.annotations.get(names.HELD_BY):
+                return result
+            workload = newest
         return result
 
     def _took_pod(self, result: Result) -> None:
