@@ -20,6 +20,7 @@ from local.client import ClientError
 from local.controlplane import ControlPlane, ControlPlaneError, failure, is_running
 from local.nodes import Grid
 from local.programs import ProgramsError, cache_directory, ensure_programs
+from local.service import end_recorded
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -122,6 +123,7 @@ def down(directory: Path) -> None:
       python -m local down --dir /tmp/big
     """
     running = ControlPlane.find(directory.absolute())
+    end_recorded(running.directory)
     running.stop()
     _progress(f"stopped the control plane in {running.directory}")
 

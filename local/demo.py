@@ -32,6 +32,7 @@ EXAMPLES = Path("examples") / "demo"
 NAMESPACE = "default"
 INDEX = "batch.kubernetes.io/job-completion-index"
 WAIT_SECONDS = 60.0
+SETTLE = 16.0  # the default of the policy's nodes.settle, and a second for clocks in whole seconds
 
 
 class DemoError(Exception):
@@ -40,21 +41,21 @@ class DemoError(Exception):
 
 @dataclass(slots=True)
 class Demo:
-    """The running demo; `submitted` remembers when each Job was applied, `bound` how long its pods took."""
+    """The running demo; `submitted` remembers when each Job could start, `rows` what became of it."""
 
     cluster: ControlPlane
     service: Service
     console: Console
     submitted: dict[str, float] = field(default_factory=dict)
-    bound: dict[str, float] = field(default_factory=dict)
+    rows: list[tuple[str, ...]] = field(default_factory=list)
 
     def say(self, text: str) -> None:
         """A heading: what is shown next."""
-        self.console.print(f"\n[bold cyan]# {text}[/]", highlight=False)
+        self.console.print(f"\n[bold cyan]# {text}[/]", highlight=False, soft_wrap=True)
 
     def run(self, *arguments: str, expect: int = 0) -> str:
         """Show a kubectl command with its output; DemoError when its exit status is not the expected one."""
-        self.console.print(f"[bold]$ kubectl {' '.join(arguments)}[/]", highlight=False)
+        self.console.print(f"[bold]$ kubectl {' '.join(arguments)}[/]", highlight=False, soft_wrap=True)
         done = self.cluster.kubectl(f"--namespace={NAMESPACE}", *arguments, check=False)
         output = (done.stdout + done.stderr).rstrip()
         self.console.print(output, highlight=False, markup=False, soft_wrap=True)
@@ -68,13 +69,21 @@ class Demo:
         self.run("apply", "-f", str(EXAMPLES / f"{name}.yaml"))
 
     def until_bound(self, name: str) -> None:
-        """Wait until every pod of a Job is bound; remembers how long it took since the Job was applied."""
+        """Wait until every pod of a Job is bound; notes how long that took and which domains it uses."""
         wanted = self.job(name)["spec"]["parallelism"]
         self.wait(
             lambda: sum(1 for pod in self.pods(name) if pod["spec"].get("nodeName")) == wanted,
             f"the {wanted} pods of {name} are bound",
         )
-        self.bound[name] = time.monotonic() - self.submitted[name]
+        seconds = time.monotonic() - self.submitted[name]
+        placement = self.placement(name)
+        if placement is None:
+            raise DemoError(f"{name} has no Placement")
+        domains = [tuple(slot["domain"]) for slot in placement["spec"]["assignment"]["podSets"][0]["slots"]]
+        used = [len({domain[: depth + 1] for domain in domains}) for depth in range(3)]
+        words = ("block", "rack", "host")
+        shown = ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for count, word in zip(used, words, strict=True))
+        self.rows.append((name, str(wanted), shown, f"{seconds:.2f}"))
 
     def until_waiting(self, name: str) -> None:
         """Wait until a gang's Placement says that it waits."""
@@ -123,23 +132,12 @@ class Demo:
 
     def summary(self) -> None:
         """What ran where, and how fast."""
-        table = Table(title="from kubectl apply to all pods bound", box=None, pad_edge=False)
-        for column in ("GANG", "PODS", "HOSTS", "DOMAINS", "SECONDS"):
-            table.add_column(column, justify="right" if column in ("PODS", "HOSTS", "SECONDS") else "left")
-        for name, seconds in self.bound.items():
-            placement = self.placement(name)
-            if placement is None:
-                continue
-            used = placement["status"].get("domainsUsed") or {}
-            slots = placement["spec"]["assignment"]["podSets"][0]["slots"]
-            table.add_row(
-                name,
-                str(sum(slot["count"] for slot in slots)),
-                str(len(slots)),
-                ", ".join(f"{count} {level}" for level, count in used.items()),
-                f"{seconds:.2f}",
-            )
-        self.console.print()
+        table = Table(box=None, pad_edge=False)
+        for column, side in (("GANG", "left"), ("PODS", "right"), ("DOMAINS", "left"), ("SECONDS", "right")):
+            table.add_column(column, justify="right" if side == "right" else "left")
+        for row in self.rows:
+            table.add_row(*row)
+        self.say("From kubectl apply (or from the moment that room appeared) to all pods bound")
         self.console.print(table)
 
 
@@ -182,16 +180,7 @@ def show(demo: Demo) -> None:
     demo.apply("five")
     demo.until_waiting("five")
     demo.run("get", "placements", "-o", "wide")
-    rack = next(
-        node["metadata"]["labels"][nodes.RACK]
-        for node in demo.cluster.client.items("/api/v1/nodes")
-        if node["metadata"]["name"] == free_host(demo)
-    )
-    block = next(
-        node["metadata"]["labels"][nodes.BLOCK]
-        for node in demo.cluster.client.items("/api/v1/nodes")
-        if node["metadata"]["labels"].get(nodes.RACK) == rack
-    )
+    block, rack = free_rack(demo)
     demo.submitted["five"] = time.monotonic()
     nodes.add(demo.cluster.client, [nodes.node("host-new", labels={nodes.BLOCK: block, nodes.RACK: rack})])
     demo.console.print(f"[bold]# host-new joins {block} / {rack}[/]", highlight=False)
@@ -200,19 +189,20 @@ def show(demo: Demo) -> None:
     demo.summary()
 
 
-def free_host(demo: Demo) -> str:
-    """A host of a rack in which nothing runs."""
-    busy_hosts = {
+def free_rack(demo: Demo) -> tuple[str, str]:
+    """Block and rack of a rack in which nothing runs."""
+    busy = {
         pod["spec"]["nodeName"]
         for pod in demo.cluster.client.items("/api/v1/pods")
         if pod["spec"].get("nodeName") and pod["status"]["phase"] in ("Pending", "Running")
     }
-    by_rack: dict[str, list[str]] = {}
-    for node in demo.cluster.client.items("/api/v1/nodes"):
-        by_rack.setdefault(node["metadata"]["labels"][nodes.RACK], []).append(node["metadata"]["name"])
-    for hosts in by_rack.values():
-        if busy_hosts.isdisjoint(hosts):
-            return hosts[0]
+    by_rack: dict[tuple[str, str], list[str]] = {}
+    for node in demo.cluster.client.items(nodes.NODES):
+        labels = node["metadata"]["labels"]
+        by_rack.setdefault((labels[nodes.BLOCK], labels[nodes.RACK]), []).append(node["metadata"]["name"])
+    for place, hosts in sorted(by_rack.items()):
+        if busy.isdisjoint(hosts):
+            return place
     raise DemoError("no rack is free")
 
 
@@ -229,10 +219,13 @@ def main() -> int:
         console.print("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok")
         cluster = ControlPlane.start(directory, programs=programs, detached=keep)
         nodes.add(cluster.client, nodes.grid_nodes(Grid.parse("2x4x4")))
+        joined = time.monotonic()
         console.print("32 simulated GPU hosts: 2 blocks x 4 racks x 4 hosts x 8 GPUs")
         service = Service.install(cluster)
         service.start(2, outlive=keep)
         console.print(f"two replicas of the service are ready ({time.monotonic() - started:.1f} s since the start)")
+        console.print("a new node counts 15 s after it became Ready (policy nodes.settle): waiting for that")
+        time.sleep(max(0.0, joined + SETTLE - time.monotonic()))
         os.chdir(ROOT)
         show(Demo(cluster, service, console))
         console.print(f"\n[bold green]done[/] in {time.monotonic() - started:.0f} s")
@@ -249,7 +242,7 @@ def main() -> int:
         if keep and cluster is not None:
             console.print(
                 f"\nleft running:\n  export KUBECONFIG={cluster.kubeconfig}\n"
-                f"end it with:\n  make demo-down DIR={directory}",
+                f"end it with:\n  .venv/bin/python -m local down --dir {directory}",
                 markup=False,
             )
         else:

@@ -28,6 +28,7 @@ NAMESPACE = "topogate-system"
 ACCOUNT = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/topogate"
 TOKEN_SECONDS = 24 * 3600
 READY_SECONDS = 60.0
+PIDS = "pids"
 CONFIGURATIONS = (
     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/topogate",
     "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/topogate",
@@ -171,6 +172,9 @@ class Service:
         log = self.directory / f"replica-{number}.log"
         child = spawn(f"topogate-{number}", command, log=log, environment=environment, outlive=outlive)
         self.replicas[number] = Replica(number, ops_port, child)
+        if outlive:
+            with (self.directory / PIDS).open("a", encoding="ascii") as pids:
+                pids.write(f"{child.process.pid}\n")
 
     def _kubeconfig(self, number: int) -> Path:
         """A kubeconfig with a token of the service's own account."""
@@ -213,6 +217,19 @@ class Service:
                 pages = "\n".join(one.page("/readyz")[1] for one in replicas)
                 raise ServiceError(f"{problem}\n{pages}\n{quoted}")
             time.sleep(0.05)
+
+
+def end_recorded(directory: Path) -> None:
+    """End replicas that outlived the process that started them, in the folder of a control plane."""
+    record = directory / "service" / PIDS
+    if not record.is_file():
+        return
+    for line in record.read_text(encoding="ascii").split():
+        command = Path(f"/proc/{line}/cmdline")
+        # The number may be somebody else's by now.
+        if command.is_file() and b"webhook.cli" in command.read_bytes():
+            os.kill(int(line), signal.SIGTERM)
+    record.unlink()
 
 
 def _signal_group(child: Child, number: int) -> None:
