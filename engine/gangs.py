@@ -176,7 +176,12 @@ def decide(
     workload, placement = gang.workload, gang.placement
     gated = tuple(pod for pod in gang.pods if names.GATE in pod.spec.gates and not pod.finished and not pod.deleting)
     if workload.finished or workload.deleting:
-        return Decision(Rest(), Status("Finished", "", "the workload has ended; its slots are free") if placement is not None and workload.finished else None)
+        return Decision(
+            Rest(),
+            Status("Finished", "", "the workload has ended; its slots are free")
+            if placement is not None and workload.finished
+            else None,
+        )
     if policy.mode != "enforce" or gang.understanding.ask is None:
         return _without_request(gang, gated, policy)
     if not ours(workload) and not gated and (placement is None or placement.assignment is None):
