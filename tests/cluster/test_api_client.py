@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from engine import names
+from engine.cluster import projections, writes
+from engine.cluster.api import Api, ApiError, connect, object_path
+from engine.cluster.election import Terms
+from engine.cluster.events import Recorder
+from engine.cluster.lease import LeaseCandidate
+from engine.cluster.reflector import Reflector
+from engine.cluster.store import Store
+from engine.cluster.writes import Conflict, Done, Gone, Refused
+from engine.records import ConfigMap, Pod
+from local.client import Client
+from local.controlplane import ControlPlane
+from tests.support.eventually import eventually
+
+
+@pytest.fixture
+def api(control_plane: ControlPlane) -> Api:
+    return connect(kubeconfig=str(control_plane.kubeconfig), user_agent="topogate-test")
+
+
+def ok() -> None:
+    """A fence that lets pass."""
+
+
+def config_map(namespace: str, name: str, text: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": namespace}, "data": {"x": text}}
+
+
+@pytest.fixture
+def reflector(api: Api, namespace: str) -> Iterator[Reflector[ConfigMap]]:
+    store: Store[ConfigMap] = Store(lambda item: item.name)
+    path = object_path("v1", "configmaps", namespace=namespace)
+    reflector = Reflector(api, path, projections.config_map, store, first_page=2)
+    reflector.start()
+    yield reflector
+    reflector.stop()
+
+
+def test_a_reflector_follows_a_real_collection(
+    api: Api, client: Client, namespace: str, reflector: Reflector[ConfigMap]
+) -> None:
+    """Pages, watch, deletion, and a fresh read on request, over TLS."""
+    path = object_path("v1", "configmaps", namespace=namespace)
+    for number in range(5):
+        client.create(path, config_map(namespace, f"m{number}", "1"))
+    eventually(lambda: {f"m{number}" for number in range(5)} <= {item.name for item in reflector.store.values()})
+    assert reflector.refresh(20)
+    body = {"data": {"x": "é漢🚀"}}
+    answer = api.request("PATCH", f"{path}/m1", body=body, content_type="application/merge-patch+json")
+    version = int(projections.config_map(answer).resource_version)
+    assert reflector.store.wait_seen(version, 10)
+    changed = reflector.store.get("m1")
+    assert changed is not None
+    assert changed.data == {"x": "é漢🚀"}
+    api.request("DELETE", f"{path}/m2")
+    eventually(lambda: reflector.store.get("m2") is None)
+    assert reflector.problem is None
+    assert reflector.refresh(20)
+
+
+def test_a_lease_is_created_by_one_of_two(api: Api, client: Client, namespace: str) -> None:
+    """Two candidates race on a real API server: one leads, and hands over when it stops."""
+    terms = Terms(duration=6.0, renew_deadline=4.0, retry=0.5)
+    candidates = [LeaseCandidate(api, namespace, "race", f"c{number}", terms=terms) for number in range(2)]
+    barrier = threading.Barrier(2)
+
+    def run(candidate: LeaseCandidate) -> None:
+        barrier.wait()
+        candidate.step()
+
+    threads = [threading.Thread(target=run, args=(candidate,)) for candidate in candidates]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert sum(candidate.is_leader for candidate in candidates) == 1
+    for candidate in candidates:
+        candidate.start()
+    first = next(candidate for candidate in candidates if candidate.is_leader)
+    other = next(candidate for candidate in candidates if candidate is not first)
+    first.stop()
+    eventually(lambda: other.is_leader)
+    lease = client.get(object_path("coordination.k8s.io/v1", "leases", namespace=namespace, name="race"))
+    assert lease["spec"]["leaseTransitions"] == 1
+    other.stop()
+
+
+def test_a_lease_is_created_with_rights_to_its_name_alone(
+    control_plane: ControlPlane, client: Client, namespace: str, tmp_path: Path
+) -> None:
+    """A service account that may write only the Lease of this name creates, renews and releases it."""
+    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    rule = {
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+        "resourceNames": ["topogate"],
+        "verbs": ["get", "create", "update", "patch"],
+    }
+    client.create(f"{roles}/roles", {"metadata": {"name": "lease"}, "rules": [rule]})
+    subject = {"kind": "ServiceAccount", "name": "default", "namespace": namespace}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "lease"}
+    client.create(f"{roles}/rolebindings", {"metadata": {"name": "lease"}, "roleRef": role, "subjects": [subject]})
+    asked = client.create(f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token", {"spec": {}})
+    config = yaml.safe_load(control_plane.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": asked["status"]["token"]}
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(config))
+    api = connect(kubeconfig=str(kubeconfig), user_agent="topogate-test")
+
+    def leads(name: str) -> bool:
+        candidate = LeaseCandidate(api, namespace, name, "me")
+        candidate.step()
+        if not candidate.is_leader:
+            return False
+        candidate.step()
+        candidate.stop()
+        candidate.run()
+        return True
+
+    eventually(lambda: leads("topogate"))
+    lease = client.get(object_path("coordination.k8s.io/v1", "leases", namespace=namespace, name="topogate"))
+    assert lease["spec"].get("holderIdentity", "") == ""
+    assert not leads("another")
+
+
+def gated(client: Client, namespace: str, name: str) -> Pod:
+    body = {
+        "metadata": {"name": name},
+        "spec": {
+            "schedulingGates": [{"name": names.GATE}, {"name": "example.com/theirs"}],
+            "containers": [{"name": "c", "image": "example.com/x"}],
+        },
+    }
+    created = client.create(object_path("v1", "pods", namespace=namespace), body)
+    return projections.pod(msgspec.json.encode(created))
+
+
+def test_releases_are_answered_as_the_writes_expect(api: Api, client: Client, namespace: str) -> None:
+    """Twice is done twice, another uid is gone, a pin without a gate is told apart, a deletion is bound to the uid."""
+    pod = gated(client, namespace, "p")
+    body = {"spec": {"schedulingGates": [{"$patch": "delete", "name": names.GATE}], "nodeSelector": {"a": "b"}}}
+    assert isinstance(writes.release_pod(api, pod, body, fence=ok), Done)
+    result = writes.release_pod(api, pod, body, fence=ok)
+    assert isinstance(result, Done)
+    released = projections.pod(result.body)
+    assert released.spec.gates == ("example.com/theirs",)
+    assert writes.release_pod(api, replace(pod, uid="0" * 36), body, fence=ok) == Gone()
+    api.request(
+        "PATCH",
+        object_path("v1", "pods", namespace=namespace, name="p"),
+        body={"spec": {"schedulingGates": []}},
+        content_type="application/merge-patch+json",
+    )
+    late = writes.release_pod(api, pod, {"spec": {"nodeSelector": {"c": "d"}}}, fence=ok)
+    assert isinstance(late, Refused)
+    assert late.gate_gone
+    assert writes.delete_pod(api, replace(pod, uid="0" * 36), fence=ok) == Gone()
+    assert isinstance(writes.delete_pod(api, pod, fence=ok), Done)
+
+
+def test_jobs_are_suspended_and_resumed_at_the_version_that_we_know(api: Api, client: Client, namespace: str) -> None:
+    """Resume names the Placement in the template; a Job that changed meanwhile is a conflict."""
+    path = object_path("batch/v1", "jobs", namespace=namespace)
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "example.com/x"}]}}
+    created = client.create(path, {"metadata": {"name": "j"}, "spec": {"suspend": True, "template": template}})
+    job = projections.job(msgspec.json.encode(created))
+    eventually(lambda: client.get(f"{path}/j")["status"].get("conditions"))
+    assert isinstance(writes.resume_job(api, job, placement="p", revision=3, fence=ok), Conflict)
+    job = projections.job(api.request("GET", f"{path}/j"))
+    result = writes.resume_job(api, job, placement="p", revision=3, fence=ok)
+    assert isinstance(result, Done)
+    resumed = msgspec.json.decode(result.body)
+    annotations = resumed["spec"]["template"]["metadata"]["annotations"]
+    assert annotations == {names.PLACEMENT: "p", names.REVISION: "3"}
+
+    def suspend() -> bool:
+        job = projections.job(api.request("GET", f"{path}/j"))
+        return isinstance(writes.suspend_job(api, job, fence=ok), Done)
+
+    eventually(suspend)
+    held = client.get(f"{path}/j")
+    assert held["spec"]["suspend"] is True
+    assert held["metadata"]["annotations"][names.HELD_BY] == "suspend"
+
+
+def test_events_are_accepted(api: Api, client: Client, namespace: str) -> None:
+    """The API server takes our Events, also one with a note that had to be cut."""
+    recorder = Recorder(api, instance="topogate-0")
+    recorder.start()
+    about: dict[str, Any] = {"api_version": "v1", "kind": "Pod", "namespace": namespace, "name": "p", "uid": "u"}
+    recorder.record(**about, reason="Fragmented", note="é" * 3000, action="Place", warning=True)
+    recorder.record(**(about | {"namespace": ""}), reason="Placed", note="n", action="Place")
+    recorder.stop(10)
+    assert (recorder.posted, recorder.failed) == (2, 0)
+    found = client.get(object_path("events.k8s.io/v1", "events", namespace=namespace))["items"]
+    assert [item["reason"] for item in found if item["reportingController"] == "topogate.dev/engine"] == ["Fragmented"]
+
+
+def test_the_last_good_policy_is_kept(api: Api, client: Client, namespace: str) -> None:
+    """The ConfigMap is made and changed by one kind of request."""
+    for text in ("one", "two"):
+        assert isinstance(writes.keep_policy(api, namespace, text, fence=ok), Done)
+    path = object_path("v1", "configmaps", namespace=namespace, name=names.LAST_GOOD_POLICY_NAME)
+    assert client.get(path)["data"] == {names.POLICY_KEY: "two"}
+
+
+def test_a_missing_kind_is_a_404(api: Api) -> None:
+    """Before the CRD is installed a list is answered 404."""
+    with pytest.raises(ApiError) as caught:
+        api.request("GET", object_path("missing.topogate.dev/v1", "things"))
+    assert caught.value.status == 404
