@@ -1,0 +1,305 @@
+"""Gangs beside the floor on a real control plane: `python -m bench.cluster --help`.
+
+One run = one Job, from the POST that creates it to the binding of its last pod, told by a watch. A gang and the same
+Job without any annotation (the floor: the Job controller and the scheduler alone) take turns, so that both meet the
+same machine; what is said is their ratio, pair by pair. Our writes are counted in the API server's audit log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import audit, processes, results
+from bench.bound import BoundWatch
+from engine import names
+from local import nodes
+from local.controlplane import ControlPlane, ControlPlaneError
+from local.nodes import Grid
+from local.service import NAMESPACE, Service
+
+POLICY = """
+topologies:
+- {name: default, preset: demo}
+nodes: {settle: 0s}
+"""
+TIMEOUT = 120.0
+# The leader writes "Running" and an Event after the last pod is bound: they are counted when they are there.
+AFTERWARDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A gang: how many pods of one whole host each, and what it asks for."""
+
+    pods: int
+    annotations: Mapping[str, str]
+
+    @property
+    def title(self) -> str:
+        """What it is, for people."""
+        (key, level), *_ = self.annotations.items()
+        return f"{self.pods} pods, {key.rpartition('/')[2].removesuffix('-topology')} {level}"
+
+
+SCENES = {
+    4: Scene(4, {names.REQUIRE: "rack"}),
+    64: Scene(64, {names.REQUIRE: "block"}),
+    256: Scene(256, {names.PREFER: "block"}),
+}
+
+
+@dataclass(slots=True)
+class Run:
+    """One Job: `seconds` from the POST to the last binding; CPU seconds of each program meanwhile."""
+
+    namespace: str
+    gang: bool
+    seconds: float
+    first: float
+    posted: float
+    began: float
+    ended: float
+    load: float
+    cpu: dict[str, float]
+    writes: dict[str, int] = field(default_factory=dict)
+    writes_until_bound: int = 0
+    patched: int = 0
+
+
+def main() -> int:
+    """Measure; exit status 1 when something did not come up."""
+    options = _options()
+    console = Console(highlight=False)
+    directory = Path(tempfile.mkdtemp(prefix="topogate-bench-"))
+    cluster: ControlPlane | None = None
+    service: Service | None = None
+    try:
+        console.print(f"starting a control plane with {options.grid.size} hosts and {options.replicas} replicas")
+        cluster = ControlPlane.start(directory, api_server_flags=audit.flags(directory))
+        nodes.add(cluster.client, nodes.grid_nodes(options.grid))
+        service = Service.install(cluster)
+        path = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+        cluster.client.create(path, {"metadata": {"name": "topogate-policy"}, "data": {"policy.yaml": POLICY}})
+        service.start(options.replicas)
+        _until(lambda: service is not None and service.leader() is not None, "a replica leads")
+        console.print("ready; one line per run: seconds from create to all bound")
+        found = {size: _measure(cluster, service, SCENES[size], options, console) for size in options.gangs}
+        _report(found, options, console)
+    except (ControlPlaneError, TimeoutError) as error:
+        console.print(f"[bold red]failed:[/] {error}")
+        for replica in service.replicas.values() if service is not None else ():
+            console.print(replica.log()[-4000:], markup=False)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        if service is not None:
+            service.stop()
+        if cluster is not None:
+            cluster.stop()
+        if options.keep:
+            console.print(f"logs: {directory}")
+        else:
+            shutil.rmtree(directory, ignore_errors=True)
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.cluster", description=__doc__)
+    parser.add_argument("--grid", type=Grid.parse, default=Grid(8, 8, 8), help="BLOCKSxRACKSxHOSTS (8x8x8)")
+    parser.add_argument("--gangs", type=_gangs, default=list(SCENES), help="sizes to measure (4,64,256)")
+    parser.add_argument("--pairs", type=int, default=7, help="measured pairs of each size (7); one more warms up")
+    parser.add_argument("--replicas", type=int, default=2, help="replicas of the service (2)")
+    parser.add_argument("--keep", action="store_true", help="keep the folder with logs and the audit log")
+    return parser.parse_args()
+
+
+def _gangs(text: str) -> list[int]:
+    sizes = [int(part) for part in text.split(",")]
+    if unknown := set(sizes) - set(SCENES):
+        raise argparse.ArgumentTypeError(f"no such size: {sorted(unknown)}; there are {sorted(SCENES)}")
+    return sizes
+
+
+def _measure(
+    cluster: ControlPlane, service: Service, scene: Scene, options: argparse.Namespace, console: Console
+) -> list[tuple[Run, Run]]:
+    """Pairs of (gang, floor); the pair that warmed up is left out."""
+    groups = {
+        "replicas": [pid for replica in service.running() for pid in processes.group(replica.child.process.pid)],
+        **{name: [pid] for name, pid in cluster.pids.items()},
+    }
+    pairs = []
+    with BoundWatch(cluster) as watch:
+        for number in range(options.pairs + 1):
+            pair = tuple(
+                _run(cluster, watch, scene, groups, namespace=f"{kind}-{scene.pods}-{number}", gang=kind == "gang")
+                for kind in ("gang", "floor")
+            )
+            console.print(
+                f"  {scene.title}: gang {pair[0].seconds:6.2f}, floor {pair[1].seconds:6.2f}, "
+                f"ratio {pair[0].seconds / pair[1].seconds:5.2f}{'' if number else '  (warms up, not counted)'}"
+            )
+            pairs.append((pair[0], pair[1]))
+    counted = pairs[1:]
+    _count(audit.log_file(cluster.directory), [one for pair in counted for one in pair])
+    return counted
+
+
+def _run(
+    cluster: ControlPlane,
+    watch: BoundWatch,
+    scene: Scene,
+    groups: Mapping[str, Sequence[int]],
+    *,
+    namespace: str,
+    gang: bool,
+) -> Run:
+    client = cluster.client
+    client.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
+    account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
+    _until(lambda: client.find(account) is not None, f"{namespace} has its ServiceAccount")
+    jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    body = job_body("train", pods=scene.pods, annotations=scene.annotations if gang else {})
+    load = os.getloadavg()[0]
+    before = processes.cpu_seconds(groups)
+    began, start = time.time(), time.monotonic()
+    client.create(jobs, body)
+    posted = time.monotonic() - start
+    end = watch.wait(namespace, scene.pods, TIMEOUT)
+    after = processes.cpu_seconds(groups)
+    run = Run(
+        namespace=namespace,
+        gang=gang,
+        seconds=end - start,
+        first=min(watch.bound(namespace).values()) - start,
+        posted=posted,
+        began=began,
+        ended=began + end - start,
+        load=load,
+        cpu={name: after[name] - before[name] for name in after},
+    )
+    if gang:
+        _until(lambda: _told(cluster, namespace), f"the status of {namespace} says Running", AFTERWARDS)
+    client.delete(f"{jobs}/train")
+    _until(lambda: not client.items(f"/api/v1/namespaces/{namespace}/pods"), f"the pods of {namespace} are gone")
+    return run
+
+
+def _told(cluster: ControlPlane, namespace: str) -> bool:
+    """Whether the Placement says Running and the Event about it is there."""
+    client = cluster.client
+    placements = client.items(f"/apis/{names.API_VERSION}/namespaces/{namespace}/{names.PLACEMENTS}")
+    if not any(one.get("status", {}).get("phase") == "Running" for one in placements):
+        return False
+    events = client.items(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")
+    return any(event.get("reportingController", "").startswith(names.DOMAIN) for event in events)
+
+
+def job_body(name: str, *, pods: int, annotations: Mapping[str, str]) -> dict[str, Any]:
+    """An Indexed Job whose pods take a whole host each."""
+    resources = {"requests": {"cpu": "8", "memory": "64Gi"}, "limits": {"nvidia.com/gpu": "8"}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "annotations": dict(annotations)},
+        "spec": {
+            "parallelism": pods,
+            "completions": pods,
+            "completionMode": "Indexed",
+            "backoffLimit": 0,
+            "template": {
+                "spec": {
+                    "restartPolicy": "Never",
+                    "terminationGracePeriodSeconds": 0,
+                    "containers": [{"name": "main", "image": "example.com/train:1", "resources": resources}],
+                }
+            },
+        },
+    }
+
+
+def _count(log: Path, runs: Sequence[Run]) -> None:
+    """Add to each run what we wrote for it (the clean-up after it is told apart by its verb: we delete nothing)."""
+    requests = audit.read(log, namespaces=[run.namespace for run in runs])
+    for run in runs:
+        ours = requests[run.namespace]
+        run.writes = dict(audit.our_writes(ours))
+        run.writes_until_bound = sum(audit.our_writes([one for one in ours if one.end <= run.ended]).values())
+        run.patched = audit.patched_pods(ours)
+
+
+def _until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {seconds:.0f} s: {what}")
+        time.sleep(0.05)
+
+
+def _report(found: Mapping[int, list[tuple[Run, Run]]], options: argparse.Namespace, console: Console) -> None:
+    times = Table(box=None, pad_edge=False, title="create -> all bound: median (range)", title_justify="left")
+    for column in ("GANG", "SECONDS", "FLOOR", "RATIO BY PAIR", "OUR CPU s", "API SERVER CPU, RATIO"):
+        times.add_column(column, justify="left" if column == "GANG" else "right")
+    writes = Table(box=None, pad_edge=False, title="our writes for one gang (median)", title_justify="left")
+    for column in ("GANG", "A POD", "A GANG", "UNTIL BOUND", "PLACED AT CREATION", "WHICH"):
+        writes.add_column(column, justify="left" if column in ("GANG", "WHICH") else "right")
+    for size, pairs in found.items():
+        gangs, floors = [gang for gang, _ in pairs], [floor for _, floor in pairs]
+        title = SCENES[size].title
+        times.add_row(
+            title,
+            results.spread([run.seconds for run in gangs]),
+            results.spread([run.seconds for run in floors]),
+            results.spread([gang.seconds / floor.seconds for gang, floor in pairs]),
+            results.spread([run.cpu["replicas"] for run in gangs]),
+            results.spread(
+                [gang.cpu["kube-apiserver"] / max(floor.cpu["kube-apiserver"], 0.01) for gang, floor in pairs]
+            ),
+        )
+        total = median(sum(run.writes.values()) for run in gangs)
+        kinds: Counter[str] = Counter()
+        for run in gangs:
+            kinds.update(run.writes)
+        writes.add_row(
+            title,
+            f"{total / size:.3f}",
+            f"{total:g}",
+            f"{median(run.writes_until_bound for run in gangs):g}",
+            f"{1 - sum(run.patched for run in gangs) / (size * len(gangs)):.1%}",
+            ", ".join(f"{count / len(gangs):g} {what}" for what, count in sorted(kinds.items())),
+        )
+    console.print()
+    console.print(times)
+    console.print()
+    console.print(writes)
+    path = results.write(
+        "cluster",
+        {
+            "grid": f"{options.grid.blocks}x{options.grid.racks}x{options.grid.hosts}",
+            "replicas": options.replicas,
+            "scenes": {
+                SCENES[size].title: [{"gang": asdict(gang), "floor": asdict(floor)} for gang, floor in pairs]
+                for size, pairs in found.items()
+            },
+        },
+    )
+    console.print(f"\n{path.relative_to(results.ROOT)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
