@@ -34,7 +34,7 @@ WATCH_SECONDS: Final = (240, 480)
 READ_TIMEOUT: Final = 100.0
 LIST_TIMEOUT: Final = (5.0, 60.0)
 # How long a new leader trusts the running watch to catch up before it lists afresh.
-CATCH_UP: Final = 1.0
+CATCH_UP: Final = 0.3
 # A watch that ends sooner without a word counts as a fault (client-go's "very short watch").
 SHORT_WATCH: Final = 1.0
 # After these the next attempt lists: the version is not understood, or the collection is not there (a missing CRD).
