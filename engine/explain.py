@@ -67,12 +67,24 @@ def forecast(
         case Placed():
             return (_would_place(outcome, room),)
         case Waits():
-            lines = [f"topogate: would wait: {outcome.message}"]
+            lines = _clauses(f"would wait: {outcome.message}")
             if instead is not None:
                 lines.append(f"topogate: with prefer-topology it would start now{_across(instead)}")
         case Never():
-            lines = [f"topogate: {outcome.reason}: {outcome.message}"]
+            lines = _clauses(f"{outcome.reason}: {outcome.message}")
     return tuple(fit(line, MAX_WARNING) for line in lines)
+
+
+def _clauses(message: str) -> list[str]:
+    """A message as one or two warnings, parted where a clause ends: a warning that is cut tells half a number."""
+    lines = ["topogate: "]
+    for clause in message.split("; "):
+        longer = lines[-1] + ("" if lines[-1] == "topogate: " else "; ") + clause
+        if len(longer) <= MAX_WARNING or lines[-1] == "topogate: ":
+            lines[-1] = longer
+        else:
+            lines.append(f"topogate: {clause}")
+    return lines[:2]
 
 
 def _would_place(placed: Placed, room: tuple[int, int] | None) -> str:
