@@ -184,8 +184,8 @@ def decide(
         )
     if policy.mode != "enforce" or gang.understanding.ask is None:
         return _without_request(gang, gated, policy)
-    if not ours(workload) and not gated and (placement is None or placement.assignment is None):
-        return Decision(Rest())  # it ran before we were asked: new workloads only
+    if (placement is None or placement.assignment is None) and not gated and (not ours(workload) or _runs(gang)):
+        return Decision(Rest())  # it ran before we were asked, or was let go: new workloads only
     if suspended_by_user(workload):
         return _user_suspension(gang)
     if placement is None or placement.assignment is None:
@@ -193,6 +193,11 @@ def decide(
     if workload.suspended:
         return _before_resume(gang, usable)
     return _running(gang, gated, timers=timers, policy=policy, now=now, overbooked=overbooked, usable=usable)
+
+
+def _runs(gang: Gang) -> bool:
+    """True when pods of the gang have a node and nothing of ours stops the others."""
+    return not gang.workload.suspended and any(pod.spec.node_name and not pod.finished for pod in gang.pods)
 
 
 def _without_request(gang: Gang, gated: tuple[Pod, ...], policy: Policy) -> Decision:

@@ -263,6 +263,14 @@ def test_a_workload_that_ran_before_us_is_left_alone() -> None:
     assert look(gang, None, (pod(gang, 0, host="h9"),)).action == Rest()
 
 
+def test_a_gang_that_was_let_go_and_runs_is_left_alone() -> None:
+    """Back from `mode: off` its template still carries the gate: no plan for pods that run elsewhere already."""
+    gang = job(count=2)
+    bound = (pod(gang, 0, host="h8"), pod(gang, 1, host="h9"))
+    assert look(gang, None, bound).action == Rest()
+    assert isinstance(look(gang, None, (bound[0], pod(gang, 1, gated=True))).action, Plan)
+
+
 def test_a_scaled_down_gang_writes_its_smaller_assignment() -> None:
     """Scaling down gives the highest ranks' slots back for good."""
     gang = job(count=1)
