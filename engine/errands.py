@@ -11,16 +11,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 
-from engine import names, quota
+from engine import names
 from engine.cluster import placements, projections, writes
 from engine.cluster.api import Api, object_path
 from engine.cluster.events import Recorder
 from engine.cluster.writes import Conflict, Done, Gone, Refused, Result
 from engine.gangs import Gang, Status
-from engine.outcomes import Outcome, Placed, Waits
+from engine.outcomes import Outcome, Placed
 from engine.pin import release_patch
-from engine.planning import plan_gang
-from engine.records import Assignment, Placement, Pod, Workload, WorkloadRef
+from engine.proposal import plan_in_view, proposed
+from engine.records import Assignment, Placement, Pod, Workload
 from engine.seats import Seat
 from engine.status import status_body
 from engine.view import View
@@ -63,55 +63,13 @@ class Errands:
     # -- planning (no writes) ----------------------------------------------------------------------------------------
 
     def plan(self, gang: Gang, *, excluded: frozenset[str]) -> Outcome:
-        """The answer for a gang now: its namespace's quota first, then the planner. The view's lock is held."""
-        view, workload, ask = self._view, gang.workload, gang.understanding.ask
-        assert ask is not None
-        spec = view.spec_of(workload)
-        missing = quota.shortfall(
-            view.stores.quotas.get_by(workload.namespace), spec, ask.count - live(gang.pods), view.pending(workload)
-        )
-        if missing is not None:
-            return Waits("QuotaExceeded", missing)
-        return plan_gang(
-            gang.understanding,
-            gang.shape,
-            capacity=view.capacity,
-            topology=view.topologies.get(gang.understanding.topology or ""),
-            policy=view.policy,
-            settled_before=self._wall() - view.policy.nodes.settle,
-            excluded=excluded,
-        )
+        """The answer for a gang now. The view's lock is held."""
+        settled_before = self._wall() - self._view.policy.nodes.settle
+        return plan_in_view(self._view, gang, settled_before=settled_before, excluded=excluded)
 
     def placement(self, gang: Gang, placed: Placed | None, *, priority: int) -> Placement:
-        """The Placement to write: the request as understood and, when placed, the answer.
-
-        The revision is the generation that the write will give the object, so it goes up with every re-plan.
-        """
-        workload, ask, known = gang.workload, gang.understanding.ask, gang.placement
-        assert ask is not None
-        base = known or Placement(
-            namespace=workload.namespace,
-            name=placements.placement_name(workload.kind, workload.name, workload.uid),
-            uid="",
-            resource_version="",
-            workload=WorkloadRef(workload.api_version, workload.kind, workload.name, workload.uid),
-            topology="",
-            priority=0,
-            pod_sets=(),
-            assignment=None,
-            deleting=False,
-            created=self._wall(),
-        )
-        assignment = None
-        if placed is not None:
-            assignment = Assignment(revision=(known.generation if known else 0) + 1, pod_sets=placed.pod_sets)
-        return replace(
-            base,
-            topology=gang.understanding.topology or "",
-            priority=priority,
-            pod_sets=(ask,),
-            assignment=assignment,
-        )
+        """The Placement to write for a gang, with the answer when it is placed."""
+        return proposed(gang, placed, priority=priority, now=self._wall())
 
     # -- writes ------------------------------------------------------------------------------------------------------
 
@@ -310,8 +268,3 @@ class Errands:
             action=ACTION,
             warning=warning,
         )
-
-
-def live(pods: tuple[Pod, ...]) -> int:
-    """Pods that exist already (and so are counted by the quota)."""
-    return sum(1 for pod in pods if not pod.finished)

@@ -37,7 +37,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """A pod's toleration; empty `key` with operator Exists tolerates everything; empty `effect` matches every effect."""
+    """A toleration; empty `key` with operator Exists tolerates everything; empty `effect` matches every effect."""
 
     key: str
     operator: str  # Exists | Equal | Lt | Gt
@@ -176,7 +176,7 @@ class Workload:
     deleting: bool
     created: float
     owner: OwnerRef | None
-    managed_by_other: bool  # spec.managedBy is set to a foreign controller, or Job.spec.scheduling: core gang scheduling
+    managed_by_other: bool  # spec.managedBy names another controller, or spec.scheduling: core gang scheduling
     retries_left: int | None  # backoffLimit - failed; None when unknown
 
     @property

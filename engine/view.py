@@ -20,6 +20,7 @@ from engine.cluster.store import Store
 from engine.gangs import Gang
 from engine.policy import Policy, default_policy
 from engine.presets import choose_default
+from engine.quota import usage_of
 from engine.records import (
     Node,
     Placement,
@@ -31,7 +32,6 @@ from engine.records import (
     Shape,
     Workload,
 )
-from engine.quota import usage_of
 from engine.requests import Understanding, understand
 from engine.seats import reservation
 from engine.shapes import merge_runtime_class

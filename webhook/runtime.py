@@ -25,6 +25,7 @@ from engine import metrics as engine_metrics
 from engine import names
 from engine.cluster import writes
 from engine.cluster.api import Api, ApiFault, connect
+from engine.cluster.election import Terms
 from engine.cluster.events import Recorder
 from engine.cluster.lease import LeaseCandidate, NotLeader
 from engine.controller import Controller
@@ -47,6 +48,8 @@ HOUSEKEEPING_EVERY = 2.0
 CERTIFICATE_EVERY = 60.0
 CA_RETRY = 1.0
 REFRESH_TIMEOUT = 20.0
+# A crashed leader is replaced within the duration and one retry: 14 s.
+LEASE_TERMS = Terms(12.0, 8.0, 2.0)
 # While a thread computes, another one gets the interpreter after this long (5 ms by default): p99 16 -> 5 ms.
 SWITCH_INTERVAL = 0.001
 # The caches hold no cycles: rarer collections and frozen old objects keep the collector from walking them.
@@ -87,7 +90,9 @@ class Runtime:
         self._caches = Caches(self._api, self._stores, namespace=settings.namespace)
         self._caches.policy.subscribe(lambda key, _old, new: self._policy.changed(str(key), new))
         self._caches.last_good.subscribe(lambda key, _old, new: self._policy.changed(str(key), new))
-        self._candidate = LeaseCandidate(self._api, settings.namespace, names.LEASE_NAME, settings.identity)
+        self._candidate = LeaseCandidate(
+            self._api, settings.namespace, names.LEASE_NAME, settings.identity, terms=LEASE_TERMS
+        )
         self._recorder = Recorder(self._api, instance=settings.identity)
         self._fence: Callable[[], None] = self._candidate.check
         self._errands = Errands(self._view, self._api, self._recorder, fence=self._check_fence, wall=time.time)
