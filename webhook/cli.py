@@ -1,0 +1,295 @@
+"""`topogate`: the command line. Exit status 0 done, 1 a negative answer, 2 wrong use or bad input."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from engine.policy import PolicyError, parse_policy
+from webhook.logs import FORMATS, start_logging
+from webhook.settings import Settings, SettingsError, own_identity, own_namespace
+
+if TYPE_CHECKING:
+    from webhook.objects_file import FileObject
+    from webhook.simulate import Simulated
+    from webhook.simulation_output import Simulation
+
+MAX_POLICY_FILE = 2 * 1024 * 1024
+FORMATS_OF_DATA = ("table", "json", "yaml")
+INTERRUPTED = 130  # as a shell reports it
+
+log = logging.getLogger("topogate")
+
+
+class OneLineErrors(click.Group):
+    """A group whose wrong uses are one line on standard error, as scripts and logs want them."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run the command; in standalone mode (the default) exit with its status."""
+        try:
+            status = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        except click.ClickException as error:
+            if not standalone_mode:
+                raise
+            context = getattr(error, "ctx", None)
+            hint = f" ({context.command_path} --help)" if context is not None else ""
+            click.echo(f"topogate: {error.format_message()}{hint}".replace("\n", " "), err=True)
+            sys.exit(error.exit_code)
+        except click.Abort:
+            if not standalone_mode:
+                raise
+            click.echo("topogate: interrupted", err=True)
+            sys.exit(INTERRUPTED)
+        if not standalone_mode:
+            return status
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+@click.group(cls=OneLineErrors, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="topogate", prog_name="topogate")
+def main() -> None:
+    """Topology-aware gang placement for Kubernetes, beside the stock kube-scheduler."""
+
+
+@main.command()
+@click.option("--host", default="0.0.0.0", show_default=True, help="Address of the webhook port.")
+@click.option("--port", default=8443, show_default=True, type=click.IntRange(0, 65535), help="Webhook port (HTTPS).")
+@click.option("--ops-host", default="0.0.0.0", show_default=True, help="Address of the plain port.")
+@click.option(
+    "--ops-port",
+    default=8080,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Port of /healthz, /readyz and /metrics (plain HTTP).",
+)
+@click.option("--kubeconfig", type=click.Path(exists=True, dir_okay=False), help="Default: in-cluster, or $KUBECONFIG.")
+@click.option("--namespace", help="Our namespace. Default: $TOPOGATE_NAMESPACE, the pod's own, or topogate-system.")
+@click.option("--address", "addresses", multiple=True, help="IP address that the serving certificate names as well.")
+@click.option(
+    "--threads", default=4, show_default=True, type=click.IntRange(1, 64), help="Threads that answer reviews."
+)
+@click.option("--log-format", default="json", show_default=True, type=click.Choice(FORMATS))
+def serve(
+    *,
+    host: str,
+    port: int,
+    ops_host: str,
+    ops_port: int,
+    kubeconfig: str | None,
+    namespace: str | None,
+    addresses: tuple[str, ...],
+    threads: int,
+    log_format: str,
+) -> None:
+    """Run the service: webhooks, watch caches, leader candidate. The container's entry point.
+
+    \b
+    Example:
+      topogate serve --port 8443 --ops-port 8080
+    """  # noqa: D301 - click wants the backspace itself
+    from webhook.runtime import Runtime
+    from webhook.server import Server
+    from webhook.server import serve as run
+
+    start_logging(log_format)
+    environment = {"TOPOGATE_NAMESPACE": namespace} if namespace else None
+    try:
+        settings = Settings(
+            namespace=own_namespace(environment) if environment else own_namespace(),
+            identity=own_identity(),
+            kubeconfig=kubeconfig,
+            host=host,
+            port=port,
+            ops_host=ops_host,
+            ops_port=ops_port,
+            threads=threads,
+            addresses=addresses,
+        )
+    except SettingsError as error:
+        _fail(str(error))
+    runtime = Runtime(settings)
+    run(Server(runtime.service(), host=host, port=port, threads=threads))
+
+
+@main.command()
+@click.option("--cluster", "cluster_files", multiple=True, required=True, metavar="FILE", help="Nodes, pods, ...")
+@click.option("-f", "--filename", "workload_files", multiple=True, required=True, metavar="FILE", help="Workloads.")
+@click.option("--policy", "policy_file", metavar="FILE", help="policy.yaml, or the ConfigMap that holds it.")
+@click.option("--levels", metavar="KEY,KEY,...", help="Node label keys, coarse to fine, where no policy names levels.")
+@click.option("--queue", is_flag=True, help="Take the workloads by priority, age and name, not in file order.")
+@click.option("--independent", is_flag=True, help="Start every workload from the same cluster.")
+@click.option("-n", "--namespace", default="default", show_default=True, help="Of objects that name none.")
+@click.option("-o", "--output", type=click.Choice(FORMATS_OF_DATA), help="Default: table; yaml with --show.")
+@click.option("--show", type=click.Choice(("objects", "patches")), help="Print the mutated objects, or our patches.")
+def simulate(
+    *,
+    cluster_files: tuple[str, ...],
+    workload_files: tuple[str, ...],
+    policy_file: str | None,
+    levels: str | None,
+    queue: bool,
+    independent: bool,
+    namespace: str,
+    output: str | None,
+    show: str | None,
+) -> None:
+    """Tell what would happen to workloads on a cluster: admission and planning, offline, with the service's own code.
+
+    Files are YAML or JSON: many documents, lists, what kubectl prints; - reads standard input. --cluster and -f may
+    stand several times. Exit status 0 when every workload is placed or none of ours, else 1.
+
+    \b
+    Example:
+      kubectl get nodes,pods -A -o json > cluster.json
+      topogate simulate --cluster cluster.json -f train.yaml
+    """  # noqa: D301 - click wants the backspace itself
+    from webhook import simulate as simulation
+    from webhook.objects_file import FileProblem, policy_text
+    from webhook.offline import offline_cluster, policy_of
+    from webhook.simulation_output import Simulation
+
+    if (*cluster_files, *workload_files, policy_file).count("-") > 1:
+        _fail("standard input (-) can be read only once")
+    if show is not None and output == "table":
+        _fail("--show prints json or yaml")
+    try:
+        policy = None
+        if policy_file is not None:
+            text = policy_text(_content(policy_file, limit=MAX_POLICY_FILE), name=policy_file)
+            policy = policy_of(text, where=policy_file)
+        cluster = offline_cluster(
+            _objects(cluster_files),
+            policy=policy,
+            levels=[key.strip() for key in levels.split(",")] if levels is not None else (),
+            namespace=namespace,
+        )
+        for note in cluster.notes:
+            click.echo(f"topogate: {note}", err=True)
+        simulated = simulation.simulate(
+            cluster,
+            _objects(workload_files),
+            queue=queue,
+            independent=independent,
+            namespace=namespace,
+            clock=time.perf_counter_ns,
+        )
+    except (FileProblem, OSError) as error:
+        _fail(_told(error))
+    answer = Simulation(workloads=tuple(one.gang for one in simulated), cluster=simulation.facts(cluster))
+    if show is not None:
+        _print_objects(simulated, show, output or "yaml")
+    else:
+        _print_answer(answer, output or "table")
+    sys.exit(0 if answer.good else 1)
+
+
+def _print_answer(answer: Simulation, output: str) -> None:
+    from webhook import simulation_text
+    from webhook.simulation_objects import as_yaml
+
+    match output:
+        case "json":
+            click.echo(answer.model_dump_json(by_alias=True, indent=2))
+        case "yaml":
+            click.echo(as_yaml(answer.model_dump(mode="json", by_alias=True)), nl=False)
+        case _ if sys.stdout.isatty():
+            from rich.console import Console
+
+            console = Console(highlight=False)
+            console.print(simulation_text.as_table(answer))
+            console.print(simulation_text.summary(answer), markup=False)
+        case _:
+            click.echo(simulation_text.as_text(answer))
+
+
+def _print_objects(simulated: Sequence[Simulated], show: str, output: str) -> None:
+    import json
+
+    from webhook.simulation_objects import as_yaml, shown
+
+    found = shown(simulated, "objects" if show == "objects" else "patches")
+    if output == "yaml":
+        if show == "objects":
+            click.echo("---\n".join(map(as_yaml, found)), nl=False)
+        else:
+            click.echo(as_yaml(found), nl=False)
+        return
+    listed = {"apiVersion": "v1", "kind": "List", "items": found} if show == "objects" else found
+    click.echo(json.dumps(listed, indent=2))
+
+
+def _objects(files: Sequence[str]) -> list[FileObject]:
+    from webhook.objects_file import MAX_BYTES, read_objects
+
+    return [one for file in files for one in read_objects(_content(file, limit=MAX_BYTES), name=file)]
+
+
+def _content(file: str, *, limit: int) -> bytes:
+    """The bytes of a file. Raises OSError; FileProblem when there are more than `limit`."""
+    from webhook.objects_file import FileProblem
+
+    with click.open_file(file, "rb") as stream:
+        content: bytes = stream.read(limit + 1)
+    if len(content) > limit:
+        raise FileProblem(f"{file}: larger than {limit:,} bytes")
+    return content
+
+
+@main.group()
+def policy() -> None:
+    """Work with the policy (the ConfigMap topogate-policy)."""
+
+
+@policy.command("check")
+@click.argument("file")
+def policy_check(file: str) -> None:
+    """Check a policy with the webhook's own code and print every error with its path.
+
+    FILE is policy.yaml or the ConfigMap that holds it; - reads standard input. Exit status 1 when it would be refused.
+
+    \b
+    Example:
+      topogate policy check policy.yaml
+    """  # noqa: D301 - click wants the backspace itself
+    from webhook.objects_file import FileProblem, policy_text
+
+    try:
+        parsed = parse_policy(policy_text(_content(file, limit=MAX_POLICY_FILE), name=file))
+    except (FileProblem, OSError) as error:
+        _fail(_told(error))
+    except PolicyError as error:
+        for item in error.errors:
+            click.echo(f"{item.field}: {item.message}" if item.field else item.message, err=True)
+        count = len(error.errors)
+        click.echo(f"{file}: refused, {count} error{'' if count == 1 else 's'}", err=True)
+        sys.exit(1)
+    click.echo(f"{file}: good (hash {parsed.hash}, mode {parsed.mode})")
+
+
+def _told(error: Exception) -> str:
+    """An error in one line: of the system's own only the file and what happened."""
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    return str(error)
+
+
+def _fail(message: str) -> NoReturn:
+    """Wrong use or bad input: one line, exit status 2."""
+    click.echo("topogate: " + "".join(char if char.isprintable() else " " for char in message), err=True)
+    sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,226 @@
+"""A cluster out of files: the stores and the view that the service keeps, filled once, and the policy in force."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+
+from engine import names
+from engine.cluster import projections
+from engine.cluster.projections import ProjectionError
+from engine.outcomes import Outcome
+from engine.policy import LevelSpec, Policy, PolicyError, TopologySpec, default_policy, parse_policy
+from engine.presets import MAX_LEVELS, RESERVED_NAMES, is_label_key
+from engine.records import Node, Pod, Workload
+from engine.requests import Understanding
+from engine.view import Stores, View
+from engine.wording import plain, quote
+from webhook.live import LiveView
+from webhook.objects_file import FileObject, FileProblem
+
+KUBELET_PODS: Final = 110  # the kubelet's default of maxPods, for a Node of the file that names no number
+
+_STORES: Final[dict[tuple[str, str], tuple[str, Callable[[Any], Any]]]] = {
+    ("", "Node"): ("nodes", projections.node),
+    ("", "Pod"): ("pods", projections.pod),
+    ("batch", "Job"): ("workloads", projections.job),
+    (names.API_GROUP, names.PLACEMENT_KIND): ("placements", projections.placement),
+    ("", "ResourceQuota"): ("quotas", projections.quota),
+    ("scheduling.k8s.io", "PriorityClass"): ("priorityclasses", projections.priority_class),
+    ("node.k8s.io", "RuntimeClass"): ("runtimeclasses", projections.runtime_class),
+}
+_CONFIG_MAP: Final = ("", "ConfigMap")
+_TOPOLOGIES: Final = (("kueue.x-k8s.io", "Topology"), ("kai.scheduler", "Topology"))
+
+
+class OfflineView(LiveView):
+    """What the admission handlers see: the service's own view, without a clock; `told` is the last forecast."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__(
+            view,
+            own_username=f"system:serviceaccount:{names.NAMESPACE}:{names.SERVICE_ACCOUNT}",
+            own_namespace=names.NAMESPACE,
+            policy_loaded=lambda: True,
+            clock=lambda: 0.0,
+            wall=lambda: math.inf,  # every node has settled
+            sleep=lambda _: None,
+        )
+        self.told: Outcome | None = None
+
+    def forecast(self, workload: Workload, understanding: Understanding, deadline: float) -> Outcome | None:
+        """As the service answers; the first forecast of a review is about the request as it stands."""
+        outcome = super().forecast(workload, understanding, deadline)
+        self.told = self.told or outcome
+        return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineCluster:
+    """The view of a cluster of files; `notes` are lines about what of the input has no effect."""
+
+    view: View
+    nodes: int
+    notes: tuple[str, ...]
+
+
+def offline_cluster(
+    objects: Iterable[FileObject],
+    *,
+    policy: Policy | None = None,
+    levels: Sequence[str] = (),
+    namespace: str = "default",
+) -> OfflineCluster:
+    """Fill a view with the objects of the cluster files; kinds that nobody here reads are left out.
+
+    Levels come from `policy`, else from the policy ConfigMap among the objects, else from `levels` (node label keys,
+    coarse to fine), else from Topology objects of Kueue or KAI, else from the default policy. Pods without a namespace
+    get `namespace`. Raises FileProblem for an object, a policy or a level that cannot be read.
+    """
+    records: dict[str, list[Any]] = {name: [] for name, _ in _STORES.values()}
+    config_maps: list[FileObject] = []
+    found: list[TopologySpec] = []
+    for one in objects:
+        if one.what in _STORES:
+            into, projection = _STORES[one.what]
+            records[into].append(_completed(_projected(one, projection), one, namespace))
+        elif one.what == _CONFIG_MAP:
+            config_maps.append(one)
+        elif one.what in _TOPOLOGIES:
+            found.append(_topology(one))
+    notes: list[str] = []
+    asked = _spec("default", levels, where="--levels") if levels else None
+    policy = policy or _policy_of(config_maps) or default_policy()
+    if policy.topologies:
+        if asked is not None:
+            notes.append("--levels has no effect: the policy names the topologies")
+    else:
+        specs = (asked,) if asked is not None else tuple({spec.name: spec for spec in found}.values())
+        policy = policy.model_copy(update={"topologies": specs})
+    view = View(Stores(), policy)
+    for name, store in view.stores.all().items():
+        store.replace(records[name])
+    view.refresh()
+    return OfflineCluster(view=view, nodes=len(view.stores.nodes), notes=tuple(notes))
+
+
+def _projected(one: FileObject, projection: Callable[[Any], Any]) -> Any:
+    try:
+        return projection(one.source)
+    except ProjectionError as error:
+        raise FileProblem(f"{one.where}: {one.kind}: {plain_path(error)}") from None
+
+
+def plain_path(error: ProjectionError) -> str:
+    """The text of a projection error as people read it: `spec.parallelism: Expected int, got str`."""
+    return str(error).removeprefix("$.").replace("`", "")
+
+
+def _completed(record: Any, one: FileObject, namespace: str) -> Any:
+    """What a hand-written file leaves out and a real object always has."""
+    match record:
+        case Node():
+            if "pods" not in record.allocatable:
+                record = replace(record, allocatable={**record.allocatable, "pods": KUBELET_PODS})
+            return record if record.ready or _has_conditions(one) else replace(record, ready=True)
+        case Pod() if not record.name:
+            raise FileProblem(f"{one.where}: Pod: metadata.name: is required")
+        case Pod() | Workload() if not record.namespace:
+            return replace(record, namespace=namespace)
+    return record
+
+
+class _Status(msgspec.Struct):
+    conditions: list[msgspec.Raw] | None = None
+
+
+class _Reported(msgspec.Struct):
+    status: _Status | None = None
+
+
+def _has_conditions(one: FileObject) -> bool:
+    """True when somebody has said how the node is; no kubelet reports no conditions at all."""
+    if isinstance(one.source, dict):
+        status = one.source.get("status")
+        return bool(isinstance(status, dict) and status.get("conditions"))
+    status = msgspec.json.decode(one.source, type=_Reported).status  # type: ignore[arg-type]  # bytes or Raw
+    return bool(status is not None and status.conditions)
+
+
+def _policy_of(config_maps: Iterable[FileObject]) -> Policy | None:
+    """The policy in the ConfigMap of that name: the one in our namespace before any other."""
+    policies = []
+    for one in config_maps:
+        config = _projected(one, projections.config_map)
+        if config.name == names.POLICY_NAME:
+            policies.append((config.namespace != names.NAMESPACE, one.where, config))
+    if not policies:
+        return None
+    _, where, config = min(policies, key=lambda item: item[:2])
+    text = config.data.get(names.POLICY_KEY)
+    if text is None:
+        raise FileProblem(f"{where}: the ConfigMap has no data[{names.POLICY_KEY}]")
+    return policy_of(text, where=where)
+
+
+def policy_of(text: str, *, where: str) -> Policy:
+    """The policy of a text. Raises FileProblem with its first error and the number of errors."""
+    try:
+        return parse_policy(text)
+    except PolicyError as error:
+        first, count = error.errors[0], len(error.errors)
+        more = f" (and {count - 1} more: topogate policy check)" if count > 1 else ""
+        told = f"{first.field}: {first.message}" if first.field else first.message
+        raise FileProblem(f"{where}: the policy is refused: {told}{more}") from None
+
+
+class _TopologyLevel(msgspec.Struct, rename="camel"):
+    node_label: str
+
+
+class _TopologyObjectSpec(msgspec.Struct):
+    levels: list[_TopologyLevel]
+
+
+class _Named(msgspec.Struct):
+    name: str
+
+
+class _TopologyObject(msgspec.Struct):
+    metadata: _Named
+    spec: _TopologyObjectSpec
+
+
+def _topology(one: FileObject) -> TopologySpec:
+    try:
+        found = msgspec.convert(one.decoded(), _TopologyObject)
+    except msgspec.ValidationError as error:
+        raise FileProblem(f"{one.where}: Topology: {plain(str(error).replace('`', ''))}") from None
+    return _spec(found.metadata.name, [level.node_label for level in found.spec.levels], where=one.where)
+
+
+def _spec(name: str, keys: Sequence[str], *, where: str) -> TopologySpec:
+    """A topology out of label keys; a level's alias is the part of its key after the slash."""
+    above = list(keys)
+    if above and above[-1] in (names.HOSTNAME, names.HOST_LEVEL):
+        above.pop()
+    if len(above) > MAX_LEVELS:
+        raise FileProblem(f"{where}: at most {MAX_LEVELS} levels above the host")
+    levels: dict[str, LevelSpec] = {}
+    for key in above:
+        alias = key.rpartition("/")[2]
+        if key == names.HOSTNAME:
+            raise FileProblem(f"{where}: {names.HOSTNAME} is the last level")
+        if not is_label_key(key):
+            raise FileProblem(f"{where}: {quote(key)} is no node label key")
+        if alias in RESERVED_NAMES:
+            raise FileProblem(f"{where}: {quote(key)} would be the level {quote(alias)}, which has its own meaning")
+        if alias in levels:
+            raise FileProblem(f"{where}: two levels would be called {quote(alias)}")
+        # Constructed, not validated: an alias out of a key may hold dots and capitals, a policy's level name may not.
+        levels[alias] = LevelSpec.model_construct(name=alias, keys=(key,))
+    return TopologySpec.model_construct(name=name, levels=tuple(levels.values()))

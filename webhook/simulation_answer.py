@@ -1,0 +1,132 @@
+"""The answer for one gang as `topogate simulate` prints it, out of what admission and the planner said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.annotations import AUTO
+from engine.gangs import Gang
+from engine.outcomes import FieldError, Never, Outcome, Placed
+from engine.planner import lowest_level
+from engine.ranks import format_ranks
+from engine.reasons import REASONS
+from engine.records import Slot
+from engine.requests import MAIN
+from engine.view import View
+from engine.wording import plural
+from webhook import simulation_output as output
+from webhook.review import cause_message
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Which workload an answer is about, and what admission warned of."""
+
+    kind: str
+    namespace: str
+    name: str
+    warnings: tuple[str, ...] = ()
+
+
+def planned(about: About, gang: Gang, outcome: Outcome, view: View, *, microseconds: int = 0) -> output.Gang:
+    """The answer for a gang that was planned, or that is not planned for a reason of its own."""
+    ask, topology = gang.understanding.ask, gang.understanding.topology
+    assert ask is not None, "only a gang that asks is planned"
+    if isinstance(outcome, Placed):
+        pod_sets = tuple(
+            output.PodSet(
+                name=plan.name,
+                count=ask.count,
+                require=outcome.require,
+                prefer=outcome.prefer,
+                assignment=tuple(_host_slots(slot) for slot in plan.slots),
+                domains_used=dict(outcome.domains_used),
+                proven=outcome.proven,
+            )
+            for plan in outcome.pod_sets
+        )
+        verdict: output.Verdict = "placed"
+        reason = None
+    else:
+        require, prefer = _levels_in_force(gang, view)
+        pod_sets = (_unplaced(ask.name, ask.count, require, prefer),)
+        verdict, reason = "never" if isinstance(outcome, Never) else "waits", outcome.reason
+    return _answer(
+        about,
+        verdict=verdict,
+        reason=reason,
+        message=outcome.message,
+        topology=topology,
+        pod_sets=pod_sets,
+        plan_microseconds=microseconds,
+    )
+
+
+def ignored(about: About, count: int, reason: str, message: str | None = None) -> output.Gang:
+    """The answer for `count` pods that are none of ours; the message is the reason's own unless one is given."""
+    return _answer(
+        about,
+        verdict="ignored",
+        reason=reason,
+        message=message or REASONS[reason].description,
+        pod_sets=(_unplaced(MAIN, count, None, None),),
+    )
+
+
+def held(about: About, reason: str) -> output.Gang:
+    """The answer for a pod whose gang is another workload's."""
+    pod_sets = (_unplaced(MAIN, 1, None, None),)
+    return _answer(about, verdict="waits", reason=reason, message=REASONS[reason].description, pod_sets=pod_sets)
+
+
+def rejected(about: About, errors: Sequence[FieldError]) -> output.Gang:
+    """The answer for a workload that the webhook, or the API server before it, refuses."""
+    faults = tuple(
+        output.FieldFault(field=error.field, reason=error.reason, message=cause_message(error)) for error in errors
+    )
+    message = f"the {about.kind} is invalid: {plural(len(faults), 'error')}"
+    return _answer(about, verdict="rejected", reason=faults[0].reason, message=message, errors=faults)
+
+
+def _host_slots(slot: Slot) -> output.HostSlots:
+    return output.HostSlots(
+        domain=slot.domain,
+        node=slot.host,
+        count=slot.count,
+        ranks=None if slot.ranks is None else format_ranks(slot.ranks),
+        devices=None,
+    )
+
+
+def _levels_in_force(gang: Gang, view: View) -> tuple[str | None, str | None]:
+    """The levels of a request, with `auto` as the planner reads it."""
+    ask = gang.understanding.ask
+    assert ask is not None
+    topology = view.topologies.get(gang.understanding.topology or "")
+    if ask.require != AUTO or topology is None:
+        return ask.require, ask.prefer
+    level = lowest_level(topology.tree, view.capacity.count(gang.shape, topology).empty, ask.count) or 0
+    finer = ask.prefer is not None and (topology.level_index(ask.prefer) or 0) > level
+    return topology.levels[level].name, ask.prefer if finer else None
+
+
+def _unplaced(name: str, count: int, require: str | None, prefer: str | None) -> output.PodSet:
+    return output.PodSet(
+        name=name, count=count, require=require, prefer=prefer, assignment=(), domains_used={}, proven=None
+    )
+
+
+def _answer(about: About, **said: Any) -> output.Gang:
+    fields: dict[str, Any] = {"topology": None, "errors": (), "pod_sets": (), "plan_microseconds": 0}
+    return output.Gang(
+        kind=about.kind,
+        namespace=about.namespace,
+        name=about.name,
+        group=None,
+        require=None,
+        prefer=None,
+        warnings=about.warnings,
+        **(fields | said),
+    )

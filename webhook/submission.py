@@ -1,0 +1,158 @@
+"""What happens to one object between `kubectl create` and etcd, as far as we have a part in it, without an API server.
+
+The API server's own checks are not repeated, but for what every object needs: right types, a name, containers.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from engine.cluster.wire import ProjectionError
+from engine.outcomes import FieldError
+from webhook.mutate import mutate
+from webhook.objects_file import FileObject
+from webhook.patch import Operation
+from webhook.patch_applier import apply_patch
+from webhook.review import BadReview, Response, Review, decode_review
+from webhook.validate import validate
+from webhook.view import View
+
+DEADLINE: Final = 10.0  # on the offline view's clock, which stands at 0
+_USER: Final = {"username": "topogate-simulate", "groups": ["system:authenticated"]}
+# What the API server alone sets at CREATE, whatever was sent (`kubectl get -o yaml` prints all of it).
+_SERVERS: Final = (
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
+    "managedFields",
+)
+_WORDS: Final = {
+    "int": "a whole number",
+    "str": "text",
+    "float": "a number",
+    "bool": "true or false",
+    "object": "an object",
+    "array": "a list",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """The outcome of a CREATE: refused for `errors`, or stored as `stored`; `patch` is what we changed."""
+
+    stored: Mapping[str, Any]
+    patch: tuple[Operation, ...]
+    errors: tuple[FieldError, ...]
+    warnings: tuple[str, ...]
+
+
+def as_sent(one: FileObject, *, namespace: str, serial: int) -> dict[str, Any]:
+    """The object of a file as the API server takes it: in a namespace, named, free of what only the server sets.
+
+    A `generateName` gets a suffix that depends on `serial` alone. Raises FileProblem when it is no JSON.
+    """
+    sent = one.decoded()
+    sent.pop("status", None)
+    metadata = sent.setdefault("metadata", {})
+    if isinstance(metadata, dict):
+        for key in _SERVERS:
+            metadata.pop(key, None)
+        metadata["namespace"] = metadata.get("namespace") or namespace
+        base = metadata.get("generateName")
+        if not metadata.get("name") and isinstance(base, str) and base:
+            metadata["name"] = base + hashlib.sha256(f"{base}/{serial}".encode()).hexdigest()[:5]
+    return sent
+
+
+def submit(
+    one: FileObject, sent: Mapping[str, Any], view: View, *, projection: Callable[[Any], Any], template: str
+) -> Submitted:
+    """Create an object: mutated, then validated, by the service's own functions.
+
+    `projection` reads objects of this kind; `template` is the path of its pod template's spec ("spec" for a pod).
+    """
+    errors = _unreadable(sent, projection) or _incomplete(sent, template)
+    if errors:
+        return Submitted(sent, (), errors, ())
+    try:
+        mutated = mutate(_review(one, sent), view, DEADLINE)
+        stored = apply_patch(sent, mutated.patch)
+        validated = validate(_review(one, stored), view, DEADLINE)
+    except BadReview as fault:
+        return Submitted(sent, (), (_invalid("", fault.message),), ())
+    refused = () if validated.allowed else _errors(validated)
+    return Submitted(stored, mutated.patch, refused, (*mutated.warnings, *validated.warnings))
+
+
+def _review(one: FileObject, sent: Mapping[str, Any]) -> Review:
+    metadata = sent["metadata"]
+    body = {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "simulate",
+            "kind": {"group": one.group, "version": one.version, "kind": one.kind},
+            "resource": {"group": one.group, "version": one.version, "resource": f"{one.kind.lower()}s"},
+            "namespace": metadata["namespace"],
+            "name": metadata["name"],
+            "operation": "CREATE",
+            "userInfo": _USER,
+            "dryRun": True,
+            "object": copy.copy(sent),
+            "oldObject": None,
+        },
+    }
+    return decode_review(msgspec.json.encode(body))
+
+
+def _unreadable(sent: Mapping[str, Any], projection: Callable[[Any], Any]) -> tuple[FieldError, ...]:
+    """Wrong types and numbers that no server would take."""
+    try:
+        projection(msgspec.json.encode(sent))
+    except ProjectionError as error:
+        path, _, text = str(error).partition(": ")
+        said = re.sub(r"`(\w+)(?: \| null)?`", lambda match: _WORDS.get(match[1], match[1]), text)
+        return (_invalid(path.removeprefix("$").removeprefix("."), said[:1].lower() + said[1:]),)
+    return ()
+
+
+def _incomplete(sent: Mapping[str, Any], template: str) -> tuple[FieldError, ...]:
+    """What no server stores an object without."""
+    missing = []
+    metadata = sent["metadata"] or {}
+    if not metadata.get("name"):
+        missing.append(_required("metadata.name", "name or generateName is required"))
+    spec: Any = sent
+    for step in template.split("."):
+        spec = spec.get(step) if isinstance(spec, Mapping) else None
+    if not isinstance(spec, Mapping) or not spec.get("containers"):
+        missing.append(_required(f"{template}.containers", "a pod has at least one container"))
+    return tuple(missing)
+
+
+def _errors(response: Response) -> tuple[FieldError, ...]:
+    if response.errors:
+        return response.errors
+    return tuple(
+        FieldError(field=cause.field, kind="Forbidden", value=None, reason=cause.reason, message=cause.message)
+        for cause in response.causes
+    )
+
+
+def _invalid(field: str, message: str) -> FieldError:
+    return FieldError(field=field, kind="Invalid value", value=None, reason="InvalidValue", message=message)
+
+
+def _required(field: str, message: str) -> FieldError:
+    return FieldError(field=field, kind="Required value", value=None, reason="MissingValue", message=message)
