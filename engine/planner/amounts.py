@@ -28,6 +28,10 @@ class Amounts:
             self._scarce[level] = self.tree.sums(level, self.scarce)
         return self._scarce[level]
 
+    def share_scarce(self, level: int, sums: Ints64) -> None:
+        """Use sums that somebody else keeps up to date."""
+        self._scarce[level] = sums
+
     def preference(self, level: int, domains: Ints) -> list[Ints64]:
         """Pack key of domains of one level, most significant first: its own scarce amount, its parents', its slots.
 

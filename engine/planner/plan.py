@@ -70,8 +70,13 @@ def plan(tree: Tree, slots: Ints64, request: Request, scarce: Ints64 | None = No
     that has least of it; without it the slots are used. Feasibility is exact. Same arguments, same plan. Raises
     ValueError, which names the argument, for what makes no sense.
     """
-    _check(tree, slots, request, scarce)
-    state = amounts(tree, slots, scarce, spread=request.profile == "spread")
+    check(tree, request, slots=slots, scarce=scarce)
+    return plan_on(amounts(tree, slots, scarce, spread=request.profile == "spread"), request)
+
+
+def plan_on(state: Amounts, request: Request) -> Plan | NoFit:
+    """Place a gang on amounts that are summed up already (`SlotIndex` keeps them so); the request has been checked."""
+    tree = state.tree
     level = lowest_fit(state, request.count)
     require = -1 if request.require is None else request.require
     if level is None or level < require:
@@ -86,7 +91,7 @@ def plan(tree: Tree, slots: Ints64, request: Request, scarce: Ints64 | None = No
 
 def lowest_level(tree: Tree, slots: Ints64, count: int) -> int | None:
     """The finest level that has a domain with at least `count` slots; None when no level has one."""
-    _check(tree, slots, Request(count), None)
+    check(tree, Request(count), slots=slots)
     level = lowest_fit(amounts(tree, slots, None, spread=False), count)
     return None if level == -1 else level
 
@@ -137,7 +142,8 @@ def _no_fit(state: Amounts, require: int, lowest: int | None) -> NoFit:
     return NoFit(require, len(at_level), best if most else -1, most, total, lowest)
 
 
-def _check(tree: Tree, slots: Ints64, request: Request, scarce: Ints64 | None) -> None:
+def check(tree: Tree, request: Request, *, slots: Ints64 | None = None, scarce: Ints64 | None = None) -> None:
+    """Raise ValueError, naming the argument, for a request or arrays that make no sense on this tree."""
     if not 1 <= request.count <= _MOST_PODS:
         raise ValueError(f"count: {request.count} is not between 1 and {_MOST_PODS}")
     for name, level in (("require", request.require), ("prefer", request.prefer)):
