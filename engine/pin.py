@@ -39,7 +39,8 @@ def release_patch(
 
     `labels` are those of the topology above the host (`pin_labels` is applied here), `domain` the path of label values
     with the host last, `gang` the Placement's name. The uid is a precondition: another pod of that name is not touched.
-    nodeSelectorTerms are replaced as a whole; the rest of the pod's affinity stays. Source: kubernetes.md 16-18.
+    nodeSelectorTerms are replaced as a whole; the rest of the pod's affinity stays.
+    Source: docs/contributor/kubernetes-facts.md, patching pods.
     """
     annotations: dict[str, str | None] = {names.DOMAIN_PATH: "/".join(domain)}
     if rank is not None:

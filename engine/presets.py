@@ -77,7 +77,8 @@ def _levels(preset: str, entries: strict_yaml.Value) -> tuple[Level, ...]:
 def default_preset(labels: Iterable[Mapping[str, str]]) -> str | None:
     """Return the first preset that covers nodes with these labels, or None.
 
-    A preset covers when each of its levels has one of its keys on at least one node. Source: policy.md.
+    A preset covers when each of its levels has one of its keys on at least one node.
+    Source: docs/tasks/admin/topology-presets.md.
     """
     present: set[str] = set()
     for of_node in labels:

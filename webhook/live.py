@@ -14,7 +14,7 @@ from engine.seats import host_of, rank_is_slot, rank_of, slot_by_rank
 from engine.topology import Topology
 from engine.view import View, belongs
 
-# A replica whose cache lags behind the leader waits this long for the Placement that a pod names (blueprint section 4).
+# A replica whose cache lags behind the leader waits this long for the Placement that a pod names.
 REVISION_WAIT = 0.2
 REVISION_POLL = 0.005
 # A forecast is a courtesy: it never costs a review more than this.

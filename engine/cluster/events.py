@@ -1,7 +1,8 @@
 """Events (events.k8s.io/v1): one per change of what there is to say about an object, posted in the background.
 
-An Event's note cannot be changed later (kubernetes.md 21): a new reason or note is a new Event, and the same again is
-none. Losing one is better than making anybody wait: the queue is bounded, drops its oldest, and counts.
+An Event's note cannot be changed later (docs/contributor/kubernetes-facts.md): a new reason or note is a new Event,
+and the same again is none. Losing one is better than making anybody wait: the queue is bounded, drops its oldest, and
+counts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Placement object: its JSON <-> the record. Shape: the CRD in `manifests`, page `policy.md` of the docs."""
+"""The Placement object: its JSON <-> the record. Shape: manifests/base/crd.yaml, docs/concepts/gangs.md."""
 
 from __future__ import annotations
 

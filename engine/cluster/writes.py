@@ -3,7 +3,8 @@
 What the API server may well answer is a result, not an exception: `Done` (with the object as it now stands), `Gone`
 (no such object, or another one of that name), `Conflict` (somebody was faster: look again), `Refused` (asking again
 would be answered the same). What is left (no answer, 429, 5xx, 401) raises ApiFault. Each function calls `fence` right
-before the request; when it raises (`NotLeader`), nothing was written. Source of the answers: kubernetes.md 2 and 17.
+before the request; when it raises (`NotLeader`), nothing was written. Source of the answers:
+docs/contributor/kubernetes-facts.md.
 """
 
 from __future__ import annotations
