@@ -1,0 +1,148 @@
+"""When the room of a placed gang is taken by others: it is planned again where that is free, and no retry is used."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
+from tests.support.eventually import eventually
+from tests.support.gang_steps import assigned, failures, gated, occupy, status_of, vacate
+from tests.support.gangs import Json, Namespace, require
+
+pytestmark = pytest.mark.timeout(120)
+IMPATIENT = TEST_POLICY + "timeouts: {bind: 1s}\n"
+FOREIGN_GATE = "example.com/quota"
+PORT = 4711
+
+
+def _with_port() -> Json:
+    """A pod spec whose container wants a host port, which the planner does not look at."""
+    return {
+        "containers": [
+            {
+                "name": "main",
+                "image": "example.com/train:1",
+                "resources": {"limits": {"nvidia.com/gpu": "8"}},
+                "ports": [{"containerPort": PORT, "hostPort": PORT}],
+            }
+        ]
+    }
+
+
+def _open_foreign_gates(gangs: Namespace, job: str, *, first: int = 0) -> None:
+    """Somebody lets the pods of a Job go as far as he is concerned, beginning with one index."""
+    pods = gangs.pods(job)
+    pods.sort(key=lambda pod: pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] != str(first))
+    for pod in pods:
+        path = f"/api/v1/namespaces/{gangs.name}/pods/{pod['metadata']['name']}"
+        gates = [gate for gate in pod["spec"].get("schedulingGates", []) if gate["name"] != FOREIGN_GATE]
+        if gangs.client.find(path) is not None:
+            gangs.client.patch(path, {"spec": {"schedulingGates": gates}})
+
+
+def _behind_both_gates(gangs: Namespace, job: str, *, outside: set[str]) -> None:
+    """Wait until both pods of a Job are held by both gates and the gang has two hosts outside a set."""
+
+    def look() -> bool:
+        pods = [pod for pod in gangs.pods(job) if "deletionTimestamp" not in pod["metadata"]]
+        hosts = set(assigned(gangs, job))
+        return (
+            len(pods) == 2
+            and all(len(pod["spec"].get("schedulingGates", [])) == 2 for pod in pods)
+            and len(hosts) == 2
+            and not hosts & outside
+        )
+
+    eventually(look, 30.0, lambda: f"{job} is placed outside {outside} and held\n{gangs.describe(job)}")
+
+
+def test_room_taken_before_the_release_sends_the_whole_gang_elsewhere(gangs: Namespace) -> None:
+    """A foreign gate holds the pods; meanwhile another pod sits down in a slot: suspended, planned anew, resumed."""
+    gangs.fleet.grid("1x2x2")
+    gangs.submit(
+        "train",
+        pods=2,
+        annotations=require("rack"),
+        pod_spec={"schedulingGates": [{"name": FOREIGN_GATE}]},
+    )
+    _behind_both_gates(gangs, "train", outside=set())
+    first = set(assigned(gangs, "train"))
+    slots = (gangs.placement("train") or {})["spec"]["assignment"]["podSets"][0]["slots"]
+    occupy(gangs, slots[1]["domain"][-1], gpus=1)
+    _open_foreign_gates(gangs, "train", first=1)
+    _behind_both_gates(gangs, "train", outside=first)
+    _open_foreign_gates(gangs, "train")
+    assert not first & set(gangs.all_bound("train", 2).values())
+    assert failures(gangs, "train") == 0
+    assert "held-by" not in str(gangs.job("train")["metadata"]["annotations"])
+
+
+def test_a_gang_that_the_scheduler_refuses_is_planned_on_other_hosts(gangs: Namespace, policy: PolicyInForce) -> None:
+    """The host port of every pinned pod is taken, which no plan can see: after timeouts.bind the gang goes to hosts
+    that the scheduler accepts, and the Job (backoffLimit 0) has lost nothing."""
+    policy.set(IMPATIENT)
+    hosts = gangs.fleet.grid("1x1x2")
+    for host in hosts:
+        occupy(gangs, host, gpus=0, port=PORT)
+    others = [gangs.fleet.host(f"host-{number:03}", block="block-0", rack="rack-01") for number in (2, 3, 4)]
+    gangs.submit("train", pods=2, annotations=require("rack"), pod_spec=_with_port())
+    eventually(
+        lambda: set(assigned(gangs, "train")) == set(hosts),
+        message=lambda: f"the tighter rack is tried first\n{gangs.describe('train')}",
+    )
+    assert set(gangs.all_bound("train", 2).values()) <= set(others)
+    assert failures(gangs, "train") == 0
+
+
+def test_a_gang_that_the_scheduler_refuses_everywhere_waits_and_quotes_it(
+    gangs: Namespace, policy: PolicyInForce
+) -> None:
+    """With no other rack it waits with the scheduler's own words, its Job suspended again and without a failure."""
+    policy.set(IMPATIENT)
+    hosts = gangs.fleet.grid("1x1x2")
+    for host in hosts:
+        occupy(gangs, host, gpus=0, port=PORT)
+    gangs.submit("train", pods=2, annotations=require("rack"), pod_spec=_with_port())
+    eventually(
+        lambda: _quoted(gangs, "train"), 30.0, lambda: f"an Event quotes the scheduler\n{gangs.describe('train')}"
+    )
+    gangs.waits("train")
+    eventually(lambda: gangs.pods("train") == [], message="the pods are gone")
+    assert gangs.job("train")["spec"]["suspend"] is True
+    assert failures(gangs, "train") == 0
+
+
+def test_a_gang_of_which_a_part_has_started_stays_and_says_what_it_lacks(
+    gangs: Namespace, policy: PolicyInForce
+) -> None:
+    """One pod of two cannot be bound: nobody is killed for it; Incomplete, until its place is free."""
+    policy.set(IMPATIENT)
+    hosts = gangs.fleet.grid("1x1x2")
+    other = occupy(gangs, hosts[1], gpus=0, port=PORT)
+    gangs.submit("train", pods=2, annotations=require("rack"), pod_spec=_with_port())
+    eventually(
+        lambda: (
+            (status_of(gangs, "train").get("phase"), status_of(gangs, "train").get("reason"))
+            == ("Incomplete", "SchedulerRefused")
+        ),
+        message=lambda: f"the gang says so\n{gangs.describe('train')}",
+    )
+    assert "free ports" in status_of(gangs, "train")["message"]
+    (started,) = (pod["metadata"]["uid"] for pod in gangs.pods("train") if pod["spec"].get("nodeName"))
+    vacate(gangs, other)
+    bound = gangs.all_bound("train", 2)
+    assert [bound[0], bound[1]] == hosts
+    assert started in [pod["metadata"]["uid"] for pod in gangs.pods("train")]
+    assert not any(map(gated, gangs.pods("train")))
+    eventually(lambda: gangs.phase("train") == "Running", message="the gang is whole")
+    assert failures(gangs, "train") == 0
+
+
+def _quoted(gangs: Namespace, job: str) -> bool:
+    events = gangs.client.items(f"/apis/events.k8s.io/v1/namespaces/{gangs.name}/events")
+    return any(
+        event["regarding"]["name"] == job
+        and event.get("reason") == "SchedulerRefused"
+        and "free ports" in event.get("note", "")
+        for event in events
+    )

@@ -1,0 +1,129 @@
+"""What happens to gangs in the tests of their life: what users do with their Jobs, and what others do beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from local.client import Client
+from local.kubelets import complete_pod
+from local.nodes import NODES
+from tests.support.eventually import eventually
+from tests.support.gangs import GATE, INDEX, Json, Namespace
+
+
+def suspend(gangs: Namespace, job: str) -> None:
+    """The user suspends his Job."""
+    gangs.client.patch(f"{gangs.jobs_path}/{job}", {"spec": {"suspend": True}})
+
+
+def resume(gangs: Namespace, job: str) -> None:
+    """The user resumes his Job."""
+    gangs.client.patch(f"{gangs.jobs_path}/{job}", {"spec": {"suspend": False}})
+
+
+def delete_job(gangs: Namespace, job: str) -> None:
+    """The user deletes his Job; its pods go in the background."""
+    gangs.client.delete(f"{gangs.jobs_path}/{job}")
+
+
+def complete(gangs: Namespace, job: str) -> None:
+    """Let every bound pod of a Job end well."""
+    for pod in gangs.pods(job):
+        if pod["spec"].get("nodeName"):
+            complete_pod(gangs.client, gangs.name, pod["metadata"]["name"])
+
+
+def completed(gangs: Namespace, job: str, timeout: float = 30.0) -> None:
+    """Wait until a Job is Complete."""
+    eventually(lambda: "Complete" in conditions(gangs, job), timeout, lambda: f"{job} ends\n{gangs.describe(job)}")
+
+
+def conditions(gangs: Namespace, job: str) -> set[str]:
+    """The conditions of a Job that are true."""
+    listed = gangs.job(job).get("status", {}).get("conditions", [])
+    return {condition["type"] for condition in listed if condition["status"] == "True"}
+
+
+def failures(gangs: Namespace, job: str) -> int:
+    """How many pods the Job counts as failed: its user's retries."""
+    return int(gangs.job(job).get("status", {}).get("failed", 0))
+
+
+def live_hosts(gangs: Namespace, job: str) -> list[str]:
+    """The hosts of a Job's bound pods that still use them, one entry per pod."""
+    return [
+        pod["spec"]["nodeName"]
+        for pod in gangs.pods(job)
+        if pod["spec"].get("nodeName") and pod["status"]["phase"] in ("Pending", "Running")
+    ]
+
+
+def assigned(gangs: Namespace, job: str) -> dict[str, int]:
+    """Host -> number of pods in a gang's assignment; empty while it has none."""
+    assignment = ((gangs.placement(job) or {}).get("spec") or {}).get("assignment") or {"podSets": []}
+    return {
+        slot["domain"][-1]: slot["count"] for pod_set in assignment["podSets"] for slot in pod_set.get("slots") or []
+    }
+
+
+def gated(pod: Json) -> bool:
+    """True when our gate holds the pod."""
+    return GATE in [gate["name"] for gate in pod["spec"].get("schedulingGates", [])]
+
+
+def held_pods(gangs: Namespace, job: str, count: int) -> list[Json]:
+    """Wait until `count` pods of a Job exist and our gate holds all of them; the pods."""
+
+    def look() -> list[Json]:
+        pods = gangs.pods(job)
+        return pods if len(pods) == count and all(map(gated, pods)) else []
+
+    return eventually(look, 20.0, lambda: f"{count} pods of {job} exist and are held\n{gangs.describe(job)}")
+
+
+def pod_of_index(gangs: Namespace, job: str, index: int) -> Json:
+    """The newest pod of an index."""
+    pods = [pod for pod in gangs.pods(job) if pod["metadata"]["labels"].get(INDEX) == str(index)]
+    return max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+
+
+def occupy(
+    gangs: Namespace, host: str, *, gpus: int = 8, port: int | None = None, labels: Mapping[str, str] | None = None
+) -> str:
+    """Somebody else's pod takes GPUs (or a host port) of a host past every scheduler; returns its name once it runs."""
+    ports = {} if port is None else {"ports": [{"containerPort": port, "hostPort": port}]}
+    resources = {"limits": {"nvidia.com/gpu": str(gpus)}} if gpus else {}
+    name = f"other-{host}"
+    path = f"/api/v1/namespaces/{gangs.name}/pods"
+    gangs.client.create(
+        path,
+        {
+            "metadata": {"name": name, "labels": dict(labels or {})},
+            "spec": {
+                "nodeName": host,
+                "terminationGracePeriodSeconds": 1,
+                "containers": [{"name": "main", "image": "example.com/other:1", "resources": resources, **ports}],
+            },
+        },
+    )
+    eventually(lambda: gangs.client.get(f"{path}/{name}")["status"]["phase"] == "Running", message=f"{name} runs")
+    return name
+
+
+def vacate(gangs: Namespace, name: str) -> None:
+    """A pod of `occupy` goes, and is gone."""
+    path = f"/api/v1/namespaces/{gangs.name}/pods/{name}"
+    gangs.client.delete(path, grace=0)
+    eventually(lambda: gangs.client.find(path) is None, message=f"{name} is gone")
+
+
+def patch_node(client: Client, name: str, body: Mapping[str, Any]) -> None:
+    """Change a node: labels, taints."""
+    client.patch(f"{NODES}/{name}", body)
+
+
+def status_of(gangs: Namespace, job: str) -> Mapping[str, Any]:
+    """The status of a gang's Placement."""
+    found: Mapping[str, Any] = (gangs.placement(job) or {}).get("status") or {}
+    return found
