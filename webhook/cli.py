@@ -40,6 +40,11 @@ class OneLineErrors(click.Group):
         """Run the command; in standalone mode (the default) exit with its status."""
         try:
             status = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        except click.exceptions.NoArgsIsHelpError as error:
+            if not standalone_mode:
+                raise
+            error.show()
+            sys.exit(error.exit_code)
         except click.ClickException as error:
             if not standalone_mode:
                 raise
