@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -37,14 +38,34 @@ class Amounts:
 
         A host is judged by its own slots first (the best fit), then by its rack, its block, and so on.
         """
+        return [key(domains) for key in self._keys(level)]
+
+    def best(self, level: int, domains: Ints) -> int:
+        """The domain that the pack key puts first; the lowest index among equals. Each key looks at what is left."""
+        rest = domains
+        for key in self._keys(level):
+            if len(rest) == 1:
+                break
+            values = key(rest)
+            rest = rest[values == values.min()]
+        return int(rest[0])
+
+    def _keys(self, level: int) -> list[Callable[[Ints], Ints64]]:
         if level < 0:
             return []
         sign = -1 if self.spread else 1
-        slots = sign * self.slots[level][domains]
-        chain = [sign * self.scarce_of(up)[self.tree.ancestors(level, up)[domains]] for up in range(level - 1, -1, -1)]
-        own = sign * self.scarce_of(level)[domains]
+
+        def slots(domains: Ints) -> Ints64:
+            return sign * self.slots[level][domains]
+
+        def scarce_of(up: int) -> Callable[[Ints], Ints64]:
+            if up == level:
+                return lambda domains: sign * self.scarce_of(level)[domains]
+            return lambda domains: sign * self.scarce_of(up)[self.tree.ancestors(level, up)[domains]]
+
+        chain = [scarce_of(up) for up in range(level, -1, -1)]
         host = level == len(self.slots) - 1
-        return [slots, own, *chain] if host else [own, *chain, slots]
+        return [slots, *chain] if host else [*chain, slots]
 
     def by_size(self, level: int, domains: Ints) -> Ints64:
         """These domains (ascending), the one with most slots first, equals in the order of the pack key."""

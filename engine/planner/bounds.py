@@ -28,16 +28,6 @@ def lowest_fit(amounts: Amounts, count: int) -> int | None:
     return -1 if len(amounts.slots[-1]) and int(amounts.slots[-1].sum()) >= count else None
 
 
-def first(keys: list[Ints64], domains: Ints64) -> int:
-    """The domain that is least by these keys, most significant first; the lowest index among equals."""
-    rest = np.arange(len(domains))
-    for key in keys:
-        if len(rest) == 1:
-            break
-        rest = rest[key[rest] == key[rest].min()]
-    return int(domains[rest[0]])
-
-
 def candidates(amounts: Amounts, level: int, count: int) -> Iterator[Candidate]:
     """The domains of `level` (not the hosts') that hold `count` slots: best bound first, then by the pack key.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.planner.amounts import Amounts, amounts
-from engine.planner.bounds import first, lowest_fit
+from engine.planner.bounds import lowest_fit
 from engine.planner.cover import fewest
 from engine.planner.descent import TIGHTEST, Choice, choice, choose
 from engine.planner.search import fewest_domains
@@ -100,7 +100,7 @@ def _one_host(state: Amounts, count: int) -> Choice:
     """The best-fit host for a gang that needs no more: ties go by its rack, then by its block."""
     host = len(state.slots) - 1
     fitting = np.flatnonzero(state.slots[host] >= count)
-    return choice(state, np.array([first(state.preference(host, fitting), fitting)]))
+    return choice(state, np.array([state.best(host, fitting)]))
 
 
 def _fewest_hosts(state: Amounts, lowest: int, count: int) -> Choice:
@@ -112,7 +112,7 @@ def _fewest_hosts(state: Amounts, lowest: int, count: int) -> Choice:
     for finer in range(lowest, -1, -1):
         fitting = np.flatnonzero(fewest(state.slots[host], state.tree.starts[finer], count) == least)
         if len(fitting):
-            level, domain = finer, first(state.preference(finer, fitting), fitting)
+            level, domain = finer, state.best(finer, fitting)
             break
     start, end = (0, len(state.tree.hosts)) if level < 0 else state.tree.range(level, domain)
     hosts = choose(state, host, np.arange(start, end, dtype=np.int64), count, TIGHTEST)
