@@ -33,6 +33,10 @@ log = logging.getLogger("topogate.controller")
 
 SWEEP_EVERY = 30.0
 IDLE = 5.0  # the loop looks at its timers at least this often
+# A burst of changes is taken in together: a turn costs as much as its gangs have pods, so one turn an event would make
+# the cost of a gang grow with the square of its size. The first change after a rest is never made to wait; a
+# turn that took longer is followed by as long a rest. Seconds; without the Lease a turn only keeps the view current.
+TURN_EVERY, FOLLOW_EVERY, LONGEST_REST = 0.02, 0.05, 0.25
 # A failed write is tried again after this long, doubling (seconds).
 RETRY_FIRST, RETRY_MOST = 0.5, 30.0
 # A pod that no gang claims is given this long for its owner to show up in the cache.
@@ -91,10 +95,13 @@ class Controller:
 
     def run(self) -> None:
         """Loop until `stop`; a fault of one turn is logged and the next one starts afresh."""
+        not_before = float("-inf")
         while not self._stop.is_set():
             self._view.changed.wait(timeout=self._pause())
+            self._stop.wait(max(0.0, not_before - self._monotonic()))
             if self._stop.is_set():
                 break
+            began = self._monotonic()
             try:
                 self.turn()
             except Exception:
@@ -102,6 +109,9 @@ class Controller:
                 metrics.controller_faults.inc()
                 self._in_term = False
                 self._stop.wait(1.0)
+            ended = self._monotonic()
+            rest = max(TURN_EVERY if self._in_term else FOLLOW_EVERY, ended - began)
+            not_before = ended + min(rest, LONGEST_REST)
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def stop(self) -> None:

@@ -115,6 +115,7 @@ class View:
             self.policy = policy
             self._topology_stale = True
             self._pending.everything = True
+            self.refresh()  # reviews read both: never the new policy beside the old one's topologies
         self.changed.set()
 
     def refresh(self) -> None:
