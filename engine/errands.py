@@ -226,11 +226,15 @@ class Errands:
                 raise writes.WriteRefused("the Placement is gone")
 
     def _on_newest(self, workload: Workload, write: Callable[[Workload], Result]) -> Result:
-        """Write to a workload as we know it; after a conflict, to what it is now, if that asks for the same.
+        """Write to a workload as it was decided on; when it is not as new as that any more, to what it is now, if that
+        asks for the same.
 
-        The Job controller notes the suspension in the status a moment after the Job is made: that conflict is usual,
-        and waiting for the watch would cost the gang its head start.
+        The Job controller notes the suspension in the status a moment after the Job is made: mostly the watch has told
+        us by now, else the conflict does, and waiting for the watch then would cost the gang its head start.
         """
+        known = self._view.stores.workloads.get(workload.key)
+        if known is not None and _same_question(known, workload):
+            workload = known
         for _ in range(ATTEMPTS):
             result = write(workload)
             if isinstance(result, Done):
@@ -239,10 +243,8 @@ class Errands:
                 return result
             path = object_path(workload.api_version, "jobs", namespace=workload.namespace, name=workload.name)
             newest = projections.job(self._api.request("GET", path))
-            if newest.uid != workload.uid or newest.generation != workload.generation:
+            if not _same_question(newest, workload):
                 return result  # its user was faster: look again
-            if newest.annotations.get(names.HELD_BY) != workload.annotations.get(names.HELD_BY):
-                return result
             workload = newest
         return result
 
@@ -268,3 +270,12 @@ class Errands:
             action=ACTION,
             warning=warning,
         )
+
+
+def _same_question(newer: Workload, older: Workload) -> bool:
+    """True when nothing between two versions of a workload changes a decision: status and foreign keys do not."""
+    return (newer.uid, newer.generation, newer.annotations.get(names.HELD_BY)) == (
+        older.uid,
+        older.generation,
+        older.annotations.get(names.HELD_BY),
+    )
