@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import audit, processes, results
-from bench.bound import BoundWatch
+from bench.bound import BoundWatch, WatchEnded
 from engine import names
 from local import nodes
 from local.controlplane import ControlPlane, ControlPlaneError
@@ -83,7 +83,7 @@ class Run:
 def main() -> int:
     """Measure; exit status 1 when something did not come up."""
     options = _options()
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 180)
     directory = Path(tempfile.mkdtemp(prefix="topogate-bench-"))
     cluster: ControlPlane | None = None
     service: Service | None = None
@@ -99,7 +99,7 @@ def main() -> int:
         console.print("ready; one line per run: seconds from create to all bound")
         found = {size: _measure(cluster, service, SCENES[size], options, console) for size in options.gangs}
         _report(found, options, console)
-    except (ControlPlaneError, TimeoutError) as error:
+    except (ControlPlaneError, TimeoutError, WatchEnded) as error:
         console.print(f"[bold red]failed:[/] {error}")
         for replica in service.replicas.values() if service is not None else ():
             console.print(replica.log()[-4000:], markup=False)
