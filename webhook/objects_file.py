@@ -18,6 +18,7 @@ import msgspec
 from engine import names
 from engine.cluster.wire import Source
 from engine.wording import plain, quote
+from webhook.type_words import in_words
 from webhook.yaml_documents import MAX_DEPTH, DocumentError, documents
 
 MAX_BYTES: Final = 1024 * 1024 * 1024  # 100,000 pods as kubectl prints them are some 800 MB
@@ -220,6 +221,6 @@ def _head(value: Any, *, where: str) -> _Heading:
             listed = bytes(memoryview(head.items)[:1]) == b"["
             return _Heading(head.api_version, head.kind, _ITEMS.decode(head.items) if listed else None)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise FileProblem(f"{where}: no Kubernetes object: {plain(str(error))}") from None
+        raise FileProblem(f"{where}: no Kubernetes object: {plain(in_words(str(error)))}") from None
     shown = "a list" if isinstance(value, list) else quote(str(value))
     raise FileProblem(f"{where}: no Kubernetes object but {shown}")

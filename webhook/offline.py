@@ -21,6 +21,7 @@ from engine.view import Stores, View
 from engine.wording import plain, quote
 from webhook.live import LiveView
 from webhook.objects_file import FileObject, FileProblem
+from webhook.type_words import in_words, located
 
 KUBELET_PODS: Final = 110  # the kubelet's default of maxPods, for a Node of the file that names no number
 
@@ -112,12 +113,7 @@ def _projected(one: FileObject, projection: Callable[[Any], Any]) -> Any:
     try:
         return projection(one.source)
     except ProjectionError as error:
-        raise FileProblem(f"{one.where}: {one.kind}: {plain_path(error)}") from None
-
-
-def plain_path(error: ProjectionError) -> str:
-    """The text of a projection error as people read it: `spec.parallelism: Expected int, got str`."""
-    return str(error).removeprefix("$.").replace("`", "")
+        raise FileProblem(f"{one.where}: {one.kind}: {': '.join(filter(None, located(error)))}") from None
 
 
 def _completed(record: Any, one: FileObject, namespace: str) -> Any:
@@ -199,7 +195,7 @@ def _topology(one: FileObject) -> TopologySpec:
     try:
         found = msgspec.convert(one.decoded(), _TopologyObject)
     except msgspec.ValidationError as error:
-        raise FileProblem(f"{one.where}: Topology: {plain(str(error).replace('`', ''))}") from None
+        raise FileProblem(f"{one.where}: Topology: {plain(in_words(str(error)))}") from None
     return _spec(found.metadata.name, [level.node_label for level in found.spec.levels], where=one.where)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,6 +20,7 @@ from webhook.objects_file import FileObject
 from webhook.patch import Operation
 from webhook.patch_applier import apply_patch
 from webhook.review import BadReview, Response, Review, decode_review
+from webhook.type_words import located
 from webhook.validate import validate
 from webhook.view import View
 
@@ -37,14 +37,6 @@ _SERVERS: Final = (
     "selfLink",
     "managedFields",
 )
-_WORDS: Final = {
-    "int": "a whole number",
-    "str": "text",
-    "float": "a number",
-    "bool": "true or false",
-    "object": "an object",
-    "array": "a list",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +56,9 @@ def as_sent(one: FileObject, *, namespace: str, serial: int) -> dict[str, Any]:
     """
     sent = one.decoded()
     sent.pop("status", None)
-    metadata = sent.setdefault("metadata", {})
+    if sent.get("metadata") is None:
+        sent["metadata"] = {}
+    metadata = sent["metadata"]
     if isinstance(metadata, dict):
         for key in _SERVERS:
             metadata.pop(key, None)
@@ -121,16 +115,14 @@ def _unreadable(sent: Mapping[str, Any], projection: Callable[[Any], Any]) -> tu
     try:
         projection(msgspec.json.encode(sent))
     except ProjectionError as error:
-        path, _, text = str(error).partition(": ")
-        said = re.sub(r"`(\w+)(?: \| null)?`", lambda match: _WORDS.get(match[1], match[1]), text)
-        return (_invalid(path.removeprefix("$").removeprefix("."), said[:1].lower() + said[1:]),)
+        return (_invalid(*located(error)),)
     return ()
 
 
 def _incomplete(sent: Mapping[str, Any], template: str) -> tuple[FieldError, ...]:
     """What no server stores an object without."""
     missing = []
-    metadata = sent["metadata"] or {}
+    metadata = sent["metadata"]
     if not metadata.get("name"):
         missing.append(_required("metadata.name", "name or generateName is required"))
     spec: Any = sent

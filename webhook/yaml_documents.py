@@ -7,6 +7,7 @@ timestamp stays text.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ _WORDS: Final[dict[str, bool | None]] = {
 _NUMERIC: Final = frozenset("+-.0123456789")
 _MAX_NUMBER: Final = 40  # characters; nobody writes a longer number, and parsing one costs more than its length
 _INTEGER: Final = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]*|[1-9][0-9]*)", re.ASCII)
-_FLOAT: Final = re.compile(r"[-+]?[0-9]*\.?[0-9]+(?:[eE][-+][0-9]+)?", re.ASCII)
+_FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
 _INT64: Final = 2**63
 
 _TAG: Final = "tag:yaml.org,2002:"
@@ -86,10 +87,12 @@ def scalar(text: str) -> Any:
         return text
     digits = text.replace("_", "")
     if _INTEGER.fullmatch(digits):
-        number = _integer(digits)
-        if -_INT64 <= number < 2 * _INT64:
-            return number
-    return float(digits) if _FLOAT.fullmatch(digits) else text
+        whole = _integer(digits)
+        if -_INT64 <= whole < 2 * _INT64:
+            return whole
+    if _FLOAT.fullmatch(digits) and math.isfinite(number := float(digits)):
+        return number
+    return text
 
 
 def _integer(digits: str) -> int:
