@@ -1,0 +1,30 @@
+"""What a stream is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Placement = tuple[tuple[int, int], ...]
+"""(host index, pods) with at least one pod each, no host twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A gang of `pods` equal pods of `gpus` whole GPUs each; one pod is a gang of one.
+
+    `level` is an index into the levels of the cluster's tree: all pods in one domain of it if `required`, else as few
+    as possible; None: no wish. `submit` and `duration` are seconds.
+    """
+
+    number: int
+    submit: float
+    duration: float
+    pods: int
+    gpus: int
+    level: int | None = None
+    required: bool = False
+
+    @property
+    def size(self) -> int:
+        """GPUs of all pods."""
+        return self.pods * self.gpus
