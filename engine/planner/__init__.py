@@ -10,6 +10,7 @@ programming, where the bound is missed), `search` (all of it).
 
 from engine.planner.index import SlotIndex
 from engine.planner.plan import NoFit, Plan, Request, lowest_level, plan
+from engine.planner.slices import Slices
 from engine.planner.tree import Tree, build_tree
 
-__all__ = ["NoFit", "Plan", "Request", "SlotIndex", "Tree", "build_tree", "lowest_level", "plan"]
+__all__ = ["NoFit", "Plan", "Request", "Slices", "SlotIndex", "Tree", "build_tree", "lowest_level", "plan"]

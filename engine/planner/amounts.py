@@ -7,20 +7,25 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.planner.tree import Ints, Ints64, Tree
+from engine.planner.slices import whole_slots
+from engine.planner.tree import Bools, Ints, Ints64, Tree
 
 
 @dataclass(slots=True, eq=False)
 class Amounts:
     """`slots[level]` per domain; `scarce` per host (free GPUs, say), summed up when a tie asks for it.
 
-    `spread` turns the order of ties round: the emptiest domain first instead of the fullest.
+    `spread` turns the order of ties round: the emptiest domain first instead of the fullest. `grain` is per level the
+    number of which every domain holds a multiple (slices), None without slices; `slots` are cut to it. `used` marks
+    per level the domains that the gang uses already, so that they cost nothing; None for a gang that is new.
     """
 
     tree: Tree
     slots: tuple[Ints64, ...]
     scarce: Ints64
     spread: bool
+    grain: tuple[int, ...] | None = None
+    used: tuple[Bools, ...] | None = None
     _scarce: dict[int, Ints64] = field(default_factory=dict)
 
     def scarce_of(self, level: int) -> Ints64:
@@ -77,9 +82,34 @@ class Amounts:
         return ordered
 
 
-def amounts(tree: Tree, slots: Ints64, scarce: Ints64 | None, *, spread: bool) -> Amounts:
-    """Sums of the clamped per-host `slots` (0 .. 2**31 - 1) for every level; without `scarce` the slots stand in."""
+def amounts(
+    tree: Tree,
+    slots: Ints64,
+    scarce: Ints64 | None,
+    *,
+    spread: bool,
+    grain: tuple[int, ...] | None = None,
+    used: Ints64 | None = None,
+) -> Amounts:
+    """Sums of the clamped per-host `slots` (0 .. 2**31 - 1) for every level; without `scarce` the slots stand in.
+
+    `used`: the hosts (indices) that the gang uses already.
+    """
     free: Ints64 = np.clip(slots, 0, (1 << 31) - 1).astype(np.int64, copy=False)
-    sums = tuple(tree.sums(level, free) for level in range(len(tree.levels)))
+    levels = len(tree.levels)
+    if grain is None:
+        sums = tuple(tree.sums(level, free) for level in range(levels))
+    else:
+        sums = tuple(whole_slots(tree, free, grain, levels - 1))
     rare = free if scarce is None else np.clip(scarce, 0, (1 << 62) // max(len(free), 1)).astype(np.int64, copy=False)
-    return Amounts(tree, sums, rare, spread)
+    return Amounts(tree, sums, rare, spread, grain, None if used is None else marks(tree, used))
+
+
+def marks(tree: Tree, hosts: Ints64) -> tuple[Bools, ...]:
+    """Per level, which domains hold any of these hosts."""
+    marked = []
+    for level, domains in enumerate(tree.domains):
+        mark: Bools = np.zeros(tree.size(level), dtype=np.bool_)
+        mark[domains[hosts]] = True
+        marked.append(mark)
+    return tuple(marked)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.planner.amounts import Amounts
-from engine.planner.cover import fewest
+from engine.planner.cover import fewest, fewest_of
 from engine.planner.tree import Ints64
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A domain that holds the gang; `bound`: domains needed at least, per level below, coarse to fine."""
+    """A domain that holds the gang; `bound`: domains to open at least, per level below, coarse to fine."""
 
     domain: int
     bound: tuple[int, ...]
@@ -25,7 +25,7 @@ def lowest_fit(amounts: Amounts, count: int) -> int | None:
     for level in range(len(amounts.slots) - 1, -1, -1):
         if amounts.slots[level].max(initial=0) >= count:
             return level
-    return -1 if len(amounts.slots[-1]) and int(amounts.slots[-1].sum()) >= count else None
+    return -1 if len(amounts.slots[0]) and int(amounts.slots[0].sum()) >= count else None
 
 
 def candidates(amounts: Amounts, level: int, count: int) -> Iterator[Candidate]:
@@ -48,3 +48,22 @@ def candidates(amounts: Amounts, level: int, count: int) -> Iterator[Candidate]:
     order = np.lexsort([fitting, *reversed(keys)])
     for i in order:
         yield Candidate(int(fitting[i]), tuple(int(bound[i]) for bound in bounds))
+
+
+def growth(amounts: Amounts, level: int, domain: int, count: int) -> Candidate | None:
+    """The domain as the only candidate for pods that join a gang; its bound counts domains not yet in use.
+
+    None when it does not hold `count` more. Used domains are full before another one has to be opened.
+    """
+    tree = amounts.tree
+    assert amounts.used is not None, "a gang that grows uses something"
+    inside = amounts.slots[0].sum() if level < 0 else amounts.slots[level][domain]
+    if inside < count:
+        return None
+    bound = []
+    for below in range(level + 1, len(amounts.slots)):
+        pool = tree.descendants(level, np.array([domain]), below)[0]
+        slots, used = amounts.slots[below][pool], amounts.used[below][pool]
+        left = count - int(slots[used].sum())
+        bound.append(fewest_of(slots[~used], left) if left > 0 else 0)
+    return Candidate(domain, tuple(bound))

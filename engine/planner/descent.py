@@ -9,12 +9,16 @@ import numpy as np
 
 from engine.planner.amounts import Amounts
 from engine.planner.cover import best_last, fewest_of, tightest
+from engine.planner.slices import shares
 from engine.planner.tree import Ints, Ints64, runs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """Hosts (ascending) that cover the gang, and the number of domains that they touch at every level."""
+    """Hosts (ascending) that cover the gang, and the number of domains that they open at every level.
+
+    Domains that the gang uses already do not count.
+    """
 
     hosts: Ints64
     used: tuple[int, ...]
@@ -36,17 +40,45 @@ PICKS: tuple[Pick, ...] = (tightest, best_last, _largest)
 
 def descend(amounts: Amounts, level: int, domains: Ints, count: int, pick: Pick) -> Choice:
     """Hosts inside `domains` of `level` (-1: the whole topology), which hold at least `count` slots."""
-    chosen: Ints = domains
+    return choice(amounts, np.sort(_hosts(amounts, level, domains, count, pick)))
+
+
+def _hosts(amounts: Amounts, level: int, domains: Ints, count: int, pick: Pick) -> Ints64:
+    chosen: Ints64 = domains.astype(np.int64)
     for below in range(level + 1, len(amounts.slots)):
+        split = _split(amounts, below - 1, chosen, count)
+        if split is not None:
+            return np.concatenate([_hosts(amounts, below - 1, some, share, pick) for some, share in split])
         pool = amounts.tree.children(below - 1, chosen)
         host = below == len(amounts.slots) - 1
         # No level hangs on the hosts: among the fewest, the tightest is best.
         chosen = choose(amounts, below, pool, count, TIGHTEST if host else pick)
-    return choice(amounts, np.sort(chosen).astype(np.int64))
+    return chosen
+
+
+def _split(amounts: Amounts, level: int, domains: Ints64, count: int) -> list[tuple[Ints64, int]] | None:
+    """The domains apart, by the domain that holds whole slices, each part with its share; None when all are together.
+
+    From there on down pods may no longer move between the parts, or slices would break.
+    """
+    grain = amounts.grain
+    if grain is None or len(domains) == 1 or all(size == 1 for size in grain[: level + 1]):
+        return None
+    finest = max(i for i in range(level + 1) if grain[i] > 1)
+    holder = amounts.tree.ancestors(level, finest)[domains] if finest < level else domains
+    if (holder == holder[0]).all():
+        return None
+    open_: Ints64 = np.zeros_like(amounts.slots[level])
+    open_[domains] = amounts.slots[level][domains]
+    got = shares(amounts.tree, open_, grain, finest=level, count=count)
+    parts = [domains[holder == one] for one in np.unique(holder)]
+    return [(part, share) for part in parts if (share := int(got[part].sum()))]
 
 
 def choose(amounts: Amounts, level: int, pool: Ints64, count: int, pick: Pick) -> Ints64:
     """The fewest of these domains that hold `count` slots, picked by `pick`."""
+    if amounts.used is not None and amounts.used[level][pool].any():
+        return _choose_beside(amounts, level, pool, count, pick)
     slots = amounts.slots[level][pool]
     needed = fewest_of(slots, count)
     if needed == len(pool):
@@ -57,6 +89,21 @@ def choose(amounts: Amounts, level: int, pool: Ints64, count: int, pick: Pick) -
     return ordered[pick(amounts.slots[level][ordered].tolist(), needed, count)]
 
 
+def _choose_beside(amounts: Amounts, level: int, pool: Ints64, count: int, pick: Pick) -> Ints64:
+    """The used ones of these domains, and the fewest others that take what is left."""
+    assert amounts.used is not None
+    used = amounts.used[level][pool]
+    near, far = pool[used], pool[~used]
+    slots = amounts.slots[level][near]
+    left = count - int(slots.sum())
+    if left > 0:
+        return np.concatenate((near, choose(amounts, level, far, left, pick)))
+    if level < len(amounts.slots) - 1:
+        return near  # all cost the same, and the more of them, the more freedom further down
+    near = near[np.argsort(-slots if amounts.spread else slots, kind="stable")]
+    return near[: int(np.searchsorted(np.cumsum(amounts.slots[level][near]), count)) + 1]
+
+
 def choice(amounts: Amounts, hosts: Ints64) -> Choice:
     """The choice of these hosts (ascending), with its domains counted."""
     used = []
@@ -64,6 +111,6 @@ def choice(amounts: Amounts, hosts: Ints64) -> Choice:
     for level, slots in enumerate(amounts.slots):
         touched = amounts.tree.domains[level][hosts]
         touched = touched[runs(touched)]
-        used.append(len(touched))
+        used.append(len(touched) if amounts.used is None else int((~amounts.used[level][touched]).sum()))
         leftover.append(int(slots[touched].sum()))
     return Choice(hosts, tuple(used), tuple(leftover))

@@ -3,7 +3,8 @@
 Costs are vectors of domain counts, packed into one integer, coarsest level in the highest bits. They form an ordered
 group under addition, so a part of an optimum is an optimum of its part: a domain is fully described by its frontier,
 the most pods for every cost. Frontiers of siblings merge by adding all pairs; the size of a frontier follows the
-number of hosts, not of pods.
+number of hosts, not of pods. Where a domain must hold whole slices, the pods of its frontier are cut to them; domains
+that the gang uses already cost nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 from engine.planner.amounts import Amounts
 from engine.planner.cover import fewest_of
-from engine.planner.tree import Ints64
+from engine.planner.tree import Bools, Ints64
 
 Reaches = list[Ints64]
 
@@ -43,8 +44,9 @@ class Steps:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Leaves:
-    """Entry i takes the first i of these domains, largest first."""
+    """Entry i takes all of `free`, which cost nothing, and the first i of `domains`, largest first."""
 
+    free: Ints64
     domains: Ints64
 
 
@@ -88,15 +90,17 @@ class Search:
         self._leaf = level + len(caps)
         self._caps = caps
         # Kept partial costs are within the caps, so twice the cap holds every sum of two.
-        widths = [(2 * cap).bit_length() for cap in caps]
+        widths = [max(2 * cap, 1).bit_length() for cap in caps]
         if sum(widths) > _COST_BITS:
             raise OutOfSteps
         self._shifts = [sum(widths[i + 1 :]) for i in range(len(caps))]
         self._masks = [(1 << width) - 1 for width in widths]
         pools = [self._pool(below) for below in range(self._top, self._leaf + 1)]
-        self._children = [domains for domains, _ in pools]
-        self._slots = [slots for _, slots in pools]
-        self._ahead = [_reach(slots, cap) for slots, cap in zip(self._slots, caps, strict=True)]
+        self._children = [domains for domains, _, _ in pools]
+        self._slots = [slots for _, slots, _ in pools]
+        self._used = [used for _, _, used in pools]
+        everywhere = np.ones(max(amounts.tree.size(self._top), 1), dtype=np.bool_)
+        self._ahead = self._reaches_in(everywhere)
 
     def run(self) -> Ints64 | None:
         """The domains of `leaf` to use (ascending), or None when the caps cannot be kept."""
@@ -104,13 +108,18 @@ class Search:
         at = int(np.searchsorted(total.pods, self._count))
         return np.sort(_domains(total, at)) if at < len(total.pods) else None
 
-    def _pool(self, below: int) -> tuple[Ints64, Ints64]:
-        """All domains of a level inside, largest first: the child of the searched domain each is in, and its slots."""
+    def _pool(self, below: int) -> tuple[Ints64, Ints64, Bools | None]:
+        """All domains of a level inside, largest first.
+
+        The child of the searched domain that each is in, its slots, and whether it is in use.
+        """
         tree = self._amounts.tree
         inside = tree.descendants(self._level, np.array([self._domain]), below)[0]
         slots = np.minimum(self._amounts.slots[below][inside], self._count)
         order = np.argsort(-slots, kind="stable")
-        return tree.ancestors(below, self._top)[inside[order]].astype(np.int64), slots[order]
+        ordered = inside[order]
+        used = None if self._amounts.used is None else self._amounts.used[below][ordered]
+        return tree.ancestors(below, self._top)[ordered].astype(np.int64), slots[order], used
 
     def _reaches(self, *open_: Ints64, level: int) -> Reaches:
         """Pods that 0, 1, .. cap domains of each level hold at most, in these siblings and outside their parent."""
@@ -119,10 +128,15 @@ class Search:
         among = np.zeros(self._amounts.tree.size(level), dtype=bool)
         for domains in open_:
             among[domains] = True
-        return [
-            _reach(slots[among[child]], cap)
-            for child, slots, cap in zip(self._children, self._slots, self._caps, strict=True)
-        ]
+        return self._reaches_in(among)
+
+    def _reaches_in(self, among: Bools) -> Reaches:
+        found = []
+        for child, slots, used, cap in zip(self._children, self._slots, self._used, self._caps, strict=True):
+            here = among[child]
+            free = 0 if used is None else int(slots[here & used].sum())
+            found.append(_reach(slots[here if used is None else here & ~used], cap, free))
+        return found
 
     def _inside(self, level: int, domain: int) -> _Frontier:
         """The frontier of a domain's children, without the cost of the domain itself."""
@@ -130,35 +144,53 @@ class Search:
         place = below - self._top
         children = self._amounts.tree.children(level, np.array([domain]))
         sizes = np.minimum(self._amounts.slots[below][children], self._count)
+        used = np.zeros(len(children), dtype=np.bool_)
+        if self._amounts.used is not None:
+            used = self._amounts.used[below][children]
         # A domain that leaves more open than the largest others could take is in no answer.
-        enough = sizes + self._ahead[place][min(self._caps[place] - 1, len(self._ahead[place]) - 1)] >= self._count
-        children = self._amounts.by_size(below, children[enough & (sizes > 0)])
+        cap = self._caps[place]
+        others = self._ahead[place][min(cap - 1, len(self._ahead[place]) - 1)] if cap else -self._count
+        free = children[used & (sizes > 0)]
+        children = self._amounts.by_size(below, children[~used & (sizes > 0) & (sizes + others >= self._count)])
         sizes = np.minimum(self._amounts.slots[below][children], self._count)
-        most = min(fewest_of(sizes, min(self._count, int(sizes.sum()))), self._caps[place])
+        most = min(fewest_of(sizes, min(self._count, int(sizes.sum()))), cap)
         if below == self._leaf:
-            return self._leaves(children[:most], sizes[:most])
+            return self._whole(level, self._leaves(free, children[:most], sizes[:most]))
+        children = np.concatenate((free, children))
         total = self._viable(_Frontier(_NOTHING, _NOTHING, _NOTHING), self._reaches(children, level=below))
         copies: dict[bytes, int] = {}
         for i, child in enumerate(children.tolist()):
             if not len(total.cost):
                 break  # not even all that is left completes any of it
             table = self._inside(below, child)
-            cost = table.cost + np.where(table.pods > 0, 1 << self._shifts[place], 0)
-            table = _Frontier(cost, table.pods, table.rows, table.made)
+            if i >= len(free):
+                cost = table.cost + np.where(table.pods > 0, 1 << self._shifts[place], 0)
+                table = _Frontier(cost, table.pods, table.rows, table.made)
             table = self._viable(table, self._reaches(children[:i], children[i + 1 :], level=below))
             signature = table.cost.tobytes() + table.pods.tobytes()
             copies[signature] = copies.get(signature, 0) + 1
-            # No answer uses more than `most` children, so more equal ones change nothing.
-            if copies[signature] <= most:
+            # No answer opens more than `most` children, so more equal ones change nothing.
+            if i < len(free) or copies[signature] <= most:
                 total = self._viable(self._merge(total, table), self._reaches(children[i + 1 :], level=below))
-        return total
+        return self._whole(level, total)
 
-    def _leaves(self, children: Ints64, sizes: Ints64) -> _Frontier:
+    def _leaves(self, free: Ints64, children: Ints64, sizes: Ints64) -> _Frontier:
         """Largest first: no set of as many leaves holds more."""
         self._steps.take(len(children) + 1)
-        pods = np.minimum(np.concatenate((_NOTHING, np.cumsum(sizes))), self._count)
+        at_no_cost = int(self._amounts.slots[self._leaf][free].sum()) if len(free) else 0
+        pods = np.minimum(np.concatenate((_NOTHING, np.cumsum(sizes))) + at_no_cost, self._count)
         rows = np.arange(len(pods), dtype=np.int64)
-        return _Frontier(rows, pods, rows, _Leaves(children))
+        return _Frontier(rows, pods, rows, _Leaves(free, children))
+
+    def _whole(self, level: int, frontier: _Frontier) -> _Frontier:
+        """The frontier of a domain that takes whole slices only."""
+        grain = 1 if self._amounts.grain is None or level < 0 else self._amounts.grain[level]
+        if grain == 1 or not len(frontier.pods):
+            return frontier
+        pods = frontier.pods // grain * grain
+        more = np.ones(len(pods), dtype=np.bool_)
+        np.greater(pods[1:], pods[:-1], out=more[1:])
+        return _Frontier(frontier.cost[more], pods[more], frontier.rows[more], frontier.made)
 
     def _merge(self, left: _Frontier, right: _Frontier) -> _Frontier:
         self._steps.take(len(left.cost) * len(right.cost) + _MERGE)
@@ -184,9 +216,9 @@ class Search:
         return _Frontier(frontier.cost[keep], frontier.pods[keep], frontier.rows[keep], frontier.made)
 
 
-def _reach(descending: Ints64, cap: int) -> Ints64:
-    """Pods that the first 0, 1, .. cap of these hold."""
-    reach: Ints64 = np.concatenate((_NOTHING, np.cumsum(descending[:cap])))
+def _reach(descending: Ints64, cap: int, free: int) -> Ints64:
+    """Pods that the first 0, 1, .. cap of these hold, besides those that are `free` of cost."""
+    reach: Ints64 = np.concatenate((_NOTHING, np.cumsum(descending[:cap]))) + free
     return reach
 
 
@@ -198,8 +230,8 @@ def _domains(frontier: _Frontier, at: int) -> Ints64:
         table, i = behind.pop()
         row = int(table.rows[i])
         match table.made:
-            case _Leaves(domains):
-                found.append(domains[:row])
+            case _Leaves(free, domains):
+                found += [free, domains[:row]]
             case _Pairs(left, right, lefts, rights):
                 behind.append((left, int(lefts[row])))
                 behind.append((right, int(rights[row])))

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.planner.amounts import Amounts, amounts
-from engine.planner.bounds import lowest_fit
+from engine.planner.bounds import candidates, lowest_fit
 from engine.planner.cover import fewest
 from engine.planner.descent import TIGHTEST, Choice, choice, choose
 from engine.planner.search import fewest_domains
+from engine.planner.slices import Slices, check_slices, grains, shares
 from engine.planner.tree import Ints64, Tree
 
 _MOST_PODS = (1 << 31) - 1
@@ -21,8 +22,10 @@ class Request:
     """A gang of `count` equal pods.
 
     `require` and `prefer` are level indices: all pods in one domain of the one, as few domains as possible down to the
-    other; with neither, as few hosts as possible. `profile` breaks ties: "pack" takes the fullest domain that does,
-    "spread" the emptiest. `steps` bounds the exact search, in pairs of partial placements (200,000 take some 0.1 s).
+    other; with neither, as few hosts as possible, unless there are slices: then as few domains as possible. `slices`
+    from coarse to fine; their sizes divide each other and the count. `profile` breaks ties: "pack" takes the fullest
+    domain that does, "spread" the emptiest. `steps` bounds the exact search, in pairs of partial placements (200,000
+    take some 0.1 s).
     """
 
     count: int
@@ -30,6 +33,7 @@ class Request:
     prefer: int | None = None
     profile: str = "pack"
     steps: int = 200_000
+    slices: tuple[Slices, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +81,19 @@ def plan(tree: Tree, slots: Ints64, request: Request, scarce: Ints64 | None = No
 def plan_on(state: Amounts, request: Request) -> Plan | NoFit:
     """Place a gang on amounts that are summed up already (`SlotIndex` keeps them so); the request has been checked."""
     tree = state.tree
+    if request.slices and state.grain is None:
+        grain = grains(request.slices, len(tree.levels))
+        state = amounts(tree, state.slots[-1], state.scarce, spread=state.spread, grain=grain)
     level = lowest_fit(state, request.count)
     require = -1 if request.require is None else request.require
     if level is None or level < require:
         return _no_fit(state, require, level)
     if level == len(tree.levels) - 1:
         return _as_plan(state, _one_host(state, request.count), request.count, proven=True)
-    if request.require is None and request.prefer is None:
+    if request.require is None and request.prefer is None and not request.slices:
         return _as_plan(state, _fewest_hosts(state, level, request.count), request.count, proven=True)
-    best, proven = fewest_domains(state, level, request.count, request.steps)
+    ordered = candidates(state, level, request.count)
+    best, proven = fewest_domains(state, level, ordered, request.count, request.steps)
     return _as_plan(state, best, request.count, proven=proven)
 
 
@@ -121,6 +129,9 @@ def _fewest_hosts(state: Amounts, lowest: int, count: int) -> Choice:
 
 def _as_plan(state: Amounts, best: Choice, count: int, *, proven: bool) -> Plan:
     """Fill the hosts in tree order; the last one may stay partly free."""
+    if state.grain is not None:
+        filled = fill(state, best.hosts, count)
+        return Plan(filled, choice(state, np.array([host for host, _ in filled])).used, proven)
     placed = []
     left = count
     for host, room in zip(best.hosts.tolist(), state.slots[-1][best.hosts].tolist(), strict=True):
@@ -132,8 +143,19 @@ def _as_plan(state: Amounts, best: Choice, count: int, *, proven: bool) -> Plan:
     return Plan(tuple(placed), best.used, proven)
 
 
+def fill(state: Amounts, hosts: Ints64, count: int) -> tuple[tuple[int, int], ...]:
+    """Pods per host (ascending) when these hosts are filled in tree order, by whole slices where there are any."""
+    open_: Ints64 = np.zeros_like(state.slots[-1])
+    open_[hosts] = state.slots[-1][hosts]
+    levels = len(state.slots)
+    got = shares(state.tree, open_, state.grain or (1,) * levels, finest=levels - 1, count=count)
+    assert int(got.sum()) == count, "the chosen hosts hold the gang"
+    filled = np.flatnonzero(got)
+    return tuple(zip(filled.tolist(), got[filled].tolist(), strict=True))
+
+
 def _no_fit(state: Amounts, require: int, lowest: int | None) -> NoFit:
-    total = int(state.slots[-1].sum())
+    total = int(state.slots[0].sum())
     if require < 0:
         return NoFit(-1, 1 if state.tree.hosts else 0, -1, total, total, lowest)
     at_level = state.slots[require]
@@ -153,6 +175,7 @@ def check(tree: Tree, request: Request, *, slots: Ints64 | None = None, scarce: 
         raise ValueError(f"profile: {request.profile!r} is neither 'pack' nor 'spread'")
     if request.steps < 0:
         raise ValueError(f"steps: {request.steps} is negative")
+    check_slices(request.slices, len(tree.levels), request.count)
     for name, array in (("slots", slots), ("scarce", scarce)):
         if array is None:
             continue

@@ -1,14 +1,15 @@
-"""The fewest domains, level by level, for a gang that fits into one domain of a known level and of no finer one."""
+"""The fewest domains, level by level, for pods that all go into one of some candidate domains."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
 
 from engine.planner.amounts import Amounts
-from engine.planner.bounds import Candidate, candidates
-from engine.planner.descent import PICKS, Choice, descend
+from engine.planner.bounds import Candidate
+from engine.planner.descent import PICKS, Choice, choice, descend
 from engine.planner.exact import OutOfSteps, Search, Steps
 from engine.planner.tree import Ints
 
@@ -17,17 +18,19 @@ from engine.planner.tree import Ints
 _DESCENTS = 16
 
 
-def fewest_domains(amounts: Amounts, level: int, count: int, steps: int) -> tuple[Choice, bool]:
+def fewest_domains(
+    amounts: Amounts, level: int, ordered: Iterator[Candidate], count: int, steps: int
+) -> tuple[Choice, bool]:
     """The choice with the lexicographically fewest domains below `level`, and whether that is proven.
 
-    `level` is the finest with a domain of `count` slots (-1: only the whole topology has them). First the quick way:
+    `ordered` are the domains of `level` that hold `count`, best bound first (-1: the whole topology). For a new gang
+    `level` is the finest that has one; a gang that grows has its own domain as the only one. First the quick way:
     a descent that reaches its candidate's bound is optimal when no other candidate's bound is lower. Where it misses,
     the exact search decides, within `steps` pairs of partial placements; beyond, the best found is returned, unproven.
     """
     top = level + 1
     best: Choice | None = None
     missed: list[Candidate] = []
-    ordered = candidates(amounts, level, count)
     for candidate in itertools.islice(ordered, _DESCENTS):
         if best is not None and candidate.bound >= best.used[top:]:
             break
@@ -74,6 +77,8 @@ def _exact(
     for leaf in range(top + 1, host + 1):
         # On the way down an equal number is still worth having; at the hosts only a smaller one is.
         last = best.used[leaf] - (leaf == host)
+        if last < 0:
+            return best, True
         caps = (*best.used[top:leaf], last)
         try:
             domains = Search(amounts, level=level, domain=candidate.domain, caps=caps, count=count, steps=steps).run()
@@ -83,6 +88,9 @@ def _exact(
             return best, True
         above = np.unique(amounts.tree.ancestors(leaf, leaf - 1)[domains]) if leaf == host else domains
         reached = _below(amounts, leaf - 1 if leaf == host else leaf, above, count)
+        if leaf == host and amounts.grain is not None:
+            # With slices the racks and their number of pods together decide about the hosts.
+            reached = min(reached, choice(amounts, domains), key=lambda one: (one.used, one.leftover))
         if reached.used < best.used:
             best = reached
         bound = (*reached.used[top : leaf + 1], *candidate.bound[leaf + 1 - top :])

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.signedinteger[Any]]
 Ints32 = NDArray[np.int32]
 Ints64 = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 _DIGITS = re.compile("([0-9]+)")
 

@@ -7,7 +7,8 @@ domain counts, coarse to fine. Both read a nested list of slots, not the planner
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 Cost = tuple[int, ...]
@@ -18,20 +19,28 @@ def depth_of(nested: list[Any]) -> int:
     return 1 + (depth_of(nested[0]) if nested and isinstance(nested[0], list) else 0)
 
 
-def brute_force(nested: list[Any], pods: int, require: int) -> Cost | None:
-    """The lexicographically fewest domains per level, or None; `require` -1 for no required level."""
+def brute_force(nested: list[Any], pods: int, require: int, grain: Mapping[int, int] | None = None) -> Cost | None:
+    """The lexicographically fewest domains per level, or None; `require` -1 for no required level.
+
+    `grain`: level -> the number of which each of its domains holds a multiple.
+    """
     hosts = list(_hosts(nested, ()))
     depth = depth_of(nested)
     best: Cost | None = None
     for used in _spreads([slots for _, slots in hosts], pods):
         paths = [path for (path, _), n in zip(hosts, used, strict=True) if n]
+        held = Counter[tuple[int, ...]]()
+        for (path, _), n in zip(hosts, used, strict=True):
+            held.update({path[: level + 1]: n for level in grain or ()})
+        if any(n % (grain or {})[len(path) - 1] for path, n in held.items()):
+            continue
         cost = tuple(len({path[: level + 1] for path in paths}) for level in range(depth))
         if (require < 0 or cost[require] == 1) and (best is None or cost < best):
             best = cost
     return best
 
 
-def exact(nested: list[Any], pods: int, require: int) -> Cost | None:
+def exact(nested: list[Any], pods: int, require: int, grain: Mapping[int, int] | None = None) -> Cost | None:
     """The same by dynamic programming."""
     depth = depth_of(nested)
     found: list[Cost] = []
@@ -45,6 +54,8 @@ def exact(nested: list[Any], pods: int, require: int) -> Cost | None:
                 rows = _merge(rows, table(child, level + 1), pods)
         if level >= 0:
             rows = [row and _add(row, _unit(depth, level)) if n else row for n, row in enumerate(rows)]
+        size = (grain or {}).get(level, 1)
+        rows = [None if n % size else row for n, row in enumerate(rows)]
         if level == require and len(rows) > pods and rows[pods] is not None:
             above = tuple(int(i < level) for i in range(depth))
             found.append(_add(rows[pods] or (), above))
