@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from engine.outcomes import Outcome
 from engine.planning import plan_gang
 from engine.policy import Policy
-from engine.records import Node, Placement, Shape, Workload
+from engine.records import Node, Placement, Pod, Shape, Workload
 from engine.requests import Understanding
 from engine.seats import host_of, rank_is_slot, rank_of, slot_by_rank
 from engine.topology import Topology
@@ -83,18 +83,15 @@ class LiveView:
         workload = next(iter(self._stores.workloads.get_by(placement.workload.uid)), None)
         if workload is None or placement.assignment is None:
             return 0
-        live = [
-            pod
-            for pod in self._stores.pods.get_by(workload.uid)
-            if belongs(pod, workload) and not pod.finished and not pod.deleting
-        ]
-        same = sum(1 for pod in live if rank_of(pod, workload) == rank)
+        # The rank first: of all pods of the gang it leaves one or none, and every review of one comes here.
+        pods = self._stores.pods.get_by(workload.uid)
+        same = sum(1 for pod in pods if rank_of(pod, workload) == rank and _lives(pod, workload))
         if same or rank_is_slot(workload):
             return same
         slot = slot_by_rank(placement.assignment).get(rank)
         if slot is None:
             return 0
-        there = sum(1 for pod in live if host_of(pod) == slot.host)
+        there = sum(1 for pod in pods if host_of(pod) == slot.host and _lives(pod, workload))
         return 1 if there >= slot.count else 0
 
     def node(self, name: str) -> Node | None:
@@ -128,3 +125,7 @@ class LiveView:
             )
         finally:
             view.lock.release()
+
+
+def _lives(pod: Pod, workload: Workload) -> bool:
+    return belongs(pod, workload) and not pod.finished and not pod.deleting

@@ -108,8 +108,11 @@ def _seat(pod: Pod, member: Member, view: View, deadline: float) -> Seat | None:
 
 
 def _slot(assignment: Assignment, rank: int) -> Slot | None:
-    ranges = ((slot, first, last) for slot in slots_of(assignment) for first, last in slot.ranks or ())
-    return next((slot for slot, first, last in ranges if first <= rank <= last), None)
+    for slot in slots_of(assignment):
+        for first, last in slot.ranks or ():
+            if first <= rank <= last:
+                return slot
+    return None
 
 
 def _placement(pod: Pod, member: Member, view: View, deadline: float) -> Placement | None:
