@@ -18,24 +18,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from bench import audit, processes, results
+from bench import audit, processes, results, reviews
 from bench.bound import BoundWatch, WatchEnded
+from bench.gang import POLICY
+from bench.jobs import job_body
 from engine import names
 from local import nodes
+from local.client import Client
 from local.controlplane import ControlPlane, ControlPlaneError
 from local.nodes import Grid
 from local.service import NAMESPACE, Service
 
-POLICY = """
-topologies:
-- {name: default, preset: demo}
-nodes: {settle: 0s}
-"""
 TIMEOUT = 120.0
 # The leader writes "Running" and an Event after the last pod is bound: they are counted when they are there.
 AFTERWARDS = 10.0
@@ -78,6 +75,8 @@ class Run:
     writes: dict[str, int] = field(default_factory=dict)
     writes_until_bound: int = 0
     patched: int = 0
+    reviews: dict[str, float] = field(default_factory=dict)  # "mutate Job" -> how many
+    review_seconds: float = 0.0  # mean, from a review's first byte to its answer
 
 
 def main() -> int:
@@ -147,7 +146,7 @@ def _measure(
     with BoundWatch(cluster) as watch:
         for number in range(options.pairs + 1):
             pair = tuple(
-                _run(cluster, watch, scene, groups, namespace=f"{kind}-{scene.pods}-{number}", gang=kind == "gang")
+                _run(service, watch, scene, groups, namespace=f"{kind}-{scene.pods}-{number}", gang=kind == "gang")
                 for kind in ("gang", "floor")
             )
             console.print(
@@ -161,7 +160,7 @@ def _measure(
 
 
 def _run(
-    cluster: ControlPlane,
+    service: Service,
     watch: BoundWatch,
     scene: Scene,
     groups: Mapping[str, Sequence[int]],
@@ -169,13 +168,14 @@ def _run(
     namespace: str,
     gang: bool,
 ) -> Run:
-    client = cluster.client
+    client = service.control_plane.client
     client.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
     account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
     _until(lambda: client.find(account) is not None, f"{namespace} has its ServiceAccount")
     jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
     body = job_body("train", pods=scene.pods, annotations=scene.annotations if gang else {})
     load = os.getloadavg()[0]
+    answered, spent = reviews.told(service)
     before = processes.cpu_seconds(groups)
     began, start = time.time(), time.monotonic()
     client.create(jobs, body)
@@ -193,44 +193,23 @@ def _run(
         load=load,
         cpu={name: after[name] - before[name] for name in after},
     )
+    now_answered, now_spent = reviews.told(service)
+    run.reviews = {what: count - answered.get(what, 0) for what, count in now_answered.items()}
+    run.review_seconds = (now_spent - spent) / max(1.0, sum(run.reviews.values()))
     if gang:
-        _until(lambda: _told(cluster, namespace), f"the status of {namespace} says Running", AFTERWARDS)
+        _until(lambda: _told(client, namespace), f"the status of {namespace} says Running", AFTERWARDS)
     client.delete(f"{jobs}/train")
     _until(lambda: not client.items(f"/api/v1/namespaces/{namespace}/pods"), f"the pods of {namespace} are gone")
     return run
 
 
-def _told(cluster: ControlPlane, namespace: str) -> bool:
+def _told(client: Client, namespace: str) -> bool:
     """Whether the Placement says Running and the Event about it is there."""
-    client = cluster.client
     placements = client.items(f"/apis/{names.API_VERSION}/namespaces/{namespace}/{names.PLACEMENTS}")
     if not any(one.get("status", {}).get("phase") == "Running" for one in placements):
         return False
     events = client.items(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")
     return any(event.get("reportingController", "").startswith(names.DOMAIN) for event in events)
-
-
-def job_body(name: str, *, pods: int, annotations: Mapping[str, str]) -> dict[str, Any]:
-    """An Indexed Job whose pods take a whole host each."""
-    resources = {"requests": {"cpu": "8", "memory": "64Gi"}, "limits": {"nvidia.com/gpu": "8"}}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "annotations": dict(annotations)},
-        "spec": {
-            "parallelism": pods,
-            "completions": pods,
-            "completionMode": "Indexed",
-            "backoffLimit": 0,
-            "template": {
-                "spec": {
-                    "restartPolicy": "Never",
-                    "terminationGracePeriodSeconds": 0,
-                    "containers": [{"name": "main", "image": "example.com/train:1", "resources": resources}],
-                }
-            },
-        },
-    }
 
 
 def _count(log: Path, runs: Sequence[Run]) -> None:
@@ -258,6 +237,9 @@ def _report(found: Mapping[int, list[tuple[Run, Run]]], options: argparse.Namesp
     writes = Table(box=None, pad_edge=False, title="our writes for one gang (median)", title_justify="left")
     for column in ("GANG", "A POD", "A GANG", "UNTIL BOUND", "PLACED AT CREATION", "WHICH"):
         writes.add_column(column, justify="left" if column in ("GANG", "WHICH") else "right")
+    answers = Table(box=None, pad_edge=False, title="reviews until all are bound (median)", title_justify="left")
+    for column in ("GANG", "A POD", "MEAN ms", "WHICH"):
+        answers.add_column(column, justify="left" if column in ("GANG", "WHICH") else "right")
     for size, pairs in found.items():
         gangs, floors = [gang for gang, _ in pairs], [floor for _, floor in pairs]
         title = SCENES[size].title
@@ -283,10 +265,16 @@ def _report(found: Mapping[int, list[tuple[Run, Run]]], options: argparse.Namesp
             f"{1 - sum(run.patched for run in gangs) / (size * len(gangs)):.1%}",
             ", ".join(f"{count / len(gangs):g} {what}" for what, count in sorted(kinds.items())),
         )
-    console.print()
-    console.print(times)
-    console.print()
-    console.print(writes)
+        kept = {what: median(run.reviews.get(what, 0) for run in gangs) for run in gangs for what in run.reviews}
+        answers.add_row(
+            title,
+            f"{sum(kept.values()) / size:.2f}",
+            results.spread([run.review_seconds * 1e3 for run in gangs]),
+            ", ".join(f"{count:g} {what}" for what, count in sorted(kept.items()) if count),
+        )
+    for table in (times, writes, answers):
+        console.print()
+        console.print(table)
     path = results.write(
         "cluster",
         {

@@ -1,0 +1,155 @@
+"""What one review of a gang's pod costs: `python -m bench.review --help`.
+
+In this process, without network and TLS: the handlers alone (bytes in, bytes out) and the whole WSGI application, as
+ratios to json.loads of the same body, which is the least that any Python webhook does. All take turns in short rounds,
+so that a busy machine slows them alike; what is said is the median of the rounds' ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import cycle
+from statistics import median, quantiles
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import results
+from bench.cluster import SCENES
+from bench.gang import CONTROLLER, PlacedGang, review_body
+from engine.cluster import projections
+from local.nodes import Grid
+from webhook.app import create_app
+from webhook.metrics import Metrics
+from webhook.mutate import mutate
+from webhook.review import decode_review, encode
+
+
+@dataclass(slots=True)
+class Subject:
+    """One way to treat a body; CPU seconds a call by round, wall seconds by call."""
+
+    name: str
+    call: Callable[[bytes], object]
+    cpu: list[float] = field(default_factory=list)
+    wall: list[float] = field(default_factory=list)
+
+    def round(self, bodies: list[bytes]) -> None:
+        """Treat every body once."""
+        begin = time.thread_time()
+        for body in bodies:
+            start = time.perf_counter()
+            self.call(body)
+            self.wall.append(time.perf_counter() - start)
+        self.cpu.append((time.thread_time() - begin) / len(bodies))
+
+
+def main() -> int:
+    """Measure and report."""
+    parser = argparse.ArgumentParser(prog="python -m bench.review", description=__doc__)
+    parser.add_argument("--grid", type=Grid.parse, default=Grid(8, 8, 8), help="BLOCKSxRACKSxHOSTS (8x8x8)")
+    parser.add_argument("--rounds", type=int, default=200, help="rounds of 20 reviews each (200)")
+    options = parser.parse_args()
+    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 140)
+    table = Table(box=None, pad_edge=False, title="one mutating review of a pod; half of its gang exists already")
+    for column in ("GANG", "BODY", "WHAT", "CPU us", "x json.loads", "WALL us p50", "p99"):
+        table.add_column(column, justify="left" if column in ("GANG", "WHAT") else "right")
+    report: dict[str, Any] = {}
+    for scene in SCENES.values():
+        console.print(f"measuring: {scene.title}")
+        gang = PlacedGang.make(options.grid, pods=scene.pods, annotations=scene.annotations)
+        subjects, bodies = _subjects(gang)
+        for subject in subjects:  # warm
+            subject.round(bodies)
+            subject.cpu.clear()
+            subject.wall.clear()
+        for _ in range(options.rounds):
+            for subject in subjects:
+                subject.round(bodies)
+        floor = subjects[0]
+        for subject in subjects:
+            ratios = [mine / base for mine, base in zip(subject.cpu, floor.cpu, strict=True)]
+            p50, p99 = median(subject.wall), quantiles(subject.wall, n=100)[98]
+            table.add_row(
+                scene.title if subject is floor else "",
+                f"{len(bodies[0])} B" if subject is floor else "",
+                subject.name,
+                f"{median(subject.cpu) * 1e6:.0f}",
+                f"{median(ratios):.1f}",
+                f"{p50 * 1e6:.0f}",
+                f"{p99 * 1e6:.0f}",
+            )
+            report.setdefault(scene.title, {})[subject.name] = {
+                "cpu": median(subject.cpu),
+                "ratio": median(ratios),
+                "p50": p50,
+                "p99": p99,
+            }
+    console.print()
+    console.print(table)
+    console.print(f"\n{results.write('review', {'reviews': report}).relative_to(results.ROOT)}")
+    return 0
+
+
+def _subjects(gang: PlacedGang) -> tuple[list[Subject], list[bytes]]:
+    """What is measured, and the reviews of 20 pods (or as many as there are) of a gang of which half exists."""
+    half = gang.pods // 2
+    gang.view.stores.pods.replace([projections.pod(gang.stored(rank)) for rank in range(half)])
+    gang.view.refresh()
+    ranks = cycle(range(half, gang.pods))
+    bodies = [review_body(gang.pod(next(ranks)), group="", user=CONTROLLER) for _ in range(20)]
+    app = create_app(
+        mutate=lambda review, deadline: mutate(review, gang.live, deadline),
+        validate=lambda review, deadline: mutate(review, gang.live, deadline),
+        metrics=Metrics(),
+    )
+
+    def handlers(body: bytes) -> bytes:
+        review = decode_review(body)
+        response = mutate(review, gang.live, math.inf)
+        assert response.patch, "the pod was not placed"
+        return encode(response, review.uid)
+
+    def served(body: bytes) -> bytes:
+        return b"".join(app.wsgi_app(_environ(body), _start_response))
+
+    assert json.loads(served(bodies[0]))["response"]["patch"], "the pod was not placed"
+    return [Subject("json.loads", json.loads), Subject("handlers", handlers), Subject("WSGI", served)], bodies
+
+
+def _environ(body: bytes) -> dict[str, Any]:
+    return {
+        "REQUEST_METHOD": "POST",
+        "PATH_INFO": "/mutate",
+        "SCRIPT_NAME": "",
+        "QUERY_STRING": "timeout=2s",
+        "SERVER_NAME": "127.0.0.1",
+        "SERVER_PORT": "8443",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "CONTENT_TYPE": "application/json",
+        "CONTENT_LENGTH": str(len(body)),
+        "wsgi.url_scheme": "https",
+        "wsgi.input": io.BytesIO(body),
+        "wsgi.errors": sys.stderr,
+        "wsgi.version": (1, 0),
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+    }
+
+
+def _start_response(status: str, headers: object, exc_info: object = None) -> Callable[[bytes], object]:
+    assert status.startswith("200"), status
+    return lambda _: None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
