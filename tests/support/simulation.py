@@ -115,18 +115,12 @@ def simulated(
     return simulate(offline, objects(workloads, name="jobs.json"), clock=lambda: next(ticks), **options)
 
 
-def answer(
-    cluster: Sequence[Json],
-    workloads: Sequence[Json],
-    *,
-    policy: Policy | None = None,
-    levels: Sequence[str] = (),
-    **options: Any,
-) -> Json:
-    """What `-o json` prints, with a clock that ticks 180 microseconds."""
-    offline = offline_cluster(objects(cluster, name="cluster.json"), policy=policy, levels=levels)
-    ticks = itertools.count(step=180_000)
-    found = simulate(offline, objects(workloads, name="jobs.json"), clock=lambda: next(ticks), **options)
+def answer(cluster: Sequence[Json], workloads: Sequence[Json], **options: Any) -> Json:
+    """What `-o json` prints, with a clock that ticks 180 microseconds; options as of `simulated`."""
+    found = simulated(cluster, workloads, **options)
+    offline = offline_cluster(
+        objects(cluster, name="cluster.json"), policy=options.get("policy"), levels=options.get("levels", ())
+    )
     whole = Simulation(workloads=tuple(one.gang for one in found), cluster=facts(offline))
     result: Json = json.loads(whole.model_dump_json(by_alias=True))
     return result
