@@ -1,0 +1,340 @@
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import jsonschema
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from engine import names
+from engine.cluster import projections
+from tests.support.simulation import grid, job, policy_map
+from webhook import simulation_text
+from webhook.cli import main
+from webhook.objects_file import read_objects
+from webhook.simulation_output import Simulation
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+SCHEMA = json.loads((ROOT / "schemas" / "simulate.schema.json").read_text(encoding="utf-8"))
+
+
+def run(*words: str | Path, stdin: str | bytes | None = None) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words], input=stdin, prog_name="topogate")
+
+
+def simulate(*words: str | Path, stdin: str | bytes | None = None) -> Result:
+    return run("simulate", "--cluster", EXAMPLES / "cluster.yaml", *words, stdin=stdin)
+
+
+def one_line(result: Result) -> str:
+    """The line on standard error of wrong use or bad input."""
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith("topogate: ")
+    return result.stderr.removeprefix("topogate: ").strip()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Any:
+    """Write objects (JSON) or text to a file and return its path."""
+
+    def write(name: str, content: Any) -> Path:
+        path = tmp_path / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("file", "verdict", "status"),
+    [
+        ("train-rack", "placed", 0),
+        ("train-block", "placed", 0),
+        ("sweep-prefer", "placed", 0),
+        ("too-large", "never", 1),
+        ("typo", "rejected", 1),
+    ],
+)
+def test_the_examples_do_what_they_say(file: str, verdict: str, status: int) -> None:
+    """0 when everything is placed, 1 when something is not; the output fits the committed schema."""
+    result = simulate("--cluster", EXAMPLES / "pods.yaml", "-f", EXAMPLES / f"{file}.yaml", "-o", "json")
+    found = json.loads(result.stdout)
+    jsonschema.validate(found, SCHEMA)
+    assert [one["verdict"] for one in found["workloads"]] == [verdict]
+    assert (result.exit_code, result.stderr) == (status, "")
+
+
+def test_ignored_workloads_are_no_failure(files: Any) -> None:
+    """Exit status 0: a job without a request runs as ever."""
+    assert simulate("-f", files("plain.json", job("plain", 2))).exit_code == 0
+
+
+def test_the_example_cluster_is_that_of_the_demo() -> None:
+    """2 blocks of 4 racks of 4 hosts of 8 GPUs."""
+    nodes = [projections.node(one.source) for one in read_objects((EXAMPLES / "cluster.yaml").read_bytes(), name="c")]
+    assert len({node.name for node in nodes}) == 32
+    assert len({node.labels["cloud.provider.com/topology-block"] for node in nodes}) == 2
+    assert len({node.labels["cloud.provider.com/topology-rack"] for node in nodes}) == 8
+    assert {node.allocatable["nvidia.com/gpu"] for node in nodes} == {8}
+    assert all(node.ready for node in nodes)
+
+
+def test_yaml_says_the_same_as_json() -> None:
+    """-o yaml is the same answer."""
+    words = ("-f", EXAMPLES / "train-rack.yaml", "-o")
+    as_json, as_yaml = (simulate(*words, form).stdout for form in ("json", "yaml"))
+    first, second = json.loads(as_json), yaml.safe_load(as_yaml)
+    for one in (first, second):
+        one["workloads"][0]["planMicroseconds"] = 0
+    assert first == second
+
+
+def test_the_table_in_a_pipe() -> None:
+    """Plain columns, the hosts with their ranks, errors one to a line, a summary."""
+    result = simulate("-f", EXAMPLES / "train-rack.yaml", "-f", EXAMPLES / "typo.yaml")
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["WORKLOAD", "VERDICT", "PODS", "MESSAGE"]
+    assert lines[1] == "Job default/train-rack  placed       4  placed 4 pods in block-0 / rack-00 (4 hosts)"
+    assert lines[2].strip() == "host-000: rank 0; host-001: rank 1; host-002: rank 2; host-003: rank 3"
+    assert lines[3] == "Job default/typo        rejected     -  the Job is invalid: 2 errors"
+    assert [line.strip()[:12] for line in lines[4:6]] == ["* metadata.a"] * 2
+    assert lines[6] == "2 workloads: 1 placed, 1 rejected; 32 nodes, 32 in the topology (block, rack, host)"
+    assert "\x1b" not in result.stdout
+
+
+def test_the_table_on_a_terminal() -> None:
+    """The same cells, coloured; what looks like markup is text."""
+    answer = json.loads(simulate("-f", EXAMPLES / "train-rack.yaml", "-o", "json").stdout)
+    answer["workloads"][0]["name"] = "[red]x"
+    console = Console(file=io.StringIO(), force_terminal=True, width=140, color_system="standard")
+    console.print(simulation_text.as_table(Simulation.model_validate(answer)))
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert "Job default/[red]x" in shown
+    assert "\x1b[32mplaced" in shown
+
+
+def test_control_characters_never_reach_the_terminal(files: Any) -> None:
+    """Names and values out of files are escaped."""
+    hostile = job("x\x1b[2J", 4, {"require": "ra\x1b[31mck\nWORKLOAD"})
+    result = simulate("-f", files("hostile.json", hostile))
+    assert result.exit_code == 1
+    assert "\x1b" not in result.stdout
+    assert result.stdout.count("WORKLOAD ") == 1
+
+
+def test_show_objects_prints_what_the_api_server_would_store(files: Any) -> None:
+    """YAML that can be applied: the same objects again, in file order, the refused ones left out."""
+    file = files(
+        "jobs.json", {"apiVersion": "v1", "kind": "List", "items": [job("a", 4, {"require": "rack"}), job("b", 1)]}
+    )
+    result = simulate("-f", file, "-f", EXAMPLES / "typo.yaml", "--show", "objects")
+    first, second = yaml.safe_load_all(result.stdout)
+    assert (first["metadata"]["name"], second["metadata"]["name"]) == ("a", "b")
+    assert first["spec"]["suspend"] is True
+    assert first["spec"]["template"]["spec"]["schedulingGates"] == [{"name": names.GATE}]
+    assert second["spec"] == job("b", 1)["spec"]
+    assert result.exit_code == 1
+    listed = json.loads(simulate("-f", file, "--show", "objects", "-o", "json").stdout)
+    assert listed == {"apiVersion": "v1", "kind": "List", "items": [first, second]}
+
+
+def test_shown_objects_are_read_back_as_they_are(files: Any) -> None:
+    """Text that looks like a number or a boolean to kubectl is quoted."""
+    words = ["off", "y", "0644", "1e3", "null", "8", "2026-11-21", "a: b", "- x", "", "ü", "multi\nline"]
+    workload = job("a", 1)
+    workload["metadata"]["labels"] = {f"l{number}": word for number, word in enumerate(words)}
+    shown = simulate("-f", files("a.json", workload), "--show", "objects").stdout
+    (back,) = read_objects(shown.encode(), name="shown")
+    assert back.decoded()["metadata"]["labels"] == workload["metadata"]["labels"]
+    again = simulate("-f", "-", "--show", "objects", stdin=shown)
+    assert again.stdout == shown
+
+
+def test_show_patches_prints_our_json_patch() -> None:
+    """One entry for every workload; nothing is changed of a refused one."""
+    result = simulate("-f", EXAMPLES / "train-rack.yaml", "-f", EXAMPLES / "typo.yaml", "--show", "patches")
+    first, second = yaml.safe_load(result.stdout)
+    assert (first["kind"], first["namespace"], first["name"]) == ("Job", "default", "train-rack")
+    assert {"op": "add", "path": "/spec/suspend", "value": True} in first["patch"]
+    assert second["patch"] == []
+    as_json = simulate("-f", EXAMPLES / "train-rack.yaml", "--show", "patches", "-o", "json")
+    assert json.loads(as_json.stdout) == [first]
+
+
+def test_standard_input_can_be_any_one_file(files: Any) -> None:
+    """`kubectl get nodes -o json | topogate simulate --cluster - ...`."""
+    cluster = json.dumps({"apiVersion": "v1", "kind": "List", "items": grid(1, 1, 4)})
+    words = ("simulate", "--cluster", "-", "-f", EXAMPLES / "train-rack.yaml")
+    assert run(*words, stdin=cluster).exit_code == 0
+    assert one_line(run(*words, "-f", "-", stdin=cluster)) == "standard input (-) can be read only once"
+
+
+@pytest.mark.parametrize("as_config_map", [False, True])
+def test_policy_files(files: Any, as_config_map: bool) -> None:
+    """policy.yaml, or the ConfigMap."""
+    text = "neverFits: deny\n"
+    file = files("policy", policy_map(text) if as_config_map else text)
+    result = simulate("--policy", file, "-f", EXAMPLES / "too-large.yaml", "-o", "json")
+    assert json.loads(result.stdout)["workloads"][0]["verdict"] == "rejected"
+
+
+def test_a_refused_policy_is_bad_input(files: Any) -> None:
+    """One line, with the first error."""
+    file = files("policy.yaml", "mode: maybe\n")
+    assert f"{file}: the policy is refused: mode: " in one_line(
+        simulate("--policy", file, "-f", EXAMPLES / "typo.yaml")
+    )
+
+
+def test_levels_namespace_and_notes(files: Any) -> None:
+    """Options reach the simulation; what has no effect is said on standard error, and is no failure."""
+    file = files("a.json", job("a", 4, {"require": "topology-rack"}))
+    keys = "cloud.provider.com/topology-block, cloud.provider.com/topology-rack"
+    result = simulate("-f", file, "--levels", keys, "-n", "ml", "-o", "json")
+    found = json.loads(result.stdout)
+    assert found["cluster"]["levels"] == ["topology-block", "topology-rack", "host"]
+    assert (found["workloads"][0]["verdict"], found["workloads"][0]["namespace"]) == ("placed", "ml")
+    policy = files("policy.yaml", "topologies: [{name: default, preset: demo}]")
+    noted = simulate("-f", EXAMPLES / "train-rack.yaml", "--levels", keys, "--policy", policy)
+    assert (noted.exit_code, noted.stderr) == (0, "topogate: --levels has no effect: the policy names the topologies\n")
+
+
+def test_queue_and_independent(files: Any) -> None:
+    """The flags reach the simulation."""
+    cluster = files("c.json", {"apiVersion": "v1", "kind": "List", "items": grid(1, 1, 4)})
+    jobs = files(
+        "j.json",
+        {"apiVersion": "v1", "kind": "List", "items": [job(name, 4, {"require": "rack"}) for name in ("b", "a")]},
+    )
+
+    def verdicts(*flags: str) -> list[tuple[str, str]]:
+        shown = run("simulate", "--cluster", cluster, "-f", jobs, "-o", "json", *flags).stdout
+        return [(one["name"], one["verdict"]) for one in json.loads(shown)["workloads"]]
+
+    assert verdicts() == [("b", "placed"), ("a", "waits")]
+    assert verdicts("--queue") == [("a", "placed"), ("b", "waits")]
+    assert verdicts("--independent") == [("b", "placed"), ("a", "placed")]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["simulate", "-f", "x"], "Missing option '--cluster'. (topogate simulate --help)"),
+        (["simulate", "--cluster", "x"], "Missing option '-f' / '--filename'. (topogate simulate --help)"),
+        (["simulate", "--cluster", "absent.json", "-f", "x"], "absent.json: No such file or directory"),
+        (["simulate", "--cluster", str(EXAMPLES), "-f", "x"], f"{EXAMPLES}: Is a directory"),
+        (["simulate", "--nope"], "No such option '--nope'. (topogate simulate --help)"),
+        (["simulate", "--cluster", "x", "-f", "x", "-o", "xml"], "Invalid value for '-o' / '--output'"),
+        (["simulate", "--cluster", "x", "-f", "x", "--show", "objects", "-o", "table"], "--show prints json or yaml"),
+        (["policy", "check"], "Missing argument 'FILE'. (topogate policy check --help)"),
+        (["policy", "check", "absent.yaml"], "absent.yaml: No such file or directory"),
+        (["nope"], "No such command 'nope'. (topogate --help)"),
+        (["serve", "--port", "70000"], "Invalid value for '--port'"),
+    ],
+)
+def test_wrong_use_is_one_line(words: list[str], problem: str) -> None:
+    """Exit status 2 and one clear line on standard error."""
+    assert one_line(run(*words)).startswith(problem)
+
+
+@pytest.mark.parametrize("content", ["", "text", "a: [", "{", "\x00", "apiVersion: v1\nkind: Node\nmetadata: [5]\n"])
+def test_bad_files_are_one_line(files: Any, content: str) -> None:
+    """Unreadable input: exit status 2, the file named, never a trace."""
+    file = files("bad.yaml", content)
+    told = one_line(simulate("-f", file))
+    assert str(file) in told or told == "no workload in the files: nothing to simulate"
+    if content:
+        assert str(file) in one_line(simulate("--cluster", file, "-f", EXAMPLES / "typo.yaml"))
+
+
+def test_files_are_bounded(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that never ends, or the wrong file, costs no more than the limit."""
+    monkeypatch.setattr("webhook.objects_file.MAX_BYTES", 1000)
+    file = files("large.yaml", "#" * 1001)
+    assert one_line(simulate("-f", file)).endswith("larger than 1,000 bytes")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("serve",),
+        ("simulate",),
+        ("policy",),
+        ("policy", "check"),
+    ],
+)
+def test_help_of_every_command(words: tuple[str, ...]) -> None:
+    """--help exits with 0; every command that does something shows an example on a line of its own."""
+    result = run(*words, "--help")
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"Usage: {' '.join(('topogate', *words))}")
+    if words and words != ("policy",):
+        example = result.stdout.partition("  Example:\n")[2]
+        assert f"    topogate {' '.join(words)}" in example
+
+
+def test_without_a_command_there_is_help() -> None:
+    """Wrong use, with all of the help."""
+    result = run()
+    assert result.exit_code == 2
+    assert "Usage: topogate [OPTIONS] COMMAND [ARGS]..." in result.stderr
+
+
+def test_the_version() -> None:
+    """As a bug report needs it."""
+    assert run("--version").stdout.startswith("topogate, version ")
+
+
+def test_an_interrupt_is_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C: one line, and the shell's status."""
+
+    def interrupted(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("webhook.objects_file.read_objects", interrupted)
+    result = simulate("-f", EXAMPLES / "typo.yaml")
+    assert result.exit_code == 130
+    assert result.stderr.strip() == "topogate: interrupted"
+
+
+def test_callers_in_the_same_process_get_exceptions() -> None:
+    """Outside standalone mode nothing is printed and nobody exits."""
+    with pytest.raises(click.UsageError):
+        main(["simulate"], standalone_mode=False)
+
+
+def test_a_good_policy(files: Any) -> None:
+    """Its hash is that of the log and of the metric."""
+    for content in ("neverFits: deny\n", policy_map("neverFits: deny\n")):
+        result = run("policy", "check", files("policy.yaml", content))
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert "policy.yaml: good (hash " in result.stdout
+    assert run("policy", "check", "-", stdin="{}").exit_code == 0
+    assert run("policy", "check", ROOT / "manifests" / "samples" / "policy.yaml").exit_code == 0
+
+
+def test_a_bad_policy_tells_every_error(files: Any) -> None:
+    """Exit status 1, a line for each error with its path, and how many there are."""
+    result = run("policy", "check", files("policy.yaml", "mode: maybe\ntopologies: [{name: A, preset: nope}]\n"))
+    assert (result.exit_code, result.stdout) == (1, "")
+    lines = result.stderr.splitlines()
+    assert [line.partition(":")[0] for line in lines[:3]] == ["mode", "topologies[0].name", "topologies[0].preset"]
+    assert lines[3].endswith("policy.yaml: refused, 3 errors")
+
+
+def test_no_policy_at_all(files: Any) -> None:
+    """A ConfigMap without the key is bad input, text that is none is a refused policy."""
+    empty = policy_map("")
+    del empty["data"]
+    assert "the ConfigMap has no text under data[policy.yaml]" in one_line(run("policy", "check", files("e", empty)))
+    assert run("policy", "check", files("t", "[")).exit_code == 1
