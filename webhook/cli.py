@@ -16,8 +16,6 @@ from webhook.settings import Settings, SettingsError, own_identity, own_namespac
 
 if TYPE_CHECKING:
     from webhook.objects_file import FileObject
-    from webhook.simulate import Simulated
-    from webhook.simulation_output import Simulation
 
 MAX_POLICY_FILE = 2 * 1024 * 1024
 FORMATS_OF_DATA = ("table", "json", "yaml")
@@ -128,9 +126,18 @@ def serve(
     run(Server(runtime.service(), host=host, port=port, threads=threads))
 
 
-@main.command()
-@click.option("--cluster", "cluster_files", multiple=True, required=True, metavar="FILE", help="Nodes, pods, ...")
-@click.option("-f", "--filename", "workload_files", multiple=True, required=True, metavar="FILE", help="Workloads.")
+@main.command(short_help="Tell what would happen to workloads on a cluster, offline.")
+@click.option(
+    "--cluster",
+    "cluster_files",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="Nodes, pods, Jobs, Placements, quotas, the policy, ... of the cluster.",
+)
+@click.option(
+    "-f", "--filename", "workload_files", multiple=True, required=True, metavar="FILE", help="The workloads to send."
+)
 @click.option("--policy", "policy_file", metavar="FILE", help="policy.yaml, or the ConfigMap that holds it.")
 @click.option("--levels", metavar="KEY,KEY,...", help="Node label keys, coarse to fine, where no policy names levels.")
 @click.option("--queue", is_flag=True, help="Take the workloads by priority, age and name, not in file order.")
@@ -164,6 +171,7 @@ def simulate(
     from webhook.objects_file import FileProblem, policy_text
     from webhook.offline import offline_cluster, policy_of
     from webhook.simulation_output import Simulation
+    from webhook.simulation_print import print_answer, print_objects
 
     if (*cluster_files, *workload_files, policy_file).count("-") > 1:
         _fail("standard input (-) can be read only once")
@@ -194,45 +202,10 @@ def simulate(
         _fail(_told(error))
     answer = Simulation(workloads=tuple(one.gang for one in simulated), cluster=simulation.facts(cluster))
     if show is not None:
-        _print_objects(simulated, show, output or "yaml")
+        print_objects(simulated, "objects" if show == "objects" else "patches", output or "yaml")
     else:
-        _print_answer(answer, output or "table")
+        print_answer(answer, output or "table")
     sys.exit(0 if answer.good else 1)
-
-
-def _print_answer(answer: Simulation, output: str) -> None:
-    from webhook import simulation_text
-    from webhook.simulation_objects import as_yaml
-
-    match output:
-        case "json":
-            click.echo(answer.model_dump_json(by_alias=True, indent=2))
-        case "yaml":
-            click.echo(as_yaml(answer.model_dump(mode="json", by_alias=True)), nl=False)
-        case _ if sys.stdout.isatty():
-            from rich.console import Console
-
-            console = Console(highlight=False)
-            console.print(simulation_text.as_table(answer))
-            console.print(simulation_text.summary(answer), markup=False)
-        case _:
-            click.echo(simulation_text.as_text(answer))
-
-
-def _print_objects(simulated: Sequence[Simulated], show: str, output: str) -> None:
-    import json
-
-    from webhook.simulation_objects import as_yaml, shown
-
-    found = shown(simulated, "objects" if show == "objects" else "patches")
-    if output == "yaml":
-        if show == "objects":
-            click.echo("---\n".join(map(as_yaml, found)), nl=False)
-        else:
-            click.echo(as_yaml(found), nl=False)
-        return
-    listed = {"apiVersion": "v1", "kind": "List", "items": found} if show == "objects" else found
-    click.echo(json.dumps(listed, indent=2))
 
 
 def _objects(files: Sequence[str]) -> list[FileObject]:

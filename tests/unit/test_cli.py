@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,16 @@ def test_the_examples_do_what_they_say(file: str, verdict: str, status: int) -> 
     jsonschema.validate(found, SCHEMA)
     assert [one["verdict"] for one in found["workloads"]] == [verdict]
     assert (result.exit_code, result.stderr) == (status, "")
+
+
+PAGE = (ROOT / "docs" / "tasks" / "researcher" / "simulate.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("command", "shown"), re.findall(r"```console\n\$ topogate (.*)\n([^`]*)```", PAGE))
+def test_the_page_shows_what_is_printed(command: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The transcripts of the documentation are real."""
+    monkeypatch.chdir(ROOT)
+    assert run(*command.split()).stdout == shown
 
 
 def test_ignored_workloads_are_no_failure(files: Any) -> None:
@@ -238,6 +249,7 @@ def test_queue_and_independent(files: Any) -> None:
         (["policy", "check"], "Missing argument 'FILE'. (topogate policy check --help)"),
         (["policy", "check", "absent.yaml"], "absent.yaml: No such file or directory"),
         (["nope"], "No such command 'nope'. (topogate --help)"),
+        (["serve", "--namespace", "No_DNS"], "TOPOGATE_NAMESPACE: 'No_DNS' is no namespace name"),
         (["serve", "--port", "70000"], "Invalid value for '--port'"),
     ],
 )
