@@ -144,7 +144,7 @@ def _shortfall(
     sound = np.array([reason in _REPAIRABLE or reason.startswith("taint ") for reason in reasons], dtype=np.bool_)
     built = np.where(sound, counted.built, 0)
     sums_empty = _sums(topology, level, empty)
-    largest = int(sums_empty.argmax()) if level >= 0 and len(sums_empty) else -1
+    largest = int(sums_empty.argmax()) if level >= 0 and len(empty) else -1
     exclusions = Counter[str]()
     for index, reason in enumerate(reasons):
         if reason:

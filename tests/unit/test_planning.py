@@ -9,15 +9,23 @@ import pytest
 from engine import names
 from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.planning import plan_gang
+from engine.policy import Policy, parse_policy
 from engine.records import Node, Workload
 from engine.view import Stores, View
 from tests.support.cluster_records import gpu_nodes, job, node, placement
 
 
-def plan_on(nodes: list[Node], workload: Workload, *, placed: dict[str, int] | None = None, **more: object) -> Outcome:
+def plan_on(
+    nodes: list[Node],
+    workload: Workload,
+    *,
+    placed: dict[str, int] | None = None,
+    policy: Policy | None = None,
+    **more: object,
+) -> Outcome:
     """The answer for a Job on these nodes, where another gang may hold some hosts."""
     stores = Stores()
-    view = View(stores)
+    view = View(stores, policy)
     stores.nodes.replace(nodes)
     if placed:
         other = job("other", count=sum(placed.values()))
@@ -120,6 +128,14 @@ def test_without_nodes_a_known_alias_waits_for_labels() -> None:
     outcome = plan_on([], job(count=2))
     assert isinstance(outcome, Waits)
     assert outcome.reason == "LabelsMissing"
+
+
+@pytest.mark.parametrize("nodes", [[], [node("stray")]], ids=["none", "without labels"])
+def test_a_topology_without_hosts_lets_a_gang_wait(nodes: list[Node]) -> None:
+    """The policy names a topology that no node belongs to yet: an answer, not a fault."""
+    policy = parse_policy("topologies:\n- {name: default, preset: demo}\n")
+    outcome = plan_on(nodes, job(count=2), policy=policy)
+    assert isinstance(outcome, Waits)
 
 
 def test_a_gang_of_nothing_is_placed_nowhere() -> None:
