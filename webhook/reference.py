@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import click
-
 from engine import names
 from engine.durations import format_duration
 from engine.policy import Policy, default_policy
@@ -20,11 +18,10 @@ from engine.policy_rules import NOT_BUILT
 from engine.policy_sections import fields_of, section_of
 from engine.presets import HOST, presets
 from engine.reasons import REASONS, Kind
+from webhook.cli_reference import cli_page
 from webhook.simulation_output import Simulation
-from webhook.cli import main as topogate
 
 _SCHEMA_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
-HELP_COLUMNS: Final = 100
 _KINDS: Final[dict[Kind, str]] = {
     "user": "Faults of a request",
     "policy": "Refused by policy",
@@ -189,30 +186,6 @@ def messages_page() -> str:
         lines += ["", f"## {title}", "", _WHEN[kind], "", "| code | meaning |", "|---|---|"]
         lines += [f"| `{code}` | {reason.description} |" for code, reason in REASONS.items() if reason.kind == kind]
     return "\n".join(lines) + "\n"
-
-
-def cli_page() -> str:
-    """Return the reference of the command line: the help of every command, as the program prints it."""
-    lines = [
-        "# The command line",
-        "",
-        "<!-- Generated from webhook/cli.py by `python -m webhook.reference`; do not edit. -->",
-        "",
-        "`topogate` comes with the image, and with `make setup` as `.venv/bin/topogate`. Exit status 0: done; 1: a "
-        "negative answer; 2: wrong use or bad input, with one line on stderr. A link to it on the PATH that is called "
-        "`kubectl-topogate` makes it a kubectl plugin: `kubectl topogate ...`.",
-    ]
-    settings = {**topogate.context_settings, "terminal_width": HELP_COLUMNS, "max_content_width": HELP_COLUMNS}
-    for context in _contexts(click.Context(topogate, info_name="topogate", **settings)):
-        lines += ["", f"## {context.command_path}", "", "```text", *context.get_help().splitlines(), "```"]
-    return "\n".join(lines) + "\n"
-
-
-def _contexts(context: click.Context) -> Iterator[click.Context]:
-    yield context
-    if isinstance(context.command, click.Group):
-        for name, command in sorted(context.command.commands.items()):
-            yield from _contexts(click.Context(command, info_name=name, parent=context))
 
 
 def main(root: Path) -> None:

@@ -1,0 +1,115 @@
+"""What the pages for people show is what the code takes and says."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from engine.cluster import projections
+from engine.policy import Policy, PolicyError, default_policy, parse_policy
+from engine.policy_sections import fields_of
+from engine.presets import presets
+from engine.requests import Understanding, understand
+from engine.topology import Topology, build_topology
+from tests.support.cluster_records import gpu_nodes
+from tests.support.pages import ROOT, pages
+from webhook.review import cause_message
+
+EXAMPLES = [
+    (page.name, number, block.text)
+    for page in pages().values()
+    for number, block in enumerate(page.blocks)
+    if block.language == "yaml"
+]
+FILES = sorted([*(ROOT / "examples").rglob("*.yaml"), *(ROOT / "manifests" / "samples").glob("*.yaml")])
+
+
+def topology() -> Topology:
+    """The demo's cluster."""
+    return build_topology("default", presets()["demo"], gpu_nodes(2, 4, 4))
+
+
+def understood(job: dict[str, Any]) -> Understanding:
+    job["metadata"].setdefault("namespace", "default")
+    return understand(projections.job(job), policy=default_policy(), topologies={"default": topology()})
+
+
+def check(document: dict[str, Any]) -> None:
+    """Accept one document as our own code would, or fail."""
+    match document:
+        case {"kind": "Job"}:
+            assert understood(document).ask is not None, understood(document)
+        case {"kind": "ConfigMap", "metadata": {"name": "topogate-policy"}, "data": {"policy.yaml": str(text)}}:
+            parse_policy(text)
+        case {"kind": "Kustomization", "resources": list(resources)}:
+            for resource in resources:
+                assert (ROOT / str(resource).removeprefix("topogate/") / "kustomization.yaml").is_file()
+        case {**fields} if fields.keys() <= fields_of(Policy).keys():
+            parse_policy(yaml.safe_dump(document))
+        case _:
+            raise AssertionError("an example of a kind that no test knows")
+
+
+@pytest.mark.parametrize(("page", "number", "text"), EXAMPLES, ids=[f"{page}-{number}" for page, number, _ in EXAMPLES])
+def test_every_yaml_example_is_accepted(page: str, number: int, text: str) -> None:
+    """Whoever copies an example gets what the page promises."""
+    documents = list(yaml.safe_load_all(text))
+    assert documents
+    for document in documents:
+        check(document)
+
+
+@pytest.mark.parametrize("name", ["examples/demo/train.yaml", "README.md"])
+def test_the_job_of_the_readme_is_the_job_of_the_demo(name: str) -> None:
+    """Both ask for the same."""
+    if name == "README.md":
+        text = next(block.text for block in pages()[name].blocks if block.language == "yaml")
+    else:
+        text = (ROOT / name).read_text()
+    ask = understood(yaml.safe_load(text)).ask
+    assert ask is not None
+    assert (ask.count, ask.require, ask.prefer, ask.ranked) == (4, "rack", None, True)
+
+
+def test_the_rejection_of_the_readme_is_what_the_code_says() -> None:
+    """The transcript of the typo is the real one, line by line, in the order of kubectl."""
+    errors = understood(yaml.safe_load((ROOT / "examples/demo/typo.yaml").read_text())).errors
+    said = [f"* {error.field}: {cause_message(error)}" for error in errors]
+    shown = [line for line in pages()["README.md"].text.splitlines() if line.startswith("* metadata")]
+    assert shown == said
+
+
+def test_the_refused_policy_of_the_page_is_what_the_code_says() -> None:
+    """`topogate policy check` on the page prints what it prints."""
+    text = (
+        "mode: enforcing\nqueue: {patience: 5m, maxGangPods: 0}\n"
+        "topologies: [{name: default, levels: [{name: rack, keys: [example.com/rack]}, {name: rack}]}]\n"
+    )
+    with pytest.raises(PolicyError) as refused:
+        parse_policy(text)
+    said = [f"{error.field}: {error.message}" for error in refused.value.errors]
+    page = pages()["docs/tasks/admin/policy.md"]
+    shown = next(block.text for block in page.blocks if "refused, 5 errors" in block.text)
+    assert shown.splitlines()[1:-1] == said
+
+
+def test_the_rejection_of_the_presets_page_is_what_the_code_says() -> None:
+    """The page quotes the error of the demo's typo."""
+    page = pages()["docs/tasks/admin/topology-presets.md"]
+    quoted = re.findall(r"^\* .+$", page.text, re.MULTILINE)
+    assert quoted
+    readme = pages()["README.md"].text.splitlines()
+    assert all(line in readme for line in quoted)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_every_example_file_is_accepted(path: Any) -> None:
+    """Committed examples are good; the typo is the one that shall be refused."""
+    for document in yaml.safe_load_all(path.read_text()):
+        if path.name == "typo.yaml":
+            assert len(understood(document).errors) > 1
+        elif document and document.get("kind") in ("Job", "ConfigMap"):
+            check(document)

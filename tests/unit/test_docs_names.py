@@ -1,0 +1,104 @@
+"""The pages for people name what the code has: wire names, metrics, reasons, failure policies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import pytest
+import yaml
+from prometheus_client import Counter
+from prometheus_client.metrics import MetricWrapperBase
+
+from engine import metrics as engine_metrics
+from engine import names
+from engine.policy_rules import NOT_BUILT, POD_GROUP_BUILT
+from engine.reasons import REASONS
+from tests.support.pages import ROOT, pages
+from webhook.metrics import Metrics
+
+NAMES = pages()["docs/reference/names.md"]
+METRICS = pages()["docs/reference/metrics.md"]
+
+
+def texts(value: object) -> Iterable[str]:
+    """Every text in a constant of names.py, keys and values alike."""
+    match value:
+        case str():
+            yield value
+        case dict():
+            for key, item in value.items():
+                yield from (*texts(key), *texts(item))
+        case frozenset() | tuple():
+            for item in value:
+                yield from texts(item)
+
+
+WIRE = sorted({text for key, value in vars(names).items() if key.isupper() for text in texts(value)})
+
+
+@pytest.mark.parametrize("name", WIRE)
+def test_every_wire_name_is_on_the_page(name: str) -> None:
+    """docs/reference/names.md has every constant of engine/names.py."""
+    assert any(name in span for span in NAMES.spans)
+
+
+@pytest.mark.parametrize("page", list(pages()))
+def test_every_name_of_ours_that_a_page_tells_exists(page: str) -> None:
+    """A page's `topogate.dev/...` is a wire name, the API version, or the source of Events."""
+    known = {*WIRE, names.API_VERSION, "topogate.dev/engine", "topogate.dev/*"}
+    for span in pages()[page].spans:
+        for name in re.findall(r"(?<![\w.])topogate\.dev/[\w./*-]*\w|topogate\.dev/\*", span):
+            assert name in known or name.endswith("/..."), f"{page}: {name}"
+
+
+def test_metrics_are_documented_with_their_labels() -> None:
+    """docs/reference/metrics.md has a row for every metric of ours, with its type and labels, and no others."""
+    rows = dict(re.findall(r"^\| `(topogate_\w+)` \| (.+) \|$", METRICS.text, re.MULTILINE))
+    expected = {}
+    for metric in (*vars(engine_metrics).values(), *vars(Metrics()).values()):
+        if isinstance(metric, MetricWrapperBase):
+            described = next(iter(metric.describe()))
+            name = f"{described.name}_total" if isinstance(metric, Counter) else described.name
+            labels = ", ".join(f"`{label}`" for label in metric._labelnames)
+            expected[name] = f"{described.type} | {labels}".rstrip(" ")
+    assert expected
+    assert set(rows) == set(expected)
+    for name, told in expected.items():
+        assert rows[name].startswith(told), name
+
+
+def test_metrics_in_alerts_exist() -> None:
+    """An alert on a name that nobody exports never fires."""
+    known = set(re.findall(r"topogate_\w+", METRICS.text))
+    for page in ("docs/tasks/admin/monitoring.md", "docs/tasks/admin/policy.md"):
+        for name in re.findall(r"topogate_\w+", pages()[page].prose):
+            assert name.removesuffix("_bucket") in known, f"{page}: {name}"
+
+
+def test_reasons_in_tables_exist() -> None:
+    """The help for people who wait speaks of codes that there are, and of every reason for which a gang waits."""
+    page = pages()["docs/tasks/researcher/why-is-it-waiting.md"]
+    rows = re.findall(r"^\| (`[A-Z].*?) \|", page.prose, re.MULTILINE)
+    told = {code for row in rows for code in re.findall(r"`(\w+)`", row)}
+    assert told <= set(REASONS)
+    assert {code for code, reason in REASONS.items() if reason.kind == "not-now"} - told <= {"SearchLimit"}
+
+
+def test_settings_that_are_not_available_are_told() -> None:
+    """The policy page lists every field that is refused for now."""
+    page = pages()["docs/tasks/admin/policy.md"]
+    for field in (*NOT_BUILT, "topologies[].fromObject", "podGroup.labels"):
+        assert {field, field.partition(".")[0]} & set(page.spans), field
+    assert len(POD_GROUP_BUILT) == 2, "the page speaks of two values that are refused"
+
+
+def test_failure_policies_are_told_as_they_are() -> None:
+    """What fails open and what fails closed is what the manifests say."""
+    page = pages()["docs/tasks/admin/failure-and-emergency.md"]
+    rows = dict(re.findall(r"^\| `([a-z.-]+)` \| [^|]+ \| (\w+) \|", page.prose, re.MULTILINE))
+    shipped: dict[str, str] = {}
+    for document in yaml.safe_load_all((ROOT / "manifests/base/webhooks.yaml").read_text()):
+        for webhook in document.get("webhooks") or ():
+            assert shipped.setdefault(webhook["name"], webhook["failurePolicy"]) == webhook["failurePolicy"]
+    assert rows == shipped

@@ -1,0 +1,70 @@
+"""The reference page of the command line: the help of every command, and the keys of what `simulate` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, get_origin
+
+import click
+from pydantic import BaseModel
+
+from engine.policy_sections import fields_of, section_of
+from webhook.cli import main as topogate
+from webhook.simulation_output import Simulation, Verdict
+
+HELP_COLUMNS: Final = 100
+_VERDICTS: Final[dict[Verdict, str]] = {
+    "placed": "It would start now; `podSets[].assignment` says where.",
+    "waits": "Not now: `reason` and `message` say why.",
+    "never": "Bigger than the topology could ever hold (`rejected` where the policy says `neverFits: deny`).",
+    "rejected": "The API server would refuse it; `errors` says why.",
+    "ignored": "None of ours: nothing of it would be changed.",
+}
+
+
+def cli_page() -> str:
+    """Return the reference of the command line: the help of every command, as the program prints it."""
+    lines = [
+        "# The command line",
+        "",
+        "<!-- Generated from webhook/cli.py by `python -m webhook.reference`; do not edit. -->",
+        "",
+        "`topogate` comes with the image, and with `make setup` as `.venv/bin/topogate`. Exit status 0: done; 1: a "
+        "negative answer; 2: wrong use or bad input, with one line on stderr. A link to it on the PATH that is called "
+        "`kubectl-topogate` makes it a kubectl plugin: `kubectl topogate ...`.",
+    ]
+    settings = {**topogate.context_settings, "terminal_width": HELP_COLUMNS, "max_content_width": HELP_COLUMNS}
+    for context in _contexts(click.Context(topogate, info_name="topogate", **settings)):
+        lines += ["", f"## {context.command_path}", "", "```text", *context.get_help().splitlines(), "```"]
+    lines += [
+        "",
+        "## What simulate prints with -o json",
+        "",
+        "A stable contract; every key is always there. `schemas/simulate.schema.json` is the same as a JSON Schema.",
+        "",
+        "| key | meaning |",
+        "|---|---|",
+        *(f"| `{key}` | {meaning} |" for key, meaning in _keys(Simulation, "")),
+        "",
+        "| verdict | meaning |",
+        "|---|---|",
+        *(f"| `{verdict}` | {meaning} |" for verdict, meaning in _VERDICTS.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _keys(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str]]:
+    for name, field in fields_of(model).items():
+        inner = section_of(field.annotation)
+        if inner is None or field.description:
+            yield prefix + name, field.description or ""
+        if inner is not None:
+            many = get_origin(field.annotation) is tuple
+            yield from _keys(inner, f"{prefix}{name}{'[]' if many else ''}.")
+
+
+def _contexts(context: click.Context) -> Iterator[click.Context]:
+    yield context
+    if isinstance(context.command, click.Group):
+        for name, command in sorted(context.command.commands.items()):
+            yield from _contexts(click.Context(command, info_name=name, parent=context))
