@@ -103,7 +103,7 @@ def reservation(workload: Workload, placement: Placement, pods: Iterable[Pod]) -
     back; a terminating pod still fills its slot; a pod that landed elsewhere fills the slot of its rank.
     """
     assignment = placement.assignment
-    if assignment is None or workload.finished or workload.deleting or suspended_by_user(workload):
+    if assignment is None or _over(workload):
         return {}
     pods = [pod for pod in pods if pod.phase == "Succeeded" or not pod.finished]
     bound = [pod for pod in pods if pod.spec.node_name and not pod.finished]
@@ -123,6 +123,25 @@ def reservation(workload: Workload, placement: Placement, pods: Iterable[Pod]) -
             result[slot.host] = open_here
             open_total -= open_here
     return result
+
+
+def adrift(workload: Workload | None, placement: Placement | None, pods: Iterable[Pod]) -> dict[str, int]:
+    """Host -> released pods that can still be bound there although nothing is reserved for them.
+
+    Their gang is gone, over, suspended, or has given its slots back, and nobody has removed them yet: until then their
+    room must not be promised to others.
+    """
+    released = [
+        pod
+        for pod in pods
+        if names.MANAGED in pod.spec.labels
+        and not (pod.finished or pod.deleting or pod.spec.node_name or pod.nominated_node or pod.spec.gates)
+    ]
+    planned: set[str] = set()
+    if workload is not None and placement is not None and placement.assignment is not None and not _over(workload):
+        planned = {slot.host for slot in slots_of(placement.assignment)}
+    hosts = (pinned_host(pod.spec.shape) for pod in released)
+    return dict(Counter(host for host in hosts if host is not None and host not in planned))
 
 
 def seat(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> Seating:
@@ -204,6 +223,11 @@ def _lowest(ranks: tuple[tuple[int, int], ...] | None, count: int) -> tuple[tupl
         kept.append((first, first + take - 1))
         count -= take
     return tuple(kept)
+
+
+def _over(workload: Workload) -> bool:
+    """True when a workload reserves nothing: it has ended, is going, or its user suspended it."""
+    return workload.finished or workload.deleting or suspended_by_user(workload)
 
 
 def suspended_by_user(workload: Workload) -> bool:

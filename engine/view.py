@@ -33,7 +33,7 @@ from engine.records import (
     Workload,
 )
 from engine.requests import Understanding, understand
-from engine.seats import reservation
+from engine.seats import adrift, reservation
 from engine.shapes import merge_runtime_class
 from engine.topology import Topology, build_topology
 
@@ -198,16 +198,21 @@ class View:
 
     def _reserve(self, uid: str) -> None:
         workload, placement = self.workload_by_uid(uid), self._held.get(uid) or self.placement_of(uid)
-        if workload is None or placement is None:
-            self.capacity.reserve(uid, {}, ())
-            return
-        pods = self.pods_of(uid)
-        if not workload.finished:
-            for pod in pods:
-                if not pod.finished and pod.spec.shape.requests != workload.template.shape.requests:
-                    self._observed[uid] = largest(self._observed.get(uid, ()), pod.spec.shape.requests)
-        hosts = reservation(workload, placement, pods)
-        requests = self.shape_of(workload).requests if hosts else ()
+        hosts: Counter[str] = Counter()
+        requests: Requests = ()
+        if workload is not None and placement is not None:
+            pods = self.pods_of(uid)
+            if not workload.finished:
+                for pod in pods:
+                    if not pod.finished and pod.spec.shape.requests != workload.template.shape.requests:
+                        self._observed[uid] = largest(self._observed.get(uid, ()), pod.spec.shape.requests)
+            hosts.update(reservation(workload, placement, pods))
+            requests = self.shape_of(workload).requests if hosts else ()
+        all_pods = self._pods.get(uid, {}).values()
+        if drifting := adrift(workload, placement, all_pods):
+            hosts.update(drifting)
+            for pod in all_pods:
+                requests = largest(requests, pod.spec.shape.requests)
         self.capacity.reserve(uid, hosts, requests)
 
     # -- decisions that are on their way to the API server -----------------------------------------------------------

@@ -1,0 +1,75 @@
+"""Released pods whose gang is over: their room is nobody else's until they are gone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from engine.records import Pod, Workload
+from engine.seats import adrift
+from engine.view import Stores, View
+from tests.support.cluster_records import gpu_nodes, job, placement, pod
+
+HOST = "b0-r0-h0"
+
+
+def _view(workload: Workload | None, pods: list[Pod]) -> View:
+    stores = Stores()
+    view = View(stores)
+    stores.nodes.replace(gpu_nodes(1, 1, 1))
+    if workload is not None:
+        stores.workloads.replace([workload])
+        stores.placements.replace([placement(workload, {HOST: 1})])
+    stores.pods.replace(pods)
+    view.refresh()
+    return view
+
+
+@pytest.mark.parametrize(
+    "over",
+    [{"finished": True}, {"deleting": True}, {"suspended": True}],
+    ids=["finished", "being deleted", "suspended by its user"],
+)
+def test_a_released_pod_of_a_gang_that_is_over_keeps_its_room(over: dict[str, Any]) -> None:
+    """The scheduler may still bind it: the host is full until the pod is gone."""
+    gang = replace(job(count=1), **over)
+    view = _view(gang, [pod(gang, 0, pin=HOST)])
+    assert view.capacity.free(HOST)["nvidia.com/gpu"] == 0
+    view.stores.pods.replace([])
+    view.refresh()
+    assert view.capacity.free(HOST)["nvidia.com/gpu"] == 8
+
+
+def test_a_released_pod_of_a_deleted_workload_keeps_its_room() -> None:
+    """The garbage collector takes its time."""
+    gang = job(count=1)
+    view = _view(None, [pod(gang, 0, pin=HOST)])
+    assert view.capacity.free(HOST)["nvidia.com/gpu"] == 0
+
+
+def test_a_released_pod_counts_once_while_its_slot_is_reserved() -> None:
+    """Its own reservation is the room that it will take."""
+    gang = job(count=1)
+    view = _view(gang, [pod(gang, 0, pin=HOST)])
+    assert view.capacity.free(HOST)["nvidia.com/gpu"] == 0
+    assert adrift(gang, placement(gang, {HOST: 1}), [pod(gang, 0, pin=HOST)]) == {}
+
+
+def test_a_pod_pinned_where_its_gang_was_before_counts_there() -> None:
+    """The slots have moved on, the pod has not."""
+    gang = job(count=1)
+    assert adrift(gang, placement(gang, {"h1": 1}), [pod(gang, 0, pin="h0")]) == {"h0": 1}
+    assert adrift(gang, placement(gang, None), [pod(gang, 0, pin="h0")]) == {"h0": 1}
+
+
+@pytest.mark.parametrize(
+    "state",
+    [{"gated": True}, {"pin": "h0", "deleting": True}, {"host": "h0"}, {"pin": "h0", "phase": "Failed"}, {}],
+    ids=["held", "being deleted", "bound", "failed", "not pinned"],
+)
+def test_a_pod_that_cannot_be_bound_there_any_more_is_not_adrift(state: dict[str, Any]) -> None:
+    """Held, going, bound (that is usage) or ended: no room is kept for it."""
+    gang = job(count=1)
+    assert adrift(None, None, [pod(gang, 0, **state)]) == {}
