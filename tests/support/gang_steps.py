@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from local.client import Client
+from local.client import NOT_FOUND, Client, ClientError
 from local.kubelets import complete_pod
 from local.nodes import NODES
 from tests.support.eventually import eventually
@@ -31,7 +31,11 @@ def complete(gangs: Namespace, job: str) -> None:
     """Let every bound pod of a Job end well."""
     for pod in gangs.pods(job):
         if pod["spec"].get("nodeName"):
-            complete_pod(gangs.client, gangs.name, pod["metadata"]["name"])
+            try:
+                complete_pod(gangs.client, gangs.name, pod["metadata"]["name"])
+            except ClientError as error:
+                if error.status != NOT_FOUND:  # it went while we looked
+                    raise
 
 
 def completed(gangs: Namespace, job: str, timeout: float = 30.0) -> None:

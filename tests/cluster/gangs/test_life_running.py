@@ -179,7 +179,7 @@ def test_a_job_that_is_scaled_down_frees_the_slots_of_its_highest_ranks(gangs: N
 
 
 def test_a_job_suspended_by_its_user_is_planned_when_he_resumes_it(gangs: Namespace) -> None:
-    """Created suspended: no Placement and nothing reserved (another gang takes the rack and leaves); resumed: it runs."""
+    """Created suspended: no Placement and nothing reserved, another gang takes the rack; resumed: it waits its turn."""
     gangs.fleet.grid("1x1x2")
     gangs.submit("later", pods=2, annotations=require("rack"), spec={"suspend": True})
     gangs.submit("now", pods=2, annotations=require("rack"))

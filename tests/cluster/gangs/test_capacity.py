@@ -1,0 +1,80 @@
+"""No host is ever promised twice: usage and reservations, seen from outside while gangs come and go."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from local.nodes import HostShape
+from tests.support.eventually import eventually
+from tests.support.gang_steps import complete, conditions, delete_job, resume, suspend
+from tests.support.gangs import Json, Namespace, prefer, require
+from tests.support.observer import Observer
+
+pytestmark = pytest.mark.timeout(180)
+GANGS = 30
+AT_ONCE = 9
+ENDS = ("complete", "complete", "delete early", "delete late", "suspend")
+
+
+HOSTS_OF = {"host": 1, "rack": 2, "block": 4, "": 8}
+ASKS = (require("rack"), require("block"), prefer("rack"), {**require("block"), **prefer("rack")}, require("host"))
+
+
+def _random_gang(random_: random.Random) -> tuple[int, int, int, dict[str, str]]:
+    """Pods, GPUs and cores of a pod, and the request of a gang that fits the fleet when it is empty."""
+    ask, gpus, cores = random_.choice(ASKS), random_.choice([1, 2, 4, 8]), random_.randint(1, 4)
+    per_host = min(8 // gpus, 12 // cores)
+    most = HOSTS_OF[ask.get("topogate.dev/require-topology", "")] * per_host
+    return random_.randint(1, min(most, 6)), gpus, cores, ask
+
+
+def _pod(gpus: int, cores: int) -> Json:
+    resources = {"limits": {"nvidia.com/gpu": str(gpus)}, "requests": {"cpu": str(cores)}}
+    return {"containers": [{"name": "main", "image": "example.com/train:1", "resources": resources}]}
+
+
+def test_usage_and_reservations_never_exceed_a_host_while_gangs_come_and_go(gangs: Namespace) -> None:
+    """Thirty random gangs, completed, suspended or deleted at any moment, on eight hosts of 8 GPUs and 12 cores."""
+    random_ = random.Random(20261121)
+    gangs.fleet.grid("2x2x2", shape=HostShape(cpu="12"))
+    waiting = [f"gang-{number}" for number in range(GANGS)]
+    alive: dict[str, str] = {}  # gang -> how it will end
+    started: set[str] = set()
+
+    def turn() -> bool:
+        while waiting and len(alive) < AT_ONCE:
+            name = waiting.pop()
+            pods, gpus, cores, ask = _random_gang(random_)
+            gangs.submit(name, pods=pods, annotations=ask, pod_spec=_pod(gpus, cores))
+            alive[name] = random_.choice(ENDS)
+        for name, end in list(alive.items()):
+            if end == "delete early" and random_.random() < 0.3:
+                delete_job(gangs, name)
+                del alive[name]
+                continue
+            if end == "suspend" and random_.random() < 0.3:
+                suspend(gangs, name)
+                resume(gangs, name)
+                alive[name] = "complete"
+            bound = gangs.bound(name)
+            if bound and name not in started:
+                started.add(name)
+            elif bound and end == "delete late":
+                delete_job(gangs, name)
+                del alive[name]
+            elif bound and "Complete" in conditions(gangs, name):
+                del alive[name]
+            elif bound:
+                complete(gangs, name)
+        return not waiting and not alive
+
+    with Observer(gangs.client, gangs.name, Counter({"nvidia.com/gpu": 8, "cpu": 12})) as observer:
+        eventually(turn, 120.0, lambda: f"all gangs have ended; {alive} are left, {len(waiting)} to come")
+    assert observer.excesses == [], "\n".join(observer.excesses[:3])
+    assert observer.looks > 30
+    assert observer.reserving > 0
+    assert observer.fullest == 8
+    assert len(started) >= GANGS // 2

@@ -1,0 +1,118 @@
+"""Which hosts a gang may use: health, taints, selectors and affinity, as the scheduler sees them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.gang_steps import patch_node
+from tests.support.gangs import Namespace, prefer, require
+
+pytestmark = pytest.mark.timeout(120)
+POOL = "example.com/pool"
+TAINT = {"key": "example.com/reserved", "value": "team-a", "effect": "NoSchedule"}
+
+
+def _node_affinity(*terms: dict[str, Any]) -> dict[str, Any]:
+    required = {"nodeSelectorTerms": list(terms)}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
+
+
+def test_a_cordoned_host_is_not_used_until_it_is_uncordoned(gangs: Namespace) -> None:
+    """Of two racks each has one host too few; the gang says so and starts when the host is back."""
+    hosts = gangs.fleet.grid("1x1x3")
+    gangs.fleet.cordon(hosts[1])
+    gangs.submit("train", pods=3, annotations=require("rack"))
+    message = gangs.waits("train", "NodesUnhealthy")["status"]["message"]
+    assert "1 cordoned" in message
+    gangs.fleet.uncordon(hosts[1])
+    assert set(gangs.all_bound("train", 3).values()) == set(hosts)
+
+
+def test_a_host_that_is_not_ready_is_not_used_until_it_is_ready(gangs: Namespace) -> None:
+    """A dead host is no slot; when it is back the waiting gang starts."""
+    hosts = gangs.fleet.grid("1x1x2")
+    gangs.fleet.fail(hosts[0])
+    gangs.submit("train", pods=2, annotations=require("rack"))
+    message = gangs.waits("train", "NodesUnhealthy")["status"]["message"]
+    assert "1 not ready" in message
+    gangs.fleet.recover(hosts[0])
+    assert set(gangs.all_bound("train", 2).values()) == set(hosts)
+
+
+def test_a_gang_goes_round_hosts_that_take_no_pods(gangs: Namespace) -> None:
+    """One host of the first rack is cordoned, one of the second is dead: the third rack it is."""
+    hosts = gangs.fleet.grid("1x3x2")
+    gangs.fleet.cordon(hosts[0])
+    gangs.fleet.fail(hosts[3])
+    gangs.submit("train", pods=2, annotations=require("rack"))
+    assert set(gangs.all_bound("train", 2).values()) == set(hosts[4:])
+
+
+def test_a_tainted_host_takes_only_gangs_that_tolerate_it(gangs: Namespace) -> None:
+    """Both hosts of a rack are tainted: without a toleration the gang waits for ever, with one it runs there."""
+    hosts = gangs.fleet.grid("1x1x2")
+    for host in hosts:
+        patch_node(gangs.client, host, {"spec": {"taints": [TAINT]}})
+    gangs.submit("plain", pods=2, annotations=require("rack"))
+    message = gangs.waits("plain", "NodesExcluded")["status"]["message"]
+    assert "2 with taint example.com/reserved" in message
+    gangs.submit(
+        "tolerant",
+        pods=2,
+        annotations=require("rack"),
+        pod_spec={"tolerations": [{"key": TAINT["key"], "operator": "Exists", "effect": "NoSchedule"}]},
+    )
+    assert set(gangs.all_bound("tolerant", 2).values()) == set(hosts)
+    assert gangs.pods("plain") == []
+
+
+def test_a_taint_that_goes_lets_the_waiting_gang_start(gangs: Namespace) -> None:
+    """The admin takes the taint off; nobody touches the Job."""
+    hosts = gangs.fleet.grid("1x1x2")
+    patch_node(gangs.client, hosts[0], {"spec": {"taints": [TAINT]}})
+    gangs.submit("train", pods=2, annotations=require("rack"))
+    gangs.waits("train", "NodesExcluded")
+    patch_node(gangs.client, hosts[0], {"spec": {"taints": []}})
+    gangs.all_bound("train", 2)
+
+
+def test_a_node_selector_narrows_the_hosts(gangs: Namespace) -> None:
+    """One host of each rack is in another pool: the gang takes three in two racks, and none outside its pool."""
+    hosts = gangs.fleet.grid("1x2x3")
+    fast = [hosts[0], hosts[1], hosts[4]]
+    for host in fast:
+        patch_node(gangs.client, host, {"metadata": {"labels": {POOL: "fast"}}})
+    selector = {**gangs.fleet.selector, POOL: "fast"}
+    gangs.submit("strict", pods=3, annotations=require("rack"), selector=selector)
+    gangs.waits("strict")
+    gangs.submit("easy", pods=3, annotations=prefer("rack"), selector=selector)
+    assert set(gangs.all_bound("easy", 3).values()) == set(fast)
+
+
+def test_required_node_affinity_is_honoured_term_by_term(gangs: Namespace) -> None:
+    """Hosts of either of two terms, none with the label that the first one excludes; each pod pinned in both terms."""
+    hosts = gangs.fleet.grid("1x1x4")
+    for host, pool in zip(hosts, ("a", "b", "b", "c"), strict=True):
+        patch_node(gangs.client, host, {"metadata": {"labels": {POOL: pool}}})
+    patch_node(gangs.client, hosts[1], {"metadata": {"labels": {"example.com/old": "true"}}})
+    old = {"key": "example.com/old", "operator": "DoesNotExist"}
+    affinity = _node_affinity(
+        {"matchExpressions": [{"key": POOL, "operator": "In", "values": ["b"]}, old]},
+        {"matchExpressions": [{"key": POOL, "operator": "In", "values": ["c"]}]},
+    )
+    gangs.submit("train", pods=2, annotations=require("rack"), pod_spec=affinity)
+    assert gangs.all_bound("train", 2) == {0: hosts[2], 1: hosts[3]}
+
+
+def test_a_gang_that_its_own_affinity_makes_too_large_starts_when_labels_change(gangs: Namespace) -> None:
+    """A Gt expression leaves one host of two, which no repair of nodes changes; a new label does."""
+    hosts = gangs.fleet.grid("1x1x2")
+    for host, generation in zip(hosts, ("3", "5"), strict=True):
+        patch_node(gangs.client, host, {"metadata": {"labels": {"example.com/generation": generation}}})
+    newer = _node_affinity({"matchExpressions": [{"key": "example.com/generation", "operator": "Gt", "values": ["4"]}]})
+    gangs.submit("train", pods=2, annotations=require("rack"), pod_spec=newer)
+    gangs.waits("train", "GangTooLarge")
+    patch_node(gangs.client, hosts[0], {"metadata": {"labels": {"example.com/generation": "6"}}})
+    gangs.all_bound("train", 2)

@@ -1,0 +1,163 @@
+"""Watches, from outside, that the pods and the slots of managed gangs never ask more of a host than it has.
+
+Each look reads Placements, Jobs and pods as they stood at one revision of the store, so that nothing is counted
+twice or missed between two lists.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from local.client import Client, ClientError
+from tests.support.gangs import INDEX, Json
+
+PLACEMENTS = "/apis/topogate.dev/v1alpha1/namespaces/{}/placements"
+RESOURCES = ("nvidia.com/gpu", "cpu")
+Sums = dict[str, Counter[str]]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One namespace at one revision."""
+
+    revision: str
+    placements: list[Json]
+    jobs: list[Json]
+    pods: list[Json]
+
+    def usage(self) -> Sums:
+        """Host -> resources of the pods that are bound there and have not ended."""
+        sums: Sums = defaultdict(Counter)
+        for pod in self.pods:
+            if pod["spec"].get("nodeName") and not _ended(pod):
+                sums[pod["spec"]["nodeName"]].update(_requests(pod["spec"]))
+        return sums
+
+    def reservations(self) -> Sums:
+        """Host -> resources of the slots whose rank is still to be bound; Indexed Jobs, one rank per slot."""
+        jobs = {job["metadata"]["uid"]: job for job in self.jobs}
+        sums: Sums = defaultdict(Counter)
+        for placement in self.placements:
+            job = jobs.get(placement["spec"]["workload"]["uid"])
+            if job is None or "deletionTimestamp" in job["metadata"] or _over(job):
+                continue
+            filled = {
+                int(pod["metadata"]["labels"][INDEX])
+                for pod in self.pods
+                if _owner(pod) == job["metadata"]["uid"]
+                and (pod["spec"].get("nodeName") or pod["status"]["phase"] == "Succeeded")
+            }
+            for pod_set in (placement["spec"].get("assignment") or {}).get("podSets", ()):
+                for slot in pod_set["slots"]:
+                    still = len(_ranks(slot["ranks"]) - filled)
+                    for resource, amount in _requests(job["spec"]["template"]["spec"]).items():
+                        sums[slot["domain"][-1]][resource] += amount * still
+        return sums
+
+
+@dataclass
+class Observer:
+    """Looks at one namespace again and again in a thread of its own; `excesses` is what it must not find."""
+
+    client: Client
+    namespace: str
+    allocatable: Counter[str]
+    looks: int = 0
+    reserving: int = 0  # looks at which something was reserved
+    fullest: int = 0  # the most GPUs of one host that were in use or reserved
+    excesses: list[str] = field(default_factory=list)
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> Observer:
+        self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.look(self._snapshot())
+            except ClientError as error:
+                if error.status not in (404, 410):  # a revision that is compacted away
+                    self.excesses.append(f"the observer failed: {error}")
+                    return
+            self._stop.wait(0.02)
+
+    def look(self, seen: Snapshot) -> None:
+        """Compare one snapshot with what the hosts have."""
+        usage, reserved = seen.usage(), seen.reservations()
+        self.looks += 1
+        self.reserving += any(any(sums.values()) for sums in reserved.values())
+        for host in usage.keys() | reserved.keys():
+            total = usage[host] + reserved[host]
+            self.fullest = max(self.fullest, total["nvidia.com/gpu"])
+            for resource in RESOURCES:
+                if total[resource] > self.allocatable[resource]:
+                    self.excesses.append(
+                        f"revision {seen.revision}: {host} has {self.allocatable[resource]} {resource}, "
+                        f"{usage[host][resource]} used + {reserved[host][resource]} reserved\n{_story(seen, host)}"
+                    )
+
+    def _snapshot(self) -> Snapshot:
+        listed: Json = self.client.get(PLACEMENTS.format(self.namespace))
+        revision = listed["metadata"]["resourceVersion"]
+        at = {"resourceVersion": revision, "resourceVersionMatch": "Exact"}
+        jobs = self.client.get(f"/apis/batch/v1/namespaces/{self.namespace}/jobs", query=at)["items"]
+        pods = self.client.get(f"/api/v1/namespaces/{self.namespace}/pods", query=at)["items"]
+        return Snapshot(revision, listed["items"], jobs, pods)
+
+
+def _ended(pod: Json) -> bool:
+    return pod["status"].get("phase") in ("Succeeded", "Failed")
+
+
+def _over(job: Json) -> bool:
+    """Finished, or suspended by somebody else than us: such a Job reserves nothing."""
+    kinds = {one["type"] for one in job.get("status", {}).get("conditions", []) if one["status"] == "True"}
+    if kinds & {"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"}:
+        return True
+    held = job["metadata"].get("annotations", {}).get("topogate.dev/held-by") == "suspend"
+    return bool(job["spec"].get("suspend")) and not held
+
+
+def _owner(pod: Json) -> str:
+    return next((str(owner["uid"]) for owner in pod["metadata"].get("ownerReferences", [])), "")
+
+
+def _ranks(text: str) -> set[int]:
+    """The ranks of "0-3,8"."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def _requests(spec: dict[str, Any]) -> Counter[str]:
+    """GPUs and whole cores of a pod with one container."""
+    resources = spec["containers"][0]["resources"]
+    merged = {**resources.get("limits", {}), **resources.get("requests", {})}
+    return Counter({resource: int(merged.get(resource, 0)) for resource in RESOURCES})
+
+
+def _story(seen: Snapshot, host: str) -> str:
+    pods = [
+        f"  pod {pod['metadata']['name']} {pod['status'].get('phase')} {pod['metadata'].get('deletionTimestamp', '')}"
+        for pod in seen.pods
+        if pod["spec"].get("nodeName") == host
+    ]
+    slots = [
+        f"  {placement['spec']['workload']['name']}: {slot}"
+        for placement in seen.placements
+        for pod_set in (placement["spec"].get("assignment") or {}).get("podSets", ())
+        for slot in pod_set["slots"]
+        if slot["domain"][-1] == host
+    ]
+    return "\n".join(pods + slots)
