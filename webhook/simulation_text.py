@@ -73,8 +73,9 @@ def as_table(simulation: Simulation) -> Table:
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in HEADINGS:
-        table.add_column(heading, justify="right" if heading == "PODS" else "left", no_wrap=heading != "MESSAGE")
+    for heading in HEADINGS[:-1]:
+        table.add_column(heading, justify="right" if heading == "PODS" else "left", no_wrap=True)
+    table.add_column(HEADINGS[-1], overflow="fold")  # a path is longer than a narrow terminal, and must be read whole
     for row in rows(simulation):
         message = Text("\n".join((row.message, *row.details)))
         table.add_row(Text(row.workload), Text(row.verdict, style=COLOURS[row.verdict]), Text(row.pods), message)

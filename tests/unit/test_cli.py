@@ -133,6 +133,16 @@ def test_the_table_on_a_terminal() -> None:
     assert "\x1b[32mplaced" in shown
 
 
+def test_a_narrow_terminal_cuts_nothing() -> None:
+    """A path is longer than a line, and is read whole."""
+    answer = Simulation.model_validate(json.loads(simulate("-f", EXAMPLES / "typo.yaml", "-o", "json").stdout))
+    console = Console(file=io.StringIO(), width=70)
+    console.print(simulation_text.as_table(answer))
+    assert isinstance(console.file, io.StringIO)
+    shown = "".join(console.file.getvalue().split())
+    assert "metadata.annotations[topogate.dev/prefer-topolgy]:" in shown
+
+
 def test_control_characters_never_reach_the_terminal(files: Any) -> None:
     """Names and values out of files are escaped."""
     hostile = job("x\x1b[2J", 4, {"require": "ra\x1b[31mck\nWORKLOAD"})
