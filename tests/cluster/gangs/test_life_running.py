@@ -38,7 +38,7 @@ def test_a_replacement_pod_goes_back_to_the_slot_of_the_pod_that_failed(gangs: N
 
     def back() -> bool:
         newest = pod_of_index(gangs, "train", 1)
-        return newest["metadata"]["uid"] != failed["uid"] and newest["spec"].get("nodeName") == before[1]
+        return bool(newest["metadata"]["uid"] != failed["uid"] and newest["spec"].get("nodeName") == before[1])
 
     eventually(back, 40.0, lambda: f"the pod of index 1 is back\n{gangs.describe('train')}")
     assert gangs.pods("greedy") == []

@@ -1,0 +1,117 @@
+"""`topogate simulate` on what kubectl prints gives what the cluster then really does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.controlplane import ControlPlane
+from local.service import ROOT
+from tests.cluster.gangs.conftest import POLICY
+from tests.support.eventually import eventually
+from tests.support.gang_steps import occupy
+from tests.support.gangs import Json, Namespace, job_body, prefer, require
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def _jobs(gangs: Namespace) -> list[Json]:
+    """A stream of gangs of every kind of request; two of them do not fit."""
+    asks: list[tuple[str, dict[str, Any]]] = [
+        ("rack", {"pods": 6, "gpus": 4, "annotations": require("rack")}),
+        ("spread", {"pods": 5, "annotations": prefer("rack")}),
+        ("both", {"pods": 3, "gpus": 2, "annotations": {**require("block"), **prefer("rack")}}),
+        ("auto", {"pods": 4, "gpus": 2, "annotations": require("auto")}),
+        ("unranked", {"pods": 3, "gpus": 2, "indexed": False, "annotations": prefer("auto")}),
+        ("never", {"pods": 40, "annotations": require("rack")}),
+        ("anywhere", {"pods": 3, "gpus": 4, "annotations": {"topogate.dev/unconstrained-topology": "true"}}),
+        ("waits", {"pods": 4, "annotations": require("rack")}),
+        ("small", {"pods": 1, "gpus": 1, "pod_annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}}),
+    ]
+    return [job_body(name, selector=gangs.fleet.selector, **options) for name, options in asks]
+
+
+def _simulated(tmp_path: Path, cluster: str, policy: str, jobs: list[Json], namespace: str) -> list[Json]:
+    """The answers of `topogate simulate`, one per Job."""
+    for name, text in (
+        ("cluster.json", cluster),
+        ("policy.yaml", policy),
+        ("jobs.json", json.dumps({"apiVersion": "v1", "kind": "List", "items": jobs})),
+    ):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    command = [sys.executable, "-m", "webhook.cli", "simulate", "--cluster", str(tmp_path / "cluster.json")]
+    command += ["--policy", str(tmp_path / "policy.yaml"), "-f", str(tmp_path / "jobs.json")]
+    command += ["--namespace", namespace, "-o", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT, check=False)
+    assert done.returncode == 1, done.stderr  # two of them are not placed
+    workloads: list[Json] = json.loads(done.stdout)["workloads"]
+    return workloads
+
+
+def _answered(gangs: Namespace, job: Json) -> tuple[str, object]:
+    """Create a Job and wait for the cluster's answer: "placed" and the slots, or "waits" and the reason."""
+    name, pods = job["metadata"]["name"], job["spec"]["parallelism"]
+    gangs.client.create(gangs.jobs_path, job)
+
+    def look() -> tuple[str, object] | None:
+        placement = gangs.placement(name) or {"spec": {}}
+        assignment = placement["spec"].get("assignment")
+        if assignment and len(gangs.bound(name)) == pods:
+            return "placed", [
+                {key: slot.get(key) for key in ("domain", "count", "ranks")}
+                for pod_set in assignment["podSets"]
+                for slot in pod_set["slots"]
+            ]
+        status = placement.get("status") or {}
+        return ("waits", (status["reason"], status["message"])) if status.get("phase") == "Waiting" else None
+
+    found = eventually(look, 20.0, lambda: f"{name} is placed or waits\n{gangs.describe(name)}")
+    assert found is not None
+    return found
+
+
+def test_simulate_answers_like_the_cluster(control_plane: ControlPlane, gangs: Namespace, tmp_path: Path) -> None:
+    """Nine gangs in a row, on a fleet with pods, a cordoned and a tainted host: the same hosts, ranks and reasons."""
+    hosts = gangs.fleet.grid("2x2x4")
+    occupy(gangs, hosts[2])
+    occupy(gangs, hosts[9], gpus=4)
+    gangs.fleet.cordon(hosts[12])
+    gangs.client.patch(
+        f"/api/v1/nodes/{hosts[6]}", {"spec": {"taints": [{"key": "example.com/broken", "effect": "NoSchedule"}]}}
+    )
+    cluster = control_plane.kubectl("get", "nodes,pods", "-A", "-o", "json").stdout
+    policy = gangs.client.get(POLICY)["data"]["policy.yaml"]
+    jobs = _jobs(gangs)
+    simulated: list[tuple[str, object]] = []
+    for answer in _simulated(tmp_path, cluster, policy, jobs, gangs.name):
+        if answer["verdict"] == "placed":
+            slots = [
+                {key: slot[key] for key in ("domain", "count", "ranks")}
+                for pod_set in answer["podSets"]
+                for slot in pod_set["assignment"]
+            ]
+            simulated.append(("placed", slots))
+        else:
+            simulated.append(("waits", (answer["reason"], answer["message"])))
+    real = [_answered(gangs, job) for job in jobs]
+    assert [verdict for verdict, _ in real].count("waits") == 2
+    for job, expected, found in zip(jobs, simulated, real, strict=True):
+        assert found == expected, job["metadata"]["name"]
+
+
+def test_a_dry_run_only_tells(control_plane: ControlPlane, gangs: Namespace) -> None:
+    """`kubectl create --dry-run=server`: a warning with the rack, which the Job then gets; nothing is written."""
+    hosts = gangs.fleet.grid("1x2x2")
+    occupy(gangs, hosts[0])
+    body = json.dumps(job_body("train", pods=2, annotations=require("rack"), selector=gangs.fleet.selector))
+    answer = control_plane.kubectl(f"--namespace={gangs.name}", "create", "--dry-run=server", "-f", "-", input=body)
+    assert f"would place 2 pods in {gangs.fleet.prefix}block-0 / {gangs.fleet.prefix}rack-01" in answer.stderr
+    assert gangs.client.find(f"{gangs.jobs_path}/train") is None
+    assert gangs.placement("train") is None
+    gangs.client.create(gangs.jobs_path, json.loads(body))
+    assert set(gangs.all_bound("train", 2).values()) == set(hosts[2:])
