@@ -17,7 +17,7 @@ PYTHON ?= $(shell for candidate in python3.11 python3 python3.12 python3.13 pyth
 
 .PHONY: help
 help: ## Tell what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
 setup: $(STAMP) ## Bring everything that the rest needs (about 5 minutes once for the control plane's programs)
@@ -51,9 +51,14 @@ fmt: $(STAMP) ## Format, and repair what the linter can repair
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-.PHONY: bench
-bench: setup ## Measure: the planner alone, and gangs of 4, 64 and 256 pods on 512 hosts beside the floor
-	@$(BIN)/python -m bench
+.PHONY: bench bench-review bench-cluster
+bench: bench-review bench-cluster ## Measure (docs/benchmarks.md; ARGS="..." for options, ARGS=--help tells them)
+
+bench-review: $(STAMP) ## Measure one review of a pod beside json.loads (20 s)
+	@$(BIN)/python -m bench.review $(ARGS)
+
+bench-cluster: setup ## Measure gangs of 4, 64 and 256 pods on 512 hosts beside the same Jobs without us (3 minutes)
+	@$(BIN)/python -m bench.cluster $(ARGS)
 
 .PHONY: lock
 lock: .tools/bin/uv ## Write the requirements locks anew from pyproject.toml (UPGRADE=1: newest versions)
