@@ -1,0 +1,129 @@
+"""The service works with its own role and nothing more, and keeps its CA in force."""
+
+from __future__ import annotations
+
+import base64
+import re
+import ssl
+import threading
+import time
+from typing import Any
+
+import pytest
+import urllib3
+
+from certs.secret import ensure_authority
+from engine import names
+from engine.cluster.api import connect
+from local.client import Client
+from local.controlplane import ControlPlane
+from local.service import CONFIGURATIONS, NAMESPACE, Service
+from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
+from tests.support.eventually import eventually
+from tests.support.gangs import Namespace, require
+
+pytestmark = pytest.mark.timeout(120)
+
+SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
+LAST_GOOD = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{names.LAST_GOOD_POLICY_NAME}"
+CONNECTIONS = 24
+
+
+def bundles(client: Client) -> set[str]:
+    """Every caBundle that stands in our webhook configurations."""
+    return {
+        hook["clientConfig"].get("caBundle", "") for path in CONFIGURATIONS for hook in client.get(path)["webhooks"]
+    }
+
+
+def test_a_whole_life_needs_no_right_that_the_role_lacks(
+    gangs: Namespace, service: Service, policy: PolicyInForce, client: Client
+) -> None:
+    """From start to end, nothing is forbidden: CA, Lease, place, wait, release, resume, Events, forget, policy kept."""
+    service.stop()
+    before = {number: len(replica.log()) for number, replica in service.replicas.items()}
+    service.start(2)
+    eventually(service.leader, message="a replica leads")
+    text = TEST_POLICY + "timeouts: {bind: 61s}\n"
+    policy.set(text)
+    eventually(
+        lambda: (client.find(LAST_GOOD) or {"data": {}})["data"].get("policy.yaml") == text, message="policy kept"
+    )
+    gangs.fleet.grid("1x1x2")
+    gangs.submit("unranked", pods=2, annotations=require("rack"), indexed=False)  # released by PATCH
+    gangs.all_bound("unranked", 2)
+    gangs.submit("waits", pods=2, annotations=require("rack"))
+    gangs.waits("waits")
+    events = f"/apis/events.k8s.io/v1/namespaces/{gangs.name}/events"
+    eventually(
+        lambda: [event for event in client.items(events) if event["regarding"]["name"] == "waits"],
+        message="the Job's readers are told",
+    )
+    client.delete(f"{gangs.jobs_path}/unranked")
+    gangs.all_bound("waits", 2)
+    gangs.submit("lets-go", pods=2, annotations=require("rack"))
+    gangs.waits("lets-go")
+    client.patch(f"{gangs.jobs_path}/lets-go", {"metadata": {"annotations": dict.fromkeys(require("rack"))}})
+    eventually(lambda: gangs.placement("lets-go") is None, message="the Placement of what asks no more is deleted")
+    for number, replica in service.replicas.items():
+        said = replica.log()[before[number] :]
+        assert "serving on port" in said
+        assert not re.search(r"\b403\b|[Ff]orbidden", said), said
+
+
+def test_an_overwritten_ca_bundle_is_repaired(gangs: Namespace, client: Client) -> None:
+    """Somebody writes another CA into one webhook: the leader puts ours back, and Jobs are answered again."""
+    good = bundles(client)
+    assert len(good) == 1
+    (bundle,) = good
+    for path in CONFIGURATIONS:
+        hook = client.get(path)["webhooks"][0]["name"]
+        change = {"webhooks": [{"name": hook, "clientConfig": {"caBundle": None}}]}
+        client.patch(path, change, kind="strategic")
+    eventually(lambda: bundles(client) == {bundle}, message="every webhook has our CA again")
+
+
+def trusted(service: Service, bundle: bytes) -> bool:
+    """True when whoever answers on the service's port has a certificate of this CA; asked on many connections."""
+    for _ in range(CONNECTIONS):
+        context = ssl.create_default_context(cadata=bundle.decode())
+        with urllib3.HTTPSConnectionPool("127.0.0.1", service.port, ssl_context=context, retries=False) as pool:
+            try:
+                pool.request("GET", "/")
+            except urllib3.exceptions.SSLError:
+                return False
+    return True
+
+
+def test_two_replicas_started_at_once_agree_on_one_ca(gangs: Namespace, service: Service, client: Client) -> None:
+    """On a fresh installation one of them makes the Secret, and both sign with what is in it."""
+    old = client.get(f"{SECRETS}/{names.CA_SECRET_NAME}")["data"]["ca.crt"]
+    service.stop()
+    client.delete(f"{SECRETS}/{names.CA_SECRET_NAME}")
+    service.start(2)
+    bundle = client.get(f"{SECRETS}/{names.CA_SECRET_NAME}")["data"]["ca.crt"]
+    assert bundle != old
+    eventually(lambda: bundles(client) == {bundle}, message="the new CA is in every webhook")
+    assert trusted(service, base64.b64decode(bundle))
+    gangs.fleet.grid("1x1x1")
+    gangs.submit("train", pods=1, annotations=require("rack"))
+    gangs.all_bound("train", 1)
+
+
+def test_of_many_who_make_the_ca_one_comes_first(control_plane: ControlPlane, client: Client) -> None:
+    """Twelve at once on the real API server: all are answered with one CA, the one in the Secret."""
+    api = connect(kubeconfig=str(control_plane.kubeconfig), user_agent="test")
+    start, answers = threading.Barrier(12), list[Any]()
+
+    def come() -> None:
+        start.wait()
+        answers.append(ensure_authority(api, namespace=NAMESPACE, name="race", now=time.time()))
+
+    threads = [threading.Thread(target=come) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stored = base64.b64decode(client.get(f"{SECRETS}/race")["data"]["ca.crt"])
+    client.delete(f"{SECRETS}/race")
+    assert [answer.bundle for answer in answers] == [stored] * 12
