@@ -42,6 +42,10 @@ def check(document: dict[str, Any]) -> None:
     match document:
         case {"kind": "Job"}:
             assert understood(document).ask is not None, understood(document)
+            for container in document["spec"]["template"]["spec"]["containers"]:
+                for amounts in container["resources"].values():
+                    # A number would be stored as text: the same file applied again would not print "unchanged".
+                    assert all(isinstance(amount, str) for amount in amounts.values())
         case {"kind": "ConfigMap", "metadata": {"name": "topogate-policy"}, "data": {"policy.yaml": str(text)}}:
             parse_policy(text)
         case {"kind": "Kustomization", "resources": list(resources)}:
