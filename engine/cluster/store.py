@@ -47,6 +47,8 @@ class Store(Generic[R]):
         self._by_index: dict[Hashable, dict[Hashable, R]] = {}
         self._subscribers: list[Subscriber[R]] = []
         self._outbox: deque[tuple[Hashable, R | None, R | None]] = deque()
+        self._said = 0  # changes put into the outbox
+        self._told = 0  # changes that every subscriber has been told of
         self._delivering = threading.Lock()
         self._own: dict[Hashable, int] = {}  # our writes that the watch has not confirmed: key -> resourceVersion
         self._gone: OrderedDict[str, None] = OrderedDict()
@@ -97,14 +99,14 @@ class Store(Generic[R]):
         return self._seen
 
     def wait_synced(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds for the first whole list."""
+        """Wait up to `timeout` seconds for the first whole list, and until subscribers know it."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._synced, timeout)
+            return self._changed.wait_for(lambda: self._synced and self._told >= self._said, timeout)
 
     def wait_seen(self, version: int, timeout: float) -> bool:
-        """Wait up to `timeout` seconds until every change up to `version` is in."""
+        """Wait up to `timeout` seconds until every change up to `version` is in, and subscribers know it."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._seen >= version, timeout)
+            return self._changed.wait_for(lambda: self._seen >= version and self._told >= self._said, timeout)
 
     def replace(self, items: Iterable[R], *, resource_version: str = "") -> None:
         """Take a whole list at once: what is not in it is deleted, except own writes that are newer than the list."""
@@ -122,13 +124,13 @@ class Store(Generic[R]):
             for key, record in self._items.items():
                 if key not in fresh:
                     self._bury(record)
-                    self._outbox.append((key, record, None))
+                    self._say((key, record, None))
             for key, record in fresh.items():
                 before = self._items.get(key)
                 if before is not None and _same(before, record):
                     fresh[key] = before
                 else:
-                    self._outbox.append((key, before, record))
+                    self._say((key, before, record))
             self._items = fresh
             self._by_index = {}
             for key, record in fresh.items():
@@ -206,6 +208,16 @@ class Store(Generic[R]):
                         self._take_out(key, record)
         self._deliver()
 
+    def wait_told(self, timeout: float) -> bool:
+        """Wait up to `timeout` seconds until subscribers know every change made so far; not for use in one of them."""
+        with self._changed:
+            said = self._said
+            return self._changed.wait_for(lambda: self._told >= said, timeout)
+
+    def _say(self, change: tuple[Hashable, R | None, R | None]) -> None:
+        self._said += 1
+        self._outbox.append(change)
+
     def _heard(self) -> None:
         self._last_event = self._clock()
         self._changed.notify_all()
@@ -216,13 +228,13 @@ class Store(Generic[R]):
         self._items[key] = record
         self._file(key, record)
         if before is None or not _same(before, record):
-            self._outbox.append((key, before, record))
+            self._say((key, before, record))
 
     def _take_out(self, key: Hashable, record: R) -> None:
         self._own.pop(key, None)
         self._unfile(key, record)
         del self._items[key]
-        self._outbox.append((key, record, None))
+        self._say((key, record, None))
 
     def _bury(self, record: R) -> None:
         if uid := _uid(record):
@@ -253,8 +265,11 @@ class Store(Generic[R]):
                             callback(*change)
                         except Exception:
                             _log.exception("a subscriber failed on %s", change[0])
+                    self._told += 1
             finally:
                 self._delivering.release()
+                with self._changed:
+                    self._changed.notify_all()
 
 
 def _uid(record: Any) -> str:

@@ -279,3 +279,28 @@ def test_the_memory_of_deletions_is_bounded(store: Store[Thing], monkeypatch: py
     for number in range(50):
         store.apply("DELETED", thing(f"t{number}", number + 1))
     assert len(store._gone) == 10
+
+
+def test_a_writer_can_wait_until_subscribers_know_its_change(store: Store[Thing]) -> None:
+    """Another thread may be telling them: until it has, a decision on what they know would be one on the past."""
+    telling, go_on = threading.Event(), threading.Event()
+    known: list[str] = []
+
+    def slow(_key: object, _old: object, new: Thing | None) -> None:
+        telling.set()
+        go_on.wait(10.0)
+        assert new is not None
+        known.append(new.name)
+
+    store.subscribe(slow)
+    reflector = threading.Thread(target=lambda: store.apply("ADDED", thing("a", 1)))
+    reflector.start()
+    telling.wait(10.0)
+    store.apply_own_write(thing("b", 2))
+    assert not store.wait_told(0.01)
+    assert not store.wait_seen(1, 0.01)
+    go_on.set()
+    assert store.wait_told(10.0)
+    assert known == ["a", "b"]
+    assert store.wait_seen(1, 10.0)
+    reflector.join(10.0)
