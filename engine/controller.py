@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from engine import gangs, metrics, names
@@ -39,6 +39,8 @@ IDLE = 5.0  # the loop looks at its timers at least this often
 TURN_EVERY, FOLLOW_EVERY, LONGEST_REST = 0.02, 0.05, 0.25
 # A failed write is tried again after this long, doubling (seconds).
 RETRY_FIRST, RETRY_MOST = 0.5, 30.0
+# Errands at a time; each waits for the API server most of the time.
+WRITERS = 16
 # A pod that no gang claims is given this long for its owner to show up in the cache.
 UNCLAIMED_AFTER = 10.0
 
@@ -55,6 +57,12 @@ class _Memory:
     wake: float | None = None
     failures: int = 0
 
+    def back_off(self, now: float) -> None:
+        """Take in that something failed: it is tried again after a pause, and told again."""
+        self.failures += 1
+        self.wake = self.timers.retry_at = now + min(RETRY_FIRST * 2 ** min(self.failures - 1, 10), RETRY_MOST)
+        self.told = None
+
 
 class Controller:
     """Owns the loop; `run` in a thread of its own, `stop` from any."""
@@ -68,18 +76,22 @@ class Controller:
         begin_term: Callable[[], bool],
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
-        writers: int = 16,
+        pool: Executor | None = None,
     ) -> None:
-        """`begin_term` reads the cluster afresh and answers False when that failed (tried again)."""
+        """`begin_term` reads the cluster afresh and answers False when that failed (tried again).
+
+        `pool` runs the errands; it is shut down at the end.
+        """
         self._view = view
         self._errands = errands
         self._leads = leads
         self._begin_term = begin_term
         self._monotonic = monotonic
         self._wall = wall
-        self._pool = ThreadPoolExecutor(max_workers=writers, thread_name_prefix="write")
+        self._pool = pool or ThreadPoolExecutor(max_workers=WRITERS, thread_name_prefix="write")
         self._stop = threading.Event()
         self._in_term = False
+        self._fenced = threading.Event()  # a write was stopped: the term in which it was decided is over
         self._reset()
 
     def _reset(self) -> None:
@@ -97,12 +109,13 @@ class Controller:
         """Loop until `stop`; a fault of one turn is logged and the next one starts afresh."""
         not_before = float("-inf")
         while not self._stop.is_set():
-            self._view.changed.wait(timeout=self._pause())
-            self._stop.wait(max(0.0, not_before - self._monotonic()))
-            if self._stop.is_set():
-                break
             began = self._monotonic()
             try:
+                self._view.changed.wait(timeout=self._pause())
+                self._stop.wait(max(0.0, not_before - self._monotonic()))
+                if self._stop.is_set():
+                    break
+                began = self._monotonic()
                 self.turn()
             except Exception:
                 log.exception("a turn of the controller failed")
@@ -121,14 +134,18 @@ class Controller:
 
     def turn(self) -> None:
         """One look at everything that changed."""
+        if self._fenced.is_set():
+            # The Lease was lost, and perhaps won again, since the last turn: what was decided is of an earlier term.
+            self._fenced.clear()
+            self._in_term = False
         if not self._leads():
             self._in_term = False
-            self._view.refresh()
+            self._view.take_changes()  # and forget them: a term begins with a look at everything
             metrics.queued.set(0)
             return
         if not self._in_term:
             if self._busy:
-                self._view.refresh()
+                self._view.take_changes()
                 return  # writes of the last term are still under way
             self._reset()
             if not self._begin_term():
@@ -141,7 +158,7 @@ class Controller:
             changes = self._view.take_changes()
         now = self._monotonic()
         for uid in self._due(changes, now):
-            self._look(uid, now)
+            self._guarded(uid, now, lambda uid=uid: self._look(uid, now))  # type: ignore[misc]
         if changes.everything or changes.room:
             self._queue.room = True
         self._plan_queue(now)
@@ -149,6 +166,15 @@ class Controller:
         self._claim(changes, now)
         self._sweep(now)
         metrics.queued.set(len(self._queue))
+
+    def _guarded(self, uid: str, now: float, step: Callable[[], None]) -> None:
+        """Do one step for one gang: whatever it raises is that gang's trouble alone, and is tried again later."""
+        try:
+            step()
+        except Exception:
+            log.exception("a step for %s failed", uid)
+            metrics.controller_faults.inc()
+            self._memory.setdefault(uid, _Memory()).back_off(now)
 
     def _due(self, changes: Changes, now: float) -> list[str]:
         due = set(self._view.uids()) if changes.everything else set(changes.gangs)
@@ -160,7 +186,9 @@ class Controller:
             return 0.2
         now = self._monotonic()
         times = [now + IDLE]
-        for memory in self._memory.values():
+        for uid, memory in self._memory.items():
+            if uid in self._busy:
+                continue  # the end of its errand wakes the loop
             if memory.wake is not None:
                 times.append(memory.wake)
             if memory.telling is not None:
@@ -208,9 +236,9 @@ class Controller:
         memory.wake = decision.wake
         if not isinstance(decision.action, PlanIt):
             self._queue.drop(uid)
+        known, memory.refused = memory.refused, frozenset(refused.pod.uid for refused in decision.refused)
         for refused in decision.refused:
-            if refused.pod.uid not in memory.refused:
-                memory.refused |= {refused.pod.uid}
+            if refused.pod.uid not in known:
                 self._errands.pod_event(refused.pod, "HeldWithoutSlot", refused.why)
         if decision.status is not None:
             self._tell(uid, gang, decision.status, now)
@@ -248,6 +276,7 @@ class Controller:
                 errand()
             except NotLeader:
                 log.info("not the leader any more: a write was left undone")
+                self._fenced.set()
             except (ApiFault, ProjectionError) as error:
                 failed = True
                 log.warning("a write failed and is tried again: %s", error)
@@ -265,15 +294,18 @@ class Controller:
 
     def _done(self, uid: str, *, failed: bool) -> None:
         memory = self._memory.get(uid)
-        if memory is not None:
-            memory.failures = memory.failures + 1 if failed else 0
-            if failed:
-                pause = min(RETRY_FIRST * 2 ** min(memory.failures - 1, 10), RETRY_MOST)
-                memory.timers.retry_at = self._monotonic() + pause
-                memory.wake = memory.timers.retry_at
-                memory.told = None
+        if memory is not None and failed:
+            memory.back_off(self._monotonic())
+        elif memory is not None:
+            memory.failures = 0
+        # In this order: nobody may look at a gang whose plan is still held without being written, and whoever looks
+        # too early, while it counts as busy, is told once more.
+        self._view.settle(uid, failed=failed)
         self._busy.discard(uid)
-        self._view.settle(uid, again=not failed)
+        if failed:
+            self._view.changed.set()
+        else:
+            self._view.look_again(uid)
 
     # -- the queue ---------------------------------------------------------------------------------------------------
 
@@ -294,38 +326,48 @@ class Controller:
         strict = view.policy.queue.order == "strict"
         for uid in self._queue.take(now, strict=strict):
             if uid in self._busy:
+                if strict:
+                    self._queue.room = True  # nobody overtakes it: all of them again when it is free
+                    break
                 continue
-            with view.lock:
-                gang = view.gang(uid)
-                if gang is None or gang.understanding.ask is None:
-                    self._queue.drop(uid)
-                    continue
-                memory = self._memory.setdefault(uid, _Memory())
-                excluded = memory.timers.hosts_out(now)
-                ask = gang.understanding.ask
-                question = (gang.understanding.topology, ask.require, ask.prefer, gang.shape, excluded, strict)
-                if self._queue.hopeless(question, ask.count) and memory.told is not None:
-                    continue
-                with metrics.plan_seconds.time():
-                    outcome = self._errands.plan(gang, excluded=excluded)
-                if isinstance(outcome, Placed):
-                    placement = self._errands.placement(gang, outcome, priority=view.priority_of(gang.workload))
-                    view.hold(uid, placement)
-            metrics.plans.labels(type(outcome).__name__).inc()
-            if isinstance(outcome, Placed):
-                self._queue.drop(uid)
-                memory.facts = outcome
-                memory.telling = None
-                self._send(uid, lambda gang=gang, placement=placement: self._errands.place(gang, placement))  # type: ignore[misc]
-                continue
-            self._tell(uid, gang, Status("Waiting", outcome.reason, outcome.message), now)
-            if ask.require != AUTO and outcome.reason != "QuotaExceeded":
-                self._queue.missed(question, ask.count)
-            if strict:
+            self._guarded(uid, now, lambda uid=uid: self._plan_one(uid, now, strict=strict))  # type: ignore[misc]
+            if strict and uid in self._queue:
                 self._queue.behind(uid)
                 for later in self._queue.later_than(uid):
                     self._tell_behind(later, now)
                 break
+
+    def _plan_one(self, uid: str, now: float, *, strict: bool) -> None:
+        """Plan a queued gang: it leaves the queue when it is placed, or is told why it waits."""
+        view = self._view
+        with view.lock:
+            gang = view.gang(uid)
+            if gang is None or gang.understanding.ask is None:
+                self._queue.drop(uid)
+                return
+            memory = self._memory.setdefault(uid, _Memory())
+            excluded = memory.timers.hosts_out(now)
+            ask = gang.understanding.ask
+            question = (gang.understanding.topology, ask.require, ask.prefer, gang.shape, excluded, strict)
+            if self._queue.hopeless(question, ask.count) and memory.told is not None:
+                return
+            with metrics.plan_seconds.time():
+                outcome = self._errands.plan(gang, excluded=excluded)
+            if isinstance(outcome, Placed):
+                placement = self._errands.placement(gang, outcome, priority=view.priority_of(gang.workload))
+                view.hold(uid, placement)
+        metrics.plans.labels(type(outcome).__name__).inc()
+        if isinstance(outcome, Placed):
+            self._queue.drop(uid)
+            memory.facts = outcome
+            memory.telling = None
+            self._send(uid, lambda: self._errands.place(gang, placement))
+            return
+        self._tell(uid, gang, Status("Waiting", outcome.reason, outcome.message), now)
+        if excluded:
+            memory.wake = memory.timers.next_back(now)  # no event will tell that its hosts count again
+        if ask.require != AUTO and outcome.reason != "QuotaExceeded":
+            self._queue.missed(question, ask.count)
 
     def _tell_behind(self, uid: str, now: float) -> None:
         gang = self._view.gang(uid)
@@ -348,16 +390,18 @@ class Controller:
         for uid, memory in list(self._memory.items()):
             if memory.telling is None or memory.telling[0] > now or uid in self._busy:
                 continue
-            status = memory.telling[1]
-            gang = self._view.gang(uid)
-            memory.telling = None
-            if gang is None:
-                continue
-            memory.told = status
-            if gang.placement is not None and not changed(gang.placement.status, status):
-                continue
-            facts = memory.facts
-            self._send(uid, lambda gang=gang, status=status, facts=facts: self._errands.tell(gang, status, facts))  # type: ignore[misc]
+            status, memory.telling = memory.telling[1], None
+            self._guarded(uid, now, lambda uid=uid, status=status: self._tell_one(uid, status))  # type: ignore[misc]
+
+    def _tell_one(self, uid: str, status: Status) -> None:
+        memory, gang = self._memory[uid], self._view.gang(uid)
+        if gang is None:
+            return
+        memory.told = status
+        if gang.placement is not None and not changed(gang.placement.status, status):
+            return
+        facts = memory.facts
+        self._send(uid, lambda: self._errands.tell(gang, status, facts))
 
     # -- pods and Placements that nobody claims ----------------------------------------------------------------------
 
@@ -378,13 +422,14 @@ class Controller:
                 continue
             if now - since >= UNCLAIMED_AFTER:
                 del self._unclaimed[key]
-                self._unclaimed_pod(pod)
+                self._unclaimed_pod(pod, now)
 
-    def _unclaimed_pod(self, pod: Pod) -> None:
+    def _unclaimed_pod(self, pod: Pod, now: float) -> None:
         why = self._errands.unclaimed(pod)
         if why is not None:
             self._errands.pod_event(pod, "HeldWithoutGang", why)
             return
+        self._unclaimed[pod.key] = now  # until the watch shows it free: a lost PATCH is sent again
         self._send(f"pod/{pod.uid}", lambda: self._errands.free_pod(pod))
 
     def _sweep(self, now: float) -> None:

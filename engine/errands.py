@@ -183,6 +183,8 @@ class Errands:
 
     def unclaimed(self, pod: Pod) -> str | None:
         """Why a held pod that no gang claims stays held; None when nothing asks for it to be."""
+        if self._view.policy.mode != "enforce":
+            return None
         if pod.owner is not None and pod.owner.kind == "Job":
             return "its controller reference leads to no live workload of this namespace: it joins no gang"
         if not names.REQUEST_KEYS.isdisjoint(pod.spec.annotations):

@@ -62,6 +62,10 @@ class Timers:
         """Hosts that are left out at the moment."""
         return frozenset(host for host, (until, _) in self.excluded.items() if until > now)
 
+    def next_back(self, now: float) -> float | None:
+        """When the next of these hosts counts again; None when none is left out."""
+        return min((until for until, _ in self.excluded.values() if until > now), default=None)
+
 
 @dataclass(frozen=True, slots=True)
 class Status:

@@ -27,6 +27,9 @@ class Queue:
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._entries
+
     def add(self, uid: str, entry: Entry) -> None:
         """Put a gang in (again): it is planned at the next turn."""
         self._entries[uid] = entry

@@ -39,6 +39,9 @@ from engine.topology import Topology, build_topology
 
 Requests = tuple[tuple[str, int], ...]
 
+# Another thread is telling what a write of ours answered: a matter of microseconds, unless the machine is drowning.
+TOLD_WITHIN = 2.0
+
 
 @dataclass(slots=True)
 class Changes:
@@ -121,7 +124,6 @@ class View:
     def refresh(self) -> None:
         """Fold everything that happened since the last call into topologies, usage and reservations."""
         with self.lock:
-            self.changed.clear()
             touched: set[str] = set()
             while self._inbox:
                 what, old, new = self._inbox.popleft()
@@ -133,8 +135,12 @@ class View:
             self._pending.gangs |= touched
 
     def take_changes(self) -> Changes:
-        """Refresh, then hand out (once) what is to be looked at again."""
+        """Refresh, then hand out (once) what is to be looked at again.
+
+        Only this clears `changed`: a refresh for a review must not keep from the leader that something happened.
+        """
         with self.lock:
+            self.changed.clear()
             self.refresh()
             pending, self._pending = self._pending, Changes()
             return pending
@@ -144,6 +150,8 @@ class View:
             case "nodes":
                 node: Node = new or old
                 self.capacity.set_node(node.name, new)
+                if old is not None and new is not None and replace(old, resource_version=new.resource_version) == new:
+                    return  # a heartbeat, an image pulled: nothing that a plan looks at
                 self._pending.room = True
                 if old is None or new is None or old.labels != new.labels:
                     self._topology_stale = True
@@ -167,14 +175,16 @@ class View:
                 touched.add(workload.uid)
                 if old is not None and (new is None or new.uid != old.uid):
                     self._workloads.pop(old.uid, None)
+                    self._observed.pop(old.uid, None)
+                    self._held.pop(old.uid, None)
                     touched.add(old.uid)
+                    self._pending.room = True
                 if new is not None:
                     self._workloads[new.uid] = new
-                if new is None or new.finished:
-                    self._observed.pop(workload.uid, None)
-                    self._pending.room = True
-                if new is None:
-                    self._held.pop(workload.uid, None)
+                    if new.finished:
+                        self._observed.pop(new.uid, None)
+                    if old is not None and _wants(old) != _wants(new):
+                        self._pending.room = True
             case "placements":
                 placement: Placement = new or old
                 touched.add(placement.workload.uid)
@@ -183,7 +193,7 @@ class View:
                     touched.add(old.workload.uid)
                 if new is not None:
                     self._placements.setdefault(new.workload.uid, {})[new.key] = new
-                if new is None or (old is not None and old.assignment is not None and new.assignment is None):
+                if old is not None and old.assignment is not None and (new is None or new.assignment != old.assignment):
                     self._pending.room = True
             case "quotas":
                 self._pending.room = True
@@ -223,17 +233,20 @@ class View:
             self._held[uid] = placement
             self._reserve(uid)
 
-    def settle(self, uid: str, *, again: bool) -> None:
-        """The write has come through (the store has it) or has failed: the stores speak for themselves again.
-
-        With `again` the gang is looked at in the next turn.
-        """
+    def settle(self, uid: str, *, failed: bool) -> None:
+        """The write has come through (the store has it) or has failed: the stores speak for themselves again."""
+        for store in (self.stores.placements, self.stores.workloads, self.stores.pods):
+            store.wait_told(TOLD_WITHIN)
         with self.lock:
             self.refresh()  # the answer to the write is in the inbox: no moment without a reservation
-            self._held.pop(uid, None)
-            if again:
-                self._pending.gangs.add(uid)
+            if self._held.pop(uid, None) is not None and failed:
+                self._pending.room = True
             self._reserve(uid)
+
+    def look_again(self, uid: str) -> None:
+        """Have a gang looked at in the next turn."""
+        with self.lock:
+            self._pending.gangs.add(uid)
         self.changed.set()
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -243,8 +256,13 @@ class View:
         return self._workloads.get(uid)
 
     def placement_of(self, uid: str) -> Placement | None:
-        """The Placement of a workload; the oldest when somebody made a second one."""
-        known = self._placements.get(uid, {}).values()
+        """The Placement of a workload, in its own namespace; the oldest when somebody made a second one."""
+        workload = self._workloads.get(uid)
+        known = [
+            item
+            for item in self._placements.get(uid, {}).values()
+            if workload is None or item.namespace == workload.namespace
+        ]
         return min(known, key=lambda item: (item.created, item.name), default=None)
 
     def pods_of(self, uid: str) -> tuple[Pod, ...]:
@@ -343,6 +361,14 @@ def _drop(groups: dict[str, dict[tuple[str, str], Any]], group: str, key: tuple[
 
 def _takes_pods(node: Node) -> tuple[object, ...]:
     return (node.ready, node.unschedulable, node.taints)
+
+
+def _wants(workload: Workload) -> tuple[object, ...]:
+    """What decides how many slots a placed workload keeps: a change may make room for others."""
+    return (
+        (workload.slots, workload.total, workload.remaining, workload.finished_ranks),
+        (workload.finished, workload.deleting, workload.suspended, workload.annotations.get(names.HELD_BY)),
+    )
 
 
 def belongs(pod: Pod, workload: Workload) -> bool:

@@ -1,0 +1,241 @@
+"""A leader whose API server is its own stores: real view, planner and state machine, a clock that tests turn.
+
+Errands wait in `pool` until `work` runs them, so that a test decides what happens between a decision and its write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any, cast
+
+from engine import names
+from engine.cluster.api import Api, ApiUnavailable
+from engine.cluster.events import Recorder
+from engine.cluster.lease import NotLeader
+from engine.controller import Controller
+from engine.errands import Errands
+from engine.gangs import Gang, Status
+from engine.outcomes import Placed
+from engine.policy import parse_policy
+from engine.records import Assignment, Node, Placement, Pod, Workload
+from engine.seats import Seat
+from engine.view import Stores, View
+
+POLICY = "apiVersion: topogate.dev/v1alpha1\nkind: Policy\nnodes: {settle: 0s}\n"
+
+
+class Later(Executor):
+    """Runs nothing until it is told to."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], object]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.waiting.append(lambda: fn(*args, **kwargs))
+        return Future()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self.waiting.clear()
+
+
+class Hands(Errands):
+    """Writes into the stores what the API server would have answered; `broken` says which calls fail, and how."""
+
+    def __init__(self, view: View, wall: Callable[[], float]) -> None:
+        super().__init__(view, cast(Api, None), cast(Recorder, None), fence=lambda: None, wall=wall)
+        self.calls: list[tuple[str, str]] = []
+        self.told: list[tuple[str, Status]] = []
+        self.events: list[tuple[str, str]] = []
+        self.broken: dict[str, Callable[[str], None]] = {}
+        self.planned: list[str] = []
+        self._versions = count(10_000_000)
+
+    def of(self, what: str) -> list[str]:
+        """Names of the objects of one sort of call, in order."""
+        return [name for call, name in self.calls if call == what]
+
+    def _called(self, what: str, name: str) -> None:
+        self.calls.append((what, name))
+        if (fault := self.broken.get(what)) is not None:
+            fault(name)
+
+    def version(self) -> str:
+        return str(next(self._versions))
+
+    def plan(self, gang: Gang, *, excluded: frozenset[str]) -> Any:
+        self.planned.append(gang.workload.name)
+        if (fault := self.broken.get("plan")) is not None:
+            fault(gang.workload.name)
+        return super().plan(gang, excluded=excluded)
+
+    def put(self, placement: Placement) -> Placement:
+        written = replace(
+            placement,
+            uid=placement.uid or f"uid-{placement.name}",
+            resource_version=self.version(),
+            generation=placement.generation + 1,
+        )
+        self._view.stores.placements.apply_own_write(written)
+        return written
+
+    def place(self, gang: Gang, placement: Placement) -> None:
+        self._called("place", gang.workload.name)
+        written = self.put(placement)
+        if gang.workload.suspended:
+            self.resume(replace(gang, placement=written))
+
+    def resume(self, gang: Gang) -> None:
+        self._called("resume", gang.workload.name)
+        self._change(gang.workload, suspended=False, started=True, held=False)
+
+    def give_back(self, gang: Gang, *, suspend: bool) -> None:
+        self._called("suspend" if suspend else "give back", gang.workload.name)
+        if suspend:
+            self._change(gang.workload, suspended=True, held=True)
+        assert gang.placement is not None
+        self.put(replace(gang.placement, assignment=None))
+
+    def shrink(self, gang: Gang, assignment: Assignment) -> None:
+        self._called("shrink", gang.workload.name)
+        assert gang.placement is not None
+        self.put(replace(gang.placement, assignment=assignment))
+
+    def release(self, gang: Gang, seats: tuple[Seat, ...]) -> None:
+        for seat in seats:
+            self._called("release", seat.pod.name)
+            self._ungate(seat.pod)
+
+    def let_go(self, gang: Gang, pods: tuple[Pod, ...], *, resume: bool, forget: bool) -> None:
+        self._called("let go", gang.workload.name)
+        for pod in pods:
+            self._ungate(pod)
+        if resume:
+            self._change(gang.workload, suspended=False, started=True, held=False)
+        if forget and gang.placement is not None:
+            self._view.stores.placements.apply("DELETED", gang.placement)
+
+    def free_pod(self, pod: Pod) -> None:
+        self._called("free", pod.name)
+        self._ungate(pod)
+
+    def forget(self, placement: Placement) -> None:
+        self._called("forget", placement.name)
+        self._view.stores.placements.apply("DELETED", placement)
+
+    def tell(self, gang: Gang, status: Status, facts: Placed | None) -> None:
+        self._called("tell", gang.workload.name)
+        self.told.append((gang.workload.name, status))
+        placement = gang.placement or self.placement(gang, None, priority=0)
+        self.put(replace(placement, status={"phase": status.phase, "reason": status.reason}))
+
+    def pod_event(self, pod: Pod, reason: str, message: str) -> None:
+        self.events.append((pod.name, reason))
+
+    def _ungate(self, pod: Pod) -> None:
+        gates = tuple(gate for gate in pod.spec.gates if gate != names.GATE)
+        self._view.stores.pods.apply_own_write(
+            replace(pod, resource_version=self.version(), spec=replace(pod.spec, gates=gates))
+        )
+
+    def _change(self, workload: Workload, *, held: bool, **fields: Any) -> None:
+        annotations = {key: value for key, value in workload.annotations.items() if key != names.HELD_BY}
+        if held:
+            annotations[names.HELD_BY] = names.HELD_BY_SUSPEND
+        self._view.stores.workloads.apply_own_write(
+            replace(workload, annotations=annotations, resource_version=self.version(), **fields)
+        )
+
+
+@dataclass
+class Leader:
+    """The controller under test. `leading` and `now` are turned by the test."""
+
+    nodes: Iterable[Node] = ()
+    policy: str = POLICY
+    leading: bool = True
+    now: float = 1000.0
+    begun: int = 0
+    begins: bool = True
+    stores: Stores = field(default_factory=Stores)
+
+    def __post_init__(self) -> None:
+        self.view = View(self.stores, parse_policy(self.policy))
+        self.stores.nodes.replace(self.nodes)
+        self.hands = Hands(self.view, wall=lambda: 1_800_000_000.0 + self.now)
+        self.pool = Later()
+        self.controller = Controller(
+            self.view,
+            self.hands,
+            leads=lambda: self.leading,
+            begin_term=self._begin,
+            monotonic=lambda: self.now,
+            wall=lambda: 1_800_000_000.0 + self.now,
+            pool=self.pool,
+        )
+
+    def _begin(self) -> bool:
+        self.begun += 1
+        return self.begins
+
+    def has(self, *records: Workload | Pod | Placement | Node) -> None:
+        """Let the watch show objects."""
+        for record in records:
+            match record:
+                case Workload():
+                    self.stores.workloads.apply("MODIFIED", record)
+                case Pod():
+                    self.stores.pods.apply("MODIFIED", record)
+                case Placement():
+                    self.stores.placements.apply("MODIFIED", record)
+                case Node():
+                    self.stores.nodes.apply("MODIFIED", record)
+
+    def turn(self) -> None:
+        """One turn; errands wait."""
+        self.controller.turn()
+
+    def work(self) -> None:
+        """Run the errands that wait now."""
+        waiting, self.pool.waiting[:] = list(self.pool.waiting), []
+        for errand in waiting:
+            errand()
+
+    def settle(self, turns: int = 12) -> int:
+        """Turn and work until nothing is left to do at this moment; how many turns had something to do."""
+        for done in range(turns):
+            self.turn()
+            if not self.pool.waiting and not self.view.changed.is_set():
+                return done
+            self.work()
+        return turns
+
+    def later(self, seconds: float) -> None:
+        """Let time pass, then settle."""
+        self.now += seconds
+        self.settle()
+
+    def workload(self, name: str = "train") -> Workload:
+        found = self.stores.workloads.get(("Job", "default", name))
+        assert found is not None
+        return found
+
+    def placed(self, name: str = "train") -> Placement | None:
+        return self.view.placement_of(f"uid-{name}")
+
+
+def unavailable(_name: str) -> None:
+    """The API server did not answer."""
+    raise ApiUnavailable("no answer")
+
+
+def not_leader(_name: str) -> None:
+    """The Lease is lost."""
+    raise NotLeader("does not lead")
+
+
+def crash(_name: str) -> None:
+    """A fault of ours."""
+    raise KeyError("a poisoned gang")

@@ -1,0 +1,463 @@
+"""The leader's loop: who is planned next, and what a failed, late or foreign write does to the others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine import names
+from engine.controller import RETRY_FIRST, SWEEP_EVERY, UNCLAIMED_AFTER
+from engine.records import Placement
+from tests.support.cluster_records import gpu_nodes, job, placement, pod
+from tests.support.leader import POLICY, Leader, crash, not_leader, unavailable
+
+GROUP = gpu_nodes(1, 1, 4)
+
+
+def rack(hosts: int = 4) -> Leader:
+    """One rack of whole hosts; a gang of `n` takes `n` of them."""
+    return Leader(nodes=gpu_nodes(1, 1, hosts))
+
+
+def hosts_of(placed: Placement | None) -> list[str]:
+    assert placed is not None
+    assert placed.assignment is not None
+    return [slot.host for pod_set in placed.assignment.pod_sets for slot in pod_set.slots]
+
+
+# -- the queue -------------------------------------------------------------------------------------------------------
+
+
+def test_a_held_gang_is_placed_then_resumed() -> None:
+    """The Placement is written before the Job runs."""
+    leader = rack()
+    leader.has(job(count=4, held=True))
+    leader.settle()
+    assert leader.hands.calls[:2] == [("place", "train"), ("resume", "train")]
+    assert len(hosts_of(leader.placed())) == 4
+    assert not leader.workload().suspended
+
+
+def test_the_highest_priority_goes_first_then_the_oldest() -> None:
+    """With room for one of three, the important one gets it; then the older of the other two."""
+    leader = rack()
+    important = job("late-but-important", count=4, held=True, created=3000.0)
+    important = replace(important, template=replace(important.template, priority=10))
+    leader.has(job("young", count=4, held=True, created=2000.0), job("old", count=4, held=True), important)
+    leader.settle()
+    assert leader.hands.of("place") == ["late-but-important"]
+    leader.has(replace(leader.workload("late-but-important"), finished=True, resource_version=leader.hands.version()))
+    leader.settle()
+    assert leader.hands.of("place") == ["late-but-important", "old"]
+
+
+def test_a_small_gang_may_go_before_a_big_one_that_does_not_fit() -> None:
+    """Order best-effort: what fits goes."""
+    leader = rack(3)
+    leader.has(job("big", count=4, held=True, created=1.0), job("small", count=2, held=True, created=2.0))
+    leader.settle()
+    assert leader.hands.of("place") == ["small"]
+
+
+def test_in_strict_order_nothing_overtakes_a_waiting_gang() -> None:
+    """Order strict: the small gang waits behind the big one, and is told so."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 3), policy=POLICY + "queue: {order: strict}\n")
+    leader.has(job("big", count=4, held=True, created=1.0), job("small", count=2, held=True, created=2.0))
+    leader.settle()
+    assert leader.hands.of("place") == []
+    assert ("small", "QueuedBehind") in [(name, status.reason) for name, status in leader.hands.told]
+
+
+def test_two_gangs_of_one_turn_never_get_the_same_slots() -> None:
+    """The first plan counts as reserved before it is written."""
+    leader = rack(4)
+    leader.has(job("one", count=2, held=True), job("two", count=2, held=True))
+    leader.turn()
+    assert len(leader.pool.waiting) == 2
+    leader.work()
+    assert not set(hosts_of(leader.placed("one"))) & set(hosts_of(leader.placed("two")))
+
+
+def test_a_change_of_reason_is_told_once() -> None:
+    """The same reason again is not news, whatever the numbers are."""
+    leader = rack(3)
+    leader.has(job(count=4, held=True))
+    leader.settle()
+    assert len(leader.hands.told) == 1
+    for _ in range(3):
+        leader.has(replace(gpu_nodes(1, 1, 1)[0], labels={**gpu_nodes(1, 1, 1)[0].labels, "x": "y"}))
+        leader.later(1.0)
+    assert len(leader.hands.told) == 1
+
+
+# -- failed writes ---------------------------------------------------------------------------------------------------
+
+
+def test_a_failed_write_is_tried_again_with_growing_pauses() -> None:
+    """No spin: nothing is sent before the pause is over, and the pauses double."""
+    leader = rack()
+    leader.has(job(count=4, held=True))
+    leader.hands.broken["place"] = unavailable
+    leader.settle()
+    assert leader.hands.of("place") == ["train"]
+    leader.later(RETRY_FIRST * 0.9)
+    assert leader.hands.of("place") == ["train"]
+    leader.later(RETRY_FIRST * 0.2)
+    assert leader.hands.of("place") == ["train"] * 2
+    leader.later(RETRY_FIRST * 1.1)
+    assert leader.hands.of("place") == ["train"] * 2
+    del leader.hands.broken["place"]
+    leader.later(RETRY_FIRST)
+    assert leader.hands.of("place") == ["train"] * 3
+    assert not leader.workload().suspended
+
+
+def test_a_faulting_gang_does_not_stop_the_others() -> None:
+    """A gang that crashes its own planning, writing or look leaves the others alone, and the term goes on."""
+
+    def poisoned(name: str) -> None:
+        if name == "a-poisoned":
+            crash(name)
+
+    for what in ("plan", "place", "tell"):
+        leader = rack(4)
+        leader.hands.broken[what] = poisoned
+        leader.has(job("a-poisoned", count=5 if what == "tell" else 2, held=True, created=1.0))
+        leader.has(job("b-fine", count=2, held=True, created=2.0))
+        leader.settle()
+        assert not leader.workload("b-fine").suspended, what
+        assert leader.begun == 1, what
+
+
+def test_a_gang_that_cannot_be_looked_at_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a decision raises is that gang's own trouble, and is tried again with pauses."""
+    leader = rack(4)
+    decide, looks = leader.controller._view.gang, []
+
+    def gang(uid: str) -> object:
+        if uid == "uid-a-poisoned":
+            looks.append(uid)
+            crash(uid)
+        return decide(uid)
+
+    monkeypatch.setattr(leader.view, "gang", gang)
+    leader.has(job("a-poisoned", count=2, held=True), job("b-fine", count=2, held=True))
+    leader.settle()
+    assert not leader.workload("b-fine").suspended
+    assert leader.begun == 1
+    assert len(looks) == 1
+    leader.later(1.0)
+    assert len(looks) == 2
+
+
+def test_a_pod_that_nobody_claims_is_freed_although_the_first_attempt_failed() -> None:
+    """Nothing stays held for ever because one PATCH was lost."""
+    leader = rack()
+    stray = replace(pod(job(), None, gated=True), owner=None)
+    leader.has(stray)
+    leader.hands.broken["free"] = unavailable
+    leader.settle()
+    leader.later(UNCLAIMED_AFTER)
+    assert leader.hands.of("free") == [stray.name]
+    del leader.hands.broken["free"]
+    leader.later(UNCLAIMED_AFTER)
+    leader.later(UNCLAIMED_AFTER)
+    assert leader.hands.of("free") == [stray.name] * 2
+
+
+def test_a_freed_pod_that_the_watch_has_not_shown_yet_is_left_alone() -> None:
+    """One PATCH is enough."""
+    leader = rack()
+    stray = replace(pod(job(), None, gated=True), owner=None)
+    leader.has(stray)
+    leader.settle()
+    leader.later(UNCLAIMED_AFTER)
+    for _ in range(5):
+        leader.later(UNCLAIMED_AFTER)
+    assert leader.hands.of("free") == [stray.name]
+
+
+def test_an_unclaimed_pod_is_given_time_for_its_job_to_show_up() -> None:
+    """The watches of pods and Jobs run apart: a pod may be seen before its Job."""
+    leader = rack()
+    gang = job(count=1)
+    leader.has(pod(gang, 0, gated=True))
+    leader.settle()
+    leader.now += UNCLAIMED_AFTER / 2
+    leader.has(gang)
+    leader.settle()
+    leader.later(UNCLAIMED_AFTER)
+    assert leader.hands.of("free") == []
+    assert leader.hands.of("release") == ["train-0"]
+
+
+def test_with_mode_off_pods_that_nobody_can_place_are_freed_too() -> None:
+    """Everything held is released."""
+    leader = Leader(nodes=GROUP, policy=POLICY + 'mode: "off"\n')
+    asking = pod(job(), None, gated=True)
+    asking = replace(asking, owner=None, spec=replace(asking.spec, annotations={names.REQUIRE: "rack"}))
+    leader.has(asking)
+    leader.settle()
+    leader.later(UNCLAIMED_AFTER)
+    assert leader.hands.of("free") == [asking.name]
+
+
+# -- errands under way -----------------------------------------------------------------------------------------------
+
+
+def test_a_gang_is_left_alone_while_its_write_is_under_way() -> None:
+    """What happens meanwhile is looked at afterwards, once."""
+    leader = rack()
+    gang = job(count=4, held=True)
+    leader.has(gang)
+    leader.turn()
+    leader.has(replace(gang, active=1, resource_version=leader.hands.version()))
+    leader.turn()
+    assert len(leader.pool.waiting) == 1
+
+
+def test_a_busy_gang_does_not_keep_the_loop_awake() -> None:
+    """While a write is under way its gang's timers do not matter: its end wakes the loop."""
+    leader = rack()
+    gang = job(count=1)
+    leader.has(gang, placement(gang, {"b0-r0-h0": 1}), pod(gang, 0, pin="b0-r0-h0"))
+    leader.turn()
+    leader.now += 3.0
+    leader.turn()
+    assert len(leader.pool.waiting) == 1  # its status, which the API server does not answer
+    leader.now += 60.0  # its pod is late by now
+    assert leader.controller._pause() > 1.0
+
+
+def test_a_gang_never_runs_on_a_plan_whose_write_failed() -> None:
+    """Between the end of a failed write and its clean-up no turn may take the unwritten plan for a Placement."""
+    leader = rack()
+    gang = job(count=4, held=True)
+    leader.has(gang)
+    leader.hands.broken["place"] = unavailable
+    leader.turn()
+    settle = leader.view.settle
+
+    def interrupted(uid: str, **more: bool) -> None:
+        leader.has(replace(gang, active=1, resource_version=leader.hands.version()))
+        leader.turn()
+        settle(uid, **more)
+
+    leader.view.settle = interrupted  # type: ignore[method-assign]
+    leader.work()
+    leader.work()
+    assert leader.hands.of("resume") == []
+
+
+def test_the_end_of_a_write_is_never_missed() -> None:
+    """A change that comes while the gang is busy is acted on when it is free, whoever looks in between."""
+    leader = rack()
+    gang = job(count=4, held=True)
+    leader.has(gang)
+    leader.turn()
+    settle = leader.view.settle
+
+    def interrupted(uid: str, **more: bool) -> None:
+        settle(uid, **more)
+        leader.turn()
+
+    leader.view.settle = interrupted  # type: ignore[method-assign]
+    leader.work()
+    leader.has(pod(leader.workload(), 0, gated=True))
+    leader.settle()
+    assert leader.hands.of("release") == ["train-0"]
+
+
+# -- leadership ------------------------------------------------------------------------------------------------------
+
+
+def test_without_the_lease_nothing_is_decided() -> None:
+    """A replica that does not lead keeps its view and writes nothing."""
+    leader = rack()
+    leader.leading = False
+    leader.has(job(count=4, held=True))
+    leader.settle()
+    assert leader.hands.calls == []
+    assert leader.hands.planned == []
+
+
+def test_losing_the_lease_stops_everything_and_a_new_term_begins_afresh() -> None:
+    """What was queued is forgotten; the next term reads the cluster again first."""
+    leader = rack(3)
+    leader.has(job(count=4, held=True))
+    leader.settle()
+    leader.leading = False
+    planned = len(leader.hands.planned)
+    leader.has(gpu_nodes(1, 1, 4)[3])
+    leader.later(60.0)
+    assert len(leader.hands.planned) == planned
+    leader.leading = True
+    leader.settle()
+    assert leader.begun == 2
+    assert leader.hands.of("place") == ["train"]
+
+
+def test_a_new_term_waits_for_the_writes_of_the_last_one() -> None:
+    """Two errands for one gang never run at once."""
+    leader = rack()
+    leader.has(job(count=4, held=True))
+    leader.turn()
+    leader.leading = False
+    leader.turn()
+    leader.leading = True
+    leader.turn()
+    assert leader.begun == 1
+    leader.work()
+    leader.turn()
+    assert leader.begun == 2
+
+
+def test_a_term_lost_and_won_between_two_turns_is_noticed_at_the_first_write() -> None:
+    """The fence belongs to the term before: without a new one every write would be refused for ever."""
+    leader = rack()
+    leader.has(job(count=4, held=True))
+    leader.hands.broken["place"] = not_leader
+    leader.turn()
+    leader.work()
+    del leader.hands.broken["place"]
+    leader.settle()
+    assert leader.begun == 2
+    assert not leader.workload().suspended
+
+
+def test_a_term_that_cannot_begin_writes_nothing() -> None:
+    """No decision on a view that may be old."""
+    leader = rack()
+    leader.begins = False
+    leader.controller._stop.set()  # do not wait between the attempts
+    leader.has(job(count=4, held=True))
+    leader.turn()
+    leader.turn()
+    assert leader.begun == 2
+    assert leader.hands.calls == []
+
+
+def test_a_replica_that_does_not_lead_remembers_nothing_of_what_passes() -> None:
+    """Months of other people's pods leave no trace."""
+    leader = rack()
+    leader.leading = False
+    for serial in range(50):
+        one = job(f"j{serial}", count=1)
+        passing = pod(one, 0, gated=True)
+        leader.has(one, passing)
+        leader.turn()
+        leader.stores.pods.apply("DELETED", passing)
+        leader.stores.workloads.apply("DELETED", one)
+        leader.turn()
+    assert not leader.view._pending.gangs
+    assert not leader.view._pending.unclaimed_pods
+    assert not leader.view._pods
+
+
+def test_a_leader_forgets_the_workloads_that_are_gone() -> None:
+    """Months of other people's Jobs leave no trace."""
+    leader = rack()
+    for serial in range(20):
+        one = job(f"j{serial}", count=1, held=True)
+        leader.has(one)
+        leader.settle()
+        leader.stores.placements.apply("DELETED", leader.placed(one.name) or placement(one, None))
+        leader.stores.workloads.apply("DELETED", leader.workload(one.name))
+        leader.settle()
+    assert not leader.controller._memory
+    assert not leader.controller._unclaimed
+    assert not leader.view._held
+    assert not leader.view._observed
+    assert not leader.view.capacity.reserving()
+
+
+# -- room ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_finished_rank_makes_room_for_a_waiting_gang() -> None:
+    """The pod goes first, the Job's status says later that its rank is done: only that frees the slot."""
+    leader = rack(2)
+    running = job("running", count=2)
+    first, second = pod(running, 0, host="b0-r0-h0"), pod(running, 1, host="b0-r0-h1")
+    leader.has(running, placement(running, {"b0-r0-h0": 1, "b0-r0-h1": 1}), first, second)
+    leader.has(job("waiting", count=1, held=True))
+    leader.settle()
+    leader.stores.pods.apply("DELETED", replace(first, phase="Succeeded", resource_version=leader.hands.version()))
+    leader.later(1.0)
+    assert leader.workload("waiting").suspended
+    leader.has(replace(running, remaining=1, finished_ranks=((0, 0),), resource_version=leader.hands.version()))
+    leader.later(1.0)
+    assert not leader.workload("waiting").suspended
+
+
+def test_a_job_replaced_by_another_of_its_name_makes_room() -> None:
+    """Seen as one change (after a relist): the old one's slots and traces are gone all the same."""
+    leader = rack(2)
+    running = job("running", count=2)
+    leader.has(running, placement(running, {"b0-r0-h0": 1, "b0-r0-h1": 1}), job("waiting", count=2, held=True))
+    leader.settle()
+    assert leader.workload("waiting").suspended
+    other = replace(running, uid="uid-other", annotations={}, resource_version=leader.hands.version())
+    other = replace(other, template=replace(other.template, gates=()))
+    leader.stores.workloads.replace([other, leader.workload("waiting")], resource_version=leader.hands.version())
+    leader.later(1.0)
+    assert not leader.workload("waiting").suspended
+
+
+def test_a_host_left_out_for_a_while_is_tried_again_by_itself() -> None:
+    """Nothing happens in the cluster: the gang whose only hosts were left out starts when that time is over."""
+    leader = rack(1)
+    gang = job(count=1, held=True)
+    leader.has(gang)
+    leader.settle()
+    leader.has(pod(leader.workload(), 0, pin="b0-r0-h0"))
+    leader.settle()
+    leader.later(31.0)
+    assert leader.hands.of("suspend") == ["train"]
+    leader.stores.pods.replace([])
+    leader.later(10.0)
+    assert leader.workload().suspended
+    leader.later(60.0)
+    assert leader.hands.of("place") == ["train"] * 2
+
+
+def test_a_heartbeat_of_a_node_plans_nothing_again() -> None:
+    """Five thousand nodes report all the time: only a change that matters is worth a plan."""
+    leader = rack(3)
+    leader.has(job(count=4, held=True))
+    leader.settle()
+    planned = len(leader.hands.planned)
+    for one in gpu_nodes(1, 1, 3):
+        leader.has(replace(one, resource_version=leader.hands.version()))
+        leader.later(1.0)
+    assert len(leader.hands.planned) == planned
+
+
+# -- Placements that nobody owns -------------------------------------------------------------------------------------
+
+
+def test_placements_of_workloads_that_are_gone_are_swept() -> None:
+    """After two looks, so that a Job that shows up late keeps its slots."""
+    leader = rack()
+    leader.has(placement(job("gone"), {"b0-r0-h0": 1}))
+    leader.settle()
+    leader.later(SWEEP_EVERY / 2)
+    assert leader.hands.of("forget") == []
+    leader.later(SWEEP_EVERY)
+    leader.later(SWEEP_EVERY)
+    assert leader.hands.of("forget") == ["job-gone-00000000"]
+    assert leader.view.placements() == []
+
+
+def test_a_placement_in_another_namespace_than_its_workload_counts_for_nothing() -> None:
+    """The namespace is the boundary, also for whoever may write Placements by hand."""
+    leader = rack()
+    gang = job(count=2, held=True)
+    forged = replace(placement(gang, {"b0-r0-h3": 2}), namespace="elsewhere", created=1.0)
+    leader.has(forged, gang)
+    leader.settle()
+    placed = leader.placed()
+    assert placed is not None
+    assert placed.namespace == "default"
+    assert "b0-r0-h3" not in hosts_of(placed)
