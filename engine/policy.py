@@ -227,7 +227,7 @@ class Policy(_Section):
     kind: Literal["Policy"] = Field(default="Policy", description="As shown.")
     mode: Literal["enforce", "observe", "off"] = Field(
         default="enforce",
-        description="`observe`: no patch and no denial; warnings, metrics and events say what would happen. "
+        description="`observe`: no patch and no denial; warnings at submit time say what would happen. "
         "`off`: everything held is released.",
     )
     topologies: tuple[TopologySpec, ...] = Field(
