@@ -43,7 +43,7 @@ def create_app(
     """Return the application with POST /mutate and POST /validate.
 
     A handler gets the review and its deadline, in seconds of `clock`: the API server's `?timeout=` counted from the
-    request's arrival. What it raises is answered 500, Unavailable 503. More than `max_in_flight` reviews at a time, or
+    request's arrival. What it raises is answered 500, BadReview with its status, Unavailable 503. More than `max_in_flight` reviews at a time, or
     one whose time ran out before its turn, are answered 503 with Retry-After.
     """
     app = Flask("topogate", static_folder=None)
@@ -62,7 +62,7 @@ def create_app(
             with metrics.in_flight.track_inprogress():
                 response = handler(review, deadline)
                 encoded = encode(response, review.uid)
-        except Unavailable:
+        except (BadReview, Unavailable):
             raise
         except Exception as fault:
             raise _HandlerFault(review.uid) from fault

@@ -14,7 +14,7 @@ from engine.outcomes import FieldError
 from tests.support.replica import review_body
 from webhook.app import MAX_BODY, RECEIVED, Handler, create_app
 from webhook.metrics import Metrics
-from webhook.review import Response, Review, Unavailable, allowed, denied, patched
+from webhook.review import BadReview, Response, Review, Unavailable, allowed, denied, patched
 
 NOW = 1000.0
 
@@ -43,6 +43,18 @@ def deadlines(seen: list[float]) -> Handler:
         return allowed()
 
     return handler
+
+
+def test_a_handler_may_find_the_review_bad(caplog: pytest.LogCaptureFixture) -> None:
+    """An object that turns out to be malformed is its sender's fault: his status, and no fault in the log."""
+
+    def reads_the_object(review: Review, deadline: float) -> Response:
+        raise BadReview(400, "malformed object: $.spec")
+
+    with caplog.at_level(logging.ERROR):
+        response = Asked(mutate=reads_the_object).post()
+    assert (response.status_code, response.text) == (400, "malformed object: $.spec\n")
+    assert caplog.records == []
 
 
 def test_each_path_calls_its_handler() -> None:
