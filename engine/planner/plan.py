@@ -56,7 +56,8 @@ class NoFit:
     `level` is the level of which one domain had to hold the gang (-1: the whole topology), `domains` how many it has,
     `best` the one with most slots (-1: none has any, or the level is -1), `best_slots` its slots, `total_slots` those
     of the whole topology, `fits_level` the nearest coarser level with a domain that is big enough (-1: the whole
-    topology; None: nowhere).
+    topology; None: nowhere). `pod_set` is the one of a gang that has no room even alone (its index), None when each has
+    and they do not go together: their slots differ, so `best_slots` and `total_slots` are 0 then.
     """
 
     level: int
@@ -65,6 +66,7 @@ class NoFit:
     best_slots: int
     total_slots: int
     fits_level: int | None
+    pod_set: int | None = 0
 
 
 def plan(tree: Tree, slots: Ints64, request: Request, scarce: Ints64 | None = None) -> Plan | NoFit:
@@ -82,16 +84,17 @@ def plan_on(state: Amounts, request: Request) -> Plan | NoFit:
     """Place a gang on amounts that are summed up already (`SlotIndex` keeps them so); the request has been checked."""
     tree = state.tree
     if request.slices and state.grain is None:
+        # Other sums than those that are kept: a slice is lost where it fits into no single domain.
         grain = grains(request.slices, len(tree.levels))
         state = amounts(tree, state.slots[-1], state.scarce, spread=state.spread, grain=grain)
     level = lowest_fit(state, request.count)
     require = -1 if request.require is None else request.require
     if level is None or level < require:
-        return _no_fit(state, require, level)
+        return no_fit(state, require, level)
     if level == len(tree.levels) - 1:
-        return _as_plan(state, _one_host(state, request.count), request.count, proven=True)
+        return _as_plan(state, one_host(state, request.count), request.count, proven=True)
     if request.require is None and request.prefer is None and not request.slices:
-        return _as_plan(state, _fewest_hosts(state, level, request.count), request.count, proven=True)
+        return _as_plan(state, fewest_hosts(state, level, request.count), request.count, proven=True)
     ordered = candidates(state, level, request.count)
     best, proven = fewest_domains(state, level, ordered, request.count, request.steps)
     return _as_plan(state, best, request.count, proven=proven)
@@ -104,14 +107,14 @@ def lowest_level(tree: Tree, slots: Ints64, count: int) -> int | None:
     return None if level == -1 else level
 
 
-def _one_host(state: Amounts, count: int) -> Choice:
+def one_host(state: Amounts, count: int) -> Choice:
     """The best-fit host for a gang that needs no more: ties go by its rack, then by its block."""
     host = len(state.slots) - 1
     fitting = np.flatnonzero(state.slots[host] >= count)
     return choice(state, np.array([state.best(host, fitting)]))
 
 
-def _fewest_hosts(state: Amounts, lowest: int, count: int) -> Choice:
+def fewest_hosts(state: Amounts, lowest: int, count: int) -> Choice:
     """The fewest hosts, in the smallest domain that can do with so few."""
     host = len(state.slots) - 1
     whole = np.zeros(1, dtype=np.int64)
@@ -154,7 +157,8 @@ def fill(state: Amounts, hosts: Ints64, count: int) -> tuple[tuple[int, int], ..
     return tuple(zip(filled.tolist(), got[filled].tolist(), strict=True))
 
 
-def _no_fit(state: Amounts, require: int, lowest: int | None) -> NoFit:
+def no_fit(state: Amounts, require: int, lowest: int | None) -> NoFit:
+    """The numbers of a gang that no domain of level `require` holds; `lowest` is the finest level that has one."""
     total = int(state.slots[0].sum())
     if require < 0:
         return NoFit(-1, 1 if state.tree.hosts else 0, -1, total, total, lowest)

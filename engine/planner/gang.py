@@ -1,0 +1,161 @@
+"""A gang of several pod sets as the planner sees it, and the planner's answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from engine.planner.slices import Slices, check_slices
+from engine.planner.tree import Bools, Ints64, Tree
+
+_MOST_PODS = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Room:
+    """The hosts of `tree` with what is `free` of each resource, [host, resource] (negative: nothing).
+
+    `scarce` is each host's free amount of what the cluster runs short of, as for `plan`; None: slots stand in.
+    """
+
+    tree: Tree
+    free: Ints64
+    scarce: Ints64 | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PodSet:
+    """`count` equal pods, their ranks 0 .. count - 1.
+
+    requests   amount of each resource that one pod asks for, in the order of the columns of `free`
+    eligible   per host, whether it may take such a pod (None: all may); hosts left out this time belong in here
+    require    level (index) of which one domain holds all of them; prefer: as few domains as possible down to it
+    slices     coarse to fine; sizes divide each other and the count
+    colocate   pod sets of the same value share one domain of the required level, which they all name or leave out
+    least      how many of them have to start together (None: all, or as the gang's `least` says)
+    per_host   most of them on one host (1: exclusive)
+    kept       rank -> host of the pods that stay where they are; `free` is what is free beside them
+    """
+
+    count: int
+    requests: tuple[int, ...]
+    eligible: Bools | None = None
+    require: int | None = None
+    prefer: int | None = None
+    slices: tuple[Slices, ...] = ()
+    colocate: str | None = None
+    least: int | None = None
+    per_host: int | None = None
+    kept: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gang:
+    """The pod sets that start all or nothing.
+
+    `require` and `prefer` hold for all pods together; `least` of all pods is enough to start (None: all of them, or as
+    each pod set's `least` says). `profile` and `steps` as for `Request`.
+    """
+
+    pod_sets: tuple[PodSet, ...]
+    require: int | None = None
+    prefer: int | None = None
+    least: int | None = None
+    profile: str = "pack"
+    steps: int = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Seats:
+    """Where the pods of one pod set are: `hosts` (host index, pods) ascending, `ranks[r]` the host of rank r.
+
+    -1 stands for a rank beyond the minimum for which there is no room near the gang.
+    """
+
+    hosts: tuple[tuple[int, int], ...]
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GangPlan:
+    """The gang fits: one `Seats` per pod set, kept pods among them.
+
+    `domains_used` counts the domains of each level that the whole gang touches. `proven` says that no plan opens fewer
+    domains, compared level by level from the coarsest down; pod sets count together where they share a domain or the
+    gang has a level of its own, else each for itself; domains of kept pods are open already.
+    """
+
+    pod_sets: tuple[Seats, ...]
+    domains_used: tuple[int, ...]
+    proven: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """Neither a plan nor a proof that there is none was found within so many steps."""
+
+    steps: int
+
+
+def check_gang(room: Room, gang: Gang) -> None:
+    """Raise ValueError, naming the argument, for a gang or arrays that make no sense on this tree."""
+    free, scarce = room.free, room.scarce
+    hosts, levels = len(room.tree.hosts), len(room.tree.levels)
+    if free.ndim != 2 or free.shape[0] != hosts:  # noqa: PLR2004
+        raise ValueError(f"free: shape {free.shape} for {hosts} hosts")
+    if not np.issubdtype(free.dtype, np.integer):
+        raise ValueError(f"free: {free.dtype} is not an integer type")
+    if scarce is not None and (scarce.shape != (hosts,) or not np.issubdtype(scarce.dtype, np.integer)):
+        raise ValueError(f"scarce: shape {scarce.shape} of {scarce.dtype} for {hosts} hosts")
+    if not gang.pod_sets:
+        raise ValueError("pod_sets: a gang has at least one")
+    if gang.profile not in ("pack", "spread"):
+        raise ValueError(f"profile: {gang.profile!r} is neither 'pack' nor 'spread'")
+    if gang.steps < 0:
+        raise ValueError(f"steps: {gang.steps} is negative")
+    _check_levels(gang.require, gang.prefer, levels)
+    total = sum(pods.count for pods in gang.pod_sets)
+    if total > _MOST_PODS:
+        raise ValueError(f"count: {total} pods are more than {_MOST_PODS}")
+    if gang.least is not None and not 1 <= gang.least <= total:
+        raise ValueError(f"least: {gang.least} is not between 1 and {total}")
+    for pods in gang.pod_sets:
+        _check_pod_set(pods, hosts, levels, free.shape[1])
+    _check_colocated(gang.pod_sets)
+
+
+def _check_pod_set(pods: PodSet, hosts: int, levels: int, resources: int) -> None:
+    if not 1 <= pods.count <= _MOST_PODS:
+        raise ValueError(f"count: {pods.count} is not between 1 and {_MOST_PODS}")
+    if len(pods.requests) != resources:
+        raise ValueError(f"requests: {len(pods.requests)} amounts for {resources} resources")
+    if min(pods.requests, default=0) < 0:
+        raise ValueError(f"requests: {min(pods.requests)} is negative")
+    if pods.eligible is not None and (pods.eligible.shape != (hosts,) or pods.eligible.dtype != np.bool_):
+        raise ValueError(f"eligible: shape {pods.eligible.shape} of {pods.eligible.dtype} for {hosts} hosts")
+    _check_levels(pods.require, pods.prefer, levels)
+    check_slices(pods.slices, levels, pods.count)
+    if pods.least is not None and not 0 <= pods.least <= pods.count:
+        raise ValueError(f"least: {pods.least} is not between 0 and {pods.count}")
+    if pods.per_host is not None and pods.per_host < 1:
+        raise ValueError(f"per_host: {pods.per_host} is less than 1")
+    for rank, host in pods.kept.items():
+        if not (0 <= rank < pods.count and 0 <= host < hosts):
+            raise ValueError(f"kept: rank {rank} on host {host}, of {pods.count} ranks and {hosts} hosts")
+
+
+def _check_levels(require: int | None, prefer: int | None, levels: int) -> None:
+    for name, level in (("require", require), ("prefer", prefer)):
+        if level is not None and not 0 <= level < levels:
+            raise ValueError(f"{name}: no level {level}; the topology has {levels}")
+
+
+def _check_colocated(pod_sets: tuple[PodSet, ...]) -> None:
+    named: dict[str, int] = {}
+    for pods in pod_sets:
+        if pods.colocate is not None and pods.require is not None:
+            level = named.setdefault(pods.colocate, pods.require)
+            if level != pods.require:
+                raise ValueError(f"colocate: {pods.colocate!r} with required levels {level} and {pods.require}")

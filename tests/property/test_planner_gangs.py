@@ -1,0 +1,117 @@
+"""Gangs of several pod sets against trying every placement."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import assume, event, given, settings
+from hypothesis import strategies as st
+
+from engine.planner import Gang, GangPlan, NoFit, PodSet, Slices, Tree, Undecided, build_tree, plan_gang
+from tests.support.gang_oracles import brute_force_gang, opened, valid
+
+Free = list[list[int]]
+LEVELS = ("block", "rack", "host")
+
+
+@st.composite
+def rooms(draw: st.DrawFn, hosts: int) -> tuple[Tree, Free]:
+    """Up to `hosts` hosts in ragged racks, with free cpu and gpu."""
+    places = draw(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=hosts))
+    tree = build_tree(LEVELS, [(f"b{block}", f"r{rack}", f"n{i}") for i, (block, rack) in enumerate(places)])
+    return tree, [[draw(st.integers(0, 4)), draw(st.integers(0, 2))] for _ in places]
+
+
+@st.composite
+def pod_sets(draw: st.DrawFn, tree: Tree, *, most: int, slices: bool = False, kept: bool = False) -> PodSet:
+    hosts = len(tree.hosts)
+    require = draw(st.none() | st.integers(0, 2))
+    sliced: tuple[Slices, ...] = ()
+    count = draw(st.integers(1, most))
+    if slices and draw(st.booleans()):
+        size = draw(st.sampled_from([2, 2, 3]))
+        count = size * draw(st.integers(1, 2))
+        sliced = (Slices(draw(st.integers(0, 2)), size),)
+    staying: dict[int, int] = {}
+    if kept:
+        ranks = draw(st.lists(st.integers(0, count - 1), unique=True, max_size=count))
+        staying = {rank: draw(st.integers(0, hosts - 1)) for rank in ranks}
+    return PodSet(
+        count,
+        draw(st.sampled_from([(1, 0), (2, 0), (1, 1), (0, 1), (2, 1)])),
+        eligible=draw(st.none() | st.lists(st.booleans(), min_size=hosts, max_size=hosts).map(np.array)),
+        require=require,
+        prefer=draw(st.none() | st.integers(0, 2)),
+        slices=sliced,
+        colocate=draw(st.sampled_from([None, None, "a"])),
+        per_host=draw(st.sampled_from([None, None, None, 1])),
+        kept=staying,
+    )
+
+
+@st.composite
+def gangs(
+    draw: st.DrawFn, *, hosts: int, sets: int, most: int, slices: bool = False, kept: bool = False
+) -> tuple[Tree, Free, Gang]:
+    tree, free = draw(rooms(hosts))
+    chosen = [draw(pod_sets(tree, most=most, slices=slices, kept=kept)) for _ in range(draw(st.integers(1, sets)))]
+    levels = {pods.require for pods in chosen if pods.colocate and pods.require is not None}
+    assume(len(levels) < 2)
+    level = draw(st.sampled_from([None, None, None, 0, 1, 2]))
+    prefer = draw(st.sampled_from([None, None, None, 1]))
+    profile = draw(st.sampled_from(["pack", "spread"]))
+    return tree, free, Gang(tuple(chosen), require=level, prefer=prefer, profile=profile)
+
+
+def _right(tree: Tree, free: Free, gang: Gang, steps: bool = True) -> None:
+    try:
+        answer = plan_gang(tree, np.array(free, dtype=np.int64), gang)
+    except ValueError as error:
+        assume(not str(error).startswith("kept:"))
+        raise
+    best = brute_force_gang(tree, free, gang)
+    event(type(answer).__name__)
+    if isinstance(answer, GangPlan):
+        placed = [seats.ranks for seats in answer.pod_sets]
+        assert valid(tree, free, gang, placed)
+        assert best is not None
+        cost = opened(tree, gang, placed)
+        assert cost == best if answer.proven else cost >= best
+        event(f"proven {answer.proven}")
+    else:
+        assert (isinstance(answer, NoFit) and best is None) or (isinstance(answer, Undecided) and not steps)
+
+
+@given(gangs(hosts=6, sets=2, most=3))
+@settings(max_examples=250, deadline=None)
+def test_two_pod_sets_as_good_as_trying_every_placement(case: tuple[Tree, Free, Gang]) -> None:
+    """Pod sets of a gang fit exactly when some placement of all does; proven plans open the fewest domains."""
+    _right(*case)
+
+
+@given(gangs(hosts=4, sets=3, most=2))
+@settings(max_examples=150, deadline=None)
+def test_three_pod_sets_as_good_as_trying_every_placement(case: tuple[Tree, Free, Gang]) -> None:
+    """The same for three."""
+    _right(*case)
+
+
+@given(gangs(hosts=4, sets=2, most=2, slices=True))
+@settings(max_examples=150, deadline=None)
+def test_sliced_pod_sets_as_good_as_trying_every_placement(case: tuple[Tree, Free, Gang]) -> None:
+    """Slices of several pod sets each stay in one domain of their level."""
+    _right(*case)
+
+
+@given(gangs(hosts=4, sets=2, most=3, slices=True, kept=True))
+@settings(max_examples=250, deadline=None)
+def test_repair_as_good_as_trying_every_placement(case: tuple[Tree, Free, Gang]) -> None:
+    """Lost pods go where their slice, their pod set and their gang are, and open the fewest domains besides."""
+    _right(*case)
+
+
+@given(gangs(hosts=5, sets=2, most=3))
+@settings(max_examples=150, deadline=None)
+def test_without_steps_nothing_feasible_is_refused(case: tuple[Tree, Free, Gang]) -> None:
+    """With no steps at all the answer is a right plan, a certain no, or that it is undecided."""
+    tree, free, gang = case
+    _right(tree, free, Gang(gang.pod_sets, require=gang.require, profile=gang.profile, steps=0), steps=False)
