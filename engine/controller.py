@@ -21,7 +21,7 @@ from engine.cluster.projections import ProjectionError
 from engine.errands import Errands
 from engine.gangs import Decision, Gang, GiveBack, LetGo, Release, Rest, Resume, Shrink, Status, Timers
 from engine.gangs import Plan as PlanIt
-from engine.outcomes import Placed
+from engine.outcomes import Never, Placed
 from engine.planning import AUTO
 from engine.queue import Entry, Queue
 from engine.records import Pod
@@ -56,6 +56,7 @@ class _Memory:
     refused: frozenset[str] = frozenset()  # uids of pods whose Event went out
     wake: float | None = None
     failures: int = 0
+    own_trouble: bool = False  # it fits nowhere ever, or its namespace's quota does not take it
 
     def back_off(self, now: float) -> None:
         """Take in that something failed: it is tried again after a pause, and told again."""
@@ -331,7 +332,7 @@ class Controller:
                     break
                 continue
             self._guarded(uid, now, lambda uid=uid: self._plan_one(uid, now, strict=strict))  # type: ignore[misc]
-            if strict and uid in self._queue:
+            if strict and uid in self._queue and self._blocks(uid):
                 self._queue.behind(uid)
                 for later in self._queue.later_than(uid):
                     self._tell_behind(later, now)
@@ -363,11 +364,17 @@ class Controller:
             memory.telling = None
             self._send(uid, lambda: self._errands.place(gang, placement))
             return
+        memory.own_trouble = isinstance(outcome, Never) or outcome.reason == "QuotaExceeded"
         self._tell(uid, gang, Status("Waiting", outcome.reason, outcome.message), now)
         if excluded:
             memory.wake = memory.timers.next_back(now)  # no event will tell that its hosts count again
         if ask.require != AUTO and outcome.reason != "QuotaExceeded":
             self._queue.missed(question, ask.count)
+
+    def _blocks(self, uid: str) -> bool:
+        """True when a gang that was not placed waits for room: what only its own people can mend holds up nobody."""
+        memory = self._memory.get(uid)
+        return memory is None or not memory.own_trouble
 
     def _tell_behind(self, uid: str, now: float) -> None:
         gang = self._view.gang(uid)

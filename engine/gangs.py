@@ -279,7 +279,7 @@ def _running(
         why = f"room reserved on {host} was taken by other pods" if usable(host) else f"{host} takes no pods any more"
         reason = "ReservedByOthers" if usable(host) else "NodeLost"
         if free_to_move and not unbound:
-            timers.exclude(host, now)
+            # The host is not left out: the ledger knows what is wrong with it, and pods that grew may find room there.
             return Decision(GiveBack(suspend=True, reason=reason, message=why))
         return Decision(Release(seats) if seats else Rest(), _incomplete(reason, why, started), seating.refused)
     if seats:
