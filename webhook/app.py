@@ -43,8 +43,8 @@ def create_app(
     """Return the application with POST /mutate and POST /validate.
 
     A handler gets the review and its deadline, in seconds of `clock`: the API server's `?timeout=` counted from the
-    request's arrival. What it raises is answered 500, BadReview with its status, Unavailable 503. More than `max_in_flight` reviews at a time, or
-    one whose time ran out before its turn, are answered 503 with Retry-After.
+    request's arrival. What it raises is answered 500, BadReview with its own status, Unavailable 503. More than
+    `max_in_flight` reviews at a time, or one whose time ran out before its turn, are answered 503 with Retry-After.
     """
     app = Flask("topogate", static_folder=None)
     slots = threading.BoundedSemaphore(max_in_flight)
