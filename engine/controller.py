@@ -25,6 +25,7 @@ from engine.outcomes import Never, Placed
 from engine.planning import AUTO
 from engine.queue import Entry, Queue
 from engine.records import Pod
+from engine.seats import moved, slots_of
 from engine.shapes import exclusion
 from engine.status import SETTLE, changed
 from engine.view import Changes, View, belongs
@@ -230,8 +231,13 @@ class Controller:
         self._act(uid, gang, decision, memory, now)
 
     def _usable(self, gang: Gang, host: str) -> bool:
-        node = self._view.capacity.node(host)
-        return node is not None and exclusion(gang.shape, node) is None
+        node, placement = self._view.capacity.node(host), gang.placement
+        if node is None or exclusion(gang.shape, node) is not None:
+            return False
+        if placement is None or placement.assignment is None:
+            return True
+        topology = self._view.topologies.get(placement.topology)
+        return not any(moved(placement, slot, topology) for slot in slots_of(placement.assignment) if slot.host == host)
 
     def _act(self, uid: str, gang: Gang, decision: Decision, memory: _Memory, now: float) -> None:
         memory.wake = decision.wake
@@ -252,7 +258,7 @@ class Controller:
             case Resume():
                 self._send(uid, lambda: errands.resume(gang))
             case GiveBack(suspend=suspend, reason=reason, message=message):
-                memory.timers.resumed_at = None
+                memory.timers.empty_since = None
                 memory.timers.unbound_since.clear()
                 memory.timers.retry_at = now + (policy_bind(self._view) / 10 if suspend else 0.0)
                 memory.facts = None
@@ -389,7 +395,7 @@ class Controller:
         if known is not None and (known.phase, known.reason) == (status.phase, status.reason):
             memory.telling = None
             return
-        if memory.telling is not None and memory.telling[1].phase == status.phase == "Placed":
+        if memory.telling is not None and memory.telling[1].phase == status.phase and status.phase in SETTLE:
             return
         memory.telling = (now + SETTLE.get(status.phase, 0.0), status)
 

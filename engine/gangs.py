@@ -30,6 +30,8 @@ from engine.wording import fit, plain, plural
 # Back-off of a host that the scheduler refused, per gang: doubles from the first value to the second (seconds).
 EXCLUDE_FIRST = 60.0
 EXCLUDE_MOST = 1800.0
+# Room that comes back on a host is no event of the gang whose pods wait for it (seconds).
+BLOCKED_LOOK = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Gang:
 class Timers:
     """What the leader remembers of a gang between two looks; all times from the leader's own clock."""
 
-    resumed_at: float | None = None  # first seen placed and not suspended
+    empty_since: float | None = None  # since when it is placed and not suspended, without a single pod
     unbound_since: dict[str, float] = field(default_factory=dict)  # pod uid -> first seen released and unbound
     excluded: dict[str, tuple[float, float]] = field(default_factory=dict)  # host -> (until, back-off)
     retry_at: float = 0.0  # not planned again before this
@@ -186,8 +188,12 @@ def decide(
             if placement is not None and workload.finished
             else None,
         )
-    if policy.mode != "enforce" or gang.understanding.ask is None:
-        return _without_request(gang, gated, policy)
+    if policy.mode != "enforce" or (gang.understanding.ask is None and not gang.understanding.errors):
+        return _without_request(gang, gated)
+    assigned = placement is not None and placement.assignment is not None
+    if gang.understanding.errors and (not assigned or workload.suspended):
+        return _misunderstood(gang, gated)
+    # A gang that was placed goes on in its slots, also when the policy in force would refuse its request today.
     if (placement is None or placement.assignment is None) and not gated and (not ours(workload) or _runs(gang)):
         return Decision(Rest())  # it ran before we were asked, or was let go: new workloads only
     if suspended_by_user(workload):
@@ -195,7 +201,7 @@ def decide(
     if placement is None or placement.assignment is None:
         return Decision(Plan(), wake=timers.retry_at if timers.retry_at > now else None)
     if workload.suspended:
-        return _before_resume(gang, usable)
+        return _before_resume(gang, usable=usable, overbooked=overbooked)
     return _running(gang, gated, timers=timers, policy=policy, now=now, overbooked=overbooked, usable=usable)
 
 
@@ -204,18 +210,24 @@ def _runs(gang: Gang) -> bool:
     return not gang.workload.suspended and any(pod.spec.node_name and not pod.finished for pod in gang.pods)
 
 
-def _without_request(gang: Gang, gated: tuple[Pod, ...], policy: Policy) -> Decision:
-    workload, placement, understanding = gang.workload, gang.placement, gang.understanding
-    if understanding.errors and policy.mode == "enforce":
-        error = understanding.errors[0]
-        if (held_by_us(workload) or gated) and (placement is None or placement.assignment is None):
-            return Decision(Rest(), Status("Waiting", error.reason, f"{error.field}: {error.message}"))
+def _without_request(gang: Gang, gated: tuple[Pod, ...]) -> Decision:
+    placement, held = gang.placement, held_by_us(gang.workload)
+    forget = placement is not None and not placement.deleting
+    if not held and not gated and not forget:
         return Decision(Rest())
-    held = held_by_us(workload)
-    if not held and not gated and placement is None:
-        return Decision(Rest())
-    reason = understanding.ignored or "PolicyOff"
-    return Decision(LetGo(gated, resume=held, forget=placement is not None, reason=reason))
+    reason = gang.understanding.ignored or "PolicyOff"
+    return Decision(LetGo(gated, resume=held, forget=forget, reason=reason))
+
+
+def _misunderstood(gang: Gang, gated: tuple[Pod, ...]) -> Decision:
+    """It asks for something that the policy in force does not allow or know: nothing of it starts."""
+    placement, error = gang.placement, gang.understanding.errors[0]
+    if suspended_by_user(gang.workload):
+        return _user_suspension(gang)
+    status = Status("Waiting", error.reason, f"{error.field}: {error.message}")
+    if placement is not None and placement.assignment is not None:
+        return Decision(GiveBack(suspend=False, reason=status.reason, message=status.message), status)
+    return Decision(Rest(), status) if held_by_us(gang.workload) or gated else Decision(Rest())
 
 
 def _user_suspension(gang: Gang) -> Decision:
@@ -228,13 +240,19 @@ def _user_suspension(gang: Gang) -> Decision:
     return Decision(Rest(), status)
 
 
-def _before_resume(gang: Gang, usable: Callable[[str], bool]) -> Decision:
+def _before_resume(gang: Gang, *, usable: Callable[[str], bool], overbooked: Callable[[str], bool]) -> Decision:
+    """Mostly plan and resume are one errand. Else time has passed in between: the slots must still be there."""
     placement = gang.placement
     assert placement is not None and placement.assignment is not None
-    gone = sorted({slot.host for slot in slots_of(placement.assignment) if not usable(slot.host)})
-    if stale(gang) or gone:
-        why = f"{gone[0]} does not take the gang any more" if gone else "the request changed"
-        return Decision(GiveBack(suspend=False, reason="NodesUnhealthy" if gone else "Suspended", message=why))
+    hosts = sorted({slot.host for slot in slots_of(placement.assignment)})
+    if stale(gang):
+        return Decision(GiveBack(suspend=False, reason="Suspended", message="the request changed"))
+    if (gone := next((host for host in hosts if not usable(host)), None)) is not None:
+        message = f"{gone} does not take the gang any more"
+        return Decision(GiveBack(suspend=False, reason="NodesUnhealthy", message=message))
+    if (taken := next((host for host in hosts if overbooked(host)), None)) is not None:
+        message = f"room reserved on {taken} was taken by other pods"
+        return Decision(GiveBack(suspend=False, reason="ReservedByOthers", message=message))
     return Decision(Resume())
 
 
@@ -250,19 +268,22 @@ def _running(
 ) -> Decision:
     workload, placement = gang.workload, gang.placement
     assert placement is not None and placement.assignment is not None
-    if timers.resumed_at is None:
-        timers.resumed_at = now
     if (smaller := trimmed(workload, placement, gang.pods)) is not None:
         return Decision(Shrink(smaller))
     live = [pod for pod in gang.pods if not pod.finished and not pod.deleting]
     started = any(pod.spec.node_name for pod in gang.pods)
+    if timers.empty_since is None or live or started:
+        timers.empty_since = now
     seating = seat(workload, placement, gang.pods)
     seats = tuple(one for one in seating.seats if usable(one.slot.host) and not overbooked(one.slot.host))
     blocked = tuple(one for one in seating.seats if one not in seats)
-    unbound = [pod for pod in live if not pod.spec.node_name and names.GATE not in pod.spec.gates]
+    unbound = [pod for pod in live if not pod.spec.node_name and not pod.spec.gates]
     _age(timers.unbound_since, unbound, now)
     late = [pod for pod in unbound if now - timers.unbound_since[pod.uid] >= policy.timeouts.bind]
-    free_to_move = not started and can_suspend(workload) and placement.assignment is not None
+    free_to_move = not started and can_suspend(workload)
+    grown = workload.slots > sum(slot.count for slot in slots_of(placement.assignment))
+    if grown and free_to_move and not unbound and gang.understanding.ask is not None:
+        return Decision(GiveBack(suspend=True, reason="Suspended", message="the request changed"))
     if late:
         quoted = fit(plain(late[0].unschedulable or "no reason given yet"), 300)
         hosts = {host for pod in late if (host := pinned_host(pod.spec.shape))}
@@ -278,18 +299,21 @@ def _running(
         host = blocked[0].slot.host
         why = f"room reserved on {host} was taken by other pods" if usable(host) else f"{host} takes no pods any more"
         reason = "ReservedByOthers" if usable(host) else "NodeLost"
-        if free_to_move and not unbound:
-            # The host is not left out: the ledger knows what is wrong with it, and pods that grew may find room there.
-            return Decision(GiveBack(suspend=True, reason=reason, message=why))
-        return Decision(Release(seats) if seats else Rest(), _incomplete(reason, why, started), seating.refused)
+        if not started and not unbound:
+            # Nothing of it was let go yet: all of it goes elsewhere, none of it starts without the rest. The host is
+            # not left out: the ledger knows what is wrong with it, and pods that grew may still find room there.
+            return Decision(GiveBack(suspend=can_suspend(workload), reason=reason, message=why))
+        status = _incomplete(reason, why, started)
+        return Decision(Release(seats) if seats else Rest(), status, seating.refused, wake=now + BLOCKED_LOOK)
     if seats:
         return Decision(Release(seats), _progress(gang, live), seating.refused)
-    if not live and not started and now - timers.resumed_at >= policy.timeouts.hold and can_suspend(workload):
+    awaited = not live and not started and min(workload.slots, workload.remaining) > 0 and can_suspend(workload)
+    if awaited and now - timers.empty_since >= policy.timeouts.hold:
         message = f"no pod appeared in {policy.timeouts.hold:g} s; the slots go back (quota? a failing creation?)"
         return Decision(GiveBack(suspend=True, reason="HoldExpired", message=message))
     wakes = [since + policy.timeouts.bind for since in timers.unbound_since.values()]
-    if not live and not started:
-        wakes.append(timers.resumed_at + policy.timeouts.hold)
+    if awaited:
+        wakes.append(timers.empty_since + policy.timeouts.hold)
     return Decision(Rest(), _progress(gang, live), seating.refused, wake=min(wakes, default=None))
 
 

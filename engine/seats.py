@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from engine import names
 from engine.records import Assignment, Placement, Pod, Shape, Slot, Workload
+from engine.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,29 +101,38 @@ def reservation(workload: Workload, placement: Placement, pods: Iterable[Pod]) -
     """Host -> number of pods that are still to be bound there.
 
     A workload that is over, being deleted, or suspended by its user reserves nothing. Finished ranks give their slot
-    back; a terminating pod still fills its slot; a pod that landed elsewhere fills the slot of its rank.
+    back; a pod that landed elsewhere, or is on its way there (see `adrift`), fills the slot of its rank. A terminating
+    pod shares its slot with its replacement, but only on that slot's host: a gang that was planned anew needs its new
+    slots beside its old pods.
     """
     assignment = placement.assignment
     if assignment is None or _over(workload):
         return {}
     pods = [pod for pod in pods if pod.phase == "Succeeded" or not pod.finished]
-    bound = [pod for pod in pods if pod.spec.node_name and not pod.finished]
+    counted = [(pod, pod.spec.node_name or pod.nominated_node) for pod in pods if not pod.finished]
+    seated = [(pod, host) for pod, host in counted if host and not pod.deleting]
+    leaving = [(pod, host) for pod, host in counted if host and pod.deleting]
+    planned = {slot.host for slot in slots_of(assignment)}
+    released = [(pod, host) for pod in pods if _released(pod) and (host := pinned_host(pod.spec.shape))]
+    coming = [(pod, host) for pod, host in released if host in planned]
     if rank_is_slot(workload):
         by_rank = slot_by_rank(assignment)
-        seated = {rank_of(pod, workload) for pod in bound}
-        counts = Counter(
-            by_rank[rank].host for rank in wanted_ranks(workload, pods) if rank in by_rank and rank not in seated
-        )
-        return dict(counts)
-    open_total = max(0, min(workload.slots, workload.remaining) - len(bound))
-    on_host = Counter(pod.spec.node_name for pod in bound)
-    result: dict[str, int] = {}
+        filled = {rank_of(pod, workload) for pod, _ in (*seated, *released)}
+        hosts = {
+            rank: by_rank[rank].host for rank in wanted_ranks(workload, pods) if rank in by_rank and rank not in filled
+        }
+        hosts |= {rank: host for pod, host in coming if (rank := rank_of(pod, workload)) is not None}
+        shared = {(rank_of(pod, workload), host) for pod, host in leaving}
+        return dict(Counter(host for rank, host in hosts.items() if (rank, host) not in shared))
+    open_total = max(0, min(workload.slots, workload.remaining) - len(seated) - len(released))
+    wanted = Counter(host for _, host in coming)
+    full = wanted + Counter(host for _, host in seated)
     for slot in slots_of(assignment):
-        open_here = min(max(0, slot.count - on_host.get(slot.host, 0)), open_total)
-        if open_here:
-            result[slot.host] = open_here
-            open_total -= open_here
-    return result
+        open_here = min(max(0, slot.count - full[slot.host]), open_total)
+        wanted[slot.host] += open_here
+        open_total -= open_here
+    wanted.subtract(Counter(host for _, host in leaving))
+    return {host: count for host, count in wanted.items() if count > 0}
 
 
 def adrift(workload: Workload | None, placement: Placement | None, pods: Iterable[Pod]) -> dict[str, int]:
@@ -131,17 +141,34 @@ def adrift(workload: Workload | None, placement: Placement | None, pods: Iterabl
     Their gang is gone, over, suspended, or has given its slots back, and nobody has removed them yet: until then their
     room must not be promised to others.
     """
-    released = [
-        pod
-        for pod in pods
-        if names.MANAGED in pod.spec.labels
-        and not (pod.finished or pod.deleting or pod.spec.node_name or pod.nominated_node or pod.spec.gates)
-    ]
     planned: set[str] = set()
     if workload is not None and placement is not None and placement.assignment is not None and not _over(workload):
         planned = {slot.host for slot in slots_of(placement.assignment)}
-    hosts = (pinned_host(pod.spec.shape) for pod in released)
+    hosts = (pinned_host(pod.spec.shape) for pod in pods if _released(pod))
     return dict(Counter(host for host in hosts if host is not None and host not in planned))
+
+
+def _released(pod: Pod) -> bool:
+    """True when a pod of ours can be bound at any moment."""
+    return names.MANAGED in pod.spec.labels and not (
+        pod.finished or pod.deleting or pod.spec.node_name or pod.nominated_node or pod.spec.gates
+    )
+
+
+def moved(placement: Placement, slot: Slot, topology: Topology | None) -> bool:
+    """True when a slot's host does not stand any more in the domain that the gang requires, by its labels of today.
+
+    A topology with other levels than the slot's says nothing; neither does a gang that requires no level.
+    """
+    require = next((pod_set.require for pod_set in placement.pod_sets if pod_set.require), None)
+    if require is None or topology is None or len(topology.levels) != len(slot.domain):
+        return False
+    index = topology.tree.index.get(slot.host)
+    if index is None:
+        return True
+    level = topology.level_index(require)
+    depth = len(slot.domain) - 1 if level is None else level + 1  # `auto`: everything above the host
+    return topology.tree.path(len(topology.levels) - 1, index)[:depth] != slot.domain[:depth]
 
 
 def seat(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> Seating:

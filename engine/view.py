@@ -155,7 +155,7 @@ class View:
                 self._pending.room = True
                 if old is None or new is None or old.labels != new.labels:
                     self._topology_stale = True
-                if new is None or (old is not None and _takes_pods(old) != _takes_pods(new)):
+                if old is None or new is None or _takes_pods(old) != _takes_pods(new):
                     self._pending.everything = True
             case "pods":
                 pod: Pod = new or old
@@ -360,7 +360,7 @@ def _drop(groups: dict[str, dict[tuple[str, str], Any]], group: str, key: tuple[
 
 
 def _takes_pods(node: Node) -> tuple[object, ...]:
-    return (node.ready, node.unschedulable, node.taints)
+    return (node.ready, node.unschedulable, node.taints, node.labels)
 
 
 def _wants(workload: Workload) -> tuple[object, ...]:

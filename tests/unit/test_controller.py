@@ -8,6 +8,7 @@ import pytest
 
 from engine import names
 from engine.controller import RETRY_FIRST, SWEEP_EVERY, UNCLAIMED_AFTER
+from engine.gangs import BLOCKED_LOOK
 from engine.records import Placement
 from tests.support.cluster_records import gpu_nodes, job, placement, pod
 from tests.support.leader import POLICY, Leader, crash, not_leader, unavailable
@@ -62,7 +63,8 @@ def test_a_small_gang_may_go_before_a_big_one_that_does_not_fit() -> None:
 
 def test_in_strict_order_nothing_overtakes_a_waiting_gang() -> None:
     """Order strict: the small gang waits behind the big one, and is told so."""
-    leader = Leader(nodes=gpu_nodes(1, 1, 3), policy=POLICY + "queue: {order: strict}\n")
+    leader = Leader(nodes=gpu_nodes(1, 1, 4), policy=POLICY + "queue: {order: strict}\n")
+    leader.has(pod(job("somebody"), 0, host="b0-r0-h0"))
     leader.has(job("big", count=4, held=True, created=1.0), job("small", count=2, held=True, created=2.0))
     leader.settle()
     assert leader.hands.of("place") == []
@@ -461,3 +463,58 @@ def test_a_placement_in_another_namespace_than_its_workload_counts_for_nothing()
     assert placed is not None
     assert placed.namespace == "default"
     assert "b0-r0-h3" not in hosts_of(placed)
+
+
+def test_slots_that_others_took_are_not_resumed_into() -> None:
+    """Two gangs that hold the same slots on paper (an answer was lost, an admin wrote one): they never both start."""
+    leader = rack(4)
+    one, two = job("one", count=4, held=True), job("two", count=4, held=True)
+    hosts = {f"b0-r0-h{index}": 1 for index in range(4)}
+    leader.has(one, two, placement(one, hosts), placement(two, hosts))
+    leader.settle()
+    running = [name for name in ("one", "two") if not leader.workload(name).suspended]
+    assert len(running) == 1
+
+
+def test_a_gang_planned_anew_beside_its_old_pods_gets_room_of_its_own() -> None:
+    """Suspended and resumed while the old pods terminate slowly: nobody else gets the new slots."""
+    leader = rack(4)
+    gang = job(count=2, held=True)
+    leader.has(gang)
+    for rank, host in enumerate(("b0-r0-h0", "b0-r0-h1")):
+        leader.has(pod(gang, rank, host=host, deleting=True))
+    leader.settle()
+    leader.has(job("other", count=2, held=True))
+    leader.settle()
+    assert set(hosts_of(leader.placed())) == {"b0-r0-h2", "b0-r0-h3"}
+    assert leader.hands.of("place") == ["train"]
+
+
+def test_a_replacement_does_not_follow_its_host_into_another_rack() -> None:
+    """The required level holds also for a host whose labels were changed under the gang."""
+    leader = rack(2)
+    gang = job(count=2)
+    leader.has(gang, placement(gang, {"b0-r0-h0": 1, "b0-r0-h1": 1}), pod(gang, 0, host="b0-r0-h0"))
+    leader.settle()
+    mover = gpu_nodes(1, 1, 2)[1]
+    leader.has(replace(mover, labels={**mover.labels, "cloud.provider.com/topology-rack": "b0-r9"}))
+    leader.has(pod(gang, 1, gated=True))
+    leader.settle()
+    assert leader.hands.of("release") == []
+    leader.has(replace(mover, resource_version=leader.hands.version()))
+    leader.settle()
+    assert leader.hands.of("release") == ["train-1"]
+
+
+def test_a_replacement_is_released_when_its_room_comes_back() -> None:
+    """Somebody else's pod stood on the reserved host: when it goes, no event of the gang says so."""
+    leader = rack(2)
+    gang = job(count=2)
+    other = pod(job("somebody"), 0, host="b0-r0-h1")
+    leader.has(gang, placement(gang, {"b0-r0-h0": 1, "b0-r0-h1": 1}), pod(gang, 0, host="b0-r0-h0"), other)
+    leader.has(pod(gang, 1, gated=True))
+    leader.settle()
+    assert leader.hands.of("release") == []
+    leader.stores.pods.apply("DELETED", replace(other, resource_version=leader.hands.version()))
+    leader.later(BLOCKED_LOOK)
+    assert leader.hands.of("release") == ["train-1"]

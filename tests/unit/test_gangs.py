@@ -293,3 +293,92 @@ def test_our_gate_under_a_foreign_one_is_not_taken_off() -> None:
     held: Any = pod(gang, 0, gated=True)
     held = replace(held, spec=replace(held.spec, gates=(names.GATE, "example.com/theirs")))
     assert look(gang, placement(gang, {"h0": 1}), (held,)).action == Rest()
+
+
+# -- moments that are easy to get wrong --------------------------------------------------------------------------------
+
+REFUSED_NOW = Understanding(
+    errors=(FieldError("metadata.annotations[x]", "Invalid value", "y", "UnknownLevel", "allowed"),)
+)
+
+
+def test_slots_that_others_have_taken_are_given_back_before_the_resume() -> None:
+    """Time has passed between plan and resume: what was free then may be in use now."""
+    gang = job(count=2, held=True)
+    action = look(gang, placement(gang, {"h0": 1, "h1": 1}), overbooked=frozenset({"h1"})).action
+    assert isinstance(action, GiveBack)
+    assert (action.suspend, action.reason) == (False, "ReservedByOthers")
+
+
+def test_a_gang_that_has_run_keeps_its_slots_while_its_job_backs_off() -> None:
+    """All pods failed an hour after the start: the Job's own pause is not a hold that has expired."""
+    gang, timers = job(count=1), Timers()
+    placed = placement(gang, {"h0": 1})
+    look(gang, placed, (pod(gang, 0, host="h0"),), timers=timers, now=0.0)
+    look(gang, placed, (pod(gang, 0, host="h0"),), timers=timers, now=3600.0)
+    assert isinstance(look(gang, placed, (), timers=timers, now=3605.0).action, Rest)
+    expired = look(gang, placed, (), timers=timers, now=3605.0 + default_policy().timeouts.hold).action
+    assert isinstance(expired, GiveBack)
+
+
+def test_a_gang_of_no_pods_waits_for_none() -> None:
+    """Parallelism 0: nothing is held back, so nothing expires."""
+    gang, timers = job(count=0), Timers()
+    for now in (0.0, 10_000.0):
+        decision = look(gang, placement(gang, {}), timers=timers, now=now)
+        assert isinstance(decision.action, Rest)
+        assert decision.wake is None
+
+
+def test_nothing_is_released_when_a_part_of_the_gang_has_lost_its_host() -> None:
+    """All or nothing, also where suspension is not ours to use: the slots go back, every pod stays held."""
+    gang = replace(job(count=2), owner=OwnerRef("jobset.x-k8s.io/v1alpha2", "JobSet", "set", "uid-set", True))
+    pods = (pod(gang, 0, gated=True), pod(gang, 1, gated=True))
+    action = look(gang, placement(gang, {"h0": 1, "h1": 1}), pods, gone=frozenset({"h1"})).action
+    assert isinstance(action, GiveBack)
+    assert not action.suspend
+
+
+def test_a_placed_gang_goes_on_when_a_new_policy_would_refuse_its_request() -> None:
+    """Its slots are written down: replacement pods go back to them."""
+    gang = job(count=2)
+    pods = (pod(gang, 0, host="h0"), pod(gang, 1, gated=True))
+    action = look(gang, placement(gang, {"h0": 1, "h1": 1}), pods, understanding=REFUSED_NOW).action
+    assert isinstance(action, Release)
+    assert [one.slot.host for one in action.seats] == ["h1"]
+
+
+def test_a_held_gang_gives_its_slots_back_when_a_new_policy_refuses_its_request() -> None:
+    """It does not start as it is, and keeps nobody else waiting."""
+    gang = job(count=2, held=True)
+    action = look(gang, placement(gang, {"h0": 1, "h1": 1}), understanding=REFUSED_NOW).action
+    assert isinstance(action, GiveBack)
+    assert (action.suspend, action.reason) == (False, "UnknownLevel")
+
+
+def test_a_gang_that_grew_before_anything_of_it_started_is_planned_anew() -> None:
+    """A scale that no webhook sees: its pods would wait for slots that do not exist."""
+    gang = job(count=3)
+    action = look(gang, placement(gang, {"h0": 2}), (pod(gang, 2, gated=True),)).action
+    assert isinstance(action, GiveBack)
+    assert action.suspend
+    started = look(gang, placement(gang, {"h0": 2}), (pod(gang, 0, host="h0"), pod(gang, 2, gated=True)))
+    assert isinstance(started.action, Rest)
+    assert [one.pod.name for one in started.refused] == ["train-2"]
+
+
+def test_a_pod_that_somebody_else_holds_is_not_late() -> None:
+    """Our gate is gone, another one is not: the scheduler has not been asked yet."""
+    gang, timers = job(count=1), Timers()
+    held = pod(gang, 0, pin="h0")
+    held = replace(held, spec=replace(held.spec, gates=("example.com/other",)))
+    for now in (0.0, 10_000.0):
+        assert isinstance(look(gang, placement(gang, {"h0": 1}), (held,), timers=timers, now=now).action, Rest)
+
+
+def test_a_placement_that_is_being_deleted_is_not_deleted_again() -> None:
+    """A finalizer of somebody else's keeps it: asking over and over would not help."""
+    gang = job(count=1)
+    off = parse_policy('apiVersion: topogate.dev/v1alpha1\nkind: Policy\nmode: "off"\n')
+    going = replace(placement(gang, {"h0": 1}), deleting=True)
+    assert isinstance(look(gang, going, (pod(gang, 0, host="h0"),), policy=off).action, Rest)

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from engine import names
-from engine.seats import pinned_host, reservation, seat, slot_by_rank, trimmed
-from tests.support.cluster_records import job, placement, pod, shape
+from engine.seats import moved, pinned_host, reservation, seat, slot_by_rank, slots_of, trimmed
+from engine.topology import Level, build_topology
+from tests.support.cluster_records import gpu_nodes, job, placement, pod, shape
 
 
 def test_a_placed_gang_without_pods_reserves_every_slot() -> None:
@@ -84,7 +85,7 @@ def test_slots_are_kept_while_more_completions_are_to_come() -> None:
 
 
 def test_slots_go_back_when_fewer_indexes_are_left_than_slots() -> None:
-    """Near the end of a Job with more completions than slots, only as many slots are kept as completions are missing."""
+    """Near the end of a Job with more completions than slots, as many slots are kept as completions are missing."""
     gang = job(count=4, total=12, remaining=2, finished_ranks=((0, 9),))
     pods = [pod(gang, 10, host="h1")]
     assert reservation(gang, placement(gang, {"h0": 2, "h1": 2}), pods) == {"h0": 1}
@@ -181,3 +182,69 @@ def test_a_pin_is_recognised_only_when_every_term_names_the_same_host() -> None:
     assert pinned_host(one) == "h0"
     assert pinned_host(replace(one, affinity=(*one.affinity, *other.affinity))) is None
     assert pinned_host(shape(gpu=1)) is None
+
+
+def test_a_terminating_pod_elsewhere_does_not_fill_the_new_slot_of_its_rank() -> None:
+    """Suspended and planned anew while the old pods still terminate: all new slots are reserved beside them."""
+    gang = job(count=2)
+    old = [pod(gang, rank, host=f"old{rank}", deleting=True) for rank in range(2)]
+    assert reservation(gang, placement(gang, {"h0": 1, "h1": 1}), old) == {"h0": 1, "h1": 1}
+
+
+def test_a_terminating_pod_elsewhere_does_not_fill_a_slot_that_any_pod_may_take() -> None:
+    """The same where ranks are no slots."""
+    gang = job(count=2, ranked=False)
+    old = [pod(gang, None, host=f"old{number}", deleting=True) for number in range(2)]
+    assert reservation(gang, placement(gang, {"h0": 2}, ranked=False), old) == {"h0": 2}
+
+
+def test_a_terminating_pod_shares_its_slot_with_its_replacement() -> None:
+    """One slot, counted once: as the usage of the pod that still fills it."""
+    for ranked in (True, False):
+        gang = job(count=2, ranked=ranked)
+        leaving = pod(gang, 0 if ranked else None, host="h0", deleting=True)
+        coming = pod(gang, 0 if ranked else None, pin="h0")
+        assert reservation(gang, placement(gang, {"h0": 1, "h1": 1}, ranked=ranked), [leaving, coming]) == {"h1": 1}
+
+
+def test_a_nominated_pod_fills_its_slot() -> None:
+    """The ledger counts it as usage where it is nominated: not a second time as a reservation."""
+    gang = job(count=2)
+    coming = pod(gang, 0, pin="h0", nominated_node="h0")
+    assert reservation(gang, placement(gang, {"h0": 1, "h1": 1}), [coming]) == {"h1": 1}
+
+
+def test_the_slot_of_a_released_pod_is_the_last_to_go_back() -> None:
+    """Fewer completions left than slots: what stays reserved is where the pod that is on its way will land."""
+    gang = job(count=3, total=9, remaining=1)
+    coming = pod(gang, 8, pin="h2")
+    assert reservation(gang, placement(gang, {"h0": 1, "h1": 1, "h2": 1}), [coming]) == {"h2": 1}
+
+
+def test_a_released_pod_keeps_the_room_where_it_is_pinned() -> None:
+    """Pinned from an older plan to another host of the gang: that is where it will land, and nowhere else."""
+    gang = job(count=2)
+    coming = pod(gang, 0, pin="h1")
+    assert reservation(gang, placement(gang, {"h0": 1, "h1": 1}), [coming]) == {"h1": 2}
+
+
+def test_a_host_that_left_the_required_domain_has_moved() -> None:
+    """By its labels of today; for a gang that only prefers a level it does not matter."""
+    gang = job(count=1)
+    placed = placement(gang, {"b0-r0-h0": 1})
+    slot = slots_of(placed.assignment)[0] if placed.assignment else None
+    assert slot is not None
+    here, there = gpu_nodes(1, 1, 1)[0], gpu_nodes(1, 2, 1)[1]
+    levels = (
+        Level("block", ("cloud.provider.com/topology-block",)),
+        Level("rack", ("cloud.provider.com/topology-rack",)),
+    )
+    assert not moved(placed, slot, build_topology("default", levels, [here]))
+    elsewhere = build_topology("default", levels, [replace(there, name=here.name)])
+    assert moved(placed, slot, elsewhere)
+    assert moved(placed, slot, build_topology("default", levels, [there]))
+    assert not moved(placed, slot, build_topology("default", levels[1:], [replace(there, name=here.name)]))
+    wide = replace(placed, pod_sets=(replace(placed.pod_sets[0], require="block"),))
+    assert not moved(wide, slot, elsewhere)
+    soft = replace(placed, pod_sets=(replace(placed.pod_sets[0], require=None, prefer="rack"),))
+    assert not moved(soft, slot, elsewhere)
