@@ -1,0 +1,277 @@
+"""Gangs of several pod sets: known best answers, minimums, growth, repair, and what makes no sense."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.planner import Gang, GangPlan, NoFit, PodSet, Seats, Slices, Tree, Undecided, build_tree, plan_gang
+from tests.support.small_trees import grow
+
+RACK, HOST = 1, 2
+
+
+def room(nested: list[Any]) -> tuple[Tree, np.ndarray[Any, np.dtype[np.int64]]]:
+    """[block][rack][host] -> the tree, and one resource: free pods."""
+    tree, slots = grow(nested)
+    return tree, slots[:, None]
+
+
+def two(nested: list[Any], second: list[int]) -> tuple[Tree, np.ndarray[Any, np.dtype[np.int64]]]:
+    """The same with a second resource per host."""
+    tree, free = room(nested)
+    return tree, np.column_stack((free, second))
+
+
+def pods(count: int, *requests: int, **more: Any) -> PodSet:
+    return PodSet(count, requests or (1,), **more)
+
+
+def planned(place: tuple[Tree, np.ndarray[Any, np.dtype[np.int64]]], *sets: PodSet, **more: Any) -> GangPlan:
+    answer = plan_gang(*place, Gang(sets, **more))
+    assert isinstance(answer, GangPlan), answer
+    return answer
+
+
+def hosts(seats: Seats) -> dict[int, int]:
+    return dict(seats.hosts)
+
+
+def test_a_greedy_first_pod_set_does_not_make_the_second_infeasible() -> None:
+    """The pod set that fits everywhere leaves the only host with GPUs to the one that needs it."""
+    place = two([[[2], [1]]], [0, 2])
+    answer = planned(place, pods(1, 1, 0, require=RACK), pods(1, 1, 1, require=RACK))
+    assert [hosts(seats) for seats in answer.pod_sets] == [{0: 1}, {1: 1}]
+    assert answer.proven
+
+
+def test_a_leader_shares_the_host_of_its_workers() -> None:
+    """Colocated pod sets are counted together: one host that holds both beats two that hold one each."""
+    place = two([[[1, 2]], [[3]]], [0, 0, 1])
+    answer = planned(place, pods(2, 1, 0, prefer=RACK, colocate="g"), pods(1, 1, 0, prefer=RACK, colocate="g"))
+    assert answer.domains_used == (1, 1, 1)
+    assert answer.proven
+
+
+def test_colocated_pod_sets_of_different_shape_share_one_rack() -> None:
+    """The rack must hold leader and workers, though another one holds the workers better."""
+    place = two([[[4, 4], [4, 5]]], [0, 0, 0, 1])
+    answer = planned(place, pods(8, 1, 0, require=RACK, colocate="g"), pods(1, 1, 1, require=RACK, colocate="g"))
+    assert [sorted(hosts(seats)) for seats in answer.pod_sets] == [[2, 3], [3]]
+
+
+def test_a_level_of_the_whole_gang_holds_all_pod_sets() -> None:
+    """The gang requires one block, each pod set its own rack inside; the roomier racks are in different blocks."""
+    place = room([[[4], [1]], [[4], [1]], [[3], [3]]])
+    answer = planned(place, pods(3, require=RACK), pods(3, require=RACK, prefer=None), require=0)
+    assert [hosts(seats) for seats in answer.pod_sets] in ([{4: 3}, {5: 3}], [{5: 3}, {4: 3}])
+    assert answer.domains_used == (1, 2, 2)
+
+
+def test_independent_pod_sets_may_use_different_blocks() -> None:
+    """Without a level of the gang each pod set has its own tightest place."""
+    answer = planned(room([[[2]], [[3]]]), pods(3, require=RACK), pods(2, require=RACK))
+    assert [hosts(seats) for seats in answer.pod_sets] == [{1: 3}, {0: 2}]
+
+
+def test_all_or_nothing() -> None:
+    """When one pod set has no room, none is placed, and the answer names it and its numbers."""
+    answer = plan_gang(*room([[[2], [3]]]), Gang((pods(1), pods(4, require=RACK))))
+    assert answer == NoFit(level=1, domains=2, best=1, best_slots=3, total_slots=5, fits_level=0, pod_set=1)
+
+
+def test_pod_sets_that_fit_only_one_at_a_time() -> None:
+    """Each has room alone, not both: a certain no that names no single pod set."""
+    answer = plan_gang(*room([[[2, 2]]]), Gang((pods(3), pods(2))))
+    assert isinstance(answer, NoFit)
+    assert answer.pod_set is None
+
+
+def test_no_rack_for_both_colocated_pod_sets() -> None:
+    """Each fits into a rack alone; no rack holds both, the block does."""
+    gang = Gang((pods(2, require=RACK, colocate="g"), PodSet(2, (2,), require=RACK, colocate="g")))
+    answer = plan_gang(*room([[[4], [4]]]), gang)
+    assert isinstance(answer, NoFit)
+    assert (answer.level, answer.fits_level, answer.pod_set) == (1, 0, None)
+
+
+def test_one_pod_per_host() -> None:
+    """Exclusive pods take as many hosts as there are pods, in one rack."""
+    answer = planned(room([[[8, 8], [8, 8, 8]]]), pods(3, require=RACK, per_host=1))
+    assert hosts(answer.pod_sets[0]) == {2: 1, 3: 1, 4: 1}
+
+
+def test_hosts_left_out() -> None:
+    """A host that is not eligible this time takes nothing."""
+    answer = planned(room([[[4], [4]]]), pods(4, require=RACK, eligible=np.array([False, True])))
+    assert hosts(answer.pod_sets[0]) == {1: 4}
+
+
+def test_nested_slices_keep_consecutive_ranks_together() -> None:
+    """Slices of four per rack, of two per host: ranks 0-3 share a rack, 0-1 a host."""
+    answer = planned(room([[[3, 3], [3, 1], [2, 2]]]), pods(8, require=0, slices=(Slices(RACK, 4), Slices(HOST, 2))))
+    assert answer.pod_sets[0].ranks == (0, 0, 1, 1, 4, 4, 5, 5)
+
+
+def test_lost_pods_return_to_the_domain_in_use() -> None:
+    """A rack with more room elsewhere does not matter: the rest of the gang stays where it is."""
+    answer = planned(room([[[0, 2], [9, 9]]]), pods(4, require=RACK, kept={0: 0, 1: 0}))
+    assert answer.pod_sets[0].ranks == (0, 0, 1, 1)
+
+
+def test_a_gang_whose_domain_has_no_room_left_waits() -> None:
+    """Lost pods are never planned outside of the required domain in use."""
+    answer = plan_gang(*room([[[0, 1], [9, 9]]]), Gang((pods(4, require=RACK, kept={0: 0, 1: 0}),)))
+    assert isinstance(answer, NoFit)
+    assert answer.best_slots == 1
+
+
+def test_lost_pods_of_a_slice_return_to_its_domain() -> None:
+    """Rank 1 belongs to the slice in rack 0, ranks 2 and 3 are a slice that may go anywhere in the block."""
+    answer = planned(room([[[1, 0], [2]]]), pods(4, require=0, slices=(Slices(RACK, 2),), kept={0: 1}))
+    assert answer.pod_sets[0].ranks == (1, 0, 2, 2)
+
+
+def test_a_gang_grows_next_to_its_pods() -> None:
+    """New pods fill the hosts and racks in use first, though another rack has the tighter hole."""
+    answer = planned(room([[[1, 3], [2]]]), pods(4, prefer=RACK, kept={0: 0, 1: 0}))
+    assert answer.pod_sets[0].ranks == (0, 0, 0, 1)
+    assert answer.domains_used == (1, 1, 2)
+
+
+def test_growth_opens_the_fewest_new_domains() -> None:
+    """What the used hosts cannot take goes to the one other host of the rack that takes it all."""
+    answer = planned(room([[[1, 1, 1, 3], [3]]]), pods(4, prefer=RACK, kept={0: 0}))
+    assert hosts(answer.pod_sets[0]) == {0: 2, 3: 2}
+    assert answer.proven
+
+
+@pytest.mark.parametrize(
+    ("nested", "least", "placed"),
+    [
+        pytest.param([[[4], [6]]], 3, {1: 6}, id="room for all: all"),
+        pytest.param([[[4], [5]]], 3, {1: 5}, id="as many as the roomiest rack holds"),
+        pytest.param([[[3], [3]]], 3, {0: 3}, id="just the minimum"),
+    ],
+)
+def test_more_than_the_minimum_where_there_is_room(nested: list[Any], least: int, placed: dict[int, int]) -> None:
+    """A gang that may start with fewer takes as many as one rack holds; the ranks without a host are the last ones."""
+    seats = planned(room(nested), pods(6, require=RACK, least=least)).pod_sets[0]
+    assert hosts(seats) == placed
+    assert seats.ranks == tuple([*placed] * sum(placed.values())) + (-1,) * (6 - sum(placed.values()))
+
+
+def test_less_than_the_minimum_is_nothing() -> None:
+    """The numbers of the answer are those of the whole gang."""
+    answer = plan_gang(*room([[[2], [2]]]), Gang((pods(6, require=RACK, least=3),)))
+    assert isinstance(answer, NoFit)
+    assert answer.best_slots == 2
+
+
+def test_a_minimum_over_all_pod_sets() -> None:
+    """Five of eight pods are enough, whichever pod sets they are of; more join where there is room."""
+    answer = planned(two([[[6]]], [1]), pods(4, 1, 1), pods(4, 1, 0), least=5)
+    assert [len([host for host in seats.ranks if host >= 0]) for seats in answer.pod_sets] == [1, 4]
+
+
+def test_a_minimum_is_rounded_up_to_whole_slices() -> None:
+    """Three of eight pods in slices of two are two slices."""
+    answer = planned(room([[[2], [2], [1]]]), pods(8, slices=(Slices(RACK, 2),), least=3))
+    assert answer.pod_sets[0].ranks == (0, 0, 1, 1, -1, -1, -1, -1)
+
+
+def test_a_search_that_runs_out_is_undecided() -> None:
+    """Without steps a gang of unlike pods is neither refused nor placed."""
+    answer = plan_gang(*two([[[4, 4]]], [1, 1]), Gang((pods(4, 1, 0), pods(2, 1, 1)), steps=0))
+    assert answer == Undecided(0)
+
+
+def test_alike_pod_sets_need_no_search() -> None:
+    """Pod sets that differ in nothing but their names are planned as one, which takes no steps."""
+    answer = planned(room([[[4, 4]]]), pods(4, prefer=RACK, colocate="g"), pods(4, prefer=RACK, colocate="g"), steps=0)
+    assert [hosts(seats) for seats in answer.pod_sets] == [{0: 4}, {1: 4}]
+
+
+def test_an_empty_topology_holds_nothing() -> None:
+    """No hosts, no plan, and no fault."""
+    answer = plan_gang(build_tree(("host",), []), np.zeros((0, 1), dtype=np.int64), Gang((pods(1),)))
+    assert answer == NoFit(-1, 0, -1, 0, 0, None, 0)
+
+
+def test_overcommitted_hosts_take_nothing() -> None:
+    """Less than nothing free is nothing free, also of the sum."""
+    answer = plan_gang(*room([[[-5, 3]]]), Gang((pods(3), PodSet(1, (2,)))))
+    assert isinstance(answer, NoFit)
+    assert isinstance(plan_gang(*room([[[-5, 3]]]), Gang((pods(1), PodSet(1, (2,))))), GangPlan)
+
+
+def test_pods_that_ask_for_nothing_fit_anywhere() -> None:
+    """A request of 0 needs no room, not even on an overcommitted host."""
+    assert planned(room([[[-1]]]), PodSet(7, (0,))).pod_sets[0].hosts == ((0, 7),)
+
+
+def test_the_arguments_are_left_alone() -> None:
+    """Planning changes neither what is free nor the gang."""
+    tree, free = two([[[4, 4]]], [1, 1])
+    before = free.copy()
+    plan_gang(tree, free, Gang((pods(4, 1, 0, least=2, per_host=2), pods(2, 1, 1))))
+    assert (free == before).all()
+
+
+ONE = pods(2)
+
+
+@pytest.mark.parametrize(
+    ("argument", "gang"),
+    [
+        ("pod_sets", lambda: Gang(())),
+        ("count", lambda: Gang((pods(0),))),
+        ("count", lambda: Gang((pods(2**31),))),
+        ("count", lambda: Gang((pods(2**30), pods(2**30)))),
+        ("requests", lambda: Gang((pods(1, 1, 1),))),
+        ("requests", lambda: Gang((pods(1, -1),))),
+        ("require", lambda: Gang((pods(1, require=3),))),
+        ("require", lambda: Gang((ONE,), require=-1)),
+        ("prefer", lambda: Gang((pods(1, prefer=9),))),
+        ("profile", lambda: Gang((ONE,), profile="best")),
+        ("steps", lambda: Gang((ONE,), steps=-1)),
+        ("least", lambda: Gang((ONE,), least=3)),
+        ("least", lambda: Gang((pods(2, least=-1),))),
+        ("per_host", lambda: Gang((pods(2, per_host=0),))),
+        ("eligible", lambda: Gang((pods(2, eligible=np.array([True])),))),
+        ("eligible", lambda: Gang((pods(2, eligible=np.array([1, 1])),))),
+        ("slices", lambda: Gang((pods(3, slices=(Slices(1, 2),)),))),
+        ("slices", lambda: Gang((pods(4, slices=(Slices(1, 0),)),))),
+        ("slices", lambda: Gang((pods(4, slices=(Slices(2, 2), Slices(1, 4))),))),
+        ("slices", lambda: Gang((pods(6, slices=(Slices(1, 3), Slices(2, 2))),))),
+        ("kept", lambda: Gang((pods(2, kept={2: 0}),))),
+        ("kept", lambda: Gang((pods(2, kept={0: 2}),))),
+        ("kept", lambda: Gang((pods(3, require=HOST, kept={0: 0, 1: 1}),))),
+        ("kept", lambda: Gang((pods(4, slices=(Slices(HOST, 2),), kept={0: 0, 1: 1}),))),
+        ("colocate", lambda: Gang((pods(1, require=0, colocate="g"), pods(1, require=1, colocate="g")))),
+    ],
+)
+def test_what_makes_no_sense_names_the_argument(argument: str, gang: Callable[[], Gang]) -> None:
+    """A gang that contradicts itself or the tree is a ValueError that starts with the argument's name."""
+    with pytest.raises(ValueError, match=f"^{argument}: "):
+        plan_gang(*room([[[2, 2]]]), gang())
+
+
+@pytest.mark.parametrize(
+    ("argument", "free", "scarce"),
+    [
+        ("free", np.zeros(2, dtype=np.int64), None),
+        ("free", np.zeros((3, 1), dtype=np.int64), None),
+        ("free", np.zeros((2, 1)), None),
+        ("scarce", np.zeros((2, 1), dtype=np.int64), np.zeros(3, dtype=np.int64)),
+        ("scarce", np.zeros((2, 1), dtype=np.int64), np.zeros(2)),
+    ],
+)
+def test_arrays_of_another_form_are_refused(argument: str, free: Any, scarce: Any) -> None:
+    """One row of integers per host, or a ValueError that names the array."""
+    tree, _ = room([[[2, 2]]])
+    with pytest.raises(ValueError, match=f"^{argument}: "):
+        plan_gang(tree, free, Gang((ONE,)), scarce)
