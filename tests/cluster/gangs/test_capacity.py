@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from local.kubelets import STOP_AFTER
 from local.nodes import HostShape
 from tests.support.eventually import eventually
 from tests.support.gang_steps import complete, conditions, delete_job, resume, suspend
@@ -48,7 +49,8 @@ def test_usage_and_reservations_never_exceed_a_host_while_gangs_come_and_go(gang
         while waiting and len(alive) < AT_ONCE:
             name = waiting.pop()
             pods, gpus, cores, ask = _random_gang(random_)
-            gangs.submit(name, pods=pods, annotations=ask, pod_spec=_pod(gpus, cores))
+            slow = {STOP_AFTER: random_.choice(["0s", "0s", "700ms"])}
+            gangs.submit(name, pods=pods, annotations=ask, pod_spec=_pod(gpus, cores), pod_annotations=slow)
             alive[name] = random_.choice(ENDS)
         for name, end in list(alive.items()):
             if end == "delete early" and random_.random() < 0.3:
@@ -78,3 +80,17 @@ def test_usage_and_reservations_never_exceed_a_host_while_gangs_come_and_go(gang
     assert observer.reserving > 0
     assert observer.fullest == 8
     assert len(started) >= GANGS // 2
+
+
+def test_a_terminating_pod_keeps_its_room_until_it_is_gone(gangs: Namespace) -> None:
+    """The deleted Job's pods take a second to stop: the next gang is not planned onto their hosts before."""
+    gangs.fleet.grid("1x1x2")
+    gangs.submit("first", pods=2, annotations=require("rack"), pod_annotations={STOP_AFTER: "1s"})
+    gangs.all_bound("first", 2)
+    gangs.submit("next", pods=2, annotations=require("rack"))
+    gangs.waits("next")
+    with Observer(gangs.client, gangs.name, Counter({"nvidia.com/gpu": 8, "cpu": 96})) as observer:
+        delete_job(gangs, "first")
+        gangs.all_bound("next", 2)
+    assert observer.excesses == [], "\n".join(observer.excesses[:3])
+    assert observer.reserving > 0

@@ -129,6 +129,26 @@ def test_the_pods_of_a_waiting_job_that_somebody_resumes_stay_gated_until_there_
     assert gangs.job("train")["status"].get("failed") is None
 
 
+def test_a_pod_whose_gate_somebody_took_off_counts_where_it_lands(gangs: Namespace) -> None:
+    """The scheduler binds it beside the plan; the rest stays held, and no slot is kept for its rank besides."""
+    hosts = gangs.fleet.grid("1x1x4")
+    others = [occupy(gangs, hosts[0]), occupy(gangs, hosts[3])]
+    gangs.submit("train", pods=3, annotations=require("rack"))
+    gangs.waits("train")
+    resume(gangs, "train")
+    (loose, *_) = held_pods(gangs, "train", 3)
+    path = f"/api/v1/namespaces/{gangs.name}/pods/{loose['metadata']['name']}"
+    gangs.client.patch(path, {"spec": {"schedulingGates": []}})
+    landed = eventually(lambda: gangs.bound("train"), message="the scheduler binds it")
+    assert len(landed) == 1
+    for other in others:
+        vacate(gangs, other)
+    bound = gangs.all_bound("train", 3)
+    assert bound.items() >= landed.items()
+    gangs.submit("next", pods=1, annotations=require("rack"))
+    assert set(gangs.all_bound("next", 1).values()) == set(hosts) - set(bound.values())
+
+
 def test_a_waiting_gang_starts_when_a_node_joins(gangs: Namespace) -> None:
     """Three hosts for four pods: the fourth one joins the rack and the gang starts by itself."""
     gangs.fleet.grid("1x1x3")
