@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 Placement = tuple[tuple[int, int], ...]
 """(host index, pods) with at least one pod each, no host twice."""
@@ -28,3 +29,11 @@ class Job:
     def size(self) -> int:
         """GPUs of all pods."""
         return self.pods * self.gpus
+
+
+def scaled(jobs: Sequence[Job], *, load: float, total_gpus: int) -> tuple[Job, ...]:
+    """The same jobs, arriving faster or slower so that they ask for the share `load` of `total_gpus` on average."""
+    span = jobs[-1].submit
+    asked = sum(job.size * job.duration for job in jobs)
+    factor = asked / (load * total_gpus * span) if span else 0.0
+    return tuple(replace(job, submit=job.submit * factor) for job in jobs)
