@@ -25,6 +25,14 @@ def cpu_seconds(groups: Mapping[str, Iterable[int]]) -> dict[str, float]:
     return {name: sum(_seconds(pid) for pid in pids) for name, pids in groups.items()}
 
 
+def machine_seconds() -> float:
+    """CPU seconds of all processors so far in which they did something for anybody, or were taken away (steal)."""
+    user, nice, system, _idle, _wait, irq, soft, steal, *_ = map(
+        int, Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
+    )
+    return (user + nice + system + irq + soft + steal) / TICKS
+
+
 def _seconds(pid: int) -> float:
     fields = _stat(pid)
     return (int(fields[USER]) + int(fields[SYSTEM])) / TICKS if fields else 0.0
