@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from functools import cache
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
@@ -41,17 +40,12 @@ def decode(kind: type[T], source: Source) -> T:
     try:
         if isinstance(source, Mapping):
             return msgspec.convert(source, kind)
-        decoder: msgspec.json.Decoder[T] = _decoder(kind)  # type: ignore[arg-type]  # mypy: type[T] is hashable
+        decoder: msgspec.json.Decoder[T] = _DECODERS[kind]
         return decoder.decode(source)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError) as error:
         located = _TEXT_AND_PATH.fullmatch(str(error))
         text, path = located.groups() if located is not None else (str(error), "$")
         raise ProjectionError(f"{path}: {text}") from None
-
-
-@cache
-def _decoder(kind: type[Any]) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)
 
 
 class Struct(msgspec.Struct, rename="camel", gc=False):
@@ -432,3 +426,17 @@ class Placement(Struct):
     metadata: ObjectMeta
     spec: PlacementSpec
     status: dict[str, Any] | None = None
+
+
+# Made here, by the one thread that imports: msgspec fills in what it knows of a struct at the first use, and a second
+# thread that meets it half filled (nine reflectors start at once) brings the whole process down.
+for _kind in (Node, Pod, Job, Quota, PriorityClass, RuntimeClass, ConfigMap, Placement):
+    _decoder(_kind)
+
+
+# Made while one thread imports this: msgspec reads a struct's fields when it is first used, and a second thread that
+# decodes a struct which is half read crashes the process.
+_DECODERS: Final[Mapping[type[Any], msgspec.json.Decoder[Any]]] = {
+    kind: msgspec.json.Decoder(kind)
+    for kind in (Node, Pod, Job, Quota, PriorityClass, RuntimeClass, ConfigMap, Placement)
+}
