@@ -428,12 +428,6 @@ class Placement(Struct):
     status: dict[str, Any] | None = None
 
 
-# Made here, by the one thread that imports: msgspec fills in what it knows of a struct at the first use, and a second
-# thread that meets it half filled (nine reflectors start at once) brings the whole process down.
-for _kind in (Node, Pod, Job, Quota, PriorityClass, RuntimeClass, ConfigMap, Placement):
-    _decoder(_kind)
-
-
 # Made while one thread imports this: msgspec reads a struct's fields when it is first used, and a second thread that
 # decodes a struct which is half read crashes the process.
 _DECODERS: Final[Mapping[type[Any], msgspec.json.Decoder[Any]]] = {
