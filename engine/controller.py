@@ -18,7 +18,7 @@ from engine import gangs, metrics, names
 from engine.cluster.api import ApiFault
 from engine.cluster.lease import NotLeader
 from engine.cluster.projections import ProjectionError
-from engine.errands import Errands
+from engine.errands import Errands, Outdated
 from engine.gangs import Decision, Gang, GiveBack, LetGo, Release, Rest, Resume, Shrink, Status, Timers
 from engine.gangs import Plan as PlanIt
 from engine.outcomes import Never, Placed
@@ -284,6 +284,9 @@ class Controller:
             except NotLeader:
                 log.info("not the leader any more: a write was left undone")
                 self._fenced.set()
+            except Outdated as error:
+                failed = True
+                log.info("somebody was faster: %s", error)
             except (ApiFault, ProjectionError) as error:
                 failed = True
                 log.warning("a write failed and is tried again: %s", error)

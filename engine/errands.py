@@ -7,14 +7,16 @@ never free while a pod may still be pinned to it. What a write answers goes into
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import replace
+from typing import TypeVar
 
 from engine import names
 from engine.cluster import placements, projections, writes
-from engine.cluster.api import Api, object_path
+from engine.cluster.api import Api, ApiError, ApiFault, object_path
 from engine.cluster.events import Recorder
+from engine.cluster.lease import NotLeader
 from engine.cluster.writes import Conflict, Done, Gone, Refused, Result
 from engine.gangs import Gang, Status
 from engine.outcomes import Outcome, Placed
@@ -27,15 +29,21 @@ from engine.view import View
 
 log = logging.getLogger("topogate.errands")
 
+T = TypeVar("T")
+
 ACTION = "Place"
 ATTEMPTS = 4
+
+
+class Outdated(ApiFault):
+    """The object is not any more what the errand was decided on: the watch will tell, and only the watch."""
 
 
 class Errands:
     """The leader's hands; every method may run in any thread, one at a time per gang.
 
-    Raises `ApiFault` when the API server did not answer usefully (tried again by the caller) and `NotLeader` from
-    `fence` when the Lease is lost: then nothing was written.
+    Raises `ApiFault` when it was not done (tried again by the caller, after a pause) and `NotLeader` from `fence` when
+    the Lease is lost: then nothing was written.
     """
 
     def __init__(
@@ -75,7 +83,13 @@ class Errands:
 
     def place(self, gang: Gang, placement: Placement) -> None:
         """Write the plan down; then, if the workload is held by suspension, let it run."""
-        written = self._write(placement)
+        try:
+            written = self._write(placement)
+        except writes.WriteRefused:
+            raise
+        except ApiFault:
+            self._read_back(placement)
+            raise
         if gang.workload.suspended:
             self.resume(replace(gang, placement=written))
 
@@ -93,6 +107,7 @@ class Errands:
         if isinstance(result := self._on_newest(gang.workload, attempt), Refused):
             self._event(gang, "ResumeRefused", f"cannot be resumed: {result.message}", warning=True)
             raise writes.WriteRefused(result.message)
+        _was_done(result, gang.workload.name)
 
     def give_back(self, gang: Gang, *, suspend: bool) -> None:
         """Drop the assignment; with `suspend`, only after the workload is suspended again."""
@@ -100,14 +115,10 @@ class Errands:
             result = self._on_newest(
                 gang.workload, lambda workload: writes.suspend_job(self._api, workload, fence=self._fence)
             )
-            match result:
-                case Done():
-                    pass
-                case Refused(message=message):
-                    self._event(gang, "SuspendRefused", f"cannot be suspended: {message}", warning=True)
-                    raise writes.WriteRefused(message)
-                case _:
-                    return
+            if isinstance(result, Refused):
+                self._event(gang, "SuspendRefused", f"cannot be suspended: {result.message}", warning=True)
+                raise writes.WriteRefused(result.message)
+            _was_done(result, gang.workload.name)
         assert gang.placement is not None
         self._write(replace(gang.placement, assignment=None))
 
@@ -124,32 +135,30 @@ class Errands:
         topology = self._view.topologies.get(placement.topology)
 
         def release_one(seat: Seat) -> None:
+            pod = seat.pod
             host = seat.slot.host
             body = release_patch(
-                seat.pod,
+                pod,
                 host,
                 topology.pin_labels(host) if topology is not None else {},
                 domain=seat.slot.domain,
                 rank=seat.rank,
                 gang=placement.name,
             )
-            self._took_pod(writes.release_pod(self._api, seat.pod, body, fence=self._fence))
+            self._took_pod(pod, writes.release_pod(self._api, pod, body, fence=self._fence))
 
-        futures = [self._patchers.submit(release_one, seat) for seat in seats]
-        wait(futures)
-        for future in futures:
-            future.result()
+        self._all(release_one, seats)
 
     def let_go(self, gang: Gang, pods: tuple[Pod, ...], *, resume: bool, forget: bool) -> None:
         """The workload is none of ours: free its pods, let it run, forget its Placement."""
-        for pod in pods:
-            self.free_pod(pod)
+        self._all(self.free_pod, pods)
         if resume:
             result = self._on_newest(
                 gang.workload, lambda workload: writes.resume_job(self._api, workload, fence=self._fence)
             )
             if isinstance(result, Refused):
                 raise writes.WriteRefused(result.message)
+            _was_done(result, gang.workload.name)
         if forget and gang.placement is not None:
             self.forget(gang.placement)
 
@@ -159,11 +168,16 @@ class Errands:
             "metadata": {"uid": pod.uid},
             "spec": {"schedulingGates": [{"$patch": "delete", "name": names.GATE}]},
         }
-        self._took_pod(writes.release_pod(self._api, pod, body, fence=self._fence))
+        self._took_pod(pod, writes.release_pod(self._api, pod, body, fence=self._fence))
 
     def forget(self, placement: Placement) -> None:
         """Delete a Placement."""
-        writes.delete_placement(self._api, placement, fence=self._fence)
+        match writes.delete_placement(self._api, placement, fence=self._fence):
+            case Refused(message=message):
+                raise writes.WriteRefused(message)
+            case _:
+                # If somebody's finalizer keeps it, the watch shows it again, as one that is being deleted.
+                self._view.stores.placements.apply("DELETED", placement)
 
     def tell(self, gang: Gang, status: Status, facts: Placed | None) -> None:
         """Write a gang's status (making its Placement when it has none yet) and one Event."""
@@ -207,6 +221,28 @@ class Errands:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
+    def _all(self, do: Callable[[T], None], items: Iterable[T]) -> None:
+        """Do the same to many, in parallel: one that fails stops no other. Raises the worst of what went wrong."""
+        futures = [self._patchers.submit(do, item) for item in items]
+        faults: list[Exception] = []
+        for future in futures:
+            try:
+                future.result()
+            except CancelledError:
+                faults.append(NotLeader("stopping"))
+            except Exception as fault:
+                faults.append(fault)
+        if faults:
+            raise min(faults, key=_mildness)
+
+    def _read_back(self, placement: Placement) -> None:
+        """After a write without an answer: take in what became of it, before its slots count as free again."""
+        path = object_path(names.API_VERSION, names.PLACEMENTS, namespace=placement.namespace, name=placement.name)
+        try:
+            self._view.stores.placements.apply_own_write(placements.placement(self._api.request("GET", path)))
+        except ApiError as error:
+            log.info("the plan of %s was not written: %s", placement.name, error)
+
     def _write(self, placement: Placement) -> Placement:
         """Create or change a Placement's spec; the Placement as it stands now."""
         body = placements.placement_body(placement)
@@ -235,7 +271,7 @@ class Errands:
         us by now, else the conflict does, and waiting for the watch then would cost the gang its head start.
         """
         known = self._view.stores.workloads.get(workload.key)
-        if known is not None and _same_question(known, workload):
+        if known is not None and self._same_question(known, workload):
             workload = known
         for _ in range(ATTEMPTS):
             result = write(workload)
@@ -245,19 +281,29 @@ class Errands:
                 return result
             path = object_path(workload.api_version, "jobs", namespace=workload.namespace, name=workload.name)
             newest = projections.job(self._api.request("GET", path))
-            if not _same_question(newest, workload):
+            if not self._same_question(newest, workload):
                 return result  # its user was faster: look again
             workload = newest
         return result
 
-    def _took_pod(self, result: Result) -> None:
+    def _same_question(self, newer: Workload, older: Workload) -> bool:
+        """True when nothing between two versions of a workload changes a decision: status and foreign keys do not.
+
+        The generation does not count annotations, and the request is one.
+        """
+        known = (older.uid, older.generation, older.annotations.get(names.HELD_BY))
+        return (newer.uid, newer.generation, newer.annotations.get(names.HELD_BY)) == known and self._view.understand(
+            newer
+        ) == self._view.understand(older)
+
+    def _took_pod(self, pod: Pod, result: Result) -> None:
         match result:
             case Done(body=body):
                 self._view.stores.pods.apply_own_write(projections.pod(body))
             case Refused(message=message):
                 raise writes.WriteRefused(message)
             case Conflict() | Gone():
-                return
+                raise Outdated(f"{pod.name} is gone or has changed")
 
     def _event(self, gang: Gang, reason: str, message: str, *, warning: bool) -> None:
         workload: Workload = gang.workload
@@ -274,10 +320,11 @@ class Errands:
         )
 
 
-def _same_question(newer: Workload, older: Workload) -> bool:
-    """True when nothing between two versions of a workload changes a decision: status and foreign keys do not."""
-    return (newer.uid, newer.generation, newer.annotations.get(names.HELD_BY)) == (
-        older.uid,
-        older.generation,
-        older.annotations.get(names.HELD_BY),
-    )
+def _was_done(result: Result, name: str) -> None:
+    if not isinstance(result, Done):
+        raise Outdated(f"{name} is gone or has changed")
+
+
+def _mildness(fault: Exception) -> int:
+    """What ends the term first, then what cannot be mended by looking again, then the rest."""
+    return 0 if isinstance(fault, NotLeader) else 2 if isinstance(fault, Outdated) else 1

@@ -25,7 +25,8 @@ def plan_in_view(
     """
     workload, ask = gang.workload, gang.understanding.ask
     assert ask is not None, "only a gang that asks is planned"
-    alive = sum(1 for pod in gang.pods if not pod.finished)  # those the quota counts already
+    # Those the quota counts already and that stay: a terminating pod uses quota beside the one that comes after it.
+    alive = sum(1 for pod in gang.pods if not pod.finished and not pod.deleting)
     missing = quota.shortfall(
         view.stores.quotas.get_by(workload.namespace),
         view.spec_of(workload),

@@ -1,0 +1,269 @@
+"""What the leader's errands make of the API server's answers."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from engine import names
+from engine.cluster.api import Api, ApiError, ApiFault, ApiUnavailable
+from engine.cluster.events import Recorder
+from engine.cluster.lease import NotLeader
+from engine.cluster.placements import placement_body
+from engine.cluster.writes import WriteRefused
+from engine.errands import Errands, Outdated
+from engine.records import Assignment, Pod, Workload
+from engine.seats import Seat, slots_of
+from engine.view import Stores, View
+from tests.support.cluster_records import gpu_nodes, job, placement, pod
+
+Answer = Callable[[str, str], bytes]
+
+
+class Script:
+    """An API server that answers as the test says, and notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self.answer: Answer = lambda method, path: b"{}"
+
+    def request(self, method: str, path: str, **_more: Any) -> bytes:
+        self.asked.append((method, path.rpartition("/")[2]))
+        return self.answer(method, path)
+
+
+class Desk:
+    """Errands over a view of one rack, and the server that they talk to."""
+
+    def __init__(self) -> None:
+        self.stores = Stores()
+        self.view = View(self.stores)
+        self.stores.nodes.replace(gpu_nodes(1, 1, 4))
+        self.server = Script()
+        self.events: list[str] = []
+        self.leads = True
+        self.errands = Errands(
+            self.view, cast(Api, self.server), cast(Recorder, self), fence=self.fence, wall=lambda: 0.0, patchers=2
+        )
+
+    def record(self, *, reason: str, **_more: Any) -> None:
+        self.events.append(reason)
+
+    def fence(self) -> None:
+        if not self.leads:
+            raise NotLeader("does not lead")
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    made = Desk()
+    yield made
+    made.errands.close()
+
+
+def job_json(workload: Workload, **spec: Any) -> bytes:
+    return json.dumps(
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {
+                "name": workload.name,
+                "namespace": workload.namespace,
+                "uid": workload.uid,
+                "resourceVersion": "99999999",
+                "generation": workload.generation,
+                "annotations": dict(workload.annotations),
+            },
+            "spec": {
+                "parallelism": workload.slots,
+                "completions": workload.total,
+                "completionMode": "Indexed",
+                "suspend": workload.suspended,
+                "template": {"metadata": {}, "spec": {"containers": []}},
+                **spec,
+            },
+        }
+    ).encode()
+
+
+def pod_json(one: Pod) -> bytes:
+    metadata = {"name": one.name, "namespace": one.namespace, "uid": one.uid, "resourceVersion": "99999999"}
+    return json.dumps({"metadata": metadata, "spec": {"containers": []}}).encode()
+
+
+def missing(_method: str, _path: str) -> bytes:
+    raise ApiError(404, "NotFound", "not found")
+
+
+def seats(gang: Workload, pods: list[Pod]) -> tuple[Seat, ...]:
+    slot = slots_of(cast(Assignment, placement(gang, {"b0-r0-h0": len(pods)}).assignment))[0]
+    return tuple(Seat(one, slot, rank) for rank, one in enumerate(pods))
+
+
+def test_a_pod_that_is_gone_is_left_to_the_watch(desk: Desk) -> None:
+    """Looking again at once would find it still in the cache, and send the same PATCH over and over."""
+    gang = job(count=1)
+    desk.stores.workloads.replace([gang])
+    desk.stores.placements.replace([placement(gang, {"b0-r0-h0": 1})])
+    desk.view.refresh()
+    known = desk.view.gang(gang.uid)
+    assert known is not None
+    desk.server.answer = missing
+    with pytest.raises(Outdated):
+        desk.errands.release(known, seats(gang, [pod(gang, 0, gated=True)]))
+    with pytest.raises(Outdated):
+        desk.errands.resume(replace(known, workload=job(count=1, held=True)))
+    with pytest.raises(Outdated):
+        desk.errands.give_back(known, suspend=True)
+
+
+def test_one_pod_that_is_refused_keeps_no_other_held(desk: Desk) -> None:
+    """All are tried; then the fault is told, so that the one is tried again. The Job runs all the same."""
+    gang = job(count=3)
+    pods = [pod(gang, rank, gated=True) for rank in range(3)]
+    by_name = {one.name: one for one in pods}
+    freed: list[str] = []
+
+    def answer(_method: str, path: str) -> bytes:
+        name = path.rpartition("/")[2]
+        if name == "train-0":
+            raise ApiError(422, "Invalid", "no", (("spec.x", "no"),))
+        freed.append(name)
+        return pod_json(by_name[name])
+
+    desk.server.answer = answer
+    desk.stores.workloads.replace([gang])
+    desk.view.refresh()
+    known = desk.view.gang(gang.uid)
+    assert known is not None
+    with pytest.raises(WriteRefused):
+        desk.errands.let_go(known, tuple(pods), resume=False, forget=False)
+    assert sorted(freed) == ["train-1", "train-2"]
+
+
+def test_the_end_does_not_wait_for_patches_that_were_never_sent(desk: Desk) -> None:
+    """Closing cancels what is queued: the errand ends with NotLeader instead of hanging the process."""
+    gang = job(count=6)
+    pods = [pod(gang, rank, gated=True) for rank in range(6)]
+    by_name = {one.name: one for one in pods}
+    begun, go_on = threading.Event(), threading.Event()
+
+    def answer(_method: str, path: str) -> bytes:
+        begun.set()
+        go_on.wait(10.0)
+        return pod_json(by_name[path.rpartition("/")[2]])
+
+    desk.server.answer = answer
+    desk.stores.workloads.replace([gang])
+    desk.stores.placements.replace([placement(gang, {"b0-r0-h0": 6})])
+    desk.view.refresh()
+    known = desk.view.gang(gang.uid)
+    assert known is not None
+    ended: list[type[BaseException]] = []
+
+    def errand() -> None:
+        try:
+            desk.errands.release(known, seats(gang, pods))
+        except Exception as error:
+            ended.append(type(error))
+
+    thread = threading.Thread(target=errand, daemon=True)
+    thread.start()
+    begun.wait(10.0)
+    closing = threading.Thread(target=desk.errands.close)
+    closing.start()
+    while not desk.errands._patchers._shutdown:
+        time.sleep(0.001)
+    while desk.errands._patchers._work_queue.qsize() > 1:
+        time.sleep(0.001)
+    go_on.set()
+    closing.join(10.0)
+    thread.join(10.0)
+    assert not thread.is_alive()
+    assert ended == [NotLeader]
+
+
+def test_a_plan_whose_answer_was_lost_is_read_back(desk: Desk) -> None:
+    """It may stand there: then its slots are its own, and nobody else is planned into them."""
+    gang = job(count=2, held=True)
+    desk.stores.workloads.replace([gang])
+    desk.view.refresh()
+    known = desk.view.gang(gang.uid)
+    assert known is not None
+    wanted = replace(placement(gang, {"b0-r0-h0": 2}), uid="", resource_version="")
+
+    def answer(method: str, _path: str) -> bytes:
+        if method == "POST":
+            raise ApiUnavailable("timed out")
+        body = placement_body(wanted)
+        body["metadata"] |= {"uid": "uid-p", "resourceVersion": "99999999", "generation": 1}
+        return json.dumps(body).encode()
+
+    desk.server.answer = answer
+    with pytest.raises(ApiFault):
+        desk.errands.place(known, wanted)
+    desk.view.refresh()
+    assert desk.view.capacity.reserved(gang.uid) == {"b0-r0-h0": 2}
+    assert ("PATCH", gang.name) not in desk.server.asked
+
+
+def test_a_request_that_was_changed_meanwhile_is_not_resumed(desk: Desk) -> None:
+    """The generation does not count annotations: what the user asks for now is compared, not only the spec."""
+    gang = job(count=1, held=True, require=None)
+    gang = replace(gang, annotations={**gang.annotations, names.PREFER: "rack"})
+    desk.stores.workloads.replace([gang])
+    desk.stores.placements.replace([placement(gang, {"b0-r0-h0": 1})])
+    desk.view.refresh()
+    known = desk.view.gang(gang.uid)
+    assert known is not None
+    changed = replace(gang, annotations={**gang.annotations, names.PREFER: "host"}, resource_version="99999998")
+    desk.stores.workloads.apply("MODIFIED", changed)
+    desk.server.asked.clear()
+
+    def answer(method: str, _path: str) -> bytes:
+        if method == "PATCH":
+            raise ApiError(409, "Conflict", "the object has been modified")
+        return job_json(changed)
+
+    desk.server.answer = answer
+    with pytest.raises(Outdated):
+        desk.errands.resume(known)
+    assert [method for method, _ in desk.server.asked] == ["PATCH", "GET"]
+
+
+def test_a_deleted_placement_is_gone_at_once(desk: Desk) -> None:
+    """The next look must not ask for its deletion again."""
+    gang = job(count=1)
+    placed = placement(gang, {"b0-r0-h0": 1})
+    desk.stores.placements.replace([placed])
+    desk.errands.forget(placed)
+    assert desk.stores.placements.values() == []
+
+
+def test_without_the_lease_nothing_is_sent(desk: Desk) -> None:
+    """The fence comes before every single write."""
+    gang = job(count=1, held=True)
+    desk.stores.workloads.replace([gang])
+    desk.view.refresh()
+    known = desk.view.gang(gang.uid)
+    assert known is not None
+    desk.leads = False
+    placed = placement(gang, {"b0-r0-h0": 1})
+    errands: tuple[Callable[[], None], ...] = (
+        lambda: desk.errands.place(known, placed),
+        lambda: desk.errands.resume(replace(known, placement=placed)),
+        lambda: desk.errands.release(replace(known, placement=placed), seats(gang, [pod(gang, 0, gated=True)])),
+        lambda: desk.errands.give_back(replace(known, placement=placed), suspend=True),
+        lambda: desk.errands.let_go(known, (pod(gang, 0, gated=True),), resume=True, forget=True),
+        lambda: desk.errands.forget(placed),
+    )
+    for errand in errands:
+        with pytest.raises(NotLeader):
+            errand()
+    assert desk.server.asked == []
