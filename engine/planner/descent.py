@@ -70,9 +70,17 @@ def _split(amounts: Amounts, level: int, domains: Ints64, count: int) -> list[tu
         return None
     open_: Ints64 = np.zeros_like(amounts.slots[level])
     open_[domains] = amounts.slots[level][domains]
-    got = shares(amounts.tree, open_, grain, finest=level, count=count)
+    # What shares one domain already is a part of what that domain holds: its slices have been seen to.
+    inner = tuple(size if _apart(amounts, level, domains, up) else 1 for up, size in enumerate(grain))
+    got = shares(amounts.tree, open_, inner, finest=level, count=count)
     parts = [domains[holder == one] for one in np.unique(holder)]
     return [(part, share) for part in parts if (share := int(got[part].sum()))]
+
+
+def _apart(amounts: Amounts, level: int, domains: Ints64, up: int) -> bool:
+    """Whether these domains of `level` are in more than one domain of level `up`."""
+    above = amounts.tree.ancestors(level, up)[domains] if up < level else domains
+    return bool((above != above[0]).any())
 
 
 def choose(amounts: Amounts, level: int, pool: Ints64, count: int, pick: Pick) -> Ints64:

@@ -20,10 +20,10 @@ def nested(depth: int, *, width: int, most: int) -> st.SearchStrategy[list[Any]]
 
 @st.composite
 def sliced(draw: st.DrawFn, *, width: int, most: int) -> tuple[list[Any], Request]:
-    """A tree, and a gang of whole slices on one or two of its levels."""
-    depth = draw(st.integers(2, 3))
-    tree = draw(nested(depth, width=width, most=most))
-    levels = sorted(draw(st.lists(st.integers(0, depth - 1), min_size=1, max_size=2, unique=True)))
+    """A tree, and a gang of whole slices on up to three of its levels."""
+    depth = draw(st.integers(2, 4))
+    tree = draw(nested(depth, width=width if depth < 4 else 2, most=most))
+    levels = sorted(draw(st.lists(st.integers(0, depth - 1), min_size=1, max_size=3, unique=True)))
     factors = draw(st.lists(st.integers(1, 3), min_size=len(levels), max_size=len(levels)))
     slices = tuple(Slices(level, math.prod(factors[i:])) for i, level in enumerate(levels))
     room = int(grow(tree)[1].sum())

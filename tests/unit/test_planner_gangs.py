@@ -116,6 +116,14 @@ def test_nested_slices_keep_consecutive_ranks_together() -> None:
     assert answer.pod_sets[0].ranks == (0, 0, 1, 1, 4, 4, 5, 5)
 
 
+def test_slices_inside_slices_inside_a_required_level() -> None:
+    """Eight pods in one zone, four per block, two per rack, though no block holds all of them."""
+    zone = [[[1, 1], [1, 1], [1]], [[1, 1], [1, 1], [1]]]
+    slices = (Slices(1, 4), Slices(2, 2))
+    answer = planned(room([zone]), pods(8, require=0, slices=slices))
+    assert answer.pod_sets[0].ranks == (0, 1, 2, 3, 5, 6, 7, 8)
+
+
 def test_lost_pods_return_to_the_domain_in_use() -> None:
     """A rack with more room elsewhere does not matter: the rest of the gang stays where it is."""
     answer = planned(room([[[0, 2], [9, 9]]]), pods(4, require=RACK, kept={0: 0, 1: 0}))
