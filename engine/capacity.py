@@ -1,7 +1,8 @@
 """Free capacity per host: allocatable - usage - reservations, in dense arrays addressed by row.
 
-One row per node name ever seen, one column per resource. Every change is applied as a difference, so that the state
-after any history equals the state counted afresh. Slots are counted for all hosts of a topology at once.
+One row per node, one column per resource that a node, a bound pod or a reservation names. Every change is applied as a
+difference, so that the state after any history equals the state counted afresh. Slots are counted for all hosts of a
+topology at once.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ class Capacity:
         self._alloc: Ints = np.zeros((64, 8), dtype=np.int64)
         self._free: Ints = np.zeros((64, 8), dtype=np.int64)
         self._nodes: list[Node | None] = []
+        self._names: list[str] = []
+        self._vacant: list[int] = []  # rows of nodes that are gone, to be used again: autoscalers never repeat a name
         self._changed_rows: list[int] = []
         self._usage: dict[tuple[str, str], tuple[int, Requests]] = {}
         self._reservations: dict[str, dict[str, tuple[int, Requests]]] = {}
@@ -82,6 +85,8 @@ class Capacity:
             self._fresh.add(name)
         self._nodes[row] = node
         self._changed_rows.append(row)
+        self._trim_log()
+        self._vacate(row)
 
     def set_pod(self, key: tuple[str, str], pod: Pod | None) -> None:
         """Count a pod on the host where it is bound or nominated; None, finished or unbound: nowhere."""
@@ -94,6 +99,8 @@ class Capacity:
         if entry is not None:
             self._usage[key] = entry
             self._add(entry[0], entry[1], -1)
+        if before is not None:
+            self._vacate(before[0])
 
     def reserve(self, gang: str, hosts: Mapping[str, int], requests: Requests) -> None:
         """Replace the reservation of a gang: host -> number of pods that are still to come there."""
@@ -105,6 +112,8 @@ class Capacity:
             self._add(self._row(host), asked, -count)
         if wanted:
             self._reservations[gang] = wanted
+        for host in before.keys() - wanted.keys():
+            self._vacate(self._row(host))
 
     # -- what is asked -----------------------------------------------------------------------------------------------
 
@@ -123,12 +132,15 @@ class Capacity:
 
     def overbooked(self, host: str, requests: Requests) -> bool:
         """True when a host has less than nothing left of a resource that `requests` names."""
-        row = self._row(host)
-        return any(amount > 0 and self._free[row, self._column(resource)] < 0 for resource, amount in requests)
+        row = self._rows.get(host)
+        columns = [self._columns.get(resource) for resource, amount in requests if amount > 0]
+        return row is not None and any(column is not None and self._free[row, column] < 0 for column in columns)
 
     def free(self, host: str) -> dict[str, int]:
         """What is left of each resource on a host (negative when others overcommitted it)."""
-        row = self._row(host)
+        row = self._rows.get(host)
+        if row is None:
+            return {}
         return {resource: int(self._free[row, column]) for resource, column in self._columns.items()}
 
     def count(self, shape: Shape, topology: Topology) -> Count:
@@ -136,16 +148,13 @@ class Capacity:
         rows = self._rows_of(topology)
         eligibility = self._verdicts(shape)
         mask = eligibility.mask[rows]
-        free, empty = self._free, self._alloc
         slots_free = np.full(len(rows), np.iinfo(np.int64).max, dtype=np.int64)
         slots_empty = slots_free.copy()
         for resource, amount in shape.requests:
             if amount <= 0:
                 continue
-            column = self._column(resource)
-            free, empty = self._free, self._alloc  # `_column` may have grown them
-            np.minimum(slots_free, free[rows, column] // amount, out=slots_free)
-            np.minimum(slots_empty, empty[rows, column] // amount, out=slots_empty)
+            np.minimum(slots_free, self._of(self._free, rows, resource) // amount, out=slots_free)
+            np.minimum(slots_empty, self._of(self._alloc, rows, resource) // amount, out=slots_empty)
         slots_free = np.where(mask, np.maximum(slots_free, 0), 0)
         built = np.maximum(slots_empty, 0)
         return Count(slots_free, np.where(mask, built, 0), built)
@@ -157,8 +166,7 @@ class Capacity:
 
     def free_of(self, resource: str, topology: Topology) -> Ints:
         """What is free of one resource on every host of the topology, in tree order, never below 0."""
-        column = self._column(resource)
-        result: Ints = np.maximum(self._free[self._rows_of(topology), column], 0)
+        result: Ints = np.maximum(self._of(self._free, self._rows_of(topology), resource), 0)
         return result
 
     def reports(self, resource: str) -> bool:
@@ -170,7 +178,7 @@ class Capacity:
         """Nodes that became ready (or appeared) after a time; only the newest nodes are looked at."""
         late: list[str] = []
         for name in list(self._fresh):
-            node = self._nodes[self._rows[name]]
+            node = self.node(name)
             if node is None or node.settled_at <= before:
                 self._fresh.discard(name)
             else:
@@ -179,7 +187,7 @@ class Capacity:
 
     def largest(self, resource: str, topology: Topology) -> int:
         """The most that any host of the topology has of a resource, in use or not."""
-        amounts = self._alloc[self._rows_of(topology), self._column(resource)]
+        amounts = self._of(self._alloc, self._rows_of(topology), resource)
         return int(amounts.max()) if len(amounts) else 0
 
     # -- inside ------------------------------------------------------------------------------------------------------
@@ -187,13 +195,31 @@ class Capacity:
     def _row(self, name: str) -> int:
         row = self._rows.get(name)
         if row is None:
+            if self._vacant:
+                row = self._rows[name] = self._vacant.pop()
+                self._names[row] = name
+                return row
             row = self._rows[name] = len(self._nodes)
             self._nodes.append(None)
+            self._names.append(name)
             self._changed_rows.append(row)
             if row == self._free.shape[0]:
                 self._free = _grown(self._free, axis=0)
                 self._alloc = _grown(self._alloc, axis=0)
         return row
+
+    def _vacate(self, row: int) -> None:
+        """Give the row of a node that is gone to the next one, once nothing stands or is to come there."""
+        if self._nodes[row] is None and not self._free[row].any() and self._rows.get(self._names[row]) == row:
+            del self._rows[self._names[row]]
+            self._fresh.discard(self._names[row])
+            self._vacant.append(row)
+            self._tree_rows = None
+
+    def _of(self, amounts: Ints, rows: npt.NDArray[np.intp], resource: str) -> Ints:
+        """One resource on some rows; a question never adds a column, whatever name it comes with."""
+        column = self._columns.get(resource)
+        return np.zeros(len(rows), dtype=np.int64) if column is None else amounts[rows, column]
 
     def _column(self, resource: str) -> int:
         column = self._columns.get(resource)

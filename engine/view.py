@@ -149,9 +149,9 @@ class View:
         match what:
             case "nodes":
                 node: Node = new or old
-                self.capacity.set_node(node.name, new)
                 if old is not None and new is not None and replace(old, resource_version=new.resource_version) == new:
                     return  # a heartbeat, an image pulled: nothing that a plan looks at
+                self.capacity.set_node(node.name, new)
                 self._pending.room = True
                 if old is None or new is None or old.labels != new.labels:
                     self._topology_stale = True

@@ -14,7 +14,7 @@ from engine.cluster.projections import placement_name
 from engine.pin import pin_labels, pinned_terms
 from engine.policy import Policy
 from engine.records import Assignment, Placement, Pod, Slot
-from engine.seats import rank_of, slots_of, suspended_by_user
+from engine.seats import moved, rank_of, slots_of, suspended_by_user
 from engine.shapes import covers, exclusion
 from webhook.marks import drop_all, drop_annotations, gate_off, label, mark
 from webhook.membership import Member, Stranger, Unsure, membership
@@ -100,7 +100,7 @@ def _seat(pod: Pod, member: Member, view: View, deadline: float) -> Seat | None:
     if slot is None or node is None or planned is None or topology is None:
         return None
     shape = pod.spec.shape
-    if not covers(planned, shape) or exclusion(shape, node) is not None:
+    if not covers(planned, shape) or exclusion(shape, node) is not None or moved(placement, slot, topology):
         return None
     if view.live_claimants(placement, rank) > 0:
         return None

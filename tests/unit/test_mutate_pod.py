@@ -397,3 +397,11 @@ def test_the_review_is_not_changed_by_answering_it() -> None:
     request = review(pod)
     assert mutate(request, view, 0.0) == mutate(request, view, 0.0)
     assert pod == before
+
+
+def test_a_pod_does_not_follow_its_host_into_another_rack() -> None:
+    """The host's labels were changed under the gang: the required level holds, so the pod is held."""
+    moved = replace(NODES[2], labels={**NODES[2].labels, "cloud.provider.com/topology-rack": "b0-r9"})
+    view = placed_view(nodes=[*NODES[:2], moved, *NODES[3:]])
+    assert is_held(created(raw_pod(JOB, index=2), view))
+    assert not is_held(created(raw_pod(JOB, index=1), view))
