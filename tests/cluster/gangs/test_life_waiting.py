@@ -171,21 +171,21 @@ def test_a_waiting_gang_starts_when_a_node_moves_into_its_rack(gangs: Namespace)
 def test_the_gang_of_the_higher_priority_goes_first_when_room_appears(
     gangs: Namespace, priority_class: Callable[[str, int], str]
 ) -> None:
-    """The low gang has waited longer; the high one gets the rack."""
+    """The low gang is older (and first by name, should both be of one second); the high one gets the rack."""
     hosts = gangs.fleet.grid("1x1x2")
     other = occupy(gangs, hosts[0])
     low = {"priorityClassName": priority_class("low", 10)}
     high = {"priorityClassName": priority_class("high", 1000)}
-    gangs.submit("low", pods=2, annotations=require("rack"), pod_spec=low)
-    gangs.waits("low")
-    gangs.submit("high", pods=2, annotations=require("rack"), pod_spec=high)
-    placement = gangs.waits("high")
+    gangs.submit("early", pods=2, annotations=require("rack"), pod_spec=low)
+    gangs.waits("early")
+    gangs.submit("urgent", pods=2, annotations=require("rack"), pod_spec=high)
+    placement = gangs.waits("urgent")
     assert placement["spec"]["priority"] == 1000
     vacate(gangs, other)
-    gangs.all_bound("high", 2)
-    assert gangs.pods("low") == []
-    complete(gangs, "high")
-    gangs.all_bound("low", 2)
+    gangs.all_bound("urgent", 2)
+    assert gangs.pods("early") == []
+    complete(gangs, "urgent")
+    gangs.all_bound("early", 2)
 
 
 def test_a_small_gang_may_pass_a_large_one_that_cannot_start(gangs: Namespace) -> None:
