@@ -29,6 +29,9 @@ class PolicySource:
         self._good_text: str | None = None  # None: no policy given, the default rules
         self._last_good: str | None = None
         self._ready = False
+        self._early: tuple[ConfigMap | None] | None = (
+            None  # what was told before the start, later than what it is given
+        )
         self.policy = default_policy()
         self.refused: tuple[str, ...] = ()
 
@@ -40,6 +43,8 @@ class PolicySource:
     def start(self, policy: ConfigMap | None, last_good: ConfigMap | None) -> None:
         """Decide on the first policy, from both ConfigMaps as listed."""
         with self._lock:
+            if self._early is not None:
+                (policy,) = self._early
             self._last_good = last_good.data.get(names.POLICY_KEY) if last_good else None
             if policy is None or not self._try(policy):
                 self._fall_back(self._last_good if policy is not None else None)
@@ -52,9 +57,11 @@ class PolicySource:
                 self._last_good = new.data.get(names.POLICY_KEY) if new else None
                 return
             if not self._ready:
+                self._early = (new,)
                 return
             if new is None:
                 self.refused = ()
+                metrics.policy_refused.set(0)
                 self._take(None, default_policy())
             else:
                 self._try(new)

@@ -192,12 +192,16 @@ class Runtime:
         while not self._stop.is_set():
             leads = self._candidate.is_leader
             engine_metrics.leading.set(1 if leads else 0)
-            if leads:
-                self._inject()
-                self._keep_policy()
-            if time.monotonic() >= certificate_at:
-                certificate_at = time.monotonic() + CERTIFICATE_EVERY
-                self._renew_certificate()
+            try:
+                if leads:
+                    self._inject()
+                    self._keep_policy()
+                if time.monotonic() >= certificate_at:
+                    certificate_at = time.monotonic() + CERTIFICATE_EVERY
+                    self._renew_certificate()
+            except Exception:
+                # A certificate that nobody renews is found out months later: this loop never ends by a fault.
+                log.exception("housekeeping failed")
             self._stop.wait(HOUSEKEEPING_EVERY)
 
     def _inject(self) -> None:

@@ -101,3 +101,13 @@ def test_when_neither_can_be_read_the_default_is_in_force() -> None:
     """Two bad texts: never a crash, never a half-read policy."""
     source, _ = started(BAD, last_good=BAD)
     assert source.policy.mode == "enforce"
+
+
+def test_a_change_that_comes_just_before_the_start_is_not_lost() -> None:
+    """The watch told it after the start had read the older text: nothing would tell it again."""
+    seen: list[Policy] = []
+    source = PolicySource(seen.append)
+    older = config(GOOD)
+    source.changed(names.POLICY_NAME, config(BETTER))
+    source.start(older, None)
+    assert source.policy.mode == "off"
