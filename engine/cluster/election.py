@@ -17,10 +17,14 @@ LONGEST_DURATION: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The times of the election in seconds: a lease holds for `duration`, its holder trusts it for `renew_deadline`."""
+    """The times of the election in seconds: a lease holds for `duration`, its holder trusts it for `renew_deadline`.
 
-    duration: float = 15.0
-    renew_deadline: float = 10.0
+    Others see a renewal up to `retry` late: a crash costs `duration` and `retry` at most, and may cost 15 s. No two lead
+    while their clocks' paces differ by less than `duration` / `renew_deadline` = 1.5.
+    """
+
+    duration: float = 12.0
+    renew_deadline: float = 8.0
     retry: float = 2.0
 
     def __post_init__(self) -> None:

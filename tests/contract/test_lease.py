@@ -72,7 +72,7 @@ def test_the_first_candidate_creates_the_lease_and_leads(fake: FakeApi, api: Api
     assert leads(a)
     assert a.told == ["started"]
     held = spec(fake)
-    assert (held["holderIdentity"], held["leaseDurationSeconds"], held["leaseTransitions"]) == ("a", 15, 0)
+    assert (held["holderIdentity"], held["leaseDurationSeconds"], held["leaseTransitions"]) == ("a", 12, 0)
     assert str(held["renewTime"]).endswith("Z")
     assert [request.method for request in fake.requests] == ["GET", "PATCH"]
 
@@ -96,7 +96,7 @@ def test_a_second_candidate_waits_for_the_whole_duration(fake: FakeApi, api: Api
     a, b = Player(api, "a", clock), Player(api, "b", clock)
     a.step()
     b.step()
-    clock.now += 14.9
+    clock.now += 11.9
     assert b.step() == pytest.approx(0.1)
     assert not leads(b)
     assert b.holder == "a"
@@ -116,7 +116,7 @@ def test_a_renewal_that_was_seen_starts_the_wait_again(api: Api, clock: Clock) -
     for _ in range(10):
         a.step()
         b.step()
-        clock.now += 8
+        clock.now += 7
     assert leads(a)
     assert b.told == []
 
@@ -162,7 +162,7 @@ def test_every_fault_is_a_failed_renewal(fake: FakeApi, api: Api, clock: Clock, 
     a = Player(api, "a", clock)
     a.step()
     fake.fault(fault, times=100)
-    clock.now += 9.9
+    clock.now += 7.9
     a.step()
     assert leads(a)
     assert a.told == ["started"]

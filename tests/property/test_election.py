@@ -30,7 +30,7 @@ class Server:
             return None
         self.version += 1
         uid = expected.uid if expected is not None else f"uid-{self.version}"
-        self.lease = Lease(holder, 15.0, 0, "", uid, str(self.version))
+        self.lease = Lease(holder, TERMS.duration, 0, "", uid, str(self.version))
         return self.lease
 
 
@@ -113,7 +113,7 @@ class World:
 # Quick, slow, just within the time limit, just beyond it, and long after it; bad times last for a while.
 weather = st.lists(st.tuples(st.sampled_from([0.01, 1.0, 2.4, 4.8, 5.5, 20.0]), st.integers(1, 12)), min_size=1)
 delays = weather.map(lambda spells: [delay for delay, times in spells for _ in range(times)] + [0.01])
-# Clocks that differ in pace by up to 1.15 / 0.85 = 1.35; the terms allow 15 / 10 = 1.5.
+# Clocks that differ in pace by up to 1.15 / 0.85 = 1.35; the terms allow 12 / 8 = 1.5.
 paces = st.floats(0.85, 1.15)
 offsets = st.floats(-1e6, 1e6)
 
@@ -199,8 +199,8 @@ def test_somebody_leads_again_soon_after_a_crash(draws: list[tuple[float, float,
 def test_belief_counts_from_the_sending_of_a_renewal() -> None:
     """The others' clocks may run since the moment the renewal was sent, so ours does too."""
     state = written(State(), Lease("me", 15, 0, "", "u", "1"), sent_at=0.0, now=4.9, terms=TERMS)
-    assert state.leads(9.99)
-    assert not state.leads(10.0)
+    assert state.leads(TERMS.renew_deadline - 0.01)
+    assert not state.leads(TERMS.renew_deadline)
 
 
 def test_a_release_is_taken_at_once() -> None:
