@@ -19,7 +19,7 @@ LONGEST_DURATION: Final = 300.0
 class Terms:
     """The times of the election in seconds: a lease holds for `duration`, its holder trusts it for `renew_deadline`.
 
-    Others see a renewal up to `retry` late: a crash costs `duration` and `retry` at most, and may cost 15 s. No two lead
+    Others see a renewal up to `retry` late: a crash costs `duration` and `retry` at most (allowed: 15 s). No two lead
     while their clocks' paces differ by less than `duration` / `renew_deadline` = 1.5.
     """
 
