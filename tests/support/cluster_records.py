@@ -35,7 +35,9 @@ def shape(**requests: int) -> Shape:
     return Shape(requests=tuple(sorted({"pods": 1, **amounts}.items())))
 
 
-def node(name: str, *, labels: dict[str, str] | None = None, allocatable: dict[str, int] | None = None, **more: Any) -> Node:
+def node(
+    name: str, *, labels: dict[str, str] | None = None, allocatable: dict[str, int] | None = None, **more: Any
+) -> Node:
     fields: dict[str, Any] = {
         "uid": f"uid-{name}",
         "resource_version": str(next(_serial)),
@@ -84,7 +86,9 @@ def spec(**more: Any) -> PodSpec:
     return PodSpec(**(fields | more))
 
 
-def job(name: str = "train", *, count: int = 4, require: str | None = "rack", held: bool = False, **more: Any) -> Workload:
+def job(
+    name: str = "train", *, count: int = 4, require: str | None = "rack", held: bool = False, **more: Any
+) -> Workload:
     """A Job as our webhook leaves it: gated template, labels; `held` when it is still suspended by us."""
     annotations = {names.REQUIRE: require} if require else {}
     if held:

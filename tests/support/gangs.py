@@ -151,7 +151,7 @@ class Namespace:
             lines.append(
                 f"pod {pod['metadata']['name']}: node={spec.get('nodeName')} gates={spec.get('schedulingGates')} "
                 f"affinity={spec.get('affinity')} selector={spec.get('nodeSelector')} "
-                f"conditions={[(one['type'], one['status'], one.get('message')) for one in pod['status'].get('conditions', [])]}"
+                f"conditions={pod['status'].get('conditions')}"
             )
         return "\n".join(lines)
 
