@@ -9,8 +9,8 @@ from typing import Any
 from engine.gangs import Status
 from engine.outcomes import Placed
 
-# A step that mostly passes at once is worth a write only when it lasts (seconds): a placed gang runs a moment later, and
-# a pod that has ended well leaves the cache before its Job counts its index as done.
+# A step that mostly passes at once is worth a write only when it lasts (seconds): a placed gang runs a moment later,
+# and a pod that has ended well leaves the cache before its Job counts its index as done.
 SETTLE = {"Placed": 2.0, "Incomplete": 5.0}
 
 _CONDITIONS = ("Placed", "Released", "Complete")
