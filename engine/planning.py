@@ -6,12 +6,14 @@ The one way from a workload to the pure planner, used by the leader, by the webh
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.capacity import Capacity, Count
 from engine.explain import placed_text
+from engine.joining import join
 from engine.outcomes import Outcome, Placed, Waits
 from engine.planner import NoFit, Plan, Request, lowest_level, plan
 from engine.policy import Policy
@@ -37,11 +39,13 @@ def plan_gang(
     policy: Policy,
     settled_before: float | None = None,
     excluded: frozenset[str] = frozenset(),
+    kept: Mapping[int, str] | None = None,
 ) -> Outcome:
     """Plan the gang of a workload against what is free now. Nothing is changed.
 
     `settled_before`: nodes that became ready after this time do not count yet (None: all count). `excluded` are hosts
-    that are left out this time. Raises nothing on odd input: the answer says what is missing.
+    that are left out this time. `kept`: rank -> host of pods that run or are pinned already; the others join them,
+    inside the required domain that these use. Raises nothing on odd input: the answer says what is missing.
     """
     ask = understanding.ask
     assert ask is not None, "only a workload that asks is planned"
@@ -72,6 +76,8 @@ def plan_gang(
     request = Request(
         count=ask.count, require=require, prefer=prefer, profile=policy.planner.profile, steps=policy.planner.steps
     )
+    if kept:
+        return join(kept, ask, request, topology, free=free, scarce=scarce_of(shape, capacity, topology))
     answer = plan(topology.tree, free, request, scarce_of(shape, capacity, topology))
     require_alias = topology.levels[require].name if require is not None else None
     prefer_alias = topology.levels[prefer].name if prefer is not None else None

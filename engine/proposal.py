@@ -13,6 +13,7 @@ from engine.gangs import Gang
 from engine.outcomes import Outcome, Placed, Waits
 from engine.planning import plan_gang
 from engine.records import Assignment, Placement, WorkloadRef
+from engine.seats import host_of, rank_is_slot, rank_of
 from engine.view import View
 
 
@@ -43,7 +44,23 @@ def plan_in_view(
         policy=view.policy,
         settled_before=settled_before,
         excluded=excluded,
+        kept=standing(gang),
     )
+
+
+def standing(gang: Gang) -> dict[int, str]:
+    """Rank -> host of the live pods that cannot be moved: bound, or pinned and released.
+
+    Where ranks come and go any number will do: only the count per host matters.
+    """
+    pods = [pod for pod in gang.pods if not pod.finished and not pod.deleting]
+    found: dict[int, str] = {}
+    for pod in sorted(pods, key=lambda pod: (pod.created, pod.uid)):
+        host = host_of(pod)
+        rank = rank_of(pod, gang.workload) if rank_is_slot(gang.workload) else len(found)
+        if host is not None and rank is not None and rank < gang.workload.slots:
+            found.setdefault(rank, host)
+    return found
 
 
 def proposed(gang: Gang, placed: Placed | None, *, priority: int, now: float) -> Placement:

@@ -1,0 +1,81 @@
+"""The rest of a gang joins the part that runs."""
+
+from __future__ import annotations
+
+from engine.outcomes import Outcome, Placed, Waits
+from engine.proposal import plan_in_view
+from engine.records import Node, Pod, Workload
+from engine.view import Stores, View
+from tests.support.cluster_records import gpu_nodes, job, pod
+
+
+def planned(nodes: list[Node], workload: Workload, pods: list[Pod], *others: Pod) -> Outcome:
+    """The answer for a gang without a Placement, some pods of which are there."""
+    stores = Stores()
+    view = View(stores)
+    stores.nodes.replace(nodes)
+    stores.workloads.replace([workload])
+    stores.pods.replace([*pods, *others])
+    view.refresh()
+    gang = view.gang(workload.uid)
+    assert gang is not None
+    return plan_in_view(view, gang)
+
+
+def seats(outcome: Outcome) -> dict[int, str]:
+    assert isinstance(outcome, Placed), outcome
+    return {
+        rank: slot.host
+        for slot in outcome.pod_sets[0].slots
+        for first, last in slot.ranks or ()
+        for rank in range(first, last + 1)
+    }
+
+
+def test_the_missing_pods_go_to_the_rack_of_those_that_run() -> None:
+    """Bound pods keep their hosts; the others join them in the required rack, though another one is emptier."""
+    gang = job(count=3)
+    running = [pod(gang, 0, host="b0-r1-h0"), pod(gang, 2, host="b0-r1-h2")]
+    found = seats(planned(gpu_nodes(1, 2, 3), gang, running))
+    assert found == {0: "b0-r1-h0", 1: "b0-r1-h1", 2: "b0-r1-h2"}
+
+
+def test_a_gang_that_fills_its_rack_is_completed_in_it() -> None:
+    """Three hosts, three pods, one of them bound: its own host counts as its own slot."""
+    gang = job(count=3)
+    found = seats(planned(gpu_nodes(1, 1, 3), gang, [pod(gang, 1, host="b0-r0-h0")]))
+    assert found[1] == "b0-r0-h0"
+    assert sorted(found.values()) == ["b0-r0-h0", "b0-r0-h1", "b0-r0-h2"]
+
+
+def test_without_room_in_that_rack_the_rest_waits() -> None:
+    """A required level is not broken for a replacement: room elsewhere does not count."""
+    gang, other = job(count=2), job("other", count=1, require=None)
+    answer = planned(gpu_nodes(1, 2, 2), gang, [pod(gang, 0, host="b0-r0-h0")], pod(other, 0, host="b0-r0-h1"))
+    assert isinstance(answer, Waits)
+    assert answer.reason == "Fragmented"
+    assert "the rack of those that run" in answer.message
+
+
+def test_a_pod_that_is_pinned_and_not_bound_stays_where_it_will_be() -> None:
+    """A released pod cannot be moved: its host is its slot."""
+    gang = job(count=2)
+    found = seats(planned(gpu_nodes(1, 2, 2), gang, [pod(gang, 1, pin="b0-r1-h1")]))
+    assert found[1] == "b0-r1-h1"
+    assert found[0] == "b0-r1-h0"
+
+
+def test_unranked_pods_fill_what_is_left() -> None:
+    """Where there are no ranks only the counts per host matter."""
+    gang = job(count=2, ranked=False)
+    answer = planned(gpu_nodes(1, 1, 2), gang, [pod(gang, None, host="b0-r0-h1")])
+    assert isinstance(answer, Placed)
+    assert {slot.host: slot.count for slot in answer.pod_sets[0].slots} == {"b0-r0-h0": 1, "b0-r0-h1": 1}
+
+
+def test_a_pod_outside_the_topology_is_named() -> None:
+    """A member on a node without labels cannot share a rack with anybody."""
+    gang = job(count=2)
+    answer = planned(gpu_nodes(1, 1, 2), gang, [pod(gang, 0, host="stray")])
+    assert isinstance(answer, Waits)
+    assert "stray" in answer.message
