@@ -85,7 +85,8 @@ class Stores:
 class View:
     """The consistent view. Every public method takes the lock; readers of records go to `stores` directly."""
 
-    def __init__(self, stores: Stores, policy: Policy | None = None) -> None:
+    def __init__(self, stores: Stores, policy: Policy | None = None, *, own_namespace: str = names.NAMESPACE) -> None:
+        self._own_namespace = own_namespace
         self.stores = stores
         self.lock = threading.RLock()
         self.changed = threading.Event()
@@ -340,7 +341,7 @@ class View:
 
     def understand(self, workload: Workload) -> Understanding:
         """The request of a workload under the policy and topologies in force."""
-        return understand(workload, policy=self.policy, topologies=self.topologies)
+        return understand(workload, policy=self.policy, topologies=self.topologies, own_namespace=self._own_namespace)
 
 
 def largest(one: Requests, other: Requests) -> Requests:

@@ -85,7 +85,7 @@ class Runtime:
         sys.setswitchinterval(SWITCH_INTERVAL)
         self._api: Api = connect(kubeconfig=settings.kubeconfig, user_agent="topogate")
         self._stores = Stores()
-        self._view = View(self._stores)
+        self._view = View(self._stores, own_namespace=settings.namespace)
         self._policy = PolicySource(self._view.set_policy)
         self._caches = Caches(self._api, self._stores, namespace=settings.namespace)
         self._caches.policy.subscribe(lambda key, _old, new: self._policy.changed(str(key), new))
