@@ -60,14 +60,9 @@ def plan_gang(
     ]
     if missing:
         return Waits("LabelsMissing", f"no node carries the labels of level {missing[0]}")
-    counted = capacity.count(shape, topology)
-    free, empty = counted.free.copy(), counted.empty
-    left_out = _left_out(topology, capacity, settled_before, excluded)
-    for host in left_out:
-        free[topology.tree.index[host]] = 0
     require = _level(topology, ask.require)
     if ask.require == AUTO:
-        require = lowest_level(topology.tree, empty, ask.count)
+        require = lowest_level(topology.tree, capacity.count(shape, topology).empty, ask.count)
         if require is None:
             require = 0
     prefer = _level(topology, ask.prefer)
@@ -76,9 +71,19 @@ def plan_gang(
     request = Request(
         count=ask.count, require=require, prefer=prefer, profile=policy.planner.profile, steps=policy.planner.steps
     )
-    if kept:
-        return join(kept, ask, request, topology, free=free, scarce=scarce_of(shape, capacity, topology))
-    answer = plan(topology.tree, free, request, scarce_of(shape, capacity, topology))
+    scarce = scarce_of(shape, capacity)
+    left_out = _left_out(topology, capacity, settled_before, excluded)
+    warm = capacity.slots(shape, topology, scarce=scarce)
+    if kept or left_out:
+        free = warm.slots.copy()
+        free[[topology.tree.index[host] for host in left_out]] = 0
+        rare = capacity.free_of(scarce, topology)
+        if kept:
+            return join(kept, ask, request, topology, free=free, scarce=rare)
+        answer = plan(topology.tree, free, request, rare)
+    else:
+        free = warm.slots
+        answer = warm.plan(request)
     require_alias = topology.levels[require].name if require is not None else None
     prefer_alias = topology.levels[prefer].name if prefer is not None else None
     match answer:
@@ -88,16 +93,16 @@ def plan_gang(
             reasons = capacity.reasons(shape, topology)
             for host, why in left_out.items():
                 reasons[topology.tree.index[host]] = reasons[topology.tree.index[host]] or why
+            counted = capacity.count(shape, topology)
             return infeasible(
                 _shortfall(answer, ask, shape, topology, capacity=capacity, free=free, counted=counted, reasons=reasons)
             )
 
 
-def scarce_of(shape: Shape, capacity: Capacity, topology: Topology) -> Ints:
-    """Free amount per host of the resource that the pool is bought for: GPUs where there are any, else CPU."""
+def scarce_of(shape: Shape, capacity: Capacity) -> str:
+    """The resource that the pool is bought for, by which ties go: GPUs where there are any, else CPU."""
     asked = [name for name, _ in shape.requests if name.endswith("/gpu")]
-    resource = asked[0] if asked else (WHOLE_GPU if capacity.reports(WHOLE_GPU) else "cpu")
-    return capacity.free_of(resource, topology)
+    return asked[0] if asked else (WHOLE_GPU if capacity.reports(WHOLE_GPU) else "cpu")
 
 
 def _level(topology: Topology, alias: str | None) -> int | None:

@@ -1,0 +1,87 @@
+"""The slots that are kept current are those that counting afresh gives, after any history."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.capacity import Capacity
+from engine.presets import presets
+from engine.records import Shape
+from engine.topology import Topology, build_topology
+from tests.support.cluster_records import gpu_nodes, job, node, pod, shape
+
+NODES = gpu_nodes(2, 2, 12)
+HOSTS = [one.name for one in NODES]
+SHAPES = (
+    shape(gpu=8),
+    shape(gpu=1, cpu=4000),
+    Shape(requests=(("cpu", 1000), ("pods", 1)), node_selector=(("tier", "gold"),)),
+    shape(gpu=1, **{"example.com/nic": 1}),
+)
+
+host = st.sampled_from(HOSTS)
+step = st.one_of(
+    st.tuples(st.just("pod"), host, st.integers(0, 5), st.integers(0, 8)),
+    st.tuples(st.just("reserve"), host, st.integers(0, 3), st.integers(0, 8)),
+    st.tuples(st.just("node"), host, st.sampled_from(["gone", "back", "cordoned", "gold", "small"]), st.just(0)),
+    st.tuples(st.just("ask"), host, st.integers(0, len(SHAPES) - 1), st.just(0)),
+)
+
+
+def topology_of(capacity: Capacity) -> Topology:
+    there = [known for name in HOSTS if (known := capacity.node(name)) is not None]
+    return build_topology("default", presets()["demo"], there)
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.lists(step, max_size=40))
+def test_kept_slots_equal_counted_slots(history: list[tuple[str, str, int | str, int]]) -> None:
+    """Pods, reservations, nodes that come and go, labels and cordons: warm = cold for every shape."""
+    capacity = Capacity()
+    for one in NODES:
+        capacity.set_node(one.name, one)
+    topology = topology_of(capacity)
+    gang = job(count=1)
+    for what, name, how, amount in history:
+        match what:
+            case "pod":
+                placed = pod(gang, int(how), host=name)
+                asks = replace(placed.spec.shape, requests=(("nvidia.com/gpu", amount), ("pods", 1)))
+                capacity.set_pod(("default", str(how)), replace(placed, spec=replace(placed.spec, shape=asks)))
+            case "reserve":
+                capacity.reserve(f"gang-{how}", {name: amount // 3}, (("cpu", 30_000), ("nvidia.com/gpu", 2)))
+            case "node":
+                base = next(one for one in NODES if one.name == name)
+                changed = {
+                    "gone": None,
+                    "back": base,
+                    "cordoned": replace(base, unschedulable=True),
+                    "gold": replace(base, labels={**base.labels, "tier": "gold"}),
+                    "small": replace(base, allocatable={"cpu": 8000, "pods": 2, "nvidia.com/gpu": 2}),
+                }[str(how)]
+                capacity.set_node(name, changed)
+                topology = topology_of(capacity) if how in ("gone", "back") else topology
+            case "ask":
+                wanted = SHAPES[int(how)]
+                warm = capacity.slots(wanted, topology, scarce="nvidia.com/gpu")
+                assert warm.slots.tolist() == capacity.count(wanted, topology).free.tolist()
+    for wanted in SHAPES:
+        warm = capacity.slots(wanted, topology, scarce="nvidia.com/gpu")
+        assert warm.slots.tolist() == capacity.count(wanted, topology).free.tolist()
+
+
+def test_a_log_that_grew_too_long_is_counted_afresh() -> None:
+    """Thousands of changes between two questions: the answer is right, and the log stays bounded."""
+    capacity = Capacity()
+    nodes = [node(f"h{i}", labels={}) for i in range(3)]
+    for one in nodes:
+        capacity.set_node(one.name, one)
+    topology = build_topology("flat", (), nodes)
+    asked = shape(gpu=2)
+    capacity.slots(asked, topology, scarce="nvidia.com/gpu")
+    for turn in range(5000):
+        capacity.reserve("gang", {"h1": turn % 4}, (("nvidia.com/gpu", 2),))
+    assert capacity.slots(asked, topology, scarce="nvidia.com/gpu").slots.tolist() == [4, 1, 4]
