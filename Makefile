@@ -51,8 +51,14 @@ fmt: $(STAMP) ## Format, and repair what the linter can repair
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-.PHONY: bench bench-review bench-cluster
-bench: bench-review bench-cluster ## Measure (docs/benchmarks.md; ARGS="..." for options, ARGS=--help tells them)
+.PHONY: bench bench-planner bench-review bench-cluster bench-placement
+bench: bench-planner bench-review bench-cluster bench-placement ## Measure (docs/benchmarks.md; ARGS="..." for options, ARGS=--help tells them)
+
+bench-planner: $(STAMP) ## Measure decisions of the planner, cold and warm, on 1,000 to 100,000 hosts (10 s)
+	@$(BIN)/python -m bench.planner $(ARGS)
+
+bench-placement: $(STAMP) ## Simulate streams of gangs under our rules and those of others (ARGS=--quick: a minute)
+	@$(BIN)/python -m bench.placement $(ARGS)
 
 bench-review: $(STAMP) ## Measure one review of a pod beside json.loads (20 s)
 	@$(BIN)/python -m bench.review $(ARGS)
