@@ -44,7 +44,7 @@ placement rules of other schedulers on the same stream, the same tree and the sa
 
     {command}
 
-from `{runs}` runs of {jobs} jobs each; {seeds} seeds, 95 % confidence intervals from paired differences (Student's t).
+from {runs} runs of {jobs} jobs each; {seeds} seeds, 95 % confidence intervals from paired differences (Student's t).
 
 ## What is simulated
 
@@ -152,7 +152,7 @@ def _goals(found: Sequence[Comparison]) -> str:
             state = {"better": "met", "even": "even", "worse": "missed"}[comparison.verdict]
         elif column in (WAIT, GANG_WAIT):
             text = f"{column.title} not longer than the best peer's beyond noise"
-            state = "missed" if comparison.verdict == "worse" else "met"
+            state = {"better": "met", "even": "met", "worse": "missed"}[comparison.verdict]
         else:
             continue
         lines.append(f"- {setting.title}: {text}: **{state}** ({comparison.told} beside {comparison.peer})")

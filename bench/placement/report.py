@@ -36,6 +36,7 @@ def _number(value: float) -> str:
 EXCESS = Column("excess_racks", "excess racks", _number, -1)
 FIRST = Column("first_try", "first try", _percent, 1)
 WAIT = Column("wait_mean", "mean wait", _seconds, -1)
+WHOLE = Column("whole_racks", "whole racks free", lambda value: f"{value:.2f}", 1)
 GANG_WAIT = Column("gang_wait_p95", "p95 wait of gangs", _seconds, -1)
 
 COLUMNS = (
@@ -45,11 +46,11 @@ COLUMNS = (
     FIRST,
     WAIT,
     GANG_WAIT,
-    Column("whole_racks", "whole racks free", lambda value: f"{value:.2f}", 0),
+    WHOLE,
     Column("stranded", "stranded", _percent, 0),
     Column("utilisation", "in use", _percent, 0),
 )
-COMPARED = (EXCESS, FIRST, WAIT, GANG_WAIT)
+COMPARED = (EXCESS, FIRST, WAIT, GANG_WAIT, WHOLE)
 
 
 @dataclass(frozen=True, slots=True)
