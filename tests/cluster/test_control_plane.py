@@ -186,7 +186,9 @@ def test_programs_end_with_the_process_that_wanted_them(programs: dict[str, Path
     """However their parent dies, nothing of a control plane stays; a fork of the parent does not keep it alive."""
     script = textwrap.dedent(
         """
-        import os, pathlib, sys, time
+        import os, pathlib, signal, sys, time
+        # A test run in the background of a shell inherits that Ctrl-C is ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         from local.controlplane import ControlPlane
         from local.programs import PROGRAMS
         files = {program.name: pathlib.Path(sys.argv[2 + n]) for n, program in enumerate(PROGRAMS)}
