@@ -2,7 +2,7 @@
 
 One row per node, one column per resource that a node, a bound pod or a reservation names. Every change is applied as a
 difference, so that the state after any history equals the state counted afresh. Slots are counted for all hosts of a
-topology at once.
+topology at once. Claims (`engine.claims`) are too many and too rarely held for columns: their holders are kept apart.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from engine.claims import is_claim
 from engine.planner import SlotIndex
 from engine.records import Node, Pod, Resources, Shape
 from engine.shapes import exclusion
@@ -72,6 +73,7 @@ class Capacity:
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}
         self._columns: dict[str, int] = {}
+        self._claimed: dict[str, dict[int, int]] = {}  # claim -> row -> pods that hold it there
         self._alloc: Ints = np.zeros((64, 8), dtype=np.int64)
         self._free: Ints = np.zeros((64, 8), dtype=np.int64)
         self._nodes: list[Node | None] = []
@@ -154,8 +156,9 @@ class Capacity:
     def overbooked(self, host: str, requests: Requests) -> bool:
         """True when a host has less than nothing left of a resource that `requests` names."""
         row = self._rows.get(host)
-        columns = [self._columns.get(resource) for resource, amount in requests if amount > 0]
-        return row is not None and any(column is not None and self._free[row, column] < 0 for column in columns)
+        if row is None:
+            return False
+        return any(self._left(row, resource) < 0 for resource, amount in requests if amount > 0)
 
     def free(self, host: str) -> dict[str, int]:
         """What is left of each resource on a host (negative when others overcommitted it)."""
@@ -267,8 +270,20 @@ class Capacity:
 
     def _of(self, amounts: Ints, rows: npt.NDArray[np.intp], resource: str) -> Ints:
         """One resource on some rows; a question never adds a column, whatever name it comes with."""
+        if is_claim(resource):
+            left = np.ones(len(amounts), dtype=np.int64)
+            for row, holders in self._claimed.get(resource, {}).items() if amounts is self._free else ():
+                left[row] -= holders
+            return left[rows]
         column = self._columns.get(resource)
         return np.zeros(len(rows), dtype=np.int64) if column is None else amounts[rows, column]
+
+    def _left(self, row: int, resource: str) -> int:
+        """What is free of one resource on one row."""
+        if is_claim(resource):
+            return 1 - self._claimed.get(resource, {}).get(row, 0)
+        column = self._columns.get(resource)
+        return 0 if column is None else int(self._free[row, column])
 
     def _column(self, resource: str) -> int:
         column = self._columns.get(resource)
@@ -281,9 +296,20 @@ class Capacity:
 
     def _add(self, row: int, requests: Requests, times: int) -> None:
         for resource, amount in requests:
+            if is_claim(resource):
+                self._hold(resource, row, -amount * times)
+                continue
             column = self._column(resource)
             self._free[row, column] += amount * times
         self._touch(row)
+
+    def _hold(self, claim: str, row: int, pods: int) -> None:
+        held = self._claimed.setdefault(claim, {})
+        held[row] = held.get(row, 0) + pods
+        if not held[row]:
+            del held[row]
+        if not held:
+            del self._claimed[claim]
 
     def _touch(self, row: int) -> None:
         self._touched.append(row)
@@ -294,7 +320,12 @@ class Capacity:
     def _recount(
         self, warm: _Warm, shape: Shape, verdicts: _Eligibility, changed: set[int], *, hosts: Mapping[int, int]
     ) -> None:
-        asked = [(self._columns.get(resource), amount) for resource, amount in shape.requests if amount > 0]
+        claims = [resource for resource, _ in shape.requests if is_claim(resource)]
+        asked = [
+            (self._columns.get(resource), amount)
+            for resource, amount in shape.requests
+            if amount > 0 and resource not in claims
+        ]
         scarce = self._columns.get(warm.scarce)
         for row in changed:
             host = hosts.get(row)
@@ -304,6 +335,7 @@ class Capacity:
             room = 0
             if verdicts.mask[row]:
                 room = min(free[column] // amount if column is not None else 0 for column, amount in asked)
+                room = min([room, *[self._left(row, claim) for claim in claims]])
             warm.index.set(host, room, free[scarce] if scarce is not None else 0)
 
     def _rows_of(self, topology: Topology) -> npt.NDArray[np.intp]:

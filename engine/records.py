@@ -67,7 +67,8 @@ class Shape:
     """What one pod needs: requests and eligibility.
 
     `requests` are effective (Kubernetes formula: max of init, sum of containers and sidecars, plus overhead), sorted by
-    name, in planner units, and always hold `pods: 1`. `affinity` is None when no required node affinity is given;
+    name, in planner units, always `pods: 1` among them; claims (`engine.claims`: host ports and the like) are
+    requests of 1. `affinity` is None when no required node affinity is given;
     its terms are ORed. Hashable: slots are cached per shape.
     """
 
@@ -97,7 +98,7 @@ class PodSpec:
     """What a pod template or a pod says that concerns us.
 
     `unmodelled` names what the kube-scheduler would look at and we do not (volumes, pod affinity, spread constraints,
-    resource claims, host ports): for warnings.
+    resource claims): for warnings.
     """
 
     shape: Shape

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from engine.claims import is_claim
 from engine.quantities import nano_to_units
 from engine.records import Expression, Node, RuntimeClass, SelectorTerm, Shape, Taint, Toleration
 
@@ -108,9 +109,12 @@ def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
 
 
 def covers(planned: Shape, actual: Shape) -> bool:
-    """Return whether a pod of shape `actual` fits where `planned` was planned: it asks no more of any resource."""
+    """Return whether a pod of shape `actual` fits where `planned` was planned: it asks no more of any resource.
+
+    New claims are left to the scheduler: the port of an injected sidecar must not hold the pod for ever.
+    """
     have = dict(planned.requests)
-    return all(amount <= have.get(resource, 0) for resource, amount in actual.requests)
+    return all(amount <= have.get(resource, 0) or is_claim(resource) for resource, amount in actual.requests)
 
 
 def shape_hash(shape: Shape) -> str:

@@ -8,6 +8,7 @@ from sys import intern
 from typing import Final
 
 from engine.cluster import wire
+from engine.cluster.podclaims import anti_affinity, claims_of, selector_of
 from engine.cluster.wire import ProjectionError
 from engine.quantities import Quantity, QuantityError, nano
 from engine.records import Expression, PodSpec, SelectorTerm, Shape, Toleration
@@ -37,9 +38,11 @@ _MAX_NAME: Final = 317  # a label prefix of 253, a slash, a name of 63
 _MAX_SHARED: Final = 64  # entries of a pod's resource lists, all containers together
 
 
-def pod_spec(spec: wire.PodSpec, meta: wire.ObjectMeta, path: str) -> PodSpec:
+def pod_spec(spec: wire.PodSpec, meta: wire.ObjectMeta, path: str, *, namespace: str) -> PodSpec:
     """Return what concerns us; `path` is the JSON path of `spec`, for errors (ProjectionError)."""
     requests, limits = _resources(spec, path)
+    if claims := claims_of(spec, meta.labels or {}, namespace):
+        requests = tuple(sorted((*requests, *[(claim, 1) for claim in claims])))
     return PodSpec(
         shape=Shape(
             requests=requests,
@@ -58,7 +61,7 @@ def pod_spec(spec: wire.PodSpec, meta: wire.ObjectMeta, path: str) -> PodSpec:
         runtime_class=intern(spec.runtime_class_name or ""),
         has_scheduling_group=spec.scheduling_group is not None,
         deadline=spec.active_deadline_seconds is not None,
-        unmodelled=_unmodelled(spec),
+        unmodelled=_unmodelled(spec, meta, namespace),
     )
 
 
@@ -195,7 +198,7 @@ def _kept(raw: wire.StringMap | None) -> dict[str, str]:
     return {intern(key): value or "" for key, value in raw.items() if key.startswith(KEPT_PREFIXES)}
 
 
-def _unmodelled(spec: wire.PodSpec) -> tuple[str, ...]:
+def _unmodelled(spec: wire.PodSpec, meta: wire.ObjectMeta, namespace: str) -> tuple[str, ...]:
     found = []
     if any(one.persistent_volume_claim is not None or one.ephemeral is not None for one in spec.volumes or ()):
         found.append("volumes")
@@ -203,24 +206,13 @@ def _unmodelled(spec: wire.PodSpec) -> tuple[str, ...]:
     if affinity is not None:
         if affinity.pod_affinity is not None and affinity.pod_affinity.required:
             found.append("pod affinity")
-        if affinity.pod_anti_affinity is not None and affinity.pod_anti_affinity.required:
+        if not all(selector_of(term, meta.labels or {}, namespace) for term in anti_affinity(spec)):
             found.append("pod anti-affinity")
     if any(one.when_unsatisfiable == "DoNotSchedule" for one in spec.topology_spread_constraints or ()):
         found.append("topology spread constraints")
     if spec.resource_claims:
         found.append("resource claims")
-    if _takes_host_ports(spec):
-        found.append("host ports")
     return tuple(found)
-
-
-def _takes_host_ports(spec: wire.PodSpec) -> bool:
-    for container in (*(spec.containers or ()), *(spec.init_containers or ())):
-        for port in container.ports or ():
-            # On the host's network every port of a container is one of the host.
-            if port.host_port or (spec.host_network and port.container_port):
-                return True
-    return False
 
 
 def _shown(name: str) -> str:

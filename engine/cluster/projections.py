@@ -91,7 +91,7 @@ def pod(source: Source) -> Pod:
         name=meta.name or "",
         uid=meta.uid or "",
         resource_version=meta.resource_version or "",
-        spec=pod_spec(raw.spec or wire.PodSpec(), meta, "$.spec"),
+        spec=pod_spec(raw.spec or wire.PodSpec(), meta, "$.spec", namespace=meta.namespace or ""),
         owner=_controller(meta.owner_references),
         phase=intern(status.phase or "Pending"),
         nominated_node=intern(status.nominated_node_name or ""),
@@ -133,7 +133,10 @@ def job(source: Source) -> Workload:
         labels=_labels(meta.labels),
         annotations=_labels(meta.annotations),
         template=pod_spec(
-            template.spec or wire.PodSpec(), template.metadata or wire.ObjectMeta(), "$.spec.template.spec"
+            template.spec or wire.PodSpec(),
+            template.metadata or wire.ObjectMeta(),
+            "$.spec.template.spec",
+            namespace=meta.namespace or "",
         ),
         suspended=bool(spec.suspend),
         suspendable=True,

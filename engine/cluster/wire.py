@@ -103,6 +103,7 @@ class Port(Struct):
 
     host_port: int | None = None
     container_port: int | None = None
+    protocol: str | None = None
 
 
 class Container(Struct):
@@ -140,10 +141,30 @@ class NodeAffinity(Struct):
     required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
 
 
+class LabelSelector(Struct):
+    """A label selector."""
+
+    match_labels: StringMap | None = None
+    match_expressions: list[Requirement] | None = None
+
+
+class PodAffinityTerm(Struct):
+    """A required term of podAffinity or podAntiAffinity."""
+
+    topology_key: str | None = None
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: Present | None = None
+    match_label_keys: list[str] | None = None
+    mismatch_label_keys: list[str] | None = None
+
+
 class PodAffinity(Struct):
     """spec.affinity.podAffinity and podAntiAffinity."""
 
-    required: list[Present] | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+    required: list[PodAffinityTerm] | None = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
 
 
 class Affinity(Struct):
