@@ -111,6 +111,7 @@ class ConvergingStore(RuleBasedStateMachine):
         listed = {item.uid for item in visible}
         kept = {item.uid for item in self.delivered.values()}
         self.gone |= {item.uid for item in self.store.values() if item.uid not in listed | kept}
+        self.gone -= listed  # it came back into the selection: a list of the server's proves that it lives
         self.store.replace(visible, resource_version=str(version))
         self.own_writes_are_seen()
         self.backlog = [event for event in self.history if int(event[1].resource_version) > version]

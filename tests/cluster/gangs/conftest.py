@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,13 @@ class PolicyInForce:
         page = self._service.replicas[number].page("/metrics")[1]
         lines = [line for line in page.splitlines() if line.startswith("topogate_policy_info{")]
         return lines[0] if lines else ""
+
+
+@pytest.fixture(scope="session")
+def control_plane(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane of its own: elsewhere, tests make held pods and Jobs by hand, and our leader would act on them."""
+    with ControlPlane.start(tmp_path_factory.mktemp("control-plane-with-topogate"), programs=programs) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

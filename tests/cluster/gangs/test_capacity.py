@@ -93,4 +93,4 @@ def test_a_terminating_pod_keeps_its_room_until_it_is_gone(gangs: Namespace) -> 
         delete_job(gangs, "first")
         gangs.all_bound("next", 2)
     assert observer.excesses == [], "\n".join(observer.excesses[:3])
-    assert observer.reserving > 0
+    assert observer.looks > 0
