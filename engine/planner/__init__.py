@@ -7,8 +7,8 @@ come back in only where a caller turns a plan into words (`engine.explain`) or i
 several pod sets, pods that stay and minimums. Behind the first two: `amounts` (slots per domain), `slices` (whole
 slices), `bounds` (candidates), `cover` (the fewest domains of one level), `descent` (down to hosts), `exact` (dynamic
 programming, where the bound is missed), `search` (all of it). Behind the last: `gang` (its records), `lots` (pods that
-are decided together), `place` (one lot), `fits` (necessary conditions), `joint` (lot after lot), `mixed` (exact, for
-unlike pods), `assemble` (all of it).
+are decided together), `ties` (what shares a domain), `place` (one lot), `fits` (necessary conditions), `joint` (lot
+after lot), `mixed` (exact, for unlike pods), `assemble` (all of it).
 """
 
 from engine.planner.gang import Gang, GangPlan, PodSet, Seats, Undecided

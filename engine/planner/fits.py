@@ -8,8 +8,9 @@ import numpy as np
 
 from engine.planner.cover import NEVER, fewest
 from engine.planner.gang import Room
-from engine.planner.lots import Kin, Lot, Tie
+from engine.planner.lots import Kin, Lot
 from engine.planner.slices import whole_slots
+from engine.planner.ties import Tie
 from engine.planner.tree import Bools, Ints64, Tree
 
 

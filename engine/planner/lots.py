@@ -10,6 +10,7 @@ import numpy as np
 from engine.planner.amounts import marks
 from engine.planner.gang import Gang, PodSet, Room
 from engine.planner.slices import Slices
+from engine.planner.ties import Tie, implies, ties_of
 from engine.planner.tree import Bools, Ints64, Tree
 
 
@@ -44,15 +45,6 @@ class Lot:
         for resource in np.flatnonzero(self.requests):
             slots = np.minimum(slots, np.maximum(free[:, resource], 0) // self.requests[resource])
         return slots
-
-
-@dataclass(frozen=True, slots=True)
-class Tie:
-    """Lots that share one domain of a level; `domain` is the one where kept pods of them already are, or None."""
-
-    level: int
-    lots: frozenset[int]
-    domain: int | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,9 +98,9 @@ def take_apart(room: Room, gang: Gang, counts: Sequence[int]) -> Parts:
         for draft in drafts[i]:
             lots.append(_lot(tree, pods, draft, requests[i], kin_of[i]))
             owners.append(i)
-    ties = _ties(tree, gang, owners)
+    ties = ties_of(tree, gang, owners)
     lots, ties = _merged(lots, ties)
-    ties = tuple(tie for tie in ties if not any(_implies(other, tie) for other in ties))
+    ties = tuple(tie for tie in ties if not any(implies(other, tie) for other in ties))
     levels = len(tree.levels)
     finished = []
     for index, lot in enumerate(lots):
@@ -209,28 +201,6 @@ def _lot(tree: Tree, pods: PodSet, draft: _Draft, requests: Ints64, kin: int) ->
     return Lot(tuple(draft.ranks), requests, eligible, draft.slices, grain, kin)
 
 
-def _ties(tree: Tree, gang: Gang, owners: Sequence[int]) -> tuple[Tie, ...]:
-    members: dict[tuple[int, ...], int] = {}
-    everyone = tuple(range(len(gang.pod_sets)))
-    for i, pods in enumerate(gang.pod_sets):
-        mates: tuple[int, ...] = (i,)
-        if pods.colocate is not None:
-            mates = tuple(j for j in everyone if gang.pod_sets[j].colocate == pods.colocate)
-        if pods.require is not None:
-            members[mates] = max(members.get(mates, -1), pods.require)
-    if gang.require is not None:
-        members[everyone] = max(members.get(everyone, -1), gang.require)
-    ties = []
-    for mates, level in members.items():
-        kept = {tree.domain_of(level, host) for i in mates for host in gang.pod_sets[i].kept.values()}
-        if len(kept) > 1:
-            raise ValueError(f"kept: pods in {len(kept)} domains of the required level {tree.levels[level]}")
-        lots = frozenset(i for i, owner in enumerate(owners) if owner in mates)
-        if lots:
-            ties.append(Tie(level, lots, kept.pop() if kept else None))
-    return tuple(ties)
-
-
 def _merged(lots: list[Lot], ties: tuple[Tie, ...]) -> tuple[list[Lot], tuple[Tie, ...]]:
     """Lots that differ in nothing are one; a tie that another one implies does not tell them apart."""
     kept: list[Lot] = []
@@ -252,12 +222,7 @@ def _merged(lots: list[Lot], ties: tuple[Tie, ...]) -> tuple[list[Lot], tuple[Ti
 
 def _bonds(lot: int, ties: tuple[Tie, ...]) -> set[Tie]:
     own = [tie for tie in ties if lot in tie.lots]
-    return {tie for tie in own if not any(_implies(other, tie) for other in own)}
-
-
-def _implies(other: Tie, tie: Tie) -> bool:
-    closer = other != tie and other.level >= tie.level and other.lots >= tie.lots
-    return closer and (tie.domain is None or other.domain is not None)
+    return {tie for tie in own if not any(implies(other, tie) for other in own)}
 
 
 def _alike(one: Lot, other: Lot) -> bool:
