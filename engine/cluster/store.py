@@ -131,6 +131,9 @@ class Store(Generic[R]):
                     fresh[key] = before
                 else:
                     self._say((key, before, record))
+            if self._gone:
+                for record in fresh.values():
+                    self._gone.pop(_uid(record), None)  # it came back into the selection
             self._items = fresh
             self._by_index = {}
             for key, record in fresh.items():

@@ -109,7 +109,8 @@ class ConvergingStore(RuleBasedStateMachine):
         visible, version = self.listed
         self.listed = None
         listed = {item.uid for item in visible}
-        kept = {item.uid for item in self.delivered.values()}
+        # What we wrote after the list was made is kept; what it would have to show, had it been selected, is gone.
+        kept = {item.uid for item in self.delivered.values() if int(item.resource_version) > version}
         self.gone |= {item.uid for item in self.store.values() if item.uid not in listed | kept}
         self.gone -= listed  # it came back into the selection: a list of the server's proves that it lives
         self.store.replace(visible, resource_version=str(version))

@@ -55,7 +55,7 @@ class PolicyInForce:
 
 @pytest.fixture(scope="session")
 def control_plane(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane of its own: elsewhere, tests make held pods and Jobs by hand, and our leader would act on them."""
+    """A control plane of its own: other tests hold pods and Jobs by hand, and our leader would act on them."""
     with ControlPlane.start(tmp_path_factory.mktemp("control-plane-with-topogate"), programs=programs) as running:
         yield running
 
