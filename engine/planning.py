@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ from engine.joining import join
 from engine.outcomes import Outcome, Placed, Waits
 from engine.planner import NoFit, Plan, Request, lowest_level, plan
 from engine.policy import Policy
-from engine.records import PodSetPlan, PodSetRequest, Shape, Slot
+from engine.records import PodSetPlan, PodSetRequest, Shape, Slot, Toleration
 from engine.requests import Understanding
 from engine.shortfall import WHOLE_TOPOLOGY, Shortfall, infeasible
 from engine.topology import Topology
@@ -27,6 +28,7 @@ Ints = npt.NDArray[np.int64]
 AUTO = "auto"
 WHOLE_GPU = "nvidia.com/gpu"
 
+TAINT = "taint "  # how `engine.shapes.exclusion` names one
 _REPAIRABLE = ("", "cordoned", "not ready", "just joined", "refused by the scheduler lately")
 
 
@@ -152,7 +154,7 @@ def _shortfall(
     tree = topology.tree
     level = answer.level
     empty = counted.empty
-    sound = np.array([reason in _REPAIRABLE or reason.startswith("taint ") for reason in reasons], dtype=np.bool_)
+    sound = np.array([reason in _REPAIRABLE or reason.startswith(TAINT) for reason in reasons], dtype=np.bool_)
     built = np.where(sound, counted.built, 0)
     sums_empty = _sums(topology, level, empty)
     largest = int(sums_empty.argmax()) if level >= 0 and len(empty) else -1
@@ -184,10 +186,24 @@ def _shortfall(
         ceiling=int(_sums(topology, level, built).max(initial=0)),
         largest=(tree.path(level, largest)[-1], _hosts_in(topology, level, largest)) if largest >= 0 else None,
         roomier=_roomier(topology, level, empty, ask.count),
+        tolerate=_taint_in_the_way(answer, ask, shape, topology, capacity=capacity, reasons=reasons),
         host_gpus=capacity.largest(gpu[0], topology)
         if (gpu := [name for name in requests if name.endswith("/gpu")])
         else None,
     )
+
+
+def _taint_in_the_way(
+    answer: NoFit, ask: PodSetRequest, shape: Shape, topology: Topology, *, capacity: Capacity, reasons: list[str]
+) -> str | None:
+    """The taint that keeps most hosts out, when the gang would fit now on the hosts that carry it too."""
+    taints = Counter(reason.removeprefix(TAINT) for reason in reasons if reason.startswith(TAINT))
+    for key, _ in taints.most_common(1):
+        tolerant = replace(shape, tolerations=(*shape.tolerations, Toleration(key, "Exists", "", "")))
+        free = capacity.count(tolerant, topology).free
+        if int(_sums(topology, answer.level, free).max(initial=0)) >= ask.count:
+            return key
+    return None
 
 
 def _sums(topology: Topology, level: int, per_host: Ints) -> Ints:

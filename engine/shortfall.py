@@ -51,6 +51,7 @@ class Shortfall:
     largest         last label value and number of hosts of the domain with capacity_best
     roomier         nearest coarser level whose largest empty domain holds the gang, with its slots
     host_gpus       GPUs of the largest host
+    tolerate        key of a taint: a toleration for it would make room for the gang now
     """
 
     count: int
@@ -71,6 +72,7 @@ class Shortfall:
     largest: tuple[str, int] | None = None
     roomier: tuple[str, int] | None = None
     host_gpus: int | None = None
+    tolerate: str | None = None
 
 
 def infeasible(short: Shortfall) -> Waits | Never:
@@ -79,6 +81,13 @@ def infeasible(short: Shortfall) -> Waits | Never:
     Never: not even when every host of the topology were empty and healthy. Else the healthy empty cluster decides: when
     the gang would fit there, what others use is the reason; when not, the nodes that are missing from it.
     """
+    answer = _infeasible(short)
+    if isinstance(answer, Waits) and short.tolerate is not None:
+        return Waits(answer.reason, f"{answer.message}; with a toleration for {plain(short.tolerate)} it would fit now")
+    return answer
+
+
+def _infeasible(short: Shortfall) -> Waits | Never:
     if short.capacity_best >= short.count:
         return _used_up(short)
     unhealthy = _counted(short, lambda reason: reason in _UNHEALTHY)

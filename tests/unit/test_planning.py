@@ -10,7 +10,7 @@ from engine import names
 from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.planning import plan_gang
 from engine.policy import Policy, parse_policy
-from engine.records import Node, Workload
+from engine.records import Node, Taint, Workload
 from engine.view import Stores, View
 from tests.support.cluster_records import gpu_nodes, job, node, placement
 
@@ -150,3 +150,21 @@ def test_an_unranked_gang_has_slots_without_ranks() -> None:
     outcome = plan_on(gpu_nodes(1, 1, 2), job(count=2, ranked=False))
     assert isinstance(outcome, Placed)
     assert [slot.ranks for slot in outcome.pod_sets[0].slots] == [None, None]
+
+
+def test_a_toleration_that_would_make_room_is_named() -> None:
+    """What would make it fit is computed: the tainted hosts have the room, and only they do."""
+    nodes = gpu_nodes(1, 2, 2)
+    nodes[2:] = [replace(one, taints=(Taint("team", "blue", "NoSchedule"),)) for one in nodes[2:]]
+    waits = plan_on(nodes, job(count=2), placed={"b0-r0-h0": 1})
+    assert isinstance(waits, Waits)
+    assert waits.message.endswith("with a toleration for team it would fit now")
+
+
+def test_a_toleration_that_would_not_help_is_not_named() -> None:
+    """The tainted hosts are too few as well."""
+    nodes = gpu_nodes(1, 2, 2)
+    nodes[3] = replace(nodes[3], taints=(Taint("team", "blue", "NoSchedule"),))
+    waits = plan_on(nodes, job(count=2), placed={"b0-r0-h0": 1, "b0-r1-h0": 1})
+    assert isinstance(waits, Waits)
+    assert "toleration" not in waits.message
