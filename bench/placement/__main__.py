@@ -68,7 +68,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         options.load = options.load or [0.9]
     options.seeds = options.seeds or (2 if options.quick else 10)
     options.jobs = options.jobs or (4_000 if options.quick else 10_000)
-    options.command = "make bench-placement"
+    options.command = 'make bench-placement ARGS="--publish docs"'
     return options
 
 

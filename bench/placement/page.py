@@ -13,6 +13,7 @@ from bench.placement.report import (
     FIRST,
     GANG_WAIT,
     WAIT,
+    WHOLE,
     Column,
     Comparison,
     comparison_table,
@@ -101,6 +102,13 @@ _BESIDE = """\
 Ours vs the best peer for that number (a different peer may be best for each), and the difference with its interval:
 **bold** where we are better, _italic_ where we are worse, plain where the interval holds zero.
 """
+
+
+_WHY = """
+Most of it has one reason. Among equal hosts Kueue takes the first by name, which gathers small jobs in the same few
+racks for as long as they come; Topogate takes the host in the rack with least free, which makes gangs cross fewer racks
+but lets small jobs into more of them over time. Where many gangs need a whole rack of 16 hosts and the cluster is
+nearly full (A and B from load 0.9 on), that costs waiting; on small and ragged racks it does not."""
 
 
 def images(records: Sequence[Record]) -> dict[str, str]:
@@ -198,6 +206,8 @@ def _lost(found: Sequence[Comparison]) -> str:
     if even:
         lines.append(f"\nWithin noise, but with the mean on the peer's side ({OURS} vs peer):\n")
         lines += [_loss(c) for c in even]
+    if any(c.column is WHOLE and c.peer == "kueue" for c in worse):
+        lines.append(_WHY)
     return "\n".join(lines) + "\n"
 
 
