@@ -57,7 +57,7 @@ bench: bench-planner bench-review bench-cluster bench-placement ## Measure (docs
 bench-planner: $(STAMP) ## Measure decisions of the planner, cold and warm, on 1,000 to 100,000 hosts (10 s)
 	@$(BIN)/python -m bench.planner $(ARGS)
 
-bench-placement: $(STAMP) ## Simulate streams of gangs under our rules and those of others (ARGS=--quick: a minute)
+bench-placement: $(STAMP) ## Simulate streams of gangs under our rules and those of others (20 minutes; ARGS=--quick: one)
 	@$(BIN)/python -m bench.placement $(ARGS)
 
 bench-review: $(STAMP) ## Measure one review of a pod beside json.loads (20 s)
