@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from engine.explain import render
 from engine.outcomes import FieldError
 from engine.wording import MAX_WARNING, fit, quote
 
@@ -224,7 +225,7 @@ def denied(errors: Sequence[FieldError], review: Review, warnings: Sequence[str]
         raise ValueError("a denial needs at least one error")
     ordered = sorted(errors, key=lambda error: _path_order(error.field))
     causes = [
-        Cause(CAUSE_REASONS.get(error.kind, "FieldValueInvalid"), error.field, cause_message(error))
+        Cause(CAUSE_REASONS.get(error.kind, "FieldValueInvalid"), error.field, render(error))
         for error in ordered[:MAX_CAUSES]
     ]
     name = review.name or _object_name(review)
@@ -256,12 +257,6 @@ def forbidden(
         errors=tuple(errors),
         warnings=_cleaned(warnings),
     )
-
-
-def cause_message(error: FieldError) -> str:
-    """Return `kind: "value": message` (without the field: kubectl puts it in front)."""
-    seen = "" if error.value is None else f"{quote(error.value)}: "
-    return f"{error.kind}: {seen}{error.message}"
 
 
 def encode(response: Response, uid: str) -> bytes:

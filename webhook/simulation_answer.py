@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.annotations import AUTO
+from engine.explain import render
 from engine.gangs import Gang
 from engine.outcomes import FieldError, Never, Outcome, Placed
 from engine.planner import lowest_level
@@ -17,7 +18,6 @@ from engine.requests import MAIN
 from engine.view import View
 from engine.wording import plural
 from webhook import simulation_output as output
-from webhook.review import cause_message
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +83,7 @@ def held(about: About, reason: str) -> output.Gang:
 
 def rejected(about: About, errors: Sequence[FieldError]) -> output.Gang:
     """The answer for a workload that the webhook, or the API server before it, refuses."""
-    faults = tuple(
-        output.FieldFault(field=error.field, reason=error.reason, message=cause_message(error)) for error in errors
-    )
+    faults = tuple(output.FieldFault(field=error.field, reason=error.reason, message=render(error)) for error in errors)
     message = f"the {about.kind} is invalid: {plural(len(faults), 'error')}"
     return _answer(about, verdict="rejected", reason=faults[0].reason, message=message, errors=faults)
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from engine import names
 from engine.annotations import AUTO
-from engine.explain import forecast
+from engine.explain import forecast, render
 from engine.outcomes import FieldError, Never, Placed, Waits
 from engine.policy import Policy
 from engine.records import Workload
 from engine.requests import Understanding, path_of, understand
 from webhook.guard import mark_errors, request_errors
 from webhook.objects import workload_of
-from webhook.review import Response, Review, allowed, cause_message, denied, forbidden
+from webhook.review import Response, Review, allowed, denied, forbidden
 from webhook.view import View
 
 # A refusal for these is the admin's decision (403), not a fault of what the user wrote (422).
@@ -56,9 +56,9 @@ def answer(review: Review, errors: Sequence[FieldError], warnings: Sequence[str]
     if not errors:
         return allowed(warnings)
     if policy.mode != "enforce":
-        return allowed([*(f"topogate: {error.field}: {cause_message(error)}" for error in errors), *warnings])
+        return allowed([*(f"topogate: {error.field}: {render(error)}" for error in errors), *warnings])
     if all(error.reason in POLICY_REASONS for error in errors):
-        text = "; ".join(f"{error.field}: {cause_message(error)}" for error in errors)
+        text = "; ".join(f"{error.field}: {render(error)}" for error in errors)
         return forbidden(text, errors[0].reason, warnings, errors=errors)
     return denied(errors, review, warnings)
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from engine.cluster import projections
+from engine.explain import render
 from engine.policy import Policy, PolicyError, default_policy, parse_policy
 from engine.policy_sections import fields_of
 from engine.presets import presets
@@ -16,7 +17,6 @@ from engine.requests import Understanding, understand
 from engine.topology import Topology, build_topology
 from tests.support.cluster_records import gpu_nodes
 from tests.support.pages import ROOT, pages
-from webhook.review import cause_message
 
 EXAMPLES = [
     (page.name, number, block.text)
@@ -81,7 +81,7 @@ def test_the_job_of_the_readme_is_the_job_of_the_demo(name: str) -> None:
 def test_the_rejection_of_the_readme_is_what_the_code_says() -> None:
     """The transcript of the typo is the real one, line by line, in the order of kubectl."""
     errors = understood(yaml.safe_load((ROOT / "examples/demo/typo.yaml").read_text())).errors
-    said = [f"* {error.field}: {cause_message(error)}" for error in errors]
+    said = [f"* {error.field}: {render(error)}" for error in errors]
     shown = [line for line in pages()["README.md"].text.splitlines() if line.startswith("* metadata")]
     assert shown == said
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.explain import render
 from engine.outcomes import FieldError
 from engine.wording import MAX_WARNING
 from webhook.review import (
@@ -20,7 +21,6 @@ from webhook.review import (
     BadReview,
     Review,
     allowed,
-    cause_message,
     decode_review,
     denied,
     encode,
@@ -235,10 +235,10 @@ def test_denied_without_errors_is_a_programming_error() -> None:
         denied([], review())
 
 
-def test_cause_message_quotes_cuts_and_escapes_user_input() -> None:
+def test_render_quotes_cuts_and_escapes_user_input() -> None:
     """User input is shown in quotes, at most 63 characters, with control characters escaped."""
-    assert cause_message(error(value='a"b\n\x1b[31m')) == 'Invalid value: "a\\"b\\n\\x1b[31m": no'
-    assert cause_message(error(value="x" * 100)) == f'Invalid value: "{"x" * 60}...": no'
+    assert render(error(value='a"b\n\x1b[31m')) == 'Invalid value: "a\\"b\\n\\x1b[31m": no'
+    assert render(error(value="x" * 100)) == f'Invalid value: "{"x" * 60}...": no'
 
 
 def test_forbidden_is_403_with_our_code_as_a_cause() -> None:
