@@ -25,7 +25,7 @@ from engine.outcomes import Never, Placed
 from engine.planning import AUTO
 from engine.queue import Entry, Queue
 from engine.records import Pod
-from engine.seats import moved, slots_of
+from engine.seats import let_loose, moved, slots_of
 from engine.shapes import exclusion
 from engine.status import SETTLE, changed
 from engine.view import Changes, View, belongs
@@ -243,10 +243,17 @@ class Controller:
         memory.wake = decision.wake
         if not isinstance(decision.action, PlanIt):
             self._queue.drop(uid)
-        known, memory.refused = memory.refused, frozenset(refused.pod.uid for refused in decision.refused)
+        loose = let_loose(gang.workload, gang.pods) if gang.understanding.ask is not None else []
+        known = memory.refused
+        memory.refused = frozenset(pod.uid for pod in (*(refused.pod for refused in decision.refused), *loose))
         for refused in decision.refused:
             if refused.pod.uid not in known:
                 self._errands.pod_event(refused.pod, "HeldWithoutSlot", refused.why)
+        for pod in loose:
+            if pod.uid not in known:
+                self._errands.pod_event(
+                    pod, "GateRemoved", "its gate was not taken off by us; it counts where it lands"
+                )
         if decision.status is not None:
             self._tell(uid, gang, decision.status, now)
         errands = self._errands

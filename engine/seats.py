@@ -257,6 +257,19 @@ def _over(workload: Workload) -> bool:
     return workload.finished or workload.deleting or suspended_by_user(workload)
 
 
+def let_loose(workload: Workload, pods: Iterable[Pod]) -> list[Pod]:
+    """Live pods that neither carry our gate nor are pinned: somebody else took the gate off."""
+    if names.GATE not in workload.template.gates:
+        return []
+    return [
+        pod
+        for pod in pods
+        if not (pod.finished or pod.deleting)
+        and names.GATE not in pod.spec.gates
+        and pinned_host(pod.spec.shape) is None
+    ]
+
+
 def suspended_by_user(workload: Workload) -> bool:
     """True when the workload is suspended and it was not us."""
     return workload.suspended and workload.annotations.get(names.HELD_BY) != names.HELD_BY_SUSPEND

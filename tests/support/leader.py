@@ -23,6 +23,7 @@ from engine.policy import parse_policy
 from engine.records import Assignment, Node, Placement, Pod, Workload
 from engine.seats import Seat
 from engine.view import Stores, View
+from tests.support.cluster_records import pinned
 
 POLICY = "apiVersion: topogate.dev/v1alpha1\nkind: Policy\nnodes: {settle: 0s}\n"
 
@@ -106,7 +107,8 @@ class Hands(Errands):
     def release(self, gang: Gang, seats: tuple[Seat, ...]) -> None:
         for seat in seats:
             self._called("release", seat.pod.name)
-            self._ungate(seat.pod)
+            spec = replace(seat.pod.spec, shape=pinned(seat.pod.spec.shape, seat.slot.host))
+            self._ungate(replace(seat.pod, spec=spec))
 
     def let_go(self, gang: Gang, pods: tuple[Pod, ...], *, resume: bool, forget: bool) -> None:
         self._called("let go", gang.workload.name)

@@ -518,3 +518,17 @@ def test_a_replacement_is_released_when_its_room_comes_back() -> None:
     leader.stores.pods.apply("DELETED", replace(other, resource_version=leader.hands.version()))
     leader.later(BLOCKED_LOOK)
     assert leader.hands.of("release") == ["train-1"]
+
+
+def test_a_gate_taken_off_by_hand_is_told_once_and_the_rest_joins_that_pod() -> None:
+    """The pod counts where it landed; its gang is completed in the same rack."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 2))
+    gang = job(count=2)
+    stray = pod(gang, 0, host="b0-r1-h1")
+    stray = replace(stray, spec=replace(stray.spec, shape=gang.template.shape))
+    leader.has(gang, stray, pod(gang, 1, gated=True))
+    leader.settle()
+    leader.later(1.0)
+    assert leader.hands.events == [("train-0", "GateRemoved")]
+    assert sorted(hosts_of(leader.placed())) == ["b0-r1-h0", "b0-r1-h1"]
+    assert leader.hands.of("release") == ["train-1"]
