@@ -25,11 +25,13 @@ from engine.seats import (
     suspended_by_user,
     trimmed,
 )
-from engine.wording import fit, plain, plural
+from engine.wording import plain, plural
 
 # Back-off of a host that the scheduler refused, per gang: doubles from the first value to the second (seconds).
 EXCLUDE_FIRST = 60.0
 EXCLUDE_MOST = 1800.0
+# Characters of the scheduler's own words that are passed on; its list of reasons over all nodes can be far longer.
+MAX_REASON = 300
 # Room that comes back on a host is no event of the gang whose pods wait for it (seconds).
 BLOCKED_LOOK = 5.0
 
@@ -285,7 +287,7 @@ def _running(
     if grown and free_to_move and not unbound and gang.understanding.ask is not None:
         return Decision(GiveBack(suspend=True, reason="Suspended", message="the request changed"))
     if late:
-        quoted = fit(plain(late[0].unschedulable or "no reason given yet"), 300)
+        quoted = plain(late[0].unschedulable or "no reason given yet", MAX_REASON)
         hosts = {host for pod in late if (host := pinned_host(pod.spec.shape))}
         message = f"{plural(len(late), 'pod')} not bound after {policy.timeouts.bind:g} s; the scheduler says: {quoted}"
         if free_to_move:

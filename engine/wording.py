@@ -14,9 +14,9 @@ _CUTOFF: Final = 0.6
 _COMPARED: Final = 256  # closest-match work grows with the length; nobody means a name this long
 
 
-def plain(text: str) -> str:
-    r"""Return text that is safe in one line: control and invisible characters escaped, cut at 63 characters."""
-    cut = text if len(text) <= MAX_QUOTED else text[: MAX_QUOTED - 3] + "..."
+def plain(text: str, limit: int = MAX_QUOTED) -> str:
+    r"""Return text that is safe in one line: control and invisible characters escaped, cut at `limit` characters."""
+    cut = text if len(text) <= limit else text[: limit - 3] + "..."
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in cut)
 
 

@@ -92,11 +92,8 @@ def pod_of_index(gangs: Namespace, job: str, index: int) -> Json:
     return max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
 
 
-def occupy(
-    gangs: Namespace, host: str, *, gpus: int = 8, port: int | None = None, labels: Mapping[str, str] | None = None
-) -> str:
-    """Somebody else's pod takes GPUs (or a host port) of a host past every scheduler; returns its name once it runs."""
-    ports = {} if port is None else {"ports": [{"containerPort": port, "hostPort": port}]}
+def occupy(gangs: Namespace, host: str, *, gpus: int = 8, labels: Mapping[str, str] | None = None) -> str:
+    """Somebody else's pod takes GPUs of a host past every scheduler; returns its name once it runs."""
     resources = {"limits": {"nvidia.com/gpu": str(gpus)}} if gpus else {}
     name = f"other-{host}"
     path = f"/api/v1/namespaces/{gangs.name}/pods"
@@ -107,7 +104,7 @@ def occupy(
             "spec": {
                 "nodeName": host,
                 "terminationGracePeriodSeconds": 1,
-                "containers": [{"name": "main", "image": "example.com/other:1", "resources": resources, **ports}],
+                "containers": [{"name": "main", "image": "example.com/other:1", "resources": resources}],
             },
         },
     )

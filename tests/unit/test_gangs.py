@@ -30,6 +30,9 @@ from engine.shapes import shape_hash
 from tests.support.cluster_records import job, placement, pod
 
 
+REFUSAL = "0/8 nodes are available: 7 node(s) didn't match Pod's node affinity/selector, 1 Insufficient cpu."
+
+
 def understood(workload: Workload) -> Understanding:
     ask = PodSetRequest(
         name="main",
@@ -178,7 +181,10 @@ def test_a_pod_that_is_not_bound_in_time_moves_the_whole_unstarted_gang() -> Non
     """Nothing has started: suspend (free of charge), leave the host out with growing back-off, quote the scheduler."""
     gang = job(count=1)
     timers = Timers()
-    stuck = replace(pod(gang, 0, pin="h0"), unschedulable="0/8 nodes are available: 1 Insufficient cpu.")
+    stuck = replace(
+        pod(gang, 0, pin="h0"),
+        unschedulable="0/8 nodes are available: 7 node(s) didn't match Pod's node affinity/selector, 1 Insufficient cpu.",
+    )
     look(gang, placement(gang, {"h0": 1}), (stuck,), timers=timers, now=0.0)
     decision = look(gang, placement(gang, {"h0": 1}), (stuck,), timers=timers, now=31.0)
     assert isinstance(decision.action, GiveBack) and decision.action.suspend

@@ -12,21 +12,13 @@ from tests.support.gangs import Json, Namespace, require
 pytestmark = pytest.mark.timeout(120)
 IMPATIENT = TEST_POLICY + "timeouts: {bind: 1s}\n"
 FOREIGN_GATE = "example.com/quota"
-PORT = 4711
+NOISY = {"example.com/noise": "loud"}
 
 
-def _with_port() -> Json:
-    """A pod spec whose container wants a host port, which the planner does not look at."""
-    return {
-        "containers": [
-            {
-                "name": "main",
-                "image": "example.com/train:1",
-                "resources": {"limits": {"nvidia.com/gpu": "8"}},
-                "ports": [{"containerPort": PORT, "hostPort": PORT}],
-            }
-        ]
-    }
+def _quiet() -> Json:
+    """Part of a pod spec: never beside a noisy pod on one host, which the planner does not look at."""
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": NOISY}}
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
 
 def _open_foreign_gates(gangs: Namespace, job: str, *, first: int = 0) -> None:
@@ -78,14 +70,14 @@ def test_room_taken_before_the_release_sends_the_whole_gang_elsewhere(gangs: Nam
 
 
 def test_a_gang_that_the_scheduler_refuses_is_planned_on_other_hosts(gangs: Namespace, policy: PolicyInForce) -> None:
-    """The host port of every pinned pod is taken, which no plan can see: after timeouts.bind the gang goes to hosts
+    """A noisy pod is on every pinned host, which no plan can see: after timeouts.bind the gang goes to hosts
     that the scheduler accepts, and the Job (backoffLimit 0) has lost nothing."""
     policy.set(IMPATIENT)
     hosts = gangs.fleet.grid("1x1x2")
     for host in hosts:
-        occupy(gangs, host, gpus=0, port=PORT)
+        occupy(gangs, host, gpus=0, labels=NOISY)
     others = [gangs.fleet.host(f"host-{number:03}", block="block-0", rack="rack-01") for number in (2, 3, 4)]
-    gangs.submit("train", pods=2, annotations=require("rack"), pod_spec=_with_port())
+    gangs.submit("train", pods=2, annotations=require("rack"), pod_spec=_quiet())
     eventually(
         lambda: set(assigned(gangs, "train")) == set(hosts),
         message=lambda: f"the tighter rack is tried first\n{gangs.describe('train')}",
@@ -101,8 +93,8 @@ def test_a_gang_that_the_scheduler_refuses_everywhere_waits_and_quotes_it(
     policy.set(IMPATIENT)
     hosts = gangs.fleet.grid("1x1x2")
     for host in hosts:
-        occupy(gangs, host, gpus=0, port=PORT)
-    gangs.submit("train", pods=2, annotations=require("rack"), pod_spec=_with_port())
+        occupy(gangs, host, gpus=0, labels=NOISY)
+    gangs.submit("train", pods=2, annotations=require("rack"), pod_spec=_quiet())
     eventually(
         lambda: _quoted(gangs, "train"), 30.0, lambda: f"an Event quotes the scheduler\n{gangs.describe('train')}"
     )
@@ -118,8 +110,8 @@ def test_a_gang_of_which_a_part_has_started_stays_and_says_what_it_lacks(
     """One pod of two cannot be bound: nobody is killed for it; Incomplete, until its place is free."""
     policy.set(IMPATIENT)
     hosts = gangs.fleet.grid("1x1x2")
-    other = occupy(gangs, hosts[1], gpus=0, port=PORT)
-    gangs.submit("train", pods=2, annotations=require("rack"), pod_spec=_with_port())
+    other = occupy(gangs, hosts[1], gpus=0, labels=NOISY)
+    gangs.submit("train", pods=2, annotations=require("rack"), pod_spec=_quiet())
     eventually(
         lambda: (
             (status_of(gangs, "train").get("phase"), status_of(gangs, "train").get("reason"))
@@ -127,7 +119,7 @@ def test_a_gang_of_which_a_part_has_started_stays_and_says_what_it_lacks(
         ),
         message=lambda: f"the gang says so\n{gangs.describe('train')}",
     )
-    assert "free ports" in status_of(gangs, "train")["message"]
+    assert "anti-affinity" in status_of(gangs, "train")["message"]
     (started,) = (pod["metadata"]["uid"] for pod in gangs.pods("train") if pod["spec"].get("nodeName"))
     vacate(gangs, other)
     bound = gangs.all_bound("train", 2)
@@ -143,6 +135,6 @@ def _quoted(gangs: Namespace, job: str) -> bool:
     return any(
         event["regarding"]["name"] == job
         and event.get("reason") == "SchedulerRefused"
-        and "free ports" in event.get("note", "")
+        and "anti-affinity" in event.get("note", "")
         for event in events
     )
