@@ -29,7 +29,6 @@ from engine.requests import Understanding
 from engine.shapes import shape_hash
 from tests.support.cluster_records import job, placement, pod
 
-
 REFUSAL = "0/8 nodes are available: 7 node(s) didn't match Pod's node affinity/selector, 1 Insufficient cpu."
 
 
