@@ -182,7 +182,7 @@ def test_a_pod_that_is_not_bound_in_time_moves_the_whole_unstarted_gang() -> Non
     timers = Timers()
     stuck = replace(
         pod(gang, 0, pin="h0"),
-        unschedulable="0/8 nodes are available: 7 node(s) didn't match Pod's node affinity/selector, 1 Insufficient cpu.",
+        unschedulable=REFUSAL,
     )
     look(gang, placement(gang, {"h0": 1}), (stuck,), timers=timers, now=0.0)
     decision = look(gang, placement(gang, {"h0": 1}), (stuck,), timers=timers, now=31.0)
