@@ -28,7 +28,6 @@ from engine.cluster.api import (
 from engine.names import (
     API_VERSION,
     FIELD_MANAGER,
-    GANG,
     HELD_BY,
     HELD_BY_SUSPEND,
     LAST_GOOD_POLICY_NAME,
@@ -158,17 +157,8 @@ def suspend_job(api: Api, job: Workload, *, fence: Fence) -> Result:
 
 def release_pod(api: Api, pod: Pod, body: Mapping[str, Any], *, fence: Fence) -> Result:
     """Send a release (`engine.pin.release_patch`) to this very pod; sent twice, it is `Done` twice."""
-    return _patch_pod(api, pod, body, fence)
-
-
-def label_pod(api: Api, pod: Pod, gang: str, *, fence: Fence) -> Result:
-    """Put the gang label on a pod that the webhook missed."""
-    return _patch_pod(api, pod, {"metadata": {"labels": {GANG: gang}}}, fence)
-
-
-def delete_pod(api: Api, pod: Pod, *, fence: Fence) -> Result:
-    """Delete this very pod, gracefully."""
-    return _delete(api, _pod(pod), pod.uid, fence)
+    pinned = {**body, "metadata": {**body.get("metadata", {}), "uid": pod.uid}}
+    return _send(api, "PATCH", _pod(pod), pinned, STRATEGIC_MERGE_PATCH, fence=fence)
 
 
 def keep_policy(api: Api, namespace: str, text: str, *, fence: Fence) -> Result:
@@ -182,11 +172,6 @@ def keep_policy(api: Api, namespace: str, text: str, *, fence: Fence) -> Result:
     }
     # Server-side apply creates by a name that RBAC can be bound to; forced, because nobody else owns it.
     return _send(api, "PATCH", path, body, APPLY_PATCH, fence=fence, force=True)
-
-
-def _patch_pod(api: Api, pod: Pod, body: Mapping[str, Any], fence: Fence) -> Result:
-    pinned = {**body, "metadata": {**body.get("metadata", {}), "uid": pod.uid}}
-    return _send(api, "PATCH", _pod(pod), pinned, STRATEGIC_MERGE_PATCH, fence=fence)
 
 
 def _delete(api: Api, path: str, uid: str, fence: Fence) -> Result:

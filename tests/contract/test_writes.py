@@ -124,8 +124,6 @@ def every_write(api: Api, fake: FakeApi, fence: Callable[[], None]) -> dict[str,
         "resume_job": lambda: writes.resume_job(api, a_job, placement="p", revision=1, fence=fence),
         "suspend_job": lambda: writes.suspend_job(api, a_job, fence=fence),
         "release_pod": lambda: writes.release_pod(api, a_pod, {"spec": {}}, fence=fence),
-        "label_pod": lambda: writes.label_pod(api, a_pod, "g", fence=fence),
-        "delete_pod": lambda: writes.delete_pod(api, a_pod, fence=fence),
         "keep_policy": lambda: writes.keep_policy(api, "topogate-system", "x", fence=fence),
     }
 
@@ -138,8 +136,6 @@ WRITES = [
     "resume_job",
     "suspend_job",
     "release_pod",
-    "label_pod",
-    "delete_pod",
     "keep_policy",
 ]
 
@@ -311,21 +307,14 @@ def test_a_pod_without_a_gate_is_told_apart_from_other_refusals(fake: FakeApi, a
     assert not result.gate_gone
 
 
-def test_a_missed_pod_gets_its_gang_label(fake: FakeApi, api: Api) -> None:
-    """The label is added beside the pod's own."""
-    missed = pod(fake, metadata={"labels": {"a": "b"}})
-    assert isinstance(writes.label_pod(api, missed, "job-train-1", fence=ok), Done)
-    assert stored(fake, POD)["metadata"]["labels"] == {"a": "b", names.GANG: "job-train-1"}
-
-
 def test_deleting_is_bound_to_the_uid(fake: FakeApi, api: Api) -> None:
-    """A pod, or a Placement, is deleted only when it is the very one that was meant."""
-    known = pod(fake)
-    assert writes.delete_pod(api, replace(known, uid="another"), fence=ok) == Gone()
-    assert fake.get(POD) is not None
-    assert isinstance(writes.delete_pod(api, known, fence=ok), Done)
-    assert fake.get(POD) is None
-    assert writes.delete_pod(api, known, fence=ok) == Gone()
+    """A Placement is deleted only when it is the very one that was meant."""
+    known = placement(fake)
+    assert writes.delete_placement(api, replace(known, uid="another"), fence=ok) == Gone()
+    assert fake.get(PLACEMENT) is not None
+    assert isinstance(writes.delete_placement(api, known, fence=ok), Done)
+    assert fake.get(PLACEMENT) is None
+    assert writes.delete_placement(api, known, fence=ok) == Gone()
 
 
 def test_the_policy_in_force_is_kept_and_kept_again(fake: FakeApi, api: Api) -> None:
