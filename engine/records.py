@@ -63,19 +63,88 @@ class SelectorTerm:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """What one pod needs of a host's devices.
+
+    `gpus` GPUs, each with `core` percent of its compute and `ratio` percent, or else `memory` bytes, of its memory (the
+    other one is 0). `whole`: no other pod may be on them. `rdma`, `fpga`: percent of such devices, 100 is one; more is
+    a number of whole ones.
+    """
+
+    gpus: int = 0
+    core: int = 0
+    ratio: int = 0
+    memory: int = 0
+    whole: bool = False
+    rdma: int = 0
+    fpga: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One healthy or unhealthy device of a host.
+
+    `kind` is gpu, rdma or fpga. `core` and `ratio` are percent (0 for what is no GPU), `memory` bytes (0: not known),
+    `share` percent of an RDMA or FPGA device. `numa` is None and `pcie` "" where the topology is not known.
+    """
+
+    kind: str
+    minor: int
+    id: str
+    healthy: bool
+    core: int = 0
+    ratio: int = 0
+    memory: int = 0
+    share: int = 0
+    numa: int | None = None
+    pcie: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDevices:
+    """A Device object (scheduling.koordinator.sh): the devices of the node of that name, by kind and minor.
+
+    `partitions`: sets of GPU minors that are linked as one, by their number (empty where the table is not known).
+    `faults` says what in the object was not understood and therefore left out.
+    """
+
+    name: str
+    uid: str
+    resource_version: str
+    devices: tuple[Device, ...]
+    partitions: Mapping[int, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """A pod's part of one device: percent of core and memory and bytes of a GPU, or percent (`share`) of another."""
+
+    kind: str
+    minor: int
+    id: str = ""
+    core: int = 0
+    ratio: int = 0
+    memory: int = 0
+    share: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
-    """What one pod needs: requests and eligibility.
+    """What one pod needs: requests, devices and eligibility.
 
     `requests` are effective (Kubernetes formula: max of init, sum of containers and sidecars, plus overhead), sorted by
     name, in planner units, always `pods: 1` among them; claims (`engine.claims`: host ports and the like) are
     requests of 1. `affinity` is None when no required node affinity is given;
-    its terms are ORed. Hashable: slots are cached per shape.
+    its terms are ORed. `devices` is what the requests mean in devices (`engine.gpu`), None when they name none.
+    Hashable: slots are cached per shape.
     """
 
     requests: tuple[tuple[str, int], ...]
     node_selector: tuple[tuple[str, str], ...] = ()
     affinity: tuple[SelectorTerm, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
+    devices: DeviceRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,11 +257,15 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The slots of a pod set on one host: `count` pods; `ranks` are inclusive ranges, None when unranked."""
+    """The slots of a pod set on one host: `count` pods; `ranks` are inclusive ranges, None when unranked.
+
+    `devices`: of each of its pods, in the order of the ranks; None when the host does not tell its devices.
+    """
 
     domain: tuple[str, ...]  # label values, host last
     count: int
     ranks: tuple[tuple[int, int], ...] | None
+    devices: tuple[tuple[DeviceUse, ...], ...] | None = None
 
     @property
     def host(self) -> str:
