@@ -17,7 +17,8 @@ class Amounts:
 
     `spread` turns the order of ties round: the emptiest domain first instead of the fullest. `grain` is per level the
     number of which every domain holds a multiple (slices), None without slices; `slots` are cut to it. `used` marks
-    per level the domains that the gang uses already, so that they cost nothing; None for a gang that is new.
+    per level the domains that the gang uses already, so that they cost nothing; None for a gang that is new. `tally`:
+    how many hosts have so many slots, where somebody keeps that up to date (never empty).
     """
 
     tree: Tree
@@ -26,7 +27,25 @@ class Amounts:
     spread: bool
     grain: tuple[int, ...] | None = None
     used: tuple[Bools, ...] | None = None
+    tally: dict[int, int] | None = None
     _scarce: dict[int, Ints64] = field(default_factory=dict)
+
+    def most(self, level: int) -> int:
+        """The most slots that any domain of the level has; 0 where there is none."""
+        if level == len(self.slots) - 1 and self.tally is not None:
+            return max(self.tally)
+        return int(self.slots[level].max(initial=0))
+
+    def hosts_with(self, count: int) -> Ints64:
+        """The hosts that fit so many pods best (`spread`: worst): those with the next number of slots that there is."""
+        slots = self.slots[-1]
+        pick = max if self.spread else min
+        if self.tally is not None:
+            return np.flatnonzero(slots == pick(room for room in self.tally if room >= count))
+        fitting = np.flatnonzero(slots >= count)
+        rooms = slots[fitting]
+        best: Ints64 = fitting[rooms == (rooms.max() if self.spread else rooms.min())]
+        return best
 
     def scarce_of(self, level: int) -> Ints64:
         """The free scarce resource of each domain of the level."""

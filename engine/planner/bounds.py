@@ -23,7 +23,7 @@ class Candidate:
 def lowest_fit(amounts: Amounts, count: int) -> int | None:
     """The finest level with a domain of at least `count` slots; -1: only the whole topology; None: not even that."""
     for level in range(len(amounts.slots) - 1, -1, -1):
-        if amounts.slots[level].max(initial=0) >= count:
+        if amounts.most(level) >= count:
             return level
     return -1 if len(amounts.slots[0]) and int(amounts.slots[0].sum()) >= count else None
 
@@ -36,6 +36,9 @@ def candidates(amounts: Amounts, level: int, count: int) -> Iterator[Candidate]:
     """
     tree = amounts.tree
     fitting = np.zeros(1, dtype=np.int64) if level < 0 else np.flatnonzero(amounts.slots[level] >= count)
+    first = _first(amounts, level, fitting, count, known=())
+    if first is not None:
+        yield first
     bounds: list[Ints64] = []
     for below in range(level + 1, len(amounts.slots)):
         pool, starts = tree.descendants(level, fitting, below)
@@ -43,11 +46,33 @@ def candidates(amounts: Amounts, level: int, count: int) -> Iterator[Candidate]:
         if not bounds:
             least = needed == needed.min()
             fitting, needed = fitting[least], needed[least]
+            if first is None:
+                first = _first(amounts, level, fitting, count, known=(int(needed[0]),))
+                if first is not None:
+                    yield first
         bounds.append(needed)
     keys = [*bounds, *amounts.preference(level, fitting)]
     order = np.lexsort([fitting, *reversed(keys)])
     for i in order:
-        yield Candidate(int(fitting[i]), tuple(int(bound[i]) for bound in bounds))
+        if first is None or fitting[i] != first.domain:
+            yield Candidate(int(fitting[i]), tuple(int(bound[i]) for bound in bounds))
+
+
+def _first(amounts: Amounts, level: int, fitting: Ints64, count: int, *, known: tuple[int, ...]) -> Candidate | None:
+    """The domain that the pack key puts first, where no domain can have a lower bound; None when others might.
+
+    `known` are the least bounds that all of these domains share. Most decisions end here, without a look at the rest.
+    """
+    domain = amounts.best(level, fitting) if len(fitting) > 1 else int(fitting[0])
+    bound = []
+    for below in range(level + 1, len(amounts.slots)):
+        start, end = amounts.tree.inside(level, domain, below)
+        bound.append(fewest_of(amounts.slots[below][start:end], count))
+        place = below - level - 1
+        least = known[place] if place < len(known) else -(-count // amounts.most(below))
+        if bound[-1] > least and len(fitting) > 1:
+            return None
+    return Candidate(domain, tuple(bound))
 
 
 def growth(amounts: Amounts, level: int, domain: int, count: int) -> Candidate | None:

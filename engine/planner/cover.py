@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from engine.planner.tree import Ints, Ints64
 
 NEVER = 1 << 31  # more domains than any tree has: cannot be covered
+
+# Fewer values than this are looked at one by one: numpy's calls cost a microsecond or more each, whatever they do.
+SMALL = 96
+# Up to this value, values are counted rather than sorted.
+_COUNTED = 256
 
 # Picks that the subset sum varies; the larger domains before them are fixed. The surplus of the largest-first choice
 # is less than its smallest member, so few exchanges are ever needed; 8 keep a choice at tens of microseconds.
@@ -21,7 +26,7 @@ def fewest(values: Ints64, starts: Ints, count: int) -> Ints64:
     Largest first is optimal on one level (exchange argument). `values` are free slots >= 0, `starts` the first index
     of each (non-empty) segment, `count` below 2**31.
     """
-    lengths = np.append(starts[1:], len(values)) - starts
+    lengths = np.concatenate((starts[1:], [len(values)])) - starts
     # One sort for all segments: the segment in the high bits, the value (descending) in the low ones. Values beyond
     # count cover it alone, so cutting them there changes no answer, and the keys nearly always fit into 32 bits.
     width = count.bit_length()
@@ -40,9 +45,47 @@ def fewest(values: Ints64, starts: Ints, count: int) -> Ints64:
 
 def fewest_of(values: Ints64, count: int) -> int:
     """`fewest` of a single segment."""
-    if not len(values):
-        return NEVER
-    return int(fewest(values, np.zeros(1, dtype=np.int64), count)[0])
+    if len(values) >= SMALL:
+        return cover(values, count)[0]
+    return fewest_in(sorted(values.tolist(), reverse=True), count)
+
+
+def fewest_in(descending: Sequence[int], count: int) -> int:
+    """`fewest` of values that are in order already."""
+    for taken, value in enumerate(descending, 1):
+        count -= value
+        if count <= 0:
+            return taken
+    return NEVER
+
+
+def cover(values: Ints64, count: int) -> tuple[int, int]:
+    """The fewest of these values that reach `count`, and the smallest value that can be among so few.
+
+    (NEVER, 0) where all of them together do not.
+    """
+    if values.max(initial=0) <= _COUNTED:
+        return cover_of(dict(enumerate(np.bincount(values).tolist())), count)
+    descending = np.sort(np.minimum(values, count))[::-1]
+    reached = np.cumsum(descending)
+    last = int(np.searchsorted(reached, count))
+    if last == len(descending):
+        return NEVER, 0
+    return last + 1, int(descending[last]) - (int(reached[last]) - count)
+
+
+def cover_of(tally: Mapping[int, int], count: int) -> tuple[int, int]:
+    """`cover` of values of which it is known how often each occurs."""
+    taken = 0
+    for value in sorted(tally, reverse=True):
+        if value <= 0:
+            break
+        enough = -(-count // value)
+        if tally[value] >= enough:
+            return taken + enough, value - (enough * value - count)
+        taken += tally[value]
+        count -= tally[value] * value
+    return NEVER, 0
 
 
 def tightest(values: Sequence[int], pick: int, count: int) -> list[int]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.planner.amounts import Amounts
-from engine.planner.cover import best_last, fewest_of, tightest
+from engine.planner.cover import SMALL, best_last, cover, fewest_in, tightest
 from engine.planner.slices import shares
 from engine.planner.tree import Ints, Ints64, runs
 
@@ -22,7 +22,6 @@ class Choice:
 
     hosts: Ints64
     used: tuple[int, ...]
-    leftover: tuple[int, ...]  # free slots in the touched domains, per level
 
 
 Pick = Callable[[Sequence[int], int, int], list[int]]
@@ -87,14 +86,18 @@ def choose(amounts: Amounts, level: int, pool: Ints64, count: int, pick: Pick) -
     """The fewest of these domains that hold `count` slots, picked by `pick`."""
     if amounts.used is not None and amounts.used[level][pool].any():
         return _choose_beside(amounts, level, pool, count, pick)
-    slots = amounts.slots[level][pool]
-    needed = fewest_of(slots, count)
+    useful = pool
+    if len(pool) >= SMALL:
+        slots = amounts.slots[level][pool]
+        useful = pool[slots >= cover(slots, count)[1]]
+    ordered = amounts.by_size(level, useful)
+    values = amounts.slots[level][ordered].tolist()
+    needed = fewest_in(values, count)
     if needed == len(pool):
         return pool
-    ordered = amounts.by_size(level, pool)
     if amounts.spread:
         return ordered[:needed]
-    return ordered[pick(amounts.slots[level][ordered].tolist(), needed, count)]
+    return ordered[pick(values, needed, count)]
 
 
 def _choose_beside(amounts: Amounts, level: int, pool: Ints64, count: int, pick: Pick) -> Ints64:
@@ -114,11 +117,25 @@ def _choose_beside(amounts: Amounts, level: int, pool: Ints64, count: int, pick:
 
 def choice(amounts: Amounts, hosts: Ints64) -> Choice:
     """The choice of these hosts (ascending), with its domains counted."""
-    used = []
-    leftover = []
-    for level, slots in enumerate(amounts.slots):
-        touched = amounts.tree.domains[level][hosts]
-        touched = touched[runs(touched)]
-        used.append(len(touched) if amounts.used is None else int((~amounts.used[level][touched]).sum()))
-        leftover.append(int(slots[touched].sum()))
-    return Choice(hosts, tuple(used), tuple(leftover))
+    if amounts.used is not None:
+        touched = _touched(amounts, hosts)
+        return Choice(hosts, tuple(int((~amounts.used[i][some]).sum()) for i, some in enumerate(touched)))
+    above = amounts.tree.domains[:-1]
+    if len(hosts) < SMALL:
+        return Choice(hosts, (*[len(set(domains[hosts].tolist())) for domains in above], len(hosts)))
+    return Choice(hosts, (*[len(runs(domains[hosts])) for domains in above], len(hosts)))
+
+
+def rank(amounts: Amounts, one: Choice) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What decides between two choices: their domains, then the free slots in the touched domains, per level."""
+    touched = _touched(amounts, one.hosts)
+    return one.used, tuple(int(slots[some].sum()) for slots, some in zip(amounts.slots, touched, strict=True))
+
+
+def _touched(amounts: Amounts, hosts: Ints64) -> list[Ints]:
+    """The domains of each level that hold any of these hosts (ascending)."""
+    found: list[Ints] = []
+    for domains in amounts.tree.domains:
+        touched = domains[hosts]
+        found.append(touched[runs(touched)])
+    return found

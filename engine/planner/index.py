@@ -39,7 +39,10 @@ class SlotIndex:
     def set(self, host: int, slots: int, scarce: int | None = None) -> None:
         """Change one host (an index): its free slots, and its free scarce resource (None: as the slots)."""
         _, free, rare = self._sums[-1]
-        more = min(max(slots, 0), _MOST_SLOTS) - int(free[host])
+        room, before = min(max(slots, 0), _MOST_SLOTS), int(free[host])
+        more = room - before
+        if more:
+            self._count(room, before)
         richer = max(slots if scarce is None else scarce, 0) - int(rare[host])
         for domains, sums, scarce_sums in self._sums:
             domain = domains[host]
@@ -47,6 +50,19 @@ class SlotIndex:
                 sums[domain] += more
             if richer:
                 scarce_sums[domain] += richer
+
+    def _count(self, room: int, before: int) -> None:
+        """Take a host from those with `before` slots to those with `room`."""
+        tally = self._pack.tally
+        if tally is None:
+            # Not before the first change: a shape that is asked for once needs no tally.
+            values, hosts = np.unique(self._pack.slots[-1], return_counts=True)
+            tally = dict(zip(values.tolist(), hosts.tolist(), strict=True))
+            self._pack.tally = self._spread.tally = tally
+        tally[room] = tally.get(room, 0) + 1
+        tally[before] -= 1
+        if not tally[before]:
+            del tally[before]
 
     def plan(self, request: Request) -> Plan | NoFit:
         """The same answer as `engine.planner.plan` on the present numbers."""

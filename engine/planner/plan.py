@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.planner.amounts import Amounts, amounts
 from engine.planner.bounds import candidates, lowest_fit
-from engine.planner.cover import fewest
+from engine.planner.cover import cover, cover_of, fewest, fewest_of
 from engine.planner.descent import TIGHTEST, Choice, choice, choose
 from engine.planner.search import fewest_domains
 from engine.planner.slices import Slices, check_slices, grains, shares
@@ -110,24 +110,37 @@ def lowest_level(tree: Tree, slots: Ints64, count: int) -> int | None:
 def one_host(state: Amounts, count: int) -> Choice:
     """The best-fit host for a gang that needs no more: ties go by its rack, then by its block."""
     host = len(state.slots) - 1
-    fitting = np.flatnonzero(state.slots[host] >= count)
-    return choice(state, np.array([state.best(host, fitting)]))
+    return choice(state, np.array([state.best(host, state.hosts_with(count))]))
 
 
 def fewest_hosts(state: Amounts, lowest: int, count: int) -> Choice:
     """The fewest hosts, in the smallest domain that can do with so few."""
     host = len(state.slots) - 1
-    whole = np.zeros(1, dtype=np.int64)
-    least = int(fewest(state.slots[host], whole, count)[0])
-    level, domain = -1, 0
-    for finer in range(lowest, -1, -1):
-        fitting = np.flatnonzero(fewest(state.slots[host], state.tree.starts[finer], count) == least)
-        if len(fitting):
-            level, domain = finer, state.best(finer, fitting)
+    slots = state.slots[host]
+    least, useful = cover(slots, count) if state.tally is None else cover_of(state.tally, count)
+    for level in range(lowest, -1, -1):
+        domain = _with_fewest(state, level, count, least)
+        if domain is not None:
+            pool = np.arange(*state.tree.range(level, domain), dtype=np.int64)
             break
-    start, end = (0, len(state.tree.hosts)) if level < 0 else state.tree.range(level, domain)
-    hosts = choose(state, host, np.arange(start, end, dtype=np.int64), count, TIGHTEST)
-    return choice(state, np.sort(hosts))
+    else:
+        pool = np.flatnonzero(slots >= useful)
+    return choice(state, np.sort(choose(state, host, pool, count, TIGHTEST)))
+
+
+def _with_fewest(state: Amounts, level: int, count: int, least: int) -> int | None:
+    """The domain of the level that the pack key puts first among those that need only `least` hosts."""
+    host = len(state.slots) - 1
+    fitting = np.flatnonzero(state.slots[level] >= count)
+    if not len(fitting):
+        return None
+    likely = state.best(level, fitting)
+    start, end = state.tree.range(level, likely)
+    if fewest_of(state.slots[host][start:end], count) == least:
+        return likely
+    pool, starts = state.tree.descendants(level, fitting, host)
+    fitting = fitting[fewest(state.slots[host][pool], starts, count) == least]
+    return state.best(level, fitting) if len(fitting) else None
 
 
 def _as_plan(state: Amounts, best: Choice, count: int, *, proven: bool) -> Plan:
@@ -135,15 +148,11 @@ def _as_plan(state: Amounts, best: Choice, count: int, *, proven: bool) -> Plan:
     if state.grain is not None:
         filled = fill(state, best.hosts, count)
         return Plan(filled, choice(state, np.array([host for host, _ in filled])).used, proven)
-    placed = []
-    left = count
-    for host, room in zip(best.hosts.tolist(), state.slots[-1][best.hosts].tolist(), strict=True):
-        pods = min(left, room)
-        placed.append((host, pods))
-        left -= pods
-    assert left == 0, "the chosen hosts hold the gang"
-    assert placed[-1][1] > 0, "the fewest hosts are all needed"
-    return Plan(tuple(placed), best.used, proven)
+    # Each of the fewest hosts is needed, so what is too much comes off the last one and leaves it some.
+    rooms = state.slots[-1][best.hosts].tolist()
+    rooms[-1] -= sum(rooms) - count
+    assert rooms[-1] > 0, "the chosen hosts hold the gang, and all of them are needed"
+    return Plan(tuple(zip(best.hosts.tolist(), rooms, strict=True)), best.used, proven)
 
 
 def fill(state: Amounts, hosts: Ints64, count: int) -> tuple[tuple[int, int], ...]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.planner.amounts import Amounts
 from engine.planner.bounds import Candidate
-from engine.planner.descent import PICKS, Choice, choice, descend
+from engine.planner.descent import PICKS, Choice, choice, descend, rank
 from engine.planner.exact import OutOfSteps, Search, Steps
 from engine.planner.tree import Ints
 
@@ -37,8 +37,10 @@ def fewest_domains(
         reached = _descents(amounts, level, candidate, count)
         if best is None or reached.used < best.used:
             best = reached
-        if reached.used[top:] > candidate.bound:
-            missed.append(candidate)
+        if reached.used[top:] == candidate.bound:
+            ordered = iter(())  # no later one has a lower bound
+            break
+        missed.append(candidate)
     assert best is not None, "a level that fits has a candidate"
     budget = Steps(steps)
     for candidate in itertools.chain(missed, ordered):
@@ -56,7 +58,7 @@ def _descents(amounts: Amounts, level: int, candidate: Candidate, count: int) ->
     best: Choice | None = None
     for pick in PICKS:
         reached = descend(amounts, level, domains, count, pick)
-        if best is None or (reached.used, reached.leftover) < (best.used, best.leftover):
+        if best is None or rank(amounts, reached) < rank(amounts, best):
             best = reached
         if best.used[level + 1 :] == candidate.bound:
             break
@@ -90,7 +92,7 @@ def _exact(
         reached = _below(amounts, leaf - 1 if leaf == host else leaf, above, count)
         if leaf == host and amounts.grain is not None:
             # With slices the racks and their number of pods together decide about the hosts.
-            reached = min(reached, choice(amounts, domains), key=lambda one: (one.used, one.leftover))
+            reached = min(reached, choice(amounts, domains), key=lambda one: rank(amounts, one))
         if reached.used < best.used:
             best = reached
         bound = (*reached.used[top : leaf + 1], *candidate.bound[leaf + 1 - top :])
@@ -102,4 +104,4 @@ def _exact(
 def _below(amounts: Amounts, level: int, domains: Ints, count: int) -> Choice:
     """The best quick descent from domains that are all needed."""
     reached = [descend(amounts, level, domains, count, pick) for pick in PICKS]
-    return min(reached, key=lambda choice: (choice.used, choice.leftover))
+    return min(reached, key=lambda one: rank(amounts, one))

@@ -76,6 +76,15 @@ class Tree:
             return np.arange(self.size(0), dtype=np.int64)
         return self.descendants(level, np.sort(domains), level + 1)[0]
 
+    def inside(self, level: int, domain: int, finer: int) -> tuple[int, int]:
+        """The first domain of a `finer` level inside this one (any for level -1), and the one after its last."""
+        if level < 0:
+            return 0, self.size(finer)
+        first, end = domain, domain + 1
+        for offsets in self.offsets[level:finer]:
+            first, end = int(offsets[first]), int(offsets[end])
+        return first, end
+
     def descendants(self, level: int, domains: Ints, finer: int) -> tuple[Ints64, Ints64]:
         """The domains of a `finer` level inside these (ascending) of `level`, and where those of each of them start."""
         if level < 0:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import combinations
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.planner.cover import NEVER, best_last, fewest, tightest
+from engine.planner.cover import NEVER, best_last, cover, cover_of, fewest, fewest_of, tightest
 
 values_and_count = st.tuples(st.lists(st.integers(0, 12), min_size=1, max_size=8), st.integers(1, 60))
 
@@ -56,3 +57,23 @@ def test_covers_of_any_size_cover(sizes: list[int], count: int) -> None:
     for chosen in (tightest(values, pick, count), best_last(values, pick, count)):
         assert len(set(chosen)) == pick
         assert count <= sum(values[i] for i in chosen) <= sum(values[:pick])
+
+
+@given(values_and_count, st.sampled_from([1, 2**24]))
+@settings(max_examples=300, deadline=None)
+def test_what_a_smallest_cover_can_be_made_of(case: tuple[list[int], int], unit: int) -> None:
+    """`cover` knows the fewest members and a value that no member of such a cover is below, at any scale."""
+    values, count = [value * unit for value in case[0]], case[1] * unit
+    pick, least = cover(np.array(values, dtype=np.int64), count)
+    assert pick == _smallest(values, count)
+    assert (pick, least) == cover_of(Counter(values), count)
+    covers = [some for some in combinations(values, pick) if sum(some) >= count] if pick != NEVER else []
+    assert all(min(some) >= least for some in covers)
+
+
+@given(st.lists(st.integers(0, 300), min_size=90, max_size=110), st.integers(1, 30_000))
+@settings(max_examples=200, deadline=None)
+def test_one_segment_counts_as_many_do(values: list[int], count: int) -> None:
+    """A single segment, large or small, needs as many as `fewest` says."""
+    array = np.array(values, dtype=np.int64)
+    assert fewest_of(array, count) == fewest(array, np.zeros(1, dtype=np.int64), count)[0]
