@@ -23,6 +23,7 @@ from engine.presets import choose_default
 from engine.quota import usage_of
 from engine.records import (
     Node,
+    NodeDevices,
     Placement,
     Pod,
     PodSpec,
@@ -68,6 +69,7 @@ class Stores:
         )
         self.priority_classes: Store[PriorityClass] = Store(key=lambda item: item.name)
         self.runtime_classes: Store[RuntimeClass] = Store(key=lambda item: item.name)
+        self.devices: Store[NodeDevices] = Store(key=lambda devices: devices.name)
 
     def all(self) -> Mapping[str, Store[Any]]:
         """Every store by the name of what it holds."""
@@ -79,6 +81,7 @@ class Stores:
             "quotas": self.quotas,
             "priorityclasses": self.priority_classes,
             "runtimeclasses": self.runtime_classes,
+            "devices": self.devices,
         }
 
 

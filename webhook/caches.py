@@ -6,7 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from engine import names
-from engine.cluster import placements, projections
+from engine.cluster import devices, placements, projections
 from engine.cluster.api import Api, object_path
 from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
@@ -50,11 +50,28 @@ class Caches:
             projections.runtime_class,
             stores.runtime_classes,
         )
+        self._add(
+            api,
+            "devices",
+            object_path(devices.API_VERSION, devices.PLURAL),
+            devices.node_devices,
+            stores.devices,
+            optional=True,
+        )
         for name, store in ((names.POLICY_NAME, self.policy), (names.LAST_GOOD_POLICY_NAME, self.last_good)):
             self._add(api, name, config_maps, projections.config_map, store, fieldSelector=f"metadata.name={name}")
 
-    def _add(self, api: Api, name: str, path: str, project: object, store: object, **query: str) -> None:
-        self._reflectors[name] = Reflector(api, path, project, store, query=query)  # type: ignore[arg-type]
+    def _add(
+        self, api: Api, name: str, path: str, project: object, store: object, *, optional: bool = False, **query: str
+    ) -> None:
+        self._reflectors[name] = Reflector(
+            api,
+            path,
+            project,  # type: ignore[arg-type]
+            store,  # type: ignore[arg-type]
+            query=query,
+            optional=optional,
+        )
 
     def start(self) -> None:
         """Start every watch."""

@@ -15,7 +15,7 @@ from engine.cluster.projections import ProjectionError
 from engine.outcomes import Outcome
 from engine.policy import LevelSpec, Policy, PolicyError, TopologySpec, default_policy, parse_policy
 from engine.presets import MAX_LEVELS, RESERVED_NAMES, is_label_key
-from engine.records import Node, Pod, Workload
+from engine.records import Node, NodeDevices, Pod, Workload
 from engine.requests import Understanding
 from engine.view import Stores, View
 from engine.wording import plain, quote
@@ -34,6 +34,7 @@ _STORES: Final[dict[tuple[str, str], tuple[str, Callable[[Any], Any]]]] = {
     ("scheduling.k8s.io", "PriorityClass"): ("priorityclasses", projections.priority_class),
     ("node.k8s.io", "RuntimeClass"): ("runtimeclasses", projections.runtime_class),
 }
+_DEVICE: Final = ("scheduling.koordinator.sh", "Device")
 _CONFIG_MAP: Final = ("", "ConfigMap")
 _TOPOLOGIES: Final = (("kueue.x-k8s.io", "Topology"), ("kai.scheduler", "Topology"))
 
@@ -82,18 +83,20 @@ def offline_cluster(
     coarse to fine), else from Topology objects of Kueue or KAI, else from the default policy. Pods without a namespace
     get `namespace`. Raises FileProblem for an object, a policy or a level that cannot be read.
     """
-    records: dict[str, list[Any]] = {name: [] for name, _ in _STORES.values()}
+    records: dict[str, list[Any]] = {"devices": [], **{name: [] for name, _ in _STORES.values()}}
+    notes: list[str] = []
     config_maps: list[FileObject] = []
     found: list[TopologySpec] = []
     for one in objects:
         if one.what in _STORES:
             into, projection = _STORES[one.what]
             records[into].append(_completed(_projected(one, projection), one, namespace))
+        elif one.what == _DEVICE:
+            records["devices"] += _devices(one, notes)
         elif one.what == _CONFIG_MAP:
             config_maps.append(one)
         elif one.what in _TOPOLOGIES:
             found.append(_topology(one))
-    notes: list[str] = []
     asked = _spec("default", levels, where="--levels") if levels else None
     policy = policy or _policy_of(config_maps) or default_policy()
     if policy.topologies:
@@ -114,6 +117,19 @@ def _projected(one: FileObject, projection: Callable[[Any], Any]) -> Any:
         return projection(one.source)
     except ProjectionError as error:
         raise FileProblem(f"{one.where}: {one.kind}: {': '.join(filter(None, located(error)))}") from None
+
+
+def _devices(one: FileObject, notes: list[str]) -> list[NodeDevices]:
+    """The devices of a node; what of them cannot be read is left out, as the service does, and told."""
+    try:
+        devices = projections.node_devices(one.source)
+    except ProjectionError as error:
+        notes.append(f"{one.where}: the Device is left out: {': '.join(filter(None, located(error)))}")
+        return []
+    for fault in devices.faults:
+        path, _, text = fault.partition(": ")
+        notes.append(f"{one.where}: Device {plain(devices.name)} is not wholly read: {path}: {in_words(text)}")
+    return [devices]
 
 
 def _completed(record: Any, one: FileObject, namespace: str) -> Any:

@@ -1,7 +1,7 @@
 """The API server's objects -> records: one pass over the bytes, one function per kind.
 
 All of them take JSON bytes (watch, list, review) or the parsed object (files) and raise only ProjectionError, whose
-text starts with the JSON path. The Placement has its own module, `engine.cluster.placements`, and is offered here too.
+text starts with the JSON path. The Placement and the Device have their own modules and are offered here too.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from sys import intern
 from typing import Final
 
 from engine.cluster import wire
+from engine.cluster.devices import node_devices
 from engine.cluster.placements import assignment_body, placement, placement_body, placement_name
 from engine.cluster.podspecs import amount, amounts, pod_spec, tolerations
 from engine.cluster.wire import ProjectionError, Source, decode
@@ -37,6 +38,7 @@ __all__ = [
     "format_ranks",
     "job",
     "node",
+    "node_devices",
     "parse_ranks",
     "placement",
     "placement_body",

@@ -40,6 +40,10 @@ SHORT_WATCH: Final = 1.0
 # After these the next attempt lists: the version is not understood, or the collection is not there (a missing CRD).
 VERSION_REFUSED: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
 REMEMBERED_BAD: Final = 1024
+# An optional collection that is not there (its CRD is not installed, or we may not read it) is looked for this often
+# (s): one request that the server answers out of its routing table.
+ABSENT_LOOK: Final = 20.0
+ABSENT: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN)
 
 _log = logging.getLogger(__name__)
 
@@ -78,6 +82,10 @@ class _ListAgain(Exception):
     """The version that we hold is of no use any more."""
 
 
+class _Absent(Exception):
+    """The optional collection is not there."""
+
+
 @dataclass(slots=True)
 class Counts:
     """What a reflector has been through since it started; written by its thread alone."""
@@ -96,6 +104,8 @@ class Reflector(Generic[R]):
     `path` is the collection's URL path, `query` its selectors, `project` makes a record of an object's bytes and raises
     ValueError (ProjectionError) for one that it cannot read: that object is left out of the store, counted, and named
     once in the log. `wait` sleeps until the event is set or the seconds are over.
+
+    An `optional` collection may be missing, come later and go again: missing, it counts as an empty one that is synced.
     """
 
     def __init__(
@@ -106,6 +116,7 @@ class Reflector(Generic[R]):
         store: Store[R],
         *,
         query: Mapping[str, str] | None = None,
+        optional: bool = False,
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
         wait: Callable[[threading.Event, float], object] = threading.Event.wait,
@@ -118,6 +129,8 @@ class Reflector(Generic[R]):
         self._path = path
         self._project = project
         self._query = dict(query or {})
+        self._optional = optional
+        self._absent = False
         self._clock = clock
         self._rng = rng or random.Random()  # noqa: S311 - jitter, not a secret
         self._wait = wait
@@ -166,6 +179,10 @@ class Reflector(Generic[R]):
         deadline = self._clock() + timeout
         try:
             newest = self._newest(timeout)
+        except _Absent:
+            if len(self.store):
+                self._interrupt(stop=False)  # it was there a moment ago: the list will tell
+            return True
         except (ApiFault, _ListAgain, ValueError) as fault:
             _log.warning("%s: cannot be read afresh: %s", self._path, fault)
             return False
@@ -183,6 +200,10 @@ class Reflector(Generic[R]):
                 if self._take_list_wish() or self._version is None:
                     self._list()
                 self._watch()
+                continue
+            except _Absent as reason:
+                self._note_absent(reason)
+                self._wait(self._wake, ABSENT_LOOK * self._rng.uniform(0.5, 1.0))
                 continue
             except _ListAgain as reason:
                 self.counts.expired += 1
@@ -220,6 +241,9 @@ class Reflector(Generic[R]):
         self._page = min(self._page, LATER_PAGE)
         self.counts.lists += 1
         self._problem = None
+        if self._absent:
+            self._absent = False
+            _log.info("%s is there now and is watched", self._path)
         self.store.replace(records, resource_version=page.metadata.resource_version)
         self._version = page.metadata.resource_version
 
@@ -229,9 +253,22 @@ class Reflector(Generic[R]):
         except ApiError as error:
             if error.status == HTTPStatus.GONE:
                 raise _ListAgain("a page has expired") from None
+            if self._optional and error.status in ABSENT:
+                raise _Absent(str(error)) from None
             raise
         except msgspec.DecodeError as error:
             raise ApiUnavailable(f"GET {self._path}: not a list: {error}") from None
+
+    def _note_absent(self, reason: _Absent) -> None:
+        """Forget what was there; said once, however often it is looked for."""
+        self._version = None
+        self._problem = None
+        self.store.replace([])
+        if not self._absent:
+            self._absent = True
+            _log.info(
+                "%s is not there: nothing to watch; looked for every %.0f s (%s)", self._path, ABSENT_LOOK, reason
+            )
 
     def _newest(self, timeout: float) -> int:
         page = self._get_page(self._query | {"limit": "1"}, (min(5.0, timeout), timeout))
@@ -259,6 +296,8 @@ class Reflector(Generic[R]):
         except ApiError as error:
             if error.status == HTTPStatus.GONE:
                 raise _ListAgain("the version has expired") from None
+            if self._optional and error.status in ABSENT:
+                raise _ListAgain("it may be gone") from None
             raise
         finally:
             self._stream = None

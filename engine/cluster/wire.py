@@ -388,6 +388,19 @@ class ConfigMap(Struct):
     data: StringMap | None = None
 
 
+class DeviceSpec(Struct):
+    """spec of a Device; its entries are read one by one, so that a faulty one does not hide the others."""
+
+    devices: list[Any] | None = None
+
+
+class Device(Struct):
+    """scheduling.koordinator.sh/v1alpha1 Device: the devices of the node of that name."""
+
+    metadata: ObjectMeta | None = None
+    spec: DeviceSpec | None = None
+
+
 class PlacementWorkload(Struct):
     """spec.workload of a Placement."""
 
@@ -453,5 +466,5 @@ class Placement(Struct):
 # decodes a struct which is half read crashes the process.
 _DECODERS: Final[Mapping[type[Any], msgspec.json.Decoder[Any]]] = {
     kind: msgspec.json.Decoder(kind)
-    for kind in (Node, Pod, Job, Quota, PriorityClass, RuntimeClass, ConfigMap, Placement)
+    for kind in (Node, Pod, Job, Quota, PriorityClass, RuntimeClass, ConfigMap, Device, Placement)
 }

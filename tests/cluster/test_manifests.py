@@ -461,6 +461,7 @@ MAY = [
     ("get list watch", "batch", "jobs", "", "", ""),
     ("get list watch", "scheduling.k8s.io", "priorityclasses", "", "", ""),
     ("get list watch", "node.k8s.io", "runtimeclasses", "", "", ""),
+    ("get list watch", "scheduling.koordinator.sh", "devices", "", "", ""),
     ("patch", "", "pods", "", "", NAMESPACE),
     ("patch", "batch", "jobs", "", "", NAMESPACE),
     ("get list watch create update patch delete", "topogate.dev", "placements", "", "", NAMESPACE),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.cluster.placements import placement, placement_body
-from engine.cluster.projections import job, node, pod, quota
+from engine.cluster.projections import job, node, node_devices, pod, quota
 from engine.cluster.wire import ProjectionError
 from engine.ranks import format_ranks, join_ranks, parse_ranks
 from engine.records import Assignment, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
@@ -112,6 +112,16 @@ _WHOLE: dict[str, Any] = {
         "workload": {"apiVersion": "batch/v1", "kind": "Job", "name": "n", "uid": "u"},
         "topology": "default",
         "podSets": [{"name": "main", "count": 2}],
+        "devices": [
+            {
+                "type": "gpu",
+                "minor": 0,
+                "health": True,
+                "id": "GPU-0",
+                "resources": {"koordinator.sh/gpu-core": 100},
+                "topology": {"nodeID": 0, "pcieID": "pci0000:00"},
+            }
+        ],
         "assignment": {"revision": 1, "podSets": [{"name": "main", "slots": [{"domain": ["h"], "count": 2}]}]},
     },
     "status": {"allocatable": {"cpu": "1"}, "conditions": [{"type": "Ready"}], "completedIndexes": "1"},
@@ -131,7 +141,7 @@ def test_no_object_raises_anything_but_a_projection_error(place: tuple[str | int
     for key in place[:-1]:
         at = at[key]
     at[place[-1]] = value
-    for read in (pod, job, node, quota, placement):
+    for read in (pod, job, node, node_devices, quota, placement):
         for source in (raw, json.dumps(raw).encode()):
             with suppress(ProjectionError):
                 read(source)

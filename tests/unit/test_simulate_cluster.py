@@ -271,3 +271,24 @@ def test_malformed_cluster_objects(broken: Json, problem: str) -> None:
         simulated([*EVERY, {"apiVersion": "v1", **broken}], [job("a", 1)])
     assert problem in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_faulty_devices_are_left_out_and_told() -> None:
+    """As the service does it: the others count, and a line says which and why."""
+    whole = {"type": "gpu", "minor": 0, "health": True, "resources": {"koordinator.sh/gpu-core": "100"}}
+    head = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device"}
+    cluster = offline_cluster(
+        objects(
+            [
+                head | {"metadata": {"name": "h0"}, "spec": {"devices": [whole, whole | {"minor": "1"}]}},
+                head | {"metadata": {}, "spec": {}},
+            ],
+            name="cluster.json",
+        )
+    )
+    known = cluster.view.stores.devices.get("h0")
+    assert known is not None and [one.minor for one in known.devices] == [0]
+    assert cluster.notes == (
+        "cluster.json, item 1: Device h0 is not wholly read: devices[1].minor: expected a whole number, got text",
+        "cluster.json, item 2: the Device is left out: metadata.name: is required",
+    )

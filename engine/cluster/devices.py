@@ -1,0 +1,187 @@
+"""The Device object (scheduling.koordinator.sh) -> NodeDevices. Of a faulty object as much as can be understood counts.
+
+Facts about the object: it is named after its node, a device's `minor` is its number among those of its type,
+`resources` are what it offers (100 percent of a healthy GPU's compute and memory), the NVLink partitions stand in an
+annotation as JSON. A device with missing or nonsense fields is left out, never guessed at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from sys import intern
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from engine.cluster import wire
+from engine.cluster.wire import ProjectionError, Source, decode
+from engine.quantities import Quantity, QuantityError, nano
+from engine.records import Device, NodeDevices
+from engine.wording import plain, quote
+
+API_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"
+PLURAL: Final = "devices"
+
+MAX_DEVICES: Final = 256  # of one object; the densest hosts have 16 GPUs and as many network cards
+MAX_FAULTS: Final = 16  # told of one object
+_MAX_TEXT: Final = 253  # characters of an id or of a PCIe name
+_MAX_TABLE: Final = 65536  # characters of the partition table
+_MAX_PARTITIONS: Final = 1024
+_MAX_MEMORY: Final = 2**50  # bytes of one device; beyond that it is a mistake
+_NANO: Final = 10**9
+_WHOLE: Final = 100
+
+_KINDS: Final = ("gpu", "rdma", "fpga")
+_CORE: Final = "koordinator.sh/gpu-core"
+_RATIO: Final = "koordinator.sh/gpu-memory-ratio"
+_MEMORY: Final = "koordinator.sh/gpu-memory"
+_SHARES: Final = {"rdma": "koordinator.sh/rdma", "fpga": "koordinator.sh/fpga"}
+_PARTITIONS: Final = "scheduling.koordinator.sh/gpu-partitions"
+
+Text = Annotated[str, msgspec.Meta(max_length=_MAX_TEXT)]
+Minor = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
+class _Topology(wire.Struct):
+    node_id: wire.Int32 | None = msgspec.field(name="nodeID", default=None)
+    pcie_id: Text | None = msgspec.field(name="pcieID", default=None)
+
+
+class _Device(wire.Struct):
+    type: str
+    minor: Minor
+    health: bool
+    id: Text | None = None
+    resources: dict[str, Quantity | None] | None = None
+    topology: _Topology | None = None
+
+
+class _Partition(wire.Struct):
+    minors: list[Minor]
+    allocation_score: int | None = None
+
+
+# Made at import, as in `wire`: two threads must not be the first to read a struct's fields.
+_DEVICE: Final = msgspec.json.Decoder(_Device)
+_TABLE: Final = msgspec.json.Decoder(dict[str, list[_Partition]])
+
+
+class _Faulty(ValueError):
+    """Why a device is left out; the text starts with the path of what is wrong, seen from the device, or with ": "."""
+
+
+def node_devices(source: Source) -> NodeDevices:
+    """Return the devices of a node; ProjectionError only when it has no name or is no such object at all."""
+    raw = decode(wire.Device, source)
+    meta, spec = raw.metadata or wire.ObjectMeta(), raw.spec or wire.DeviceSpec()
+    if not meta.name:
+        raise ProjectionError("$.metadata.name: is required")
+    faults: list[str] = []
+    devices = _devices(spec.devices or (), faults)
+    partitions = _partitions((meta.annotations or {}).get(_PARTITIONS) or "", faults)
+    return NodeDevices(
+        name=intern(meta.name),
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        devices=devices,
+        partitions=partitions,
+        faults=_bounded(faults),
+    )
+
+
+def _devices(raw: Iterable[Any], faults: list[str]) -> tuple[Device, ...]:
+    found: dict[tuple[str, int], Device] = {}
+    twice: set[tuple[str, int]] = set()
+    for position, one in enumerate(raw):
+        if position == MAX_DEVICES:
+            faults.append(f"more than {MAX_DEVICES} devices")
+            break
+        try:
+            device = _device(one)
+        except _Faulty as fault:
+            faults.append(f"devices[{position}]{fault}")
+            continue
+        key = (device.kind, device.minor)
+        if key in found:
+            twice.add(key)
+            faults.append(f"devices[{position}]: {device.kind} {device.minor} stands twice")
+        found[key] = device
+    # Two devices under one number: nobody can tell which of them a pod would get.
+    return tuple(found[key] for key in sorted(found) if key not in twice)
+
+
+def _device(raw: Any) -> Device:
+    try:
+        one = msgspec.convert(raw, _DEVICE.type)
+    except (msgspec.MsgspecError, RecursionError, TypeError) as error:
+        text, _, path = plain(str(error), _MAX_TEXT).partition(" - at `$")
+        raise _Faulty(f"{path.removesuffix('`')}: {text}") from None
+    if one.type not in _KINDS:
+        raise _Faulty(f".type: {quote(one.type)} is none of {', '.join(_KINDS)}")
+    topology = one.topology or _Topology()
+    gpu = one.type == "gpu"
+    resources = one.resources or {}
+    core, ratio = (_percent(resources, _CORE), _percent(resources, _RATIO)) if gpu else (0, 0)
+    memory = _amount(resources, _MEMORY, most=_MAX_MEMORY) if gpu else 0
+    share = 0 if gpu else _percent(resources, _SHARES[one.type])
+    if one.health and not (core or ratio or memory or share):
+        raise _Faulty(".resources: nothing is offered")
+    return Device(
+        kind=intern(one.type),
+        minor=one.minor,
+        id=one.id or "",
+        healthy=one.health,
+        core=core,
+        ratio=ratio,
+        memory=memory,
+        share=share,
+        numa=topology.node_id if topology.node_id is not None and topology.node_id >= 0 else None,
+        pcie=intern(topology.pcie_id or ""),
+    )
+
+
+def _percent(resources: Mapping[str, Quantity | None], name: str) -> int:
+    return _amount(resources, name, most=_WHOLE)
+
+
+def _amount(resources: Mapping[str, Quantity | None], name: str, *, most: int) -> int:
+    """Return an amount in wholes; what is not named is not there."""
+    quantity = resources.get(name)
+    if quantity is None:
+        return 0
+    try:
+        found = nano(name, quantity) // _NANO
+    except QuantityError as error:
+        raise _Faulty(f".resources[{name}]: {error}") from None
+    if not 0 <= found <= most:
+        raise _Faulty(f".resources[{name}]: {found:,} is not from 0 to {most:,}")
+    return found
+
+
+def _partitions(text: str, faults: list[str]) -> dict[int, tuple[tuple[int, ...], ...]]:
+    """Return the NVLink partitions by their number of GPUs, best score first; none when the table cannot be read."""
+    if not text:
+        return {}
+    if len(text) > _MAX_TABLE:
+        faults.append(f"annotations[{_PARTITIONS}]: longer than {_MAX_TABLE:,} characters")
+        return {}
+    try:
+        table = _TABLE.decode(text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        faults.append(f"annotations[{_PARTITIONS}]: {plain(str(error), _MAX_TEXT)}")
+        return {}
+    found: dict[int, tuple[tuple[int, ...], ...]] = {}
+    for key, entries in table.items():
+        count = int(key) if key.isascii() and key.isdigit() and len(key) <= len(str(MAX_DEVICES)) else 0
+        minors = [(-(entry.allocation_score or 0), tuple(sorted(set(entry.minors)))) for entry in entries]
+        if not count or len(minors) > _MAX_PARTITIONS or any(len(one) != count for _, one in minors):
+            faults.append(f"annotations[{_PARTITIONS}]: the entry {plain(key)!r} is not a list of that many GPUs each")
+            return {}
+        if minors:
+            found[count] = tuple(one for _, one in sorted(minors))
+    return dict(sorted(found.items()))
+
+
+def _bounded(faults: list[str]) -> tuple[str, ...]:
+    rest = len(faults) - MAX_FAULTS
+    return tuple(faults) if rest <= 0 else (*faults[:MAX_FAULTS], f"{rest} more faults")
