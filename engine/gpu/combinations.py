@@ -1,0 +1,143 @@
+"""Which device amounts go together: what does not, said once for a container and for a pod's total.
+
+The rules are Koordinator's (its list of 17 valid combinations, the 100 % rule, the rules of `gpu.shared`), with what
+it lets through and can never place refused as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from engine.gpu.resources import CORE, DIMENSIONS, FPGA, GPU, MAX_DEVICES, MEMORY, RATIO, RDMA, SHARED, WHOLE
+from engine.wording import joined, plural
+
+# Device resource -> amount; None: it is asked for, and its value is wrong in itself.
+Asked = Mapping[str, int | None]
+
+_ADD_MEMORY: Final = f"add {RATIO} or {MEMORY}"
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """Why the amounts do not go together; `name` is the resource that is to blame.
+
+    `combination`: the names do not go together, whatever their values.
+    """
+
+    name: str
+    message: str
+    combination: bool
+
+
+def contradictions(asked: Asked, whole: Collection[str]) -> tuple[Contradiction, ...]:
+    """Return everything that is wrong with the amounts together; `whole` are the names that count whole GPUs.
+
+    Amounts are positive; rules about a value that is None are left out.
+    """
+    names = tuple(_names(asked, whole))
+    values = () if names else _values(asked, whole)
+    return (*names, *values, *_others(asked))
+
+
+def devices(asked: Mapping[str, int]) -> int:
+    """Return how many GPUs amounts without contradiction in Koordinator's dimensions are about.
+
+    `gpu.shared` says it; else the memory ratio, else (memory in bytes) the compute, by hundreds.
+    """
+    amount = asked.get(RATIO) or asked.get(GPU) or asked.get(CORE, 0)
+    return asked.get(SHARED) or max(1, amount // WHOLE)
+
+
+def _names(asked: Asked, whole: Collection[str]) -> Iterator[Contradiction]:
+    vendors = sorted(name for name in asked if name in whole)
+    dimensions = [name for name in DIMENSIONS if name in asked]
+    percent = [GPU] if GPU in asked else []
+    for name in vendors[1:]:
+        yield _pair(name, f"cannot stand beside {vendors[0]}: a pod gets GPUs of one kind; remove one of them")
+    if vendors and (percent or dimensions):
+        ours = joined([*percent, *dimensions])
+        yield _pair(vendors[0], f"asks for whole GPUs and cannot stand beside {ours}; keep one way of asking")
+    if percent and dimensions:
+        yield _pair(
+            GPU, f"stands for {CORE} and {RATIO} and cannot stand beside {joined(dimensions)}; keep one way of asking"
+        )
+    if MEMORY in asked and RATIO in asked:
+        yield _pair(
+            MEMORY, f"cannot stand beside {RATIO}: give the memory in bytes or in percent, and remove the other"
+        )
+    if vendors or percent or MEMORY in asked or RATIO in asked:
+        return
+    if CORE in asked:
+        yield _pair(CORE, f"asks for compute without memory; {_ADD_MEMORY}")
+    elif SHARED in asked:
+        yield _pair(SHARED, f"does not say how much of the shared GPUs is asked for; {_ADD_MEMORY}")
+
+
+def _values(asked: Asked, whole: Collection[str]) -> Iterator[Contradiction]:
+    for name, amount in asked.items():
+        if (name in whole or name == SHARED) and amount is not None and amount > MAX_DEVICES:
+            yield _too_many(name, "GPU")
+    if SHARED in asked:
+        yield from _shares(asked)
+        return
+    percent = [name for name in (GPU, RATIO, CORE) if name in asked]
+    refused = [_hundreds(name, asked[name], "GPU") for name in percent]
+    yield from (one for one in refused if one is not None)
+    core, ratio = asked.get(CORE), asked.get(RATIO)
+    if not any(refused) and core is not None and ratio is not None:
+        have = max(1, ratio // WHOLE)
+        if core > have * WHOLE:
+            yield Contradiction(
+                CORE,
+                f"is the compute of {plural(core // WHOLE, 'GPU')}, but {RATIO} asks for the memory of {have}; "
+                f"use at most {have * WHOLE}, or add {SHARED}: {core // WHOLE}",
+                combination=False,
+            )
+
+
+def _shares(asked: Asked) -> Iterator[Contradiction]:
+    spans = asked[SHARED]
+    for name in (CORE, RATIO):
+        amount = asked.get(name)
+        if amount is None or spans is None:
+            continue
+        if amount % spans:
+            text = f"must be a multiple of {SHARED} ({spans}): each of the GPUs gives the same part"
+        elif amount > spans * WHOLE:
+            text = f"is {amount // spans} on each of {plural(spans, 'GPU')} ({SHARED}); a GPU has {WHOLE}; use at most"
+            text += f" {spans * WHOLE} or raise {SHARED}"
+        else:
+            continue
+        yield Contradiction(name, text, combination=False)
+
+
+def _others(asked: Asked) -> Iterator[Contradiction]:
+    for name in (RDMA, FPGA):
+        refused = _hundreds(name, asked.get(name), "device")
+        if refused is not None:
+            yield refused
+
+
+def _hundreds(name: str, amount: int | None, noun: str) -> Contradiction | None:
+    if amount is None or amount <= WHOLE:
+        return None
+    if amount > MAX_DEVICES * WHOLE:
+        return _too_many(name, noun)
+    if amount % WHOLE == 0:
+        return None
+    below = amount - amount % WHOLE
+    return Contradiction(
+        name,
+        f"must be a multiple of {WHOLE} when it is more than {WHOLE} (one {noun}); use {below} or {below + WHOLE}",
+        combination=False,
+    )
+
+
+def _too_many(name: str, noun: str) -> Contradiction:
+    return Contradiction(name, f"is more than {plural(MAX_DEVICES, noun)}; no host has so many", combination=False)
+
+
+def _pair(name: str, message: str) -> Contradiction:
+    return Contradiction(name, message, combination=True)

@@ -1,0 +1,105 @@
+"""The two annotations about GPU requests: what the user wrote, and what it means.
+
+Both are JSON {container: {requests, limits}}, of device resources only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from engine.gpu.containers import AmountError, Container, PodResources
+from engine.gpu.request import dimensions
+from engine.gpu.resources import GPU, KOORDINATOR, MEMORY, RATIO
+from engine.names import ORIGINAL_REQUESTS
+
+_MAX_TEXT: Final = 256 * 1024  # of all annotations of an object
+
+_Entry = dict[str, dict[str, object]]
+
+
+def gpu_request(pod: PodResources, *, whole: frozenset[str]) -> str | None:
+    """Return what the containers ask for in dimensions; None where their resources say so themselves."""
+    entries: dict[str, _Entry] = {}
+    translated = False
+    for container in pod:
+        amounts = container.amounts(whole | KOORDINATOR)
+        if amounts and container.name:
+            written = {name: str(number) for name, number in dimensions(amounts, whole).items()}
+            entries[container.name] = {"requests": dict(written), "limits": dict(written)}
+            translated |= any(name == GPU or name in whole for name in amounts)
+    return _text(entries) if translated else None
+
+
+def original_requests(before: PodResources, after: PodResources, *, whole: frozenset[str]) -> str | None:
+    """Return what the user wrote where a name of his gave way; None when all of them stand as written.
+
+    An earlier pass's word is kept for as long as it means what the container asks for: a forged or an outdated one is
+    not.
+    """
+    standing = _standing(before, whole=whole)
+    entries = dict(standing)
+    for old, new in zip(before, after, strict=True):
+        if old.name and (old.requests.keys() | old.limits.keys()) - (new.requests.keys() | new.limits.keys()):
+            entries.setdefault(old.name, _entry(old, whole | KOORDINATOR))
+    text = before.annotations.get(ORIGINAL_REQUESTS)
+    if not entries:
+        return None
+    return text if text is not None and _read(text) == entries else _text(entries)
+
+
+def _standing(pod: PodResources, *, whole: frozenset[str]) -> dict[str, _Entry]:
+    told = _read(pod.annotations.get(ORIGINAL_REQUESTS, ""))
+    containers = {container.name: container for container in pod}
+    return {
+        name: entry
+        for name, entry in told.items()
+        if name in containers and _means(entry, containers[name], whole=whole)
+    }
+
+
+def _means(entry: _Entry, container: Container, *, whole: frozenset[str]) -> bool:
+    """Whether the entry asks for what the container asks for, in other words."""
+    names = whole | KOORDINATOR
+    told = Container(name=container.name, path=container.path, requests=entry["requests"], limits=entry["limits"])
+    if entry == _entry(container, names) or not told.of(names):
+        return False
+    try:
+        meant, asked = dimensions(told.amounts(names), whole), dimensions(container.amounts(names), whole)
+    except AmountError:
+        return False
+    if RATIO in meant and MEMORY in asked and RATIO not in asked:  # written in bytes, by the size of a GPU of then
+        meant.pop(RATIO)
+        asked.pop(MEMORY)
+    return meant == asked
+
+
+def _entry(container: Container, names: Collection[str]) -> _Entry:
+    return {
+        "requests": {name: value for name, value in container.requests.items() if name in names},
+        "limits": {name: value for name, value in container.limits.items() if name in names},
+    }
+
+
+def _read(text: str) -> dict[str, _Entry]:
+    """The entries of an annotation that are of the right form."""
+    if len(text) > _MAX_TEXT:
+        return {}
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return {name: entry for name, entry in told.items() if _is_entry(entry)} if isinstance(told, dict) else {}
+
+
+def _is_entry(entry: object) -> bool:
+    return (
+        isinstance(entry, dict)
+        and entry.keys() == {"requests", "limits"}
+        and all(isinstance(side, dict) for side in entry.values())
+    )
+
+
+def _text(entries: Mapping[str, _Entry]) -> str:
+    return json.dumps(entries, separators=(",", ":"))

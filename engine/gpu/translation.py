@@ -1,0 +1,170 @@
+"""GPU requests rewritten to the names that nodes report, or annotated: what to change of a pod or a template.
+
+Pure and repeatable: a second pass over the result, and a pod that is made of a translated template, change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+from engine.gpu.containers import Container, Path, PodResources, amount
+from engine.gpu.notes import gpu_request, original_requests
+from engine.gpu.request import device_request
+from engine.gpu.resources import CORE, GPU, KOORDINATOR, MEMORY, NVIDIA, RATIO, WHOLE, whole_names
+from engine.gpu.rules import validate
+from engine.names import GPU_REQUEST, ORIGINAL_REQUESTS
+from engine.outcomes import FieldError
+from engine.records import DeviceRequest
+from engine.wording import joined
+
+Mode = Literal["auto", "rewrite", "annotate", "off"]
+Scope = Literal["managed", "all"]
+
+_MAX_NAMED: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What nodes report: the names with an amount on at least one node, and the bytes of one GPU's memory.
+
+    `memory` is None where GPUs differ or their size is not known. No names at all: nothing is known of the nodes.
+    """
+
+    names: frozenset[str] = frozenset()
+    memory: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One value to set (or, None, to remove) at a path below the pod's spec."""
+
+    path: Path
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """What to do to a pod or template. With `errors` nothing is renamed and no annotation is touched; sides that
+    are missing are completed all the same, so that the user hears our words before the API server's.
+
+    `annotations`: value by key, None to remove; only what changes. `request` is what the pod means in devices.
+    """
+
+    edits: tuple[Edit, ...] = ()
+    annotations: Mapping[str, str | None] = field(default_factory=dict)
+    errors: tuple[FieldError, ...] = ()
+    warnings: tuple[str, ...] = ()
+    request: DeviceRequest | None = None
+
+
+def in_scope(pod: PodResources, *, managed: bool, scope: Scope) -> bool:
+    """Return whether the pod's devices are ours to translate and to check.
+
+    Managed pods', everybody's with scope `all`, and whatever uses one of Koordinator's names.
+    """
+    return managed or scope == "all" or any(container.of(KOORDINATOR) for container in pod)
+
+
+def translate(
+    pod: PodResources,
+    *,
+    mode: Mode,
+    reported: Reported,
+    path: str,
+    managed: bool = True,
+    scope: Scope = "managed",
+    vendors: Collection[str] = (),
+) -> Translation:
+    """Return how the devices that a pod asks for are to be written, and everything that is wrong with them.
+
+    `path` is the JSON path of the pod's spec (`spec.template.spec`), for errors; `vendors` are the policy's.
+    """
+    if not in_scope(pod, managed=managed, scope=scope):
+        return Translation()
+    whole = whole_names(vendors)
+    errors = validate(pod, path=path, vendors=vendors)
+    renamed = None if errors else _renamed(pod, mode=mode, reported=reported, whole=whole)
+    after = pod
+    if mode != "off":
+        after = pod.map(lambda one: _written(one, whole=whole, renamed=renamed, reported=reported))
+    edits = tuple(_edits(pod, after))
+    if errors:
+        return Translation(edits=edits, errors=errors)
+    notes = {
+        ORIGINAL_REQUESTS: original_requests(pod, after, whole=whole),
+        GPU_REQUEST: gpu_request(after, whole=whole) if mode != "off" else _standing(pod, whole=whole),
+    }
+    names = whole | KOORDINATOR
+    total = after.total({container.path: container.amounts(names) for container in after})
+    return Translation(
+        edits=edits,
+        annotations={key: text for key, text in notes.items() if pod.annotations.get(key) != text},
+        warnings=tuple(_warnings(total, reported)),
+        request=device_request(total, vendors=vendors),
+    )
+
+
+def _renamed(pod: PodResources, *, mode: Mode, reported: Reported, whole: frozenset[str]) -> str | None:
+    """The name that is to give way to dimensions; a valid pod uses one such name at most."""
+    used = {name for container in pod for name in container.amounts(whole | KOORDINATOR)}
+    name = next((name for name in (GPU, NVIDIA) if name in used), None)
+    if name is None or mode in ("annotate", "off"):
+        return None
+    if used <= reported.names and _standing(pod, whole=whole) is not None:
+        return None  # its template was annotated: the pod stays as it was planned
+    if mode == "rewrite":
+        return name
+    if name == NVIDIA and NVIDIA in reported.names:
+        return None
+    return name if CORE in reported.names and _memory_name(reported) in reported.names else None
+
+
+def _standing(pod: PodResources, *, whole: frozenset[str]) -> str | None:
+    """The annotation that an earlier pass has left and that is still true of the pod."""
+    text = pod.annotations.get(GPU_REQUEST)
+    return text if text is not None and text == gpu_request(pod, whole=whole) else None
+
+
+def _memory_name(reported: Reported) -> str:
+    """Bytes only where nodes know no ratio and a GPU has the same memory everywhere."""
+    bytes_only = RATIO not in reported.names and MEMORY in reported.names
+    return MEMORY if bytes_only and reported.memory else RATIO
+
+
+def _written(container: Container, *, whole: frozenset[str], renamed: str | None, reported: Reported) -> Container:
+    """The container as it is to be: one name given way to dimensions, and both sides given of every other."""
+    requests, limits = dict(container.requests), dict(container.limits)
+    for name, value in container.of(whole | KOORDINATOR).items():
+        if name == renamed and amount(value):
+            for side in (requests, limits):
+                side.pop(name, None)
+                side.update(_expanded(name, amount(value), reported))
+        elif value is not None:
+            requests.setdefault(name, value)
+            limits.setdefault(name, value)
+    return replace(container, requests=requests, limits=limits)
+
+
+def _expanded(name: str, number: int, reported: Reported) -> dict[str, str]:
+    percent = number * WHOLE if name == NVIDIA else number
+    memory = _memory_name(reported)
+    size = percent if memory == RATIO else -(-percent * (reported.memory or 0) // WHOLE)
+    return {CORE: str(percent), memory: str(size)}
+
+
+def _edits(before: PodResources, after: PodResources) -> Iterator[Edit]:
+    for old, new in zip(before, after, strict=True):
+        for side, had, has in (("requests", old.requests, new.requests), ("limits", old.limits, new.limits)):
+            where = (*old.path, "resources", side)
+            yield from (Edit((*where, name), None) for name in had if name not in has)
+            yield from (Edit((*where, name), value) for name, value in has.items() if name not in had)
+
+
+def _warnings(total: Mapping[str, int], reported: Reported) -> Iterator[str]:
+    unknown = sorted(name for name, number in total.items() if number and name not in reported.names)
+    if unknown and reported.names:
+        named = unknown[:_MAX_NAMED]
+        more = [f"{len(unknown) - _MAX_NAMED} more"] if len(unknown) > _MAX_NAMED else []
+        yield f"no node reports {joined([*named, *more])}; the pods cannot be placed"
