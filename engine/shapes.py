@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from engine.claims import is_claim
+from engine.gpu.request import device_request
 from engine.quantities import nano_to_units
 from engine.records import Expression, Node, RuntimeClass, SelectorTerm, Shape, Taint, Toleration
 
@@ -138,11 +139,15 @@ def merge_runtime_class(shape: Shape, runtime_class: RuntimeClass) -> Shape:
     requests = dict(shape.requests)
     _add(requests, runtime_class.overhead)
     return replace(
-        shape,
-        requests=tuple(sorted((name, units) for name, units in requests.items() if units)),
+        with_requests(shape, tuple(sorted((name, units) for name, units in requests.items() if units))),
         node_selector=tuple(sorted({**runtime_class.node_selector, **dict(shape.node_selector)}.items())),
         tolerations=tuple(dict.fromkeys((*shape.tolerations, *runtime_class.tolerations))),
     )
+
+
+def with_requests(shape: Shape, requests: tuple[tuple[str, int], ...]) -> Shape:
+    """Return the shape with other requests, and with what these mean in devices."""
+    return replace(shape, requests=requests, devices=device_request(dict(requests)))
 
 
 def _plain(expressions: Iterable[Expression]) -> list[tuple[str, str, tuple[str, ...]]]:

@@ -33,9 +33,10 @@ from engine.records import (
     Shape,
     Workload,
 )
+from engine.reported import ReportedNodes
 from engine.requests import Understanding, understand
 from engine.seats import adrift, reservation
-from engine.shapes import merge_runtime_class
+from engine.shapes import merge_runtime_class, with_requests
 from engine.topology import Topology, build_topology
 
 Requests = tuple[tuple[str, int], ...]
@@ -55,10 +56,12 @@ class Changes:
 
 
 class Stores:
-    """The stores that a view reads; filled by reflectors or by `Store.replace`."""
+    """The stores that a view reads; filled by reflectors or by `Store.replace`. `reported` is what the nodes report."""
 
     def __init__(self) -> None:
+        self.reported = ReportedNodes()
         self.nodes: Store[Node] = Store(key=lambda node: node.name)
+        self.nodes.subscribe(self.reported.changed)
         self.pods: Store[Pod] = Store(key=lambda pod: pod.key, index=lambda pod: pod.owner.uid if pod.owner else None)
         self.workloads: Store[Workload] = Store(key=lambda workload: workload.key, index=lambda workload: workload.uid)
         self.placements: Store[Placement] = Store(
@@ -304,7 +307,7 @@ class View:
         if workload.template.runtime_class and runtime_class is not None:
             shape = merge_runtime_class(shape, runtime_class)
         observed = self._observed.get(workload.uid)
-        return replace(shape, requests=largest(shape.requests, observed)) if observed else shape
+        return with_requests(shape, largest(shape.requests, observed)) if observed else shape
 
     def spec_of(self, workload: Workload) -> PodSpec:
         """The template with `shape_of` in it and the priority class that admission will resolve."""

@@ -15,6 +15,7 @@ import msgspec
 
 from engine.cluster import wire
 from engine.cluster.wire import ProjectionError, Source, decode
+from engine.gpu.resources import CORE, FPGA, MEMORY, RATIO, RDMA, WHOLE
 from engine.quantities import Quantity, QuantityError, nano
 from engine.records import Device, NodeDevices
 from engine.wording import plain, quote
@@ -29,13 +30,10 @@ _MAX_TABLE: Final = 65536  # characters of the partition table
 _MAX_PARTITIONS: Final = 1024
 _MAX_MEMORY: Final = 2**50  # bytes of one device; beyond that it is a mistake
 _NANO: Final = 10**9
-_WHOLE: Final = 100
 
 _KINDS: Final = ("gpu", "rdma", "fpga")
-_CORE: Final = "koordinator.sh/gpu-core"
-_RATIO: Final = "koordinator.sh/gpu-memory-ratio"
-_MEMORY: Final = "koordinator.sh/gpu-memory"
-_SHARES: Final = {"rdma": "koordinator.sh/rdma", "fpga": "koordinator.sh/fpga"}
+
+_SHARES: Final = {"rdma": RDMA, "fpga": FPGA}
 _PARTITIONS: Final = "scheduling.koordinator.sh/gpu-partitions"
 
 Text = Annotated[str, msgspec.Meta(max_length=_MAX_TEXT)]
@@ -121,8 +119,8 @@ def _device(raw: Any) -> Device:
     topology = one.topology or _Topology()
     gpu = one.type == "gpu"
     resources = one.resources or {}
-    core, ratio = (_percent(resources, _CORE), _percent(resources, _RATIO)) if gpu else (0, 0)
-    memory = _amount(resources, _MEMORY, most=_MAX_MEMORY) if gpu else 0
+    core, ratio = (_percent(resources, CORE), _percent(resources, RATIO)) if gpu else (0, 0)
+    memory = _amount(resources, MEMORY, most=_MAX_MEMORY) if gpu else 0
     share = 0 if gpu else _percent(resources, _SHARES[one.type])
     if one.health and not (core or ratio or memory or share):
         raise _Faulty(".resources: nothing is offered")
@@ -141,7 +139,7 @@ def _device(raw: Any) -> Device:
 
 
 def _percent(resources: Mapping[str, Quantity | None], name: str) -> int:
-    return _amount(resources, name, most=_WHOLE)
+    return _amount(resources, name, most=WHOLE)
 
 
 def _amount(resources: Mapping[str, Quantity | None], name: str, *, most: int) -> int:

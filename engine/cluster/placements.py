@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from engine import names
 from engine.cluster import wire
+from engine.cluster.device_uses import device_uses, uses_body
 from engine.cluster.wire import ProjectionError, Source, decode
 from engine.ranks import count_ranks, format_ranks, parse_ranks
 from engine.records import Assignment, OwnerRef, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
@@ -117,7 +118,7 @@ def assignment_body(assignment: Assignment) -> dict[str, Any]:
                         "domain": list(slot.domain),
                         "count": slot.count,
                         "ranks": None if slot.ranks is None else format_ranks(slot.ranks),
-                        "devices": None,
+                        "devices": None if slot.devices is None else [uses_body(uses) for uses in slot.devices],
                     }
                     for slot in plan.slots
                 ],
@@ -187,7 +188,12 @@ def _plan(raw: wire.PlacementPlan, path: str) -> PodSetPlan:
         if domain[-1] in hosts:
             raise ProjectionError(f"{where}.domain: host {domain[-1][:253]!r} stands twice")
         hosts.add(domain[-1])
-        slots.append(Slot(domain=domain, count=slot.count, ranks=ranges))
+        devices = None
+        if slot.devices is not None:
+            if len(slot.devices) != slot.count:
+                raise ProjectionError(f"{where}.devices: of {len(slot.devices)} pods, but there are {slot.count}")
+            devices = tuple(device_uses(uses, f"{where}.devices[{pod}]") for pod, uses in enumerate(slot.devices))
+        slots.append(Slot(domain=domain, count=slot.count, ranks=ranges, devices=devices))
     taken.sort()
     for (_, last), (first, _) in pairwise(taken):
         if first <= last:

@@ -10,8 +10,9 @@ from typing import Final
 from engine.cluster import wire
 from engine.cluster.podclaims import anti_affinity, claims_of, selector_of
 from engine.cluster.wire import ProjectionError
+from engine.gpu.request import device_request
 from engine.quantities import Quantity, QuantityError, nano
-from engine.records import Expression, PodSpec, SelectorTerm, Shape, Toleration
+from engine.records import DeviceRequest, Expression, PodSpec, SelectorTerm, Shape, Toleration
 from engine.shapes import effective, in_units, pod_limits, pod_requests
 
 # Labels and annotations of pods and templates that anybody here reads; of 100,000 pods the rest would be most bytes.
@@ -40,7 +41,7 @@ _MAX_SHARED: Final = 64  # entries of a pod's resource lists, all containers tog
 
 def pod_spec(spec: wire.PodSpec, meta: wire.ObjectMeta, path: str, *, namespace: str) -> PodSpec:
     """Return what concerns us; `path` is the JSON path of `spec`, for errors (ProjectionError)."""
-    requests, limits = _resources(spec, path)
+    requests, limits, devices = _resources(spec, path)
     if claims := claims_of(spec, meta.labels or {}, namespace):
         requests = tuple(sorted((*requests, *[(claim, 1) for claim in claims])))
     return PodSpec(
@@ -49,6 +50,7 @@ def pod_spec(spec: wire.PodSpec, meta: wire.ObjectMeta, path: str, *, namespace:
             node_selector=_node_selector(spec.node_selector),
             affinity=_affinity(spec.affinity),
             tolerations=tolerations(spec.tolerations),
+            devices=devices,
         ),
         limits=limits,
         gates=tuple([intern(gate.name or "") for gate in spec.scheduling_gates]) if spec.scheduling_gates else (),
@@ -102,10 +104,11 @@ def _toleration(key: str, operator: str, value: str, effect: str) -> Toleration:
 _Listed = tuple[tuple[str, Quantity | None], ...]
 _Asked = tuple[tuple[_Listed, _Listed, bool], ...]  # per container: requests, limits, whether it is a sidecar
 _Amounts = tuple[tuple[str, int], ...]
+_Totals = tuple[_Amounts, _Amounts, DeviceRequest | None]
 
 
-def _resources(spec: wire.PodSpec, path: str) -> tuple[_Amounts, _Amounts]:
-    """Return effective requests and limits in planner units."""
+def _resources(spec: wire.PodSpec, path: str) -> _Totals:
+    """Return effective requests and limits in planner units, and what the requests mean in devices."""
     regular, early = _asked(spec.containers), _asked(spec.init_containers)
     own = (_listed(spec.resources.requests), _listed(spec.resources.limits)) if spec.resources is not None else ((), ())
     overhead = _listed(spec.overhead)
@@ -134,9 +137,7 @@ def _listed(raw: wire.ResourceList | None) -> _Listed:
     return tuple(raw.items()) if raw else ()
 
 
-def _totals(
-    regular: _Asked, early: _Asked, own: tuple[_Listed, _Listed], overhead: _Listed, path: str
-) -> tuple[_Amounts, _Amounts]:
+def _totals(regular: _Asked, early: _Asked, own: tuple[_Listed, _Listed], overhead: _Listed, path: str) -> _Totals:
     asked, limited = _of_containers(regular, f"{path}.containers")
     early_asked, early_limited = _of_containers(early, f"{path}.initContainers")
     sidecars = [sidecar for _, _, sidecar in early]
@@ -152,7 +153,8 @@ def _totals(
     limits = pod_limits(
         effective(limited, zip(early_limited, sidecars, strict=True)), pod_limits=own_limits, overhead=added
     )
-    return in_units({**requests, "pods": _ONE_POD}), in_units(limits)
+    asked_units = in_units({**requests, "pods": _ONE_POD})
+    return asked_units, in_units(limits), device_request(dict(asked_units))
 
 
 def _of_containers(containers: _Asked, path: str) -> tuple[list[dict[str, int]], list[dict[str, int]]]:

@@ -422,12 +422,24 @@ class PlacementPodSet(Struct):
     shape_hash: str | None = None
 
 
+class PlacementDevice(Struct):
+    """One device of a pod of a slot."""
+
+    type: str
+    minor: Count
+    core: Count | None = None
+    memory_ratio: Count | None = None
+    memory: Quantity | None = None
+    share: Count | None = None
+
+
 class PlacementSlot(Struct):
     """spec.assignment.podSets[*].slots[*] of a Placement."""
 
     domain: Annotated[list[Name], msgspec.Meta(min_length=1)]
     count: Positive
     ranks: str | None = None
+    devices: list[list[PlacementDevice]] | None = None
 
 
 class PlacementPlan(Struct):

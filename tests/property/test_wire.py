@@ -12,10 +12,20 @@ from engine.cluster.placements import placement, placement_body
 from engine.cluster.projections import job, node, node_devices, pod, quota
 from engine.cluster.wire import ProjectionError
 from engine.ranks import format_ranks, join_ranks, parse_ranks
-from engine.records import Assignment, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
+from engine.records import Assignment, DeviceUse, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
 
 _NAMES = st.text("abcz0189.-", min_size=1, max_size=12)
 _LEVELS = st.none() | st.sampled_from(("block", "rack", "auto"))
+
+
+_gpu = st.builds(
+    lambda minor, percent, memory: DeviceUse("gpu", minor, core=percent, ratio=percent, memory=memory),
+    st.integers(0, 3),
+    st.integers(0, 100),
+    st.sampled_from((0, 1, 2**30, 80 * 2**30, 858_993_459)),
+)
+_nic = st.builds(lambda minor, share: DeviceUse("rdma", minor, share=share), st.integers(0, 1), st.integers(1, 100))
+_devices = st.lists(_gpu | _nic, max_size=3, unique_by=lambda use: (use.kind, use.minor)).map(tuple)
 
 
 @st.composite
@@ -32,7 +42,8 @@ def _plans(draw: st.DrawFn, name: str) -> PodSetPlan:
             rank += length
         domain = (*draw(st.lists(_NAMES, max_size=3)), host)
         count = sum(last - first + 1 for first, last in ranges)
-        slots.append(Slot(domain=domain, count=count, ranks=tuple(ranges) if ranked else None))
+        devices = draw(st.none() | st.lists(_devices, min_size=count, max_size=count).map(tuple))
+        slots.append(Slot(domain=domain, count=count, ranks=tuple(ranges) if ranked else None, devices=devices))
     return PodSetPlan(name=name, slots=tuple(slots))
 
 
@@ -91,6 +102,11 @@ _JSON = st.recursive(
     max_leaves=6,
 )
 
+_SLOT: dict[str, Any] = {
+    "domain": ["h"],
+    "count": 1,
+    "devices": [[{"type": "gpu", "minor": 0, "core": 50, "memoryRatio": 50, "memory": "1Gi"}]],
+}
 _WHOLE: dict[str, Any] = {
     "metadata": {"name": "a", "labels": {"a": "b"}, "ownerReferences": [{"uid": "u", "controller": True}]},
     "spec": {
@@ -122,7 +138,7 @@ _WHOLE: dict[str, Any] = {
                 "topology": {"nodeID": 0, "pcieID": "pci0000:00"},
             }
         ],
-        "assignment": {"revision": 1, "podSets": [{"name": "main", "slots": [{"domain": ["h"], "count": 2}]}]},
+        "assignment": {"revision": 1, "podSets": [{"name": "main", "slots": [_SLOT]}]},
     },
     "status": {"allocatable": {"cpu": "1"}, "conditions": [{"type": "Ready"}], "completedIndexes": "1"},
 }

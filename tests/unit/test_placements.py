@@ -10,7 +10,7 @@ import pytest
 
 from engine.cluster.placements import placement, placement_body, placement_name
 from engine.cluster.wire import ProjectionError
-from engine.records import Assignment, OwnerRef, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
+from engine.records import Assignment, DeviceUse, OwnerRef, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
 
 _BODY: dict[str, Any] = {
     "apiVersion": "topogate.dev/v1alpha1",
@@ -160,6 +160,12 @@ def test_a_gang_of_plain_pods_is_owned_by_its_members() -> None:
 
 
 _SLOTS = ("spec", "assignment", "podSets", 0, "slots")
+_DEVICES = (*_SLOTS, 1, "devices")
+_AT = "$.spec.assignment.podSets[0].slots[1].devices[1][0]"
+
+
+def _gpu(**fields: Any) -> dict[str, Any]:
+    return {"type": "gpu", "minor": 0, **fields}
 
 
 @pytest.mark.parametrize(
@@ -190,6 +196,15 @@ _SLOTS = ("spec", "assignment", "podSets", 0, "slots")
         (changed(*_SLOTS, 0, "ranks", to="0-2,x"), "$.spec.assignment.podSets[0].slots[0].ranks: 'x' is not a rank"),
         (changed(*_SLOTS, 1, "ranks", to="2-3"), "$.spec.assignment.podSets[0].slots: rank 2 stands twice"),
         (changed(*_SLOTS, 1, "domain", to=["b", "h-28"]), "$.spec.assignment.podSets[0].slots[1].domain: host 'h-28'"),
+        (changed(*_DEVICES, to="0"), "$.spec.assignment.podSets[0].slots[1].devices: Expected `array | null`"),
+        (changed(*_DEVICES, to=[[]]), "$.spec.assignment.podSets[0].slots[1].devices: of 1 pods, but there are 2"),
+        (changed(*_DEVICES, to=[[], [{"type": "gpu"}]]), "$.spec.assignment.podSets[0].slots[1].devices[1][0]: Object"),
+        (changed(*_DEVICES, to=[[], [_gpu(type="tpu")]]), f"{_AT}.type: 'tpu' is none of fpga, gpu, rdma"),
+        (changed(*_DEVICES, to=[[], [_gpu(minor=-1)]]), f"{_AT}.minor: Expected `int` >= 0"),
+        (changed(*_DEVICES, to=[[], [_gpu(core=101)]]), f"{_AT}.core: 101 is more than 100"),
+        (changed(*_DEVICES, to=[[], [_gpu(memory="much")]]), f"{_AT}.memory: 'much' is not a quantity"),
+        (changed(*_DEVICES, to=[[], [_gpu(memory="-1Gi")]]), f"{_AT}.memory: must be from 0"),
+        (changed(*_DEVICES, to=[[], [_gpu(), _gpu()]]), f"{_AT[:-3]}[1]: gpu 0 stands twice"),
         (changed("status", to="Placed"), "$.status: Expected `object | null`"),
     ],
 )
@@ -198,6 +213,21 @@ def test_a_forged_or_half_written_placement_is_refused(body: dict[str, Any], mes
     with pytest.raises(ProjectionError) as caught:
         placement(json.dumps(body).encode())
     assert str(caught.value).startswith(message)
+
+
+def test_the_devices_of_each_pod_are_written_down() -> None:
+    """In the order of the ranks; what is 0 is left out, and so is the id, which the node tells."""
+    half = DeviceUse("gpu", 3, core=50, ratio=50, memory=40 * 2**30)
+    nic = DeviceUse("rdma", 0, share=100)
+    listed = [
+        [{"type": "gpu", "minor": 3, "core": 50, "memoryRatio": 50, "memory": "40Gi"}],
+        [{"type": "rdma", "minor": 0, "share": 100}],
+    ]
+    read = placement(json.dumps(changed(*_DEVICES, to=listed)).encode())
+    assert read.assignment is not None
+    slots = read.assignment.pod_sets[0].slots
+    assert [slot.devices for slot in slots] == [None, ((half,), (nic,))]
+    assert placement_body(read)["spec"]["assignment"]["podSets"][0]["slots"][1]["devices"] == listed
 
 
 def test_the_name_says_kind_workload_and_uid() -> None:

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from engine.cluster.projections import ProjectionError, config_map, job, node, pod, priority_class, quota, runtime_class
-from engine.records import Expression, OwnerRef, SelectorTerm, Taint, Toleration
+from engine.records import DeviceRequest, Expression, OwnerRef, SelectorTerm, Taint, Toleration
+from engine.shapes import merge_runtime_class
 
 _NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC).timestamp()
 
@@ -532,3 +533,23 @@ def test_reading_leaves_the_parsed_object_alone() -> None:
     before = copy.deepcopy(raw)
     pod(raw)
     assert raw == before
+
+
+def test_what_a_pod_asks_means_devices() -> None:
+    """Of the pod's total: two containers that ask for half a GPU each share the devices of one pod."""
+    gpu = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"}
+    assert pod(a_pod(containers=[asking(gpu, gpu)])).spec.shape.devices == DeviceRequest(gpus=1, core=50, ratio=50)
+    whole = pod(a_pod(containers=[asking(gpu, gpu)] * 2)).spec.shape.devices
+    assert whole == DeviceRequest(gpus=1, core=100, ratio=100, whole=True)
+    assert pod(a_pod(containers=[asking({"cpu": "1"})])).spec.shape.devices is None
+
+
+def test_a_runtime_class_leaves_the_devices_as_they_are() -> None:
+    """Its overhead is added to the requests; what the requests mean in devices goes with them."""
+    shape = pod(a_pod(containers=[asking({"nvidia.com/gpu": "2"})])).spec.shape
+    merged = merge_runtime_class(
+        shape, runtime_class({"metadata": {"name": "r"}, "overhead": {"podFixed": {"cpu": 1}}})
+    )
+    assert merged.devices == shape.devices == DeviceRequest(gpus=2, core=100, ratio=100, whole=True)
+    odd = runtime_class({"metadata": {"name": "r"}, "overhead": {"podFixed": {"nvidia.com/gpu": 1}}})
+    assert merge_runtime_class(shape, odd).devices == DeviceRequest(gpus=3, core=100, ratio=100, whole=True)
