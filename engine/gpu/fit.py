@@ -1,0 +1,141 @@
+"""How many pods of one kind fit on the devices of a host: closed forms, for one host and for many at once.
+
+With t(i) = how often device i could take the request, pods on g distinct devices each number
+min over j < g of floor(sum of t without its j largest / (g - j)): of any g devices, at least g - j are not among the j
+largest; and filling the devices one after the other, pods in turn, reaches the bound. Whole devices need devices that
+nobody holds at all: a half-used one takes none, and four free halves are not two free GPUs. Kinds do not compete, so
+the slots of a host are the least of its kinds'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.gpu.left import MAX_BYTES, Left, devices_asked, gpu_part
+from engine.gpu.resources import WHOLE
+from engine.records import DeviceRequest
+
+Ints = npt.NDArray[np.int64]
+Percents = npt.NDArray[np.int16]
+Mask = npt.NDArray[np.bool_]
+
+# The slots of a request that asks for no device: devices do not limit it.
+UNLIMITED: Final = 2**31 - 1
+
+
+def slots(devices: Iterable[Left], request: DeviceRequest) -> int:
+    """Return how many such pods fit on what is left of a host's devices."""
+    gpus: list[tuple[bool, int]] = []
+    others: dict[str, list[Left]] = {"rdma": [], "fpga": []}
+    for one in devices:
+        if one.device.kind == "gpu":
+            gpus.append((one.empty, times(request, one.core, one.ratio, one.memory, one.device.memory)))
+        else:
+            others[one.device.kind].append(one)
+    fit = UNLIMITED
+    if request.gpus > 0:
+        fit = gpu_slots(gpus, request)
+    for kind, percent in (("rdma", request.rdma), ("fpga", request.fpga)):
+        if percent > 0:
+            fit = min(fit, share_slots([(one.empty, one.share) for one in others[kind]], percent))
+    return fit
+
+
+def gpu_slots(devices: Sequence[tuple[bool, int]], request: DeviceRequest) -> int:
+    """Return how many pods fit on GPUs, each given as (nobody holds it, how often it takes the request)."""
+    if request.whole:
+        return sum(1 for empty, often in devices if empty and often) // request.gpus
+    return pods([often for _, often in devices], request.gpus)
+
+
+def share_slots(devices: Sequence[tuple[bool, int]], percent: int) -> int:
+    """Return how many pods fit on RDMA or FPGA devices, each given as (nobody holds it, percent left)."""
+    if percent >= WHOLE:
+        return sum(1 for empty, share in devices if empty and share >= WHOLE) // devices_asked(percent)
+    return sum(share // percent for _, share in devices)
+
+
+def times(request: DeviceRequest, core: int, ratio: int, memory: int, size: int) -> int:
+    """Return how often one GPU with so much left takes the request's part of one GPU."""
+    core_part, ratio_part, memory_part = gpu_part(request, size)
+    often = ratio // ratio_part
+    if core_part > 0:
+        often = min(often, core // core_part)
+    if memory_part > 0:
+        often = min(often, memory // memory_part)
+    return often
+
+
+def pods(often: Sequence[int], distinct: int) -> int:
+    """Return how many pods fit when each wants `distinct` devices and device i takes `often[i]` of them."""
+    if distinct > len(often):
+        return 0
+    total = sum(often)
+    fit = total // distinct
+    if distinct > 1:
+        for j, largest in enumerate(sorted(often, reverse=True)[: distinct - 1], start=1):
+            total -= largest
+            fit = min(fit, total // (distinct - j))
+    return fit
+
+
+def gpu_slots_many(
+    request: DeviceRequest, *, core: Percents, ratio: Percents, memory: Ints, size: Ints, empty: Mask
+) -> Ints:
+    """Return the slots on the GPUs of many hosts: arrays of hosts x devices, padded with zeros."""
+    often = _times_many(request, core=core, ratio=ratio, memory=memory, size=size)
+    if request.whole:
+        taking = (often > 0) & empty
+        return _summed(taking) // request.gpus
+    return _pods_many(often, request.gpus)
+
+
+def share_slots_many(percent: int, *, share: Percents, empty: Mask) -> Ints:
+    """Return the slots on the RDMA or FPGA devices of many hosts: arrays of hosts x devices, padded with zeros."""
+    if percent >= WHOLE:
+        return _summed((share >= WHOLE) & empty) // devices_asked(percent)
+    return _summed(share // np.int16(percent))
+
+
+def _times_many(request: DeviceRequest, *, core: Percents, ratio: Percents, memory: Ints, size: Ints) -> Percents:
+    """Return `times` of every device; 100 at most, as every part is 1 percent at least."""
+    if request.memory > 0:
+        asked = min(request.memory, MAX_BYTES + 1)
+        known = np.maximum(size, 1)
+        parts = np.minimum(-(-asked * WHOLE // known), WHOLE + 1).astype(np.int16)
+        np.maximum(parts, np.int16(min(max(request.ratio, 0), WHOLE + 1)), out=parts)
+        often: Percents = ratio // parts
+        often = np.minimum(often, memory // asked).astype(np.int16)
+    else:
+        percent = min(max(request.ratio, 1), WHOLE + 1)
+        often = ratio // np.int16(percent)
+        # Uses that others wrote may take more bytes than their percents say; only there do bytes decide.
+        tight = memory * WHOLE < ratio * size
+        if tight.any():
+            part = size[tight] * percent // WHOLE
+            often[tight] = np.minimum(often[tight], memory[tight] // np.maximum(part, 1))
+    if request.core > 0:
+        often = np.minimum(often, core // np.int16(min(request.core, WHOLE + 1)))
+    return often
+
+
+def _pods_many(often: Percents, distinct: int) -> Ints:
+    if distinct > often.shape[1]:
+        return np.zeros(len(often), dtype=np.int64)
+    total = _summed(often)
+    fit = total // distinct
+    if distinct > 1:
+        largest = -np.sort(-often, axis=1)[:, : distinct - 1]
+        for j in range(1, distinct):
+            total -= largest[:, j - 1]
+            np.minimum(fit, total // (distinct - j), out=fit)
+    return fit
+
+
+def _summed(amounts: Percents | Mask) -> Ints:
+    result: Ints = amounts.sum(axis=1, dtype=np.int64)
+    return result

@@ -1,0 +1,120 @@
+"""Which devices a host has: from its Device object, else from the numbers that its node reports."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from engine.gpu.left import MAX_BYTES
+from engine.gpu.resources import CORE, FPGA, GPU, MEMORY, RATIO, RDMA, WHOLE, whole_names
+from engine.records import Device, NodeDevices, Resources
+
+# Devices of one kind on one host. The densest have 16 GPUs, time slicing multiplies that; beyond it is a mistake.
+MAX_DEVICES: Final = 256
+KINDS: Final = ("gpu", "rdma", "fpga")
+_SHARED: Final = {"rdma": RDMA, "fpga": FPGA}
+_NAMES: Final = {"gpu": "GPUs", "rdma": "RDMA devices", "fpga": "FPGAs"}
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The devices of one host, by kind and minor; unhealthy ones too, since pods may hold them.
+
+    `partitions` as in NodeDevices. `notes` say where the node and its Device object disagree, in words for people.
+    """
+
+    devices: tuple[Device, ...] = ()
+    partitions: Mapping[int, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def inventory(allocatable: Resources, devices: NodeDevices | None, *, vendors: Collection[str] = ()) -> Inventory:
+    """Return the devices of a host; `allocatable` in planner units, `vendors` are the policy's names of whole GPUs.
+
+    Of each kind: what the Device object lists, else what `allocatable` counts: `nvidia.com/gpu: n` (or another name of
+    whole GPUs) is n devices of 100 percent core and memory, of unknown size; `koordinator.sh/gpu-core: 100n` with
+    `gpu-memory-ratio: 100n` (and `gpu-memory`) is n devices of an even size; a dimension that is not named is zero.
+    Where the numbers disagree, the smaller one counts: devices with the highest minors offer nothing. A name that is
+    reported as 0 binds only the pods that ask for that name, as a device plugin that was removed leaves such a 0.
+    """
+    listed = _listed(devices.devices) if devices else {}
+    found: list[Device] = []
+    notes: list[str] = []
+    for kind in KINDS:
+        counts = _counts(kind, allocatable, vendors)
+        known = listed.get(kind) or _counted(kind, allocatable, counts)
+        found += _agreed(kind, known, counts, notes, object_listed=kind in listed)
+    return Inventory(tuple(found), devices.partitions if devices else {}, tuple(notes))
+
+
+def _listed(devices: Iterable[Device]) -> dict[str, list[Device]]:
+    """Return the devices of the Device object by kind, sound amounts only, one of each minor, the lowest ones."""
+    listed: dict[str, dict[int, Device]] = {}
+    for one in sorted(devices, key=lambda one: one.minor):
+        if one.kind in KINDS and one.minor >= 0:
+            listed.setdefault(one.kind, {}).setdefault(one.minor, _sound(one))
+    return {kind: list(ones.values())[:MAX_DEVICES] for kind, ones in listed.items()}
+
+
+def _sound(device: Device) -> Device:
+    return replace(
+        device,
+        core=_within(device.core, WHOLE),
+        ratio=_within(device.ratio, WHOLE),
+        memory=_within(device.memory, MAX_BYTES),
+        share=_within(device.share, WHOLE),
+    )
+
+
+def _within(amount: int, most: int) -> int:
+    return max(0, min(amount, most))
+
+
+def _counts(kind: str, allocatable: Resources, vendors: Collection[str]) -> dict[str, int]:
+    """Return how many devices each reported name means, by name; names that are not reported are left out."""
+    if kind != "gpu":
+        name = _SHARED[kind]
+        return {name: max(0, allocatable[name]) // WHOLE} if name in allocatable else {}
+    whole = [name for name in sorted(whole_names(vendors)) if allocatable.get(name, 0) > 0]
+    counts = {name: max(0, allocatable[name]) // WHOLE for name in (GPU, CORE, RATIO) if name in allocatable}
+    if whole:
+        # A host with GPUs of two vendors has the sum of them.
+        counts[" + ".join(whole)] = sum(allocatable[name] for name in whole)
+    elif zero := next((name for name in sorted(whole_names(vendors)) if name in allocatable), None):
+        counts[zero] = 0
+    return counts
+
+
+def _counted(kind: str, allocatable: Resources, counts: Mapping[str, int]) -> list[Device]:
+    """Return the devices that the reported numbers mean: as many as the largest one, to be cut to the smallest."""
+    number = min(max(counts.values(), default=0), MAX_DEVICES)
+    if kind != "gpu":
+        return [Device(kind, minor, "", healthy=True, share=WHOLE) for minor in range(number)]
+    dimensions = {GPU, CORE, RATIO}
+    named = any(amount for name, amount in counts.items() if name not in dimensions)
+    core = WHOLE if named or counts.get(CORE) or counts.get(GPU) else 0
+    ratio = WHOLE if named or counts.get(RATIO) or counts.get(GPU) else 0
+    smallest = min((amount for amount in counts.values() if amount), default=0)
+    memory = _within(allocatable.get(MEMORY, 0) // smallest, MAX_BYTES) if smallest else 0
+    return [Device(kind, minor, "", healthy=True, core=core, ratio=ratio, memory=memory) for minor in range(number)]
+
+
+def _agreed(
+    kind: str, devices: list[Device], counts: Mapping[str, int], notes: list[str], *, object_listed: bool
+) -> list[Device]:
+    """Return the devices with no more healthy ones than any positive count, and note every disagreement."""
+    healthy = [one for one in devices if one.healthy]
+    told = dict(counts)
+    if object_listed:
+        told["its Device object"] = len(healthy)
+    most = min([len(healthy), *(amount for amount in counts.values() if amount)])
+    if len(set(told.values())) > 1:
+        seen = ", ".join(f"{name} {amount}" for name, amount in sorted(told.items()))
+        notes.append(f"{_NAMES[kind]} disagree ({seen}): {most} counted")
+    if most == len(healthy):
+        return devices
+    spare = {one.minor for one in healthy[most:]}
+    if not object_listed:
+        return [one for one in devices if one.minor not in spare]
+    return [replace(one, healthy=False) if one.minor in spare else one for one in devices]

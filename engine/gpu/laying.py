@@ -1,0 +1,179 @@
+"""On which devices of a host its holders are: those that say so, then the others where they fit.
+
+A holder whose devices are not known (a pod of an ordinary device plugin, a reservation made by count) is laid where it
+would be put: whole GPUs first, then shares by best fit, the larger ones first, equal ones by the holder's key. What
+does not fit any more lies on what is there: nothing goes below 0. The result depends on the devices and the holders
+alone, not on how they came to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from engine.gpu.choose import best_fit, tightest
+from engine.gpu.inventory import Inventory
+from engine.gpu.left import Left, completed, devices_asked, gpu_use, share_use, unused
+from engine.gpu.resources import WHOLE
+from engine.records import DeviceRequest, DeviceUse
+
+Holder = tuple[str, ...]
+_Size = tuple[bool, int, int, int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """`count` pods that hold devices of a host; `uses` of as many of them as are known, in any order."""
+
+    request: DeviceRequest | None
+    uses: tuple[tuple[DeviceUse, ...], ...]
+    count: int
+
+
+def laid(inventory: Inventory, holdings: Mapping[Holder, Holding]) -> list[Left]:
+    """Return what the holders leave of each device, in the order of the inventory."""
+    left = [unused(one) for one in inventory.devices]
+    unknown: list[tuple[_Size, Holder, int, DeviceRequest]] = []
+    finder = _Finder(left)
+    for holder, holding in holdings.items():
+        for uses in holding.uses:
+            rest = finder.take(uses, holding.request)
+            if rest is not None:
+                unknown.append((_size(rest), holder, 1, rest))
+        if holding.request is not None and holding.count > len(holding.uses):
+            missing = holding.count - len(holding.uses)
+            unknown.append((_size(holding.request), holder, missing, holding.request))
+    unknown.sort(key=lambda one: one[:3])
+    for _, _, pods, request in unknown:
+        for _ in range(pods):
+            if not _lay(left, request, inventory):
+                break  # nothing is left of the devices: more of the same change nothing
+    return left
+
+
+class _Finder:
+    """Finds the device that a use names: by id where the host knows it, else by number."""
+
+    def __init__(self, left: Sequence[Left]) -> None:
+        self._left = left
+        self._ids: dict[tuple[str, str], Left] | None = None
+        self._minors: dict[tuple[str, int], Left] = {}
+
+    def take(self, uses: Iterable[DeviceUse], request: DeviceRequest | None) -> DeviceRequest | None:
+        """Take one pod's uses; return what it holds besides them, on devices that nobody knows.
+
+        A use of a device that the host does not have is such a part: the pod has a device, only not the one it names.
+        """
+        if self._ids is None:
+            self._ids = {(one.device.kind, one.device.id): one for one in self._left if one.device.id}
+            self._minors = {(one.device.kind, one.device.minor): one for one in self._left}
+        gpus, shares, lost = 0, {"rdma": 0, "fpga": 0}, DeviceRequest()
+        for use in uses:
+            one = self._ids.get((use.kind, use.id)) or self._minors.get((use.kind, use.minor))
+            if one is not None:
+                one.take(completed(use, one.device))
+                gpus += use.kind == "gpu"
+            elif request is None:
+                lost = _lost(lost, use)
+            if one is not None and use.kind in shares:
+                shares[use.kind] += use.share
+        if request is None:
+            return lost if lost != DeviceRequest() else None
+        rest = replace(
+            request,
+            gpus=max(0, request.gpus - gpus),
+            rdma=max(0, request.rdma - shares["rdma"]),
+            fpga=max(0, request.fpga - shares["fpga"]),
+        )
+        return rest if rest.gpus or rest.rdma or rest.fpga else None
+
+
+def _lost(lost: DeviceRequest, use: DeviceUse) -> DeviceRequest:
+    """Return the request of a pod of which nothing but uses is known, one use of an unknown device more."""
+    if use.kind != "gpu":
+        return (
+            replace(lost, rdma=lost.rdma + use.share)
+            if use.kind == "rdma"
+            else replace(lost, fpga=lost.fpga + use.share)
+        )
+    return replace(
+        lost,
+        gpus=lost.gpus + 1,
+        core=max(lost.core, use.core),
+        ratio=max(lost.ratio, use.ratio),
+        memory=0 if use.ratio or lost.ratio else max(lost.memory, use.memory),
+        whole=lost.whole or use.ratio >= WHOLE,
+    )
+
+
+def _size(request: DeviceRequest) -> _Size:
+    return (
+        not request.whole,
+        -request.gpus,
+        -request.core,
+        -request.ratio,
+        -request.memory,
+        -request.rdma,
+        -request.fpga,
+    )
+
+
+def _lay(left: Sequence[Left], request: DeviceRequest, inventory: Inventory) -> bool:
+    """Lay one pod; False when none of the devices that it wants has anything left for it or another like it."""
+    changed = False
+    if request.gpus > 0:
+        gpus = [one for one in left if one.device.kind == "gpu"]
+        chosen = _whole(gpus, request.gpus, inventory) if request.whole else _shares(gpus, request)
+        chosen += _crowded(gpus, chosen, request.gpus - len(chosen))
+        for one in chosen:
+            changed |= one.holders == 0 or one.ratio > 0 or one.core > 0 or one.memory > 0
+            one.take(_bounded(gpu_use(request, one.device)))
+    for kind, percent in (("rdma", request.rdma), ("fpga", request.fpga)):
+        if percent > 0:
+            others = [one for one in left if one.device.kind == kind]
+            for one in _others(others, percent):
+                changed |= one.holders == 0 or one.share > 0
+                one.take(share_use(percent, one.device))
+    return changed
+
+
+def _bounded(use: DeviceUse) -> DeviceUse:
+    return replace(use, core=min(use.core, WHOLE), ratio=min(use.ratio, WHOLE))
+
+
+def _whole(gpus: Sequence[Left], wanted: int, inventory: Inventory) -> list[Left]:
+    empty = {one.device.minor: one for one in gpus if one.empty}
+    if len(empty) <= wanted:
+        return list(empty.values())
+    chosen = tightest([one.device for one in empty.values()], wanted, partitions=inventory.partitions)
+    return [empty[one.minor] for one in chosen]
+
+
+def _shares(gpus: Sequence[Left], request: DeviceRequest) -> list[Left]:
+    return [one for one, _ in best_fit(gpus, request)[: request.gpus]]
+
+
+def _others(devices: Sequence[Left], percent: int) -> list[Left]:
+    if percent < WHOLE:
+        fitting = [one for one in devices if one.share >= percent]
+        chosen = sorted(fitting, key=lambda one: (one.empty, one.share, one.device.minor))[:1]
+        return chosen or _crowded(devices, chosen, 1)
+    wanted = devices_asked(percent)
+    chosen = [one for one in devices if one.empty][:wanted]
+    return chosen + _crowded(devices, chosen, wanted - len(chosen))
+
+
+def _crowded(devices: Sequence[Left], chosen: Sequence[Left], missing: int) -> list[Left]:
+    """Return where pods are that do not fit: on sick devices that nobody holds, then where most is left."""
+    taken = {one.device.minor for one in chosen}
+    others = [one for one in devices if one.device.minor not in taken]
+    others.sort(
+        key=lambda one: (
+            one.device.healthy or one.holders > 0,
+            -one.ratio,
+            -one.core,
+            -one.share,
+            one.device.minor,
+        )
+    )
+    return others[: max(0, missing)]

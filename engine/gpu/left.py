@@ -1,0 +1,95 @@
+"""What is left of one device, and what a pod's part of it is: the one place where bytes meet percent.
+
+A GPU has three amounts: percent of compute, percent of memory, bytes of memory. Every use counts in all three, so that
+pods that ask in bytes and pods that ask in percent share a device. Bytes become percent rounded up (never 0), percent
+become bytes of the device rounded down: the percents of a device add up to 100 at most, and so its bytes to its size.
+What a device does not report counts as zero, not as plenty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from engine.gpu.resources import WHOLE
+from engine.records import Device, DeviceRequest, DeviceUse
+
+# The most bytes that a device is believed to have (1 PiB): a hundred times that stays inside int64.
+MAX_BYTES: Final = 2**50
+# More than any device has: what is asked of a device that does not report how much memory it has.
+_NEVER: Final = WHOLE + 1
+
+
+@dataclass(slots=True)
+class Left:
+    """One device and what no holder uses of it, never below 0; all 0 on an unhealthy one. `holders` counts pods."""
+
+    device: Device
+    core: int
+    ratio: int
+    memory: int
+    share: int
+    holders: int = 0
+
+    @property
+    def empty(self) -> bool:
+        """True for a healthy device that nobody holds."""
+        return self.device.healthy and not self.holders
+
+    def take(self, use: DeviceUse) -> None:
+        """Take a pod's part; what was not there (overcommit) is not missed."""
+        self.core = max(0, self.core - use.core)
+        self.ratio = max(0, self.ratio - use.ratio)
+        self.memory = max(0, self.memory - use.memory)
+        self.share = max(0, self.share - use.share)
+        self.holders += 1
+
+    def copy(self) -> Left:
+        """Return a copy to try things on."""
+        return Left(self.device, self.core, self.ratio, self.memory, self.share, self.holders)
+
+
+def unused(device: Device) -> Left:
+    """Return a device that nobody holds."""
+    if not device.healthy:
+        return Left(device, 0, 0, 0, 0)
+    return Left(device, device.core, device.ratio, device.memory, device.share)
+
+
+def gpu_part(request: DeviceRequest, size: int) -> tuple[int, int, int]:
+    """Return what one pod takes of one GPU with `size` bytes: core, ratio, bytes.
+
+    A request that names no memory takes 1 percent, so that it never shares a device whose memory is all given away.
+    """
+    ratio = max(0, request.ratio)
+    if request.memory > 0:
+        needed = -(-request.memory * WHOLE // size) if size else _NEVER
+        return request.core, max(ratio, min(needed, _NEVER)), request.memory
+    ratio = ratio or 1
+    return request.core, ratio, size * ratio // WHOLE
+
+
+def gpu_use(request: DeviceRequest, device: Device) -> DeviceUse:
+    """Return a pod's part of one GPU, as it is written to the pod."""
+    core, ratio, memory = gpu_part(request, device.memory)
+    return DeviceUse("gpu", device.minor, device.id, core, ratio, memory)
+
+
+def share_use(percent: int, device: Device) -> DeviceUse:
+    """Return a pod's part of one RDMA or FPGA device."""
+    return DeviceUse(device.kind, device.minor, device.id, share=min(percent, WHOLE))
+
+
+def completed(use: DeviceUse, device: Device) -> DeviceUse:
+    """Return a use that somebody wrote as a use of this device, with the memory dimension that he left out."""
+    ratio, memory = use.ratio, use.memory
+    if memory and not ratio and device.memory:
+        ratio = min(-(-memory * WHOLE // device.memory), WHOLE)
+    elif ratio and not memory:
+        memory = device.memory * ratio // WHOLE
+    return DeviceUse(device.kind, device.minor, device.id, use.core, ratio, memory, use.share)
+
+
+def devices_asked(percent: int) -> int:
+    """Return how many RDMA or FPGA devices so many percent are; more than 100 are whole devices."""
+    return -(-percent // WHOLE) if percent > 0 else 0
