@@ -23,6 +23,7 @@ KOORDINATOR: Final = frozenset({GPU, *DIMENSIONS, RDMA, FPGA})
 # Whole GPUs of other vendors by their device plugins: counted, and never rewritten. The policy adds further ones.
 # Intel's plugin also reports names that are no devices (monitoring, tiles, millicores): these count nothing.
 VENDORS: Final = frozenset({"amd.com/gpu", "dcu.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"})
+_KNOWN: Final = VENDORS | {NVIDIA}
 
 WHOLE: Final = 100  # of a percentage: one device
 
@@ -35,7 +36,9 @@ def whole_names(vendors: Collection[str] = ()) -> frozenset[str]:
 
     A native resource (`cpu`) or one of Koordinator's is never a vendor's, whatever the policy says.
     """
-    return frozenset({NVIDIA}) | VENDORS | {name for name in vendors if "/" in name and name not in KOORDINATOR}
+    if not vendors:
+        return _KNOWN
+    return _KNOWN | {name for name in vendors if "/" in name and name not in KOORDINATOR}
 
 
 def family(name: str) -> str:

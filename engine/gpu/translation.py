@@ -150,7 +150,7 @@ def _written(container: Container, *, whole: frozenset[str], renamed: str | None
 def _expanded(name: str, number: int, reported: Reported) -> dict[str, str]:
     percent = number * WHOLE if name == NVIDIA else number
     memory = _memory_name(reported)
-    size = percent if memory == RATIO else -(-percent * (reported.memory or 0) // WHOLE)
+    size = percent if memory == RATIO else percent * (reported.memory or 0) // WHOLE
     return {CORE: str(percent), memory: str(size)}
 
 
