@@ -32,7 +32,8 @@ def candidates(amounts: Amounts, level: int, count: int) -> Iterator[Candidate]:
     """The domains of `level` (not the hosts') that hold `count` slots: best bound first, then by the pack key.
 
     The number of domains at the next level is exact (largest first), so only domains with the fewest of these are
-    kept. Further down the bound pools all of a domain's descendants of one level, as if none stood in the way.
+    kept. Further down the bound pools all of a domain's descendants of one level, as if none stood in the way; there
+    are never fewer than of the level above, each of which has one inside it.
     """
     tree = amounts.tree
     fitting = np.zeros(1, dtype=np.int64) if level < 0 else np.flatnonzero(amounts.slots[level] >= count)
@@ -50,6 +51,8 @@ def candidates(amounts: Amounts, level: int, count: int) -> Iterator[Candidate]:
                 first = _first(amounts, level, fitting, count, known=(int(needed[0]),))
                 if first is not None:
                     yield first
+        else:
+            needed = np.maximum(needed, bounds[-1])
         bounds.append(needed)
     keys = [*bounds, *amounts.preference(level, fitting)]
     order = np.lexsort([fitting, *reversed(keys)])
@@ -64,12 +67,13 @@ def _first(amounts: Amounts, level: int, fitting: Ints64, count: int, *, known: 
     `known` are the least bounds that all of these domains share. Most decisions end here, without a look at the rest.
     """
     domain = amounts.best(level, fitting) if len(fitting) > 1 else int(fitting[0])
-    bound = []
+    bound: list[int] = []
+    least = 0
     for below in range(level + 1, len(amounts.slots)):
         start, end = amounts.tree.inside(level, domain, below)
-        bound.append(fewest_of(amounts.slots[below][start:end], count))
+        bound.append(max(fewest_of(amounts.slots[below][start:end], count), bound[-1] if bound else 0))
         place = below - level - 1
-        least = known[place] if place < len(known) else -(-count // amounts.most(below))
+        least = known[place] if place < len(known) else max(least, -(-count // amounts.most(below)))
         if bound[-1] > least and len(fitting) > 1:
             return None
     return Candidate(domain, tuple(bound))
@@ -85,10 +89,11 @@ def growth(amounts: Amounts, level: int, domain: int, count: int) -> Candidate |
     inside = amounts.slots[0].sum() if level < 0 else amounts.slots[level][domain]
     if inside < count:
         return None
-    bound = []
+    bound: list[int] = []
     for below in range(level + 1, len(amounts.slots)):
         pool = tree.descendants(level, np.array([domain]), below)[0]
         slots, used = amounts.slots[below][pool], amounts.used[below][pool]
         left = count - int(slots[used].sum())
-        bound.append(fewest_of(slots[~used], left) if left > 0 else 0)
+        least = bound[-1] if bound else 0
+        bound.append(max(least, fewest_of(slots[~used], left)) if left > 0 else least)
     return Candidate(domain, tuple(bound))

@@ -23,6 +23,7 @@ _COST_BITS = 62
 _MERGE = 100  # a merge takes some 50 us besides its pairs: as long as a hundred of them and more
 _NOTHING = np.zeros(1, dtype=np.int64)
 _NOTHING.flags.writeable = False
+_NO_DOMAINS = np.zeros(0, dtype=np.int64)
 
 
 class OutOfSteps(Exception):
@@ -156,8 +157,9 @@ class Search:
         most = min(fewest_of(sizes, min(self._count, int(sizes.sum()))), cap)
         if below == self._leaf:
             return self._whole(level, self._leaves(free, children[:most], sizes[:most]))
-        children = np.concatenate((free, children))
-        total = self._viable(_Frontier(_NOTHING, _NOTHING, _NOTHING), self._reaches(children, level=below))
+        chains = self._chains(below, children)
+        lone, children = children[chains], np.concatenate((free, children[~chains]))
+        total = self._viable(_Frontier(_NOTHING, _NOTHING, _NOTHING), self._reaches(children, lone, level=below))
         copies: dict[bytes, int] = {}
         for i, child in enumerate(children.tolist()):
             if not len(total.cost):
@@ -166,13 +168,36 @@ class Search:
             if i >= len(free):
                 cost = table.cost + np.where(table.pods > 0, 1 << self._shifts[place], 0)
                 table = _Frontier(cost, table.pods, table.rows, table.made)
-            table = self._viable(table, self._reaches(children[:i], children[i + 1 :], level=below))
+            table = self._viable(table, self._reaches(children[:i], children[i + 1 :], lone, level=below))
             signature = table.cost.tobytes() + table.pods.tobytes()
             copies[signature] = copies.get(signature, 0) + 1
             # No answer opens more than `most` children, so more equal ones change nothing.
             if i < len(free) or copies[signature] <= most:
-                total = self._viable(self._merge(total, table), self._reaches(children[i + 1 :], level=below))
+                total = self._viable(self._merge(total, table), self._reaches(children[i + 1 :], lone, level=below))
+        if len(lone) and len(total.cost):
+            table = self._viable(self._alone(below, lone[:most]), self._reaches(children, level=below))
+            total = self._viable(self._merge(total, table), self._reaches(level=below))
         return self._whole(level, total)
+
+    def _chains(self, level: int, domains: Ints64) -> Bools:
+        """Which of these domains have a single domain of `leaf` inside them."""
+        first, end = domains, domains + 1
+        for offsets in self._amounts.tree.offsets[level : self._leaf]:
+            first, end = offsets[first], offsets[end]
+        chains: Bools = end - first == 1
+        return chains
+
+    def _alone(self, level: int, chains: Ints64) -> _Frontier:
+        """The frontier of chains, largest first: all cost the same, so no set of as many holds more."""
+        each = sum(1 << shift for shift in self._shifts[level - self._top :])
+        sizes = np.minimum(self._amounts.slots[level][chains], self._count)
+        leaves = chains
+        for offsets in self._amounts.tree.offsets[level : self._leaf]:
+            leaves = offsets[leaves]
+        table = self._leaves(_NO_DOMAINS, leaves, sizes)
+        keep = np.ones(len(table.pods), dtype=np.bool_)
+        np.greater(table.pods[1:], table.pods[:-1], out=keep[1:])
+        return _Frontier(table.cost[keep] * each, table.pods[keep], table.rows[keep], table.made)
 
     def _leaves(self, free: Ints64, children: Ints64, sizes: Ints64) -> _Frontier:
         """Largest first: no set of as many leaves holds more."""

@@ -95,7 +95,9 @@ def _exact(
             reached = min(reached, choice(amounts, domains), key=lambda one: rank(amounts, one))
         if reached.used < best.used:
             best = reached
-        bound = (*reached.used[top : leaf + 1], *candidate.bound[leaf + 1 - top :])
+        # Each domain has a finer one inside it, so further down there are no fewer.
+        least = reached.used[leaf]
+        bound = (*reached.used[top : leaf + 1], *[max(least, one) for one in candidate.bound[leaf + 1 - top :]])
         if reached.used[top:] == bound or bound >= best.used[top:]:
             return best, True
     return best, True

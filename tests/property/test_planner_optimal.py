@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.planner import NoFit, Plan, Request, plan
+from engine.planner import NoFit, Plan, Request, build_tree, plan
 from tests.support.planner_oracles import brute_force, depth_of, exact
 from tests.support.small_trees import grow
 
@@ -102,4 +104,25 @@ def test_nearly_every_decision_is_proven() -> None:
             total += 1
             proven += answer.proven
     assert total > 700
+    assert proven >= 0.995 * total
+
+
+@pytest.mark.parametrize("above", range(7))
+def test_nearly_every_decision_is_proven_on_deep_ragged_trees(above: int) -> None:
+    """So is at least that share on trees of up to six levels above the host, some of whose domains hold one other."""
+    chance = random.Random(above)
+    proven = total = 0
+    for _ in range(20):
+        hosts = chance.choice((30, 100, 300, 1000))
+        width = [chance.randint(2, 5) * (1 + hosts // 100) for _ in range(above)]
+        paths = [(*(f"d{chance.randrange(some)}" for some in width), f"h{host}") for host in range(hosts)]
+        most = chance.choice((1, 4, 8, 40))
+        slots = np.array([chance.choice((0, chance.randint(0, most))) for _ in range(hosts)], dtype=np.int64)
+        tree = build_tree(tuple(f"l{level}" for level in range(above + 1)), paths)
+        count = chance.randint(1, max(1, int(slots.sum()) // chance.choice((1, 2, 4, 10))))
+        answer = plan(tree, slots, Request(count, prefer=chance.randint(0, above)))
+        if isinstance(answer, Plan):
+            total += 1
+            proven += answer.proven
+    assert total >= 15
     assert proven >= 0.995 * total
