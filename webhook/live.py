@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
+from engine.gpu.translation import Reported
 from engine.outcomes import Outcome
 from engine.planning import plan_gang
 from engine.policy import Policy
@@ -53,6 +54,11 @@ class LiveView:
     def topologies(self) -> Mapping[str, Topology]:
         """The topologies by name, in the order of the policy."""
         return self._view.topologies
+
+    @property
+    def reported(self) -> Reported:
+        """What nodes report of devices."""
+        return self._stores.reported.now
 
     def workload(self, kind: str, namespace: str, name: str) -> Workload | None:
         """The workload of that name."""

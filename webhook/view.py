@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from engine.gpu.translation import Reported
 from engine.outcomes import Outcome
 from engine.policy import Policy
 from engine.records import Node, Placement, Shape, Workload
@@ -25,6 +26,10 @@ class View(Protocol):
     @property
     def topologies(self) -> Mapping[str, Topology]:
         """The topologies by name, in the order of the policy."""
+
+    @property
+    def reported(self) -> Reported:
+        """What nodes report of devices; kept, not counted at the call."""
 
     @property
     def own_username(self) -> str:

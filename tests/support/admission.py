@@ -12,6 +12,7 @@ import jsonpatch
 
 from engine import names
 from engine.cluster import projections
+from engine.gpu.translation import Reported
 from engine.outcomes import Outcome
 from engine.policy import Policy, default_policy
 from engine.records import Assignment, Node, Placement, PodSetPlan, PodSetRequest, Shape, Slot, Workload, WorkloadRef
@@ -191,6 +192,7 @@ class FakeView:
     late: Sequence[Placement] = ()  # what comes while `await_revision` waits
     claimed: frozenset[int] = frozenset()
     planned: Shape | None = None
+    reported: Reported = Reported(frozenset({"nvidia.com/gpu"}))
     outcome: Outcome | Callable[[Understanding], Outcome] | None = None
     own_username: str = US
     own_namespace: str = "topogate-system"
