@@ -99,7 +99,7 @@ def amount(value: object) -> int:
     if billionths < 0:
         raise AmountError("must not be negative")
     if billionths > MAX_UNITS * _PIECE:
-        raise AmountError("is more than any host has")
+        raise AmountError("is more than any host has; ask for less")
     return billionths // _PIECE
 
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Final
 
 from engine.gpu.containers import AmountError, Container, PodResources
 from engine.gpu.request import dimensions
 from engine.gpu.resources import GPU, KOORDINATOR, MEMORY, RATIO
+from engine.gpu.rules import validate
 from engine.names import ORIGINAL_REQUESTS
 
 _MAX_TEXT: Final = 256 * 1024  # of all annotations of an object
@@ -49,6 +51,19 @@ def original_requests(before: PodResources, after: PodResources, *, whole: froze
     return text if text is not None and _read(text) == entries else _text(entries)
 
 
+def written_at_first(pod: PodResources) -> Mapping[str, _Entry]:
+    """Return what the user wrote, by container, where an earlier pass has noted it."""
+    return _read(pod.annotations.get(ORIGINAL_REQUESTS, ""))
+
+
+def as_written(pod: PodResources, *, whole: frozenset[str]) -> PodResources:
+    """Return the pod with the resources that the user wrote, where an earlier pass has noted them and they stand."""
+    standing = _standing(pod, whole=whole)
+    if not standing:
+        return pod
+    return pod.map(lambda one: _told(one, standing[one.name]) if one.name in standing else one)
+
+
 def _standing(pod: PodResources, *, whole: frozenset[str]) -> dict[str, _Entry]:
     told = _read(pod.annotations.get(ORIGINAL_REQUESTS, ""))
     containers = {container.name: container for container in pod}
@@ -59,11 +74,16 @@ def _standing(pod: PodResources, *, whole: frozenset[str]) -> dict[str, _Entry]:
     }
 
 
+def _told(container: Container, entry: _Entry) -> Container:
+    return replace(container, requests=entry["requests"], limits=entry["limits"])
+
+
 def _means(entry: _Entry, container: Container, *, whole: frozenset[str]) -> bool:
     """Whether the entry asks for what the container asks for, in other words."""
     names = whole | KOORDINATOR
-    told = Container(name=container.name, path=container.path, requests=entry["requests"], limits=entry["limits"])
-    if entry == _entry(container, names) or not told.of(names):
+    told = _told(container, entry)
+    alone = PodResources((told,))
+    if entry == _entry(container, names) or not told.of(names) or validate(alone, path="", vendors=whole):
         return False
     try:
         meant, asked = dimensions(told.amounts(names), whole), dimensions(container.amounts(names), whole)

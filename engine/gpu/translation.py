@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from engine.gpu.containers import Container, Path, PodResources, amount
-from engine.gpu.notes import gpu_request, original_requests
+from engine.gpu.notes import as_written, gpu_request, original_requests
 from engine.gpu.request import device_request
 from engine.gpu.resources import CORE, GPU, KOORDINATOR, MEMORY, NVIDIA, RATIO, WHOLE, whole_names
 from engine.gpu.rules import validate
@@ -84,8 +84,10 @@ def translate(
     if not in_scope(pod, managed=managed, scope=scope):
         return Translation()
     whole = whole_names(vendors)
-    errors = validate(pod, path=path, vendors=vendors)
-    renamed = None if errors else _renamed(pod, mode=mode, reported=reported, whole=whole)
+    # A container that another webhook adds to what was translated already is looked at beside what the user wrote.
+    written = as_written(pod, whole=whole)
+    errors = validate(written, path=path, vendors=vendors)
+    renamed = None if errors else _renamed(pod, mode=mode, reported=reported, whole=whole, again=written != pod)
     after = pod
     if mode != "off":
         after = pod.map(lambda one: _written(one, whole=whole, renamed=renamed, reported=reported))
@@ -106,11 +108,18 @@ def translate(
     )
 
 
-def _renamed(pod: PodResources, *, mode: Mode, reported: Reported, whole: frozenset[str]) -> str | None:
-    """The name that is to give way to dimensions; a valid pod uses one such name at most."""
+def _renamed(pod: PodResources, *, mode: Mode, reported: Reported, whole: frozenset[str], again: bool) -> str | None:
+    """The name that is to give way to dimensions; a valid pod uses one such name at most.
+
+    `again`: it has given way in other containers before, so that it must in all of them.
+    """
     used = {name for container in pod for name in container.amounts(whole | KOORDINATOR)}
     name = next((name for name in (GPU, NVIDIA) if name in used), None)
-    if name is None or mode in ("annotate", "off"):
+    if name is None or mode == "off":
+        return None
+    if again:
+        return name
+    if mode == "annotate":
         return None
     if used <= reported.names and _standing(pod, whole=whole) is not None:
         return None  # its template was annotated: the pod stays as it was planned

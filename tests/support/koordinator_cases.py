@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.gpu.containers import Container, PodResources, amount
 from engine.gpu.fit import slots
-from engine.gpu.left import gpu_use
+from engine.gpu.left import gpu_use, unused
 from engine.gpu.request import dimensions
 from engine.gpu.resources import CORE, KOORDINATOR, MEMORY, RATIO, whole_names
 from engine.gpu.translation import Reported, translate
@@ -23,7 +23,8 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True)
 class KoordinatorCase:
-    """`kind`: request (what a pod means), admission, rewriting, memory (bytes and percent of one GPU of `size`).
+    """`kind`: request (what a pod means), admission, rewriting, memory (bytes and percent of one GPU of `size`,
+    which is None where none is healthy).
 
     An answer is `refused`, `accepted`, or the amounts. `ours` stands where we decide differently, and why.
     """
@@ -72,10 +73,10 @@ class KoordinatorCase:
     def _use(self) -> Answer:
         asked = {name: amount(value) for name, value in self.containers[0]["limits"].items()}
         request = DeviceRequest(gpus=1, core=asked.get(CORE, 0), ratio=asked.get(RATIO, 0), memory=asked.get(MEMORY, 0))
-        if self.size is None:
-            assert slots((), request) == 0
+        gpu = Device("gpu", 0, "", self.size is not None, core=100, ratio=100, memory=self.size or 0)
+        if not slots([unused(gpu)], request):
             return {"refused": True}
-        use = gpu_use(request, Device("gpu", 0, "", True, core=100, ratio=100, memory=self.size))
+        use = gpu_use(request, gpu)
         return {"use": {"core": use.core, "ratio": use.ratio, "memory": use.memory}}
 
 
