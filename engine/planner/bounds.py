@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.planner.amounts import Amounts
-from engine.planner.cover import fewest, fewest_of
+from engine.planner.cover import cover_of, fewest, fewest_of
 from engine.planner.tree import Ints64
 
 
@@ -70,13 +70,62 @@ def _first(amounts: Amounts, level: int, fitting: Ints64, count: int, *, known: 
     bound: list[int] = []
     least = 0
     for below in range(level + 1, len(amounts.slots)):
-        start, end = amounts.tree.inside(level, domain, below)
-        bound.append(max(fewest_of(amounts.slots[below][start:end], count), bound[-1] if bound else 0))
+        if level < 0 and below == len(amounts.slots) - 1 and amounts.tally is not None:
+            needed = cover_of(amounts.tally, count)[0]
+        else:
+            start, end = amounts.tree.inside(level, domain, below)
+            needed = fewest_of(amounts.slots[below][start:end], count)
+        bound.append(max(needed, bound[-1] if bound else 0))
         place = below - level - 1
         least = known[place] if place < len(known) else max(least, -(-count // amounts.most(below)))
         if bound[-1] > least and len(fitting) > 1:
             return None
     return Candidate(domain, tuple(bound))
+
+
+def tightened(amounts: Amounts, level: int, candidate: Candidate, count: int, *, used: tuple[int, ...]) -> Candidate:
+    """The candidate with a closer bound for a choice that uses fewer domains than `used`, coarse to fine.
+
+    What is better than `used` and not so at its first level has no more domains there, and these few parents bound how
+    few children can hold the gang. Goes on as long as the bound meets `used`.
+    """
+    bound = list(candidate.bound)
+    for place in range(1, len(bound)):
+        if amounts.used is not None or bound[place - 1] != used[place - 1]:
+            break
+        below = level + 1 + place
+        first, end = amounts.tree.inside(level, candidate.domain, below - 1)
+        start, stop = amounts.tree.inside(level, candidate.domain, below)
+        least = _fewest_in_parents(
+            amounts.slots[below][start:stop],
+            amounts.tree.offsets[below - 1][first:end] - start,
+            parents=bound[place - 1],
+            count=count,
+        )
+        bound[place] = max(bound[place], bound[place - 1], least)
+    return Candidate(candidate.domain, tuple(bound))
+
+
+def _fewest_in_parents(slots: Ints64, starts: Ints64, *, parents: int, count: int) -> int:
+    """No fewer of these domains hold `count`, when they are in so many `parents` (segments from `starts`) at most.
+
+    Charge a price for each domain: what the best parents then hold at most, beyond the price of their own domains, has
+    to be made up for by so many prices (Lagrange's relaxation of their number; any price gives a valid bound).
+    """
+
+    def at(price: int) -> int:
+        worth = np.add.reduceat(np.maximum(slots - price, 0), starts)
+        worth.sort()
+        return -(-(count - int(worth[-parents:].sum())) // price)
+
+    low, high = 1, max(int(slots.max(initial=0)), 1)
+    best = 0
+    while high - low > 2:  # noqa: PLR2004 - the bound rises to its best price and falls behind it
+        third = (high - low) // 3
+        left, right = at(low + third), at(high - third)
+        best = max(best, left, right)
+        low, high = (low + third, high) if left < right else (low, high - third)
+    return max(best, *[at(price) for price in range(low, high + 1)])
 
 
 def growth(amounts: Amounts, level: int, domain: int, count: int) -> Candidate | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from engine.planner.amounts import Amounts
-from engine.planner.bounds import Candidate
+from engine.planner.bounds import Candidate, tightened
 from engine.planner.descent import PICKS, Choice, choice, descend, rank
 from engine.planner.exact import OutOfSteps, Search, Steps
 from engine.planner.tree import Ints
@@ -46,7 +46,10 @@ def fewest_domains(
     for candidate in itertools.chain(missed, ordered):
         if candidate.bound >= best.used[top:]:
             break
-        best, decided = _exact(amounts, level, candidate, best=best, count=count, steps=budget)
+        closer = tightened(amounts, level, candidate, count, used=best.used[top:])
+        if closer.bound >= best.used[top:]:
+            continue
+        best, decided = _exact(amounts, level, closer, best=best, count=count, steps=budget)
         if not decided:
             return best, False
     return best, True
