@@ -246,6 +246,40 @@ def test_a_container_that_is_added_later_follows_the_others() -> None:
     ]
 
 
+def test_the_first_word_of_a_user_is_the_one_that_is_kept() -> None:
+    """Where a name gives way twice, the annotation still has what was there at first."""
+    first = {"c0": {"requests": {}, "limits": {NVIDIA: "2"}}}
+    pod = pod_of({GPU: "200"}, **{ORIGINAL_REQUESTS: json.dumps(first)})
+    done = run(pod, DIMENSIONS)
+    assert limits(applied(pod, done)) == [WHOLE_2]
+    assert done.annotations == {}
+
+
+def test_an_original_beyond_all_bounds_is_taken_off() -> None:
+    """More text than an object's annotations may have is not read."""
+    pod = pod_of({NVIDIA: "2"})
+    after = applied(pod, run(pod, DIMENSIONS))
+    text = after.annotations[ORIGINAL_REQUESTS] + " " * 2**18
+    forged = PodResources(after.containers, after.init_containers, {ORIGINAL_REQUESTS: text})
+    assert run(forged, DIMENSIONS).annotations == {ORIGINAL_REQUESTS: None}
+
+
+def test_a_count_of_none_stays_as_it_is() -> None:
+    """A zero, or a null, of whole GPUs beside containers that have some is neither renamed nor completed to a null."""
+    pod = pod_resources(
+        {
+            "containers": [
+                {"name": "main", "resources": {"limits": {NVIDIA: "2"}}},
+                {"name": "log", "resources": {"requests": {NVIDIA: 0}, "limits": {NVIDIA: 0}}},
+                {"name": "null", "resources": {"requests": {NVIDIA: None}}},
+            ]
+        }
+    )
+    done = run(pod, DIMENSIONS)
+    assert {edit.path[1] for edit in done.edits} == {0}
+    assert done.request == DeviceRequest(gpus=2, core=100, ratio=100, whole=True)
+
+
 def test_scope() -> None:
     """Managed pods and users of Koordinator's names; plain GPUs of others only with scope all."""
     plain, percent, wrong = pod_of({NVIDIA: "2"}), pod_of({GPU: "50"}), pod_of({NVIDIA: "0.5"})
