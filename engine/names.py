@@ -93,6 +93,9 @@ EXCLUSIVE_TOPOLOGY: Final = frozenset(
     }
 )
 
+# Koordinator's: which devices a pod has (engine.gpu).
+DEVICE_ALLOCATED: Final = "scheduling.koordinator.sh/device-allocated"
+
 # Kubernetes' own.
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 HOSTNAME: Final = "kubernetes.io/hostname"

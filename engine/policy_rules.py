@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from engine import names
 from engine.durations import DurationError, parse_duration
+from engine.gpu.resources import KOORDINATOR, NVIDIA
 from engine.outcomes import FieldError
 from engine.policy_errors import path_of, wrong
 from engine.presets import MAX_LEVELS, RESERVED_NAMES
@@ -21,10 +22,6 @@ NOT_AVAILABLE: Final = "FeatureNotAvailable"
 # Fields that the schema knows and nothing acts on yet: a value that would be ignored is refused.
 NOT_BUILT: Final = (
     "namespaces.defaults",
-    "gpu.translation",
-    "gpu.scope",
-    "gpu.vendors",
-    "gpu.deviceAnnotationWriters",
     "queue.patience",
     "incomplete",
     "nodeLoss",
@@ -44,6 +41,9 @@ def rule_errors(raw: Mapping[str, Any], *, defaults: Mapping[str, Any]) -> Itera
     for index, spec in topologies:
         if isinstance(spec, dict):
             yield from _topology(("topologies", index), spec)
+    for index, vendor in _list(_at(raw, ["gpu", "vendors"])):
+        if isinstance(vendor, str):
+            yield from _vendor(path_of(("gpu", "vendors", index)), vendor)
     yield from _not_built(raw, defaults)
 
 
@@ -92,6 +92,15 @@ def _level(
             yield wrong(where, f"{key} is the level host, which is always there; leave this one out")
         elif isinstance(key, str) and key != name and key in aliases:
             yield wrong(where, f"{quote(key)} is also the name of another level; a request could mean both")
+
+
+def _vendor(path: str, name: str) -> Iterator[FieldError]:
+    if name == NVIDIA:
+        yield wrong(path, f"{name} is always counted; leave it out")
+    elif name in KOORDINATOR:
+        yield wrong(path, f"{name} does not count whole GPUs; leave it out")
+    elif "/" not in name or name.partition("/")[0].endswith("kubernetes.io"):
+        yield wrong(path, f"{quote(name)} is no resource of a device plugin, such as amd.com/gpu")
 
 
 def _not_built(raw: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[FieldError]:

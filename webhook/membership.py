@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine import names
-from engine.aside import exempt
+from engine.aside import exempt, template_aside
 from engine.policy import Policy
 from engine.records import OwnerRef, Pod, PodSetRequest, Workload
 from engine.requests import understand
@@ -51,6 +51,15 @@ def membership(pod: Pod, view: View, policy: Policy) -> Membership:
     if understanding.ignored is not None:
         return Stranger(understanding.ignored)
     return Unsure() if understanding.ask is None else Member(workload, understanding.ask)
+
+
+def pod_aside(pod: Pod, view: View, policy: Policy) -> bool:
+    """True for pods that are left alone, whatever they ask for."""
+    if pod.mirror or (pod.owner is not None and pod.owner.kind == "DaemonSet"):
+        return True
+    if exempt(pod.namespace, policy=policy, own_namespace=view.own_namespace):
+        return True
+    return template_aside(pod.spec, policy=policy) is not None
 
 
 def registered(owner: OwnerRef) -> bool:

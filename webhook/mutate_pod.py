@@ -16,8 +16,9 @@ from engine.policy import Policy
 from engine.records import Assignment, Placement, Pod, Slot
 from engine.seats import moved, rank_of, slots_of, suspended_by_user
 from engine.shapes import covers, exclusion
+from webhook.devices import translate_in
 from webhook.marks import drop_all, drop_annotations, gate_off, label, mark
-from webhook.membership import Member, Stranger, Unsure, membership
+from webhook.membership import Member, Stranger, Unsure, membership, pod_aside
 from webhook.objects import decoded, pod_of
 from webhook.patch import Edits, Path
 from webhook.review import Response, Review, allowed, patched
@@ -53,6 +54,8 @@ def mutate_pod(review: Review, view: View, policy: Policy, deadline: float) -> R
     match membership(pod, view, policy):
         case Stranger():
             drop_all(edits)
+            if not pod_aside(pod, view, policy):
+                translate_in(edits, (), managed=False, view=view, policy=policy)
         case Unsure():
             _hold(edits, pod, view, template_selector={})
             edits.drop(("metadata", "labels", names.GANG))

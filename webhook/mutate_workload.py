@@ -6,11 +6,13 @@ The rules: docs/concepts/admission.md.
 from __future__ import annotations
 
 from engine import names
+from engine.aside import standing_aside
 from engine.gangs import can_suspend
 from engine.policy import Policy
 from engine.records import Workload
 from engine.requests import Understanding, understand
 from engine.seats import held_by_us
+from webhook.devices import translate_again, translate_in
 from webhook.marks import (
     ANNOTATIONS,
     TEMPLATE,
@@ -37,13 +39,27 @@ def mutate_workload(review: Review, view: View, policy: Policy) -> Response:
     if workload.deleting:
         return allowed()
     edits = Edits(decoded(review.object))
+    translates = standing_aside(workload, policy=policy, own_namespace=view.own_namespace) is None
+    managed = understanding.ignored is None
     if review.operation == "CREATE":
         if not understanding.errors:
             _create(edits, workload, understanding)
+        if translates:
+            translate_in(edits, TEMPLATE, managed=managed, view=view, policy=policy)
         return patched(edits.operations)
     old = workload_of(review, review.old_object)
     _pass_on(edits, old, workload)
     warnings = () if understanding.errors else _update(edits, old, workload, understanding, view)
+    if translates:
+        translate_again(
+            edits,
+            decoded(review.old_object),
+            TEMPLATE,
+            may_change=_template_open(old),
+            managed=managed,
+            view=view,
+            policy=policy,
+        )
     return patched(edits.operations, warnings)
 
 
@@ -74,8 +90,7 @@ def _pass_on(edits: Edits, old: Workload, new: Workload) -> None:
 
 def _update(edits: Edits, old: Workload, new: Workload, understanding: Understanding, view: View) -> tuple[str, ...]:
     """Edit an UPDATE; the answer is warnings."""
-    # The API server refuses a changed template of a live Job, also from a webhook: not even a finalizer could go then.
-    template_open = old.suspended and not old.started
+    template_open = _template_open(old)
     if understanding.ask is None:
         if template_open:
             drop_all(edits, TEMPLATE)
@@ -91,6 +106,11 @@ def _update(edits: Edits, old: Workload, new: Workload, understanding: Understan
         edits.put(HELD_BY, names.HELD_BY_SUSPEND)
         return (HELD_AGAIN,)
     return ()
+
+
+def _template_open(old: Workload) -> bool:
+    """The API server refuses a changed template of a live Job, also from a webhook: not even a finalizer could go."""
+    return old.suspended and not old.started
 
 
 def _keep_marks(edits: Edits, old: Workload) -> None:

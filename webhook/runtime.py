@@ -30,6 +30,7 @@ from engine.cluster.events import Recorder
 from engine.cluster.lease import LeaseCandidate, NotLeader
 from engine.controller import Controller
 from engine.errands import Errands
+from engine.gpu.resources import whole_names
 from engine.policy_source import PolicySource
 from engine.view import Stores, View
 from webhook.app import create_app
@@ -38,6 +39,7 @@ from webhook.live import LiveView
 from webhook.metrics import CONTENT_TYPE, Metrics
 from webhook.mutate import mutate
 from webhook.ops import Check, OpsServer, pages
+from webhook.policy_entries import RESOURCES, PairMalformed, entries, keep
 from webhook.server import Service, WSGIApplication
 from webhook.settings import Settings
 from webhook.validate import validate
@@ -195,6 +197,7 @@ class Runtime:
             try:
                 if leads:
                     self._inject()
+                    self._keep_entries()
                     self._keep_policy()
                 if time.monotonic() >= certificate_at:
                     certificate_at = time.monotonic() + CERTIFICATE_EVERY
@@ -221,6 +224,26 @@ class Runtime:
             return
         except (ApiFault, SecretUnusable, ConfigurationMalformed) as error:
             log.warning("the CA bundle could not be checked: %s", error)
+
+    def _keep_entries(self) -> None:
+        """Have sent to us what the policy in force adds, and nothing else any more."""
+        policy, settings = self._view.policy, self._settings
+        try:
+            for resource in RESOURCES:
+                wanted = entries(
+                    resource,
+                    policy,
+                    whole=tuple(whole_names(policy.gpu.vendors)),
+                    own_username=settings.username,
+                    own_namespace=settings.namespace,
+                )
+                if keep(self._api, resource, wanted, fence=self._candidate.check):
+                    log.info("entries of the policy in %s: %d", resource, len(wanted))
+        except NotLeader:
+            return
+        except (ApiFault, PairMalformed) as error:
+            if getattr(error, "status", None) != 404:  # noqa: PLR2004 - not installed (yet): nothing to do
+                log.warning("the entries of the policy could not be kept: %s", error)
 
     def _keep_policy(self) -> None:
         text = self._policy.to_keep()

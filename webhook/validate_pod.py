@@ -1,16 +1,17 @@
-"""What `/validate` says about pods that ask for a topology by themselves and that nobody holds."""
+"""What `/validate` says about pods that nobody holds: those that ask for a topology by themselves, and for devices."""
 
 from __future__ import annotations
 
 from engine import names
 from engine.annotations import Source, read, unknown_keys
-from engine.aside import exempt, template_aside
+from engine.aside import exempt
 from engine.outcomes import FieldError
 from engine.policy import Policy
 from engine.records import Pod
 from engine.wording import quote
-from webhook.membership import Stranger, membership, registered
-from webhook.objects import pod_of
+from webhook.devices import annotation_errors, checked
+from webhook.membership import Stranger, membership, pod_aside, registered
+from webhook.objects import decoded, pod_of
 from webhook.review import Response, Review, allowed, forbidden
 from webhook.validate_workload import answer
 from webhook.view import View
@@ -19,35 +20,39 @@ from webhook.view import View
 def validate_pod(review: Review, view: View, policy: Policy) -> Response:
     """Answer the CREATE of a pod, as it is after all mutation."""
     pod = pod_of(review)
-    source = Source("metadata", pod.spec.annotations, pod.spec.labels)
-    said = read((source,), dialects=policy.annotations.dialects)
-    strange = tuple(unknown_keys((source,)))
-    if not (said or strange) or names.MANAGED in pod.spec.labels or _aside(pod, view, policy):
+    if names.MANAGED in pod.spec.labels or exempt(pod.namespace, policy=policy, own_namespace=view.own_namespace):
         return allowed()
-    owner = pod.owner
-    if owner is not None and registered(owner):
-        if isinstance(membership(pod, view, policy), Stranger):
-            return allowed()
-        if policy.mode != "enforce":
-            return allowed()
-        return forbidden(
-            "the pod asks for a topology, but its topogate.dev labels were taken off on the way", "ImmutableField"
-        )
-    warnings: list[str] = []
-    errors = [_unsupported(one.field, pod) for one in said]
-    if policy.annotations.unknown == "deny":
-        errors += strange
-    else:
-        warnings = [f"topogate: {error.field}: {error.message}" for error in strange]
+    aside = pod_aside(pod, view, policy)
+    forged = annotation_errors(pod.spec.annotations, "metadata", review, policy, before={}) if not pod.mirror else ()
+    errors, warnings = list(forged), list[str]()
+    if not aside:
+        asks = _topology(pod, view, policy)
+        if isinstance(asks, Response):
+            return asks
+        devices, noted = checked(decoded(review.object), (), managed=False, view=view, policy=policy)
+        errors += (*asks[0], *devices)
+        warnings += (*asks[1], *(f"topogate: {text}" for text in noted))
     return answer(review, errors, warnings, policy=policy)
 
 
-def _aside(pod: Pod, view: View, policy: Policy) -> bool:
-    if pod.mirror or (pod.owner is not None and pod.owner.kind == "DaemonSet"):
-        return True
-    if exempt(pod.namespace, policy=policy, own_namespace=view.own_namespace):
-        return True
-    return template_aside(pod.spec, policy=policy) is not None
+def _topology(pod: Pod, view: View, policy: Policy) -> Response | tuple[list[FieldError], list[str]]:
+    """What is wrong with its request for a topology, and the warnings; or the whole answer."""
+    source = Source("metadata", pod.spec.annotations, pod.spec.labels)
+    said = read((source,), dialects=policy.annotations.dialects)
+    strange = tuple(unknown_keys((source,)))
+    if not (said or strange):
+        return [], []
+    owner = pod.owner
+    if owner is not None and registered(owner):
+        if isinstance(membership(pod, view, policy), Stranger) or policy.mode != "enforce":
+            return [], []
+        return forbidden(
+            "the pod asks for a topology, but its topogate.dev labels were taken off on the way", "ImmutableField"
+        )
+    errors = [_unsupported(one.field, pod) for one in said]
+    if policy.annotations.unknown == "deny":
+        return [*errors, *strange], []
+    return errors, [f"topogate: {error.field}: {error.message}" for error in strange]
 
 
 def _unsupported(field: str, pod: Pod) -> FieldError:

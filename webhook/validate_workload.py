@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+
+import msgspec
 
 from engine import names
 from engine.annotations import AUTO
+from engine.aside import standing_aside
 from engine.explain import forecast, render
 from engine.outcomes import FieldError, Never, Placed, Waits
 from engine.policy import Policy
 from engine.records import Workload
 from engine.requests import Understanding, path_of, understand
+from webhook.devices import annotation_errors, checked
 from webhook.guard import mark_errors, request_errors
-from webhook.objects import workload_of
+from webhook.marks import TEMPLATE
+from webhook.objects import decoded, workload_of
 from webhook.review import Response, Review, allowed, denied, forbidden
 from webhook.view import View
 
@@ -27,12 +32,16 @@ def validate_workload(review: Review, view: View, policy: Policy, deadline: floa
     if workload.deleting:
         return allowed()
     understanding = _understood(workload, view, policy)
-    errors, old = list(understanding.errors), None
+    devices, noted = _devices(review.object, workload, understanding, view, policy)
+    errors, old = [*understanding.errors, *devices], None
+    forgeable: Mapping[str, str] = {}
     if review.operation == "UPDATE":
         old = workload_of(review, review.old_object)
         before = _understood(old, view, policy)
         # A request that a later policy made invalid must not block every other change of its workload.
-        errors = [error for error in errors if error not in before.errors]
+        known = {*before.errors, *_devices(review.old_object, old, before, view, policy)[0]}
+        errors = [error for error in errors if error not in known]
+        forgeable = old.template.annotations
         if not _trusted(review, policy):
             errors += mark_errors(old, workload, asks=understanding.ask is not None)
         errors += request_errors(
@@ -43,7 +52,10 @@ def validate_workload(review: Review, view: View, policy: Policy, deadline: floa
             placement=view.placement_of(old.uid),
             policy=policy,
         )
-    warnings = [f"topogate: {text}" for text in understanding.warnings]
+    errors += annotation_errors(
+        workload.template.annotations, "spec.template.metadata", review, policy, before=forgeable
+    )
+    warnings = [f"topogate: {text}" for text in (*understanding.warnings, *noted)]
     if not errors and understanding.ask is not None and (old is None or _asks_anew(old, workload, view, policy)):
         never, outlook = _outlook(workload, understanding, view, policy, deadline)
         warnings += outlook
@@ -65,6 +77,17 @@ def answer(review: Review, errors: Sequence[FieldError], warnings: Sequence[str]
 
 def _understood(workload: Workload, view: View, policy: Policy) -> Understanding:
     return understand(workload, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
+
+
+def _devices(
+    raw: msgspec.Raw | None, workload: Workload, understanding: Understanding, view: View, policy: Policy
+) -> tuple[tuple[FieldError, ...], tuple[str, ...]]:
+    """What is wrong with the devices that the template asks for, and, of a workload that is none of ours, warnings."""
+    if standing_aside(workload, policy=policy, own_namespace=view.own_namespace) is not None:
+        return (), ()
+    managed = understanding.ignored is None
+    errors, warnings = checked(decoded(raw), TEMPLATE, managed=managed, view=view, policy=policy)
+    return errors, () if managed else warnings
 
 
 def _trusted(review: Review, policy: Policy) -> bool:

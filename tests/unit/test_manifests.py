@@ -27,10 +27,14 @@ MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfigu
 # The table of the entries: what each is called for, what its absence means, how long a user may have to wait.
 ENTRIES = {
     (MUTATING, "workloads.topogate.dev"): ("jobs", ["CREATE", "UPDATE"], "Fail", 3),
+    (MUTATING, "gpu-workloads.topogate.dev"): ("jobs", ["CREATE", "UPDATE"], "Ignore", 3),
     (MUTATING, "asking-pods.topogate.dev"): ("pods", ["CREATE"], "Fail", 2),
     (MUTATING, "pods.topogate.dev"): ("pods", ["CREATE"], "Ignore", 2),
+    (MUTATING, "gpu-pods.topogate.dev"): ("pods", ["CREATE"], "Ignore", 2),
     (VALIDATING, "workloads.topogate.dev"): ("jobs", ["CREATE", "UPDATE"], "Fail", 3),
+    (VALIDATING, "gpu-workloads.topogate.dev"): ("jobs", ["CREATE", "UPDATE"], "Ignore", 3),
     (VALIDATING, "asking-pods.topogate.dev"): ("pods", ["CREATE"], "Fail", 2),
+    (VALIDATING, "gpu-pods.topogate.dev"): ("pods", ["CREATE"], "Ignore", 2),
     (VALIDATING, "policy.topogate.dev"): ("configmaps", ["CREATE", "UPDATE"], "Ignore", 3),
 }
 
@@ -124,6 +128,7 @@ def test_the_conditions_name_nothing_unknown() -> None:
         *ALIAS_KEYS,
         *(f"{names.DOMAIN}/", names.KUEUE_PREFIX, names.KAI_PREFIX, names.POD_GROUP_PREFIX),
         *(names.POD_GROUP_NAME, names.KUEUE_QUEUE, names.GATE, names.MANAGED, names.POLICY_NAME, OUR_USER),
+        *(names.ORIGINAL_REQUESTS, names.GPU_REQUEST, names.DEVICE_ALLOCATED, "koordinator.sh/"),
         *("UPDATE", "DaemonSet"),
     }
     for kind, name in ENTRIES:
@@ -131,9 +136,9 @@ def test_the_conditions_name_nothing_unknown() -> None:
             assert set(re.findall(r"'([^']*)'", item["expression"])) <= known, (kind, name, item["name"])
 
 
-def test_a_workload_that_is_mutated_is_validated() -> None:
+@pytest.mark.parametrize("name", ["workloads.topogate.dev", "gpu-workloads.topogate.dev"])
+def test_a_workload_that_is_mutated_is_validated(name: str) -> None:
     """Both configurations send the same workloads."""
-    name = "workloads.topogate.dev"
     assert entry(MUTATING, name)["matchConditions"] == entry(VALIDATING, name)["matchConditions"]
     assert entry(MUTATING, name)["rules"] == entry(VALIDATING, name)["rules"]
 
@@ -142,6 +147,16 @@ def test_a_pod_that_gets_its_place_is_reviewed_once() -> None:
     """The entry for pods without a gate is asked before the one that takes the gate off."""
     order = [hook["name"] for hook in one(MUTATING)["webhooks"]]
     assert order.index("asking-pods.topogate.dev") < order.index("pods.topogate.dev")
+    assert order.index("pods.topogate.dev") < order.index("gpu-pods.topogate.dev")
+    assert order.index("workloads.topogate.dev") < order.index("gpu-workloads.topogate.dev")
+
+
+@pytest.mark.parametrize("kind", [MUTATING, VALIDATING])
+@pytest.mark.parametrize("name", ["workloads.topogate.dev", "asking-pods.topogate.dev"])
+def test_what_translation_wrote_asks_for_nothing(kind: str, name: str) -> None:
+    """An object that we only translated is not sent to an entry that fails while the service is down."""
+    written = f"!(k in ['{names.ORIGINAL_REQUESTS}', '{names.GPU_REQUEST}'])"
+    assert written in condition(kind, name, "asks")
 
 
 def test_no_manifest_has_a_ca_bundle() -> None:
@@ -272,6 +287,19 @@ def test_the_guard_of_placements_fails_closed_and_knows_us() -> None:
     for admin in parse_policy("apiVersion: topogate.dev/v1alpha1\nkind: Policy\n").admins:
         assert f"'{admin}'" in variables["admins"]
     assert one("ValidatingAdmissionPolicyBinding", "topogate-placements")["spec"]["validationActions"] == ["Deny"]
+
+
+def test_the_guard_of_devices_knows_us_and_the_admins() -> None:
+    """It fails closed, looks at nothing but a changed device annotation, and lets the default admins pass."""
+    guard = one("ValidatingAdmissionPolicy", "topogate-devices")["spec"]
+    assert guard["failurePolicy"] == "Fail"
+    [condition] = guard["matchConditions"]
+    assert condition["expression"].count(f"'{names.DEVICE_ALLOCATED}'") == 2
+    variables = {item["name"]: item["expression"] for item in guard["variables"]}
+    assert f"'{OUR_USER}'" in variables["writers"]
+    for admin in parse_policy("{}").admins:
+        assert f"'{admin}'" in variables["admins"]
+    assert one("ValidatingAdmissionPolicyBinding", "topogate-devices")["spec"]["validationActions"] == ["Deny"]
 
 
 def test_the_resource_has_the_names_that_the_code_uses() -> None:

@@ -84,7 +84,7 @@ def test_a_job_that_asks_is_suspended_by_us_and_its_template_is_marked() -> None
 
 
 def test_the_patch_of_a_new_job_is_small_and_touches_nothing_else() -> None:
-    job = rack_job()
+    job = rack_job(pod_spec={"containers": [{"name": "main", "image": "x"}]})
     operations = [(one["op"], one["path"]) for one in mutate(review(job), FakeView(), 0.0).patch]
     assert operations == [
         ("replace", "/spec/suspend"),
@@ -133,7 +133,7 @@ def test_what_an_old_manifest_carries_of_ours_is_dropped() -> None:
     job = create(job)
     assert job["metadata"]["annotations"] == {names.REQUIRE: "rack", **HELD}
     assert job["metadata"]["labels"] == {}
-    assert template(job)["metadata"]["annotations"] == {}
+    assert template(job)["metadata"]["annotations"].keys() == {names.GPU_REQUEST}
     assert is_marked(job)
 
 
@@ -151,7 +151,8 @@ def test_a_job_that_has_nothing_of_ours_is_not_touched() -> None:
 
 
 def test_a_job_with_an_invalid_request_is_left_to_validation() -> None:
-    assert mutate(review(raw_job({names.REQUIRE: "rak"})), FakeView(), 0.0).patch == ()
+    job = raw_job({names.REQUIRE: "rak"}, pod_spec={"containers": [{"name": "main", "image": "x"}]})
+    assert mutate(review(job), FakeView(), 0.0).patch == ()
 
 
 def test_a_job_that_kueue_manages_is_not_held() -> None:

@@ -135,10 +135,6 @@ def test_a_written_policy_reads_back() -> None:
     ("text", "path"),
     [
         ("namespaces: {defaults: [{namespaces: [a], annotations: {x: y}}]}", "namespaces.defaults"),
-        ("gpu: {translation: rewrite}", "gpu.translation"),
-        ("gpu: {scope: all}", "gpu.scope"),
-        ("gpu: {vendors: []}", "gpu.vendors"),
-        ("gpu: {deviceAnnotationWriters: [a]}", "gpu.deviceAnnotationWriters"),
         ("podGroup: {labels: koordinator}", "podGroup.labels"),
         ("podGroup: {labels: scheduler-plugins}", "podGroup.labels"),
         ("queue: {patience: 11m}", "queue.patience"),
@@ -158,6 +154,37 @@ def test_what_is_not_built_is_refused(text: str, path: str) -> None:
     (error,) = caught.value.errors
     assert (error.field, error.reason) == (path, "FeatureNotAvailable")
     assert error.message.startswith("not available yet; ")
+
+
+@pytest.mark.parametrize(
+    ("vendor", "said"),
+    [
+        ("cpu", '"cpu" is no resource of a device plugin'),
+        ("kubernetes.io/gpu", '"kubernetes.io/gpu" is no resource'),
+        ("node.kubernetes.io/x", "is no resource of a device plugin"),
+        ("nvidia.com/gpu", "nvidia.com/gpu is always counted; leave it out"),
+        ("koordinator.sh/gpu-core", "does not count whole GPUs"),
+    ],
+)
+def test_a_vendor_is_a_name_that_counts_whole_gpus(vendor: str, said: str) -> None:
+    """What could never be one is refused by its place in the list."""
+    with pytest.raises(PolicyError) as caught:
+        parse_policy(f"gpu: {{vendors: [amd.com/gpu, {vendor}]}}")
+    (error,) = caught.value.errors
+    assert error.field == "gpu.vendors[1]"
+    assert said in error.message
+
+
+def test_the_section_on_gpus_is_in_force() -> None:
+    """Every value of it is accepted."""
+    for translation in ("auto", "rewrite", "annotate", "off"):
+        for scope in ("managed", "all"):
+            gpu = parse_policy(f"gpu: {{translation: {translation}, scope: {scope}, vendors: []}}").gpu
+            assert (gpu.translation, gpu.scope, gpu.vendors) == (translation, scope, ())
+    writer = "system:serviceaccount:a:b"
+    policy = parse_policy(f"gpu: {{vendors: [example.com/npu], deviceAnnotationWriters: ['{writer}']}}")
+    assert policy.gpu.vendors == ("example.com/npu",)
+    assert policy.gpu.device_annotation_writers == (writer,)
 
 
 def test_the_default_in_other_words_is_no_setting() -> None:

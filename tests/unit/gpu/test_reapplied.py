@@ -1,0 +1,146 @@
+"""A translated template that is written again: the user's words are told from ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.gpu.containers import PodResources, pod_resources
+from engine.gpu.reapplied import reapplied
+from engine.gpu.resources import CORE, GPU, KOORDINATOR, NVIDIA, RATIO, whole_names
+from engine.gpu.translation import Reported, translate
+
+DIMENSIONS = Reported(frozenset({"cpu", *KOORDINATOR}))
+Sides = dict[str, dict[str, Any]]
+
+
+def pod(*containers: Sides, annotations: dict[str, str] | None = None, kind: str = "containers") -> PodResources:
+    listed = [{"name": f"c{number}", "resources": one} for number, one in enumerate(containers)]
+    return pod_resources({kind: listed}, annotations)
+
+
+def stored(*containers: Sides, **options: Any) -> PodResources:
+    """What becomes of a template at CREATE on nodes that report Koordinator's dimensions."""
+    written = pod(*containers, **options)
+    done = translate(written, mode="auto", reported=DIMENSIONS, path="spec")
+    assert not done.errors
+    sides = [{"requests": dict(one.requests), "limits": dict(one.limits)} for one in written]
+    for edit in done.edits:
+        _, position, _, side, name = edit.path
+        if edit.value is None:
+            del sides[int(position)][str(side)][str(name)]
+        else:
+            sides[int(position)][str(side)][str(name)] = edit.value
+    notes = {key: value for key, value in done.annotations.items() if value is not None}
+    return pod(*sides, annotations=notes, **options)
+
+
+def merged(old: PodResources, *containers: Sides) -> PodResources:
+    """What `kubectl apply` sends: the file's resources merged into those that stand there."""
+    sides = [
+        {"requests": {**was.requests, **one.get("requests", {})}, "limits": {**was.limits, **one.get("limits", {})}}
+        for was, one in zip(old, containers, strict=True)
+    ]
+    return pod(*sides, annotations=dict(old.annotations))
+
+
+def sides(of: PodResources) -> list[Sides]:
+    return [{"requests": dict(one.requests), "limits": dict(one.limits)} for one in of]
+
+
+FILES: dict[str, Sides] = {
+    "percent in limits": {"limits": {GPU: "50", "cpu": "1"}},
+    "percent in requests": {"requests": {GPU: "50", "cpu": "1"}},
+    "percent in both": {"requests": {GPU: "50"}, "limits": {GPU: "50"}},
+    "whole GPUs": {"limits": {NVIDIA: "2"}},
+    "dimensions in requests": {"requests": {CORE: "50", RATIO: "60"}},
+    "dimensions in both": {"requests": {CORE: "50", RATIO: "60"}, "limits": {CORE: "50", RATIO: "60"}},
+    "nothing": {"requests": {"cpu": "1"}},
+}
+
+
+@pytest.mark.parametrize("title", FILES)
+def test_the_same_file_again_changes_nothing(title: str) -> None:
+    """Merged into what stands there (kubectl apply) or in its place (kubectl replace)."""
+    old = stored(FILES[title])
+    for new in (merged(old, FILES[title]), pod(FILES[title])):
+        meant = reapplied(old, new)
+        assert meant.same
+        assert {name: value for name, value in sides(meant.pod)[0]["limits"].items() if name != "cpu"} == {
+            name: value for name, value in sides(old)[0]["limits"].items() if name != "cpu"
+        }
+
+
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+def test_a_changed_amount_is_the_users(kind: str) -> None:
+    """What we had made of the old amount goes; the new one stands as he wrote it."""
+    old = stored({"limits": {GPU: "50"}}, kind=kind)
+    new = merged(old, {"limits": {GPU: "100"}})
+    meant = reapplied(old, new)
+    assert not meant.same
+    assert sides(meant.pod) == [{"requests": {}, "limits": {GPU: "100"}}]
+
+
+@pytest.mark.parametrize("side", ["requests", "limits"])
+def test_one_changed_side_is_what_is_meant(side: str) -> None:
+    """The other side was completed by us, or is behind: it follows."""
+    old = stored({side: {CORE: "50", RATIO: "60"}})
+    meant = reapplied(old, merged(old, {side: {CORE: "70", RATIO: "60"}}))
+    assert not meant.same
+    other = "limits" if side == "requests" else "requests"
+    assert sides(meant.pod) == [{side: {CORE: "70", RATIO: "60"}, other: {RATIO: "60"}}]
+
+
+def test_two_changed_sides_are_left_to_be_refused() -> None:
+    """Unequal values that are both new mean nothing that could be guessed."""
+    old = stored({"limits": {CORE: "50", RATIO: "60"}})
+    new = merged(old, {"requests": {CORE: "70"}, "limits": {CORE: "80"}})
+    assert reapplied(old, new).pod == new
+
+
+def test_another_way_of_asking_is_the_users() -> None:
+    """The file names dimensions now: ours are told from his by their values."""
+    old = stored({"limits": {GPU: "50"}})
+    meant = reapplied(old, merged(old, {"limits": {CORE: "30", RATIO: "80"}}))
+    assert not meant.same
+    assert sides(meant.pod)[0]["limits"] == {CORE: "30", RATIO: "80"}
+
+
+def test_what_is_not_about_devices_is_left_alone() -> None:
+    """A container's cpu, and a container that was never translated."""
+    old = stored({"limits": {GPU: "50", "cpu": "1"}}, {"limits": {"cpu": "1"}})
+    meant = reapplied(old, merged(old, {"limits": {GPU: "50", "cpu": "2"}}, {"limits": {"cpu": "3"}}))
+    assert meant.same
+    assert sides(meant.pod)[0]["limits"] == {CORE: "50", RATIO: "50", "cpu": "2"}
+    assert sides(meant.pod)[1]["limits"] == {"cpu": "3"}
+
+
+def test_a_container_more_is_a_change() -> None:
+    """Also one that asks for no device: the old one keeps what it has."""
+    old = stored({"limits": {GPU: "50"}})
+    new = pod(sides(old)[0], {"limits": {GPU: "50"}}, annotations=dict(old.annotations))
+    meant = reapplied(old, new)
+    assert not meant.same
+    assert sides(meant.pod)[0] == sides(old)[0]
+    assert sides(meant.pod)[1]["limits"] == {GPU: "50"}
+
+
+@pytest.mark.parametrize(
+    "note", ["", "{", "[]", '{"c0":1}', '{"c0":{"requests":{},"limits":7}}', "[" * 100_000, '{"c0":{}}', "\x00"]
+)
+def test_a_note_that_cannot_be_read_tells_nothing(note: str) -> None:
+    """Then what is sent is what is meant."""
+    old = pod({"limits": {CORE: "50", RATIO: "50"}}, annotations={"topogate.dev/original-requests": note})
+    new = pod({"limits": {CORE: "50", RATIO: "50", GPU: "50"}})
+    assert reapplied(old, new).pod == new
+    assert not reapplied(old, new).same
+
+
+def test_odd_templates_are_taken_as_they_are() -> None:
+    """No containers, no names, strange values: nothing raised, nothing invented."""
+    odd = pod_resources({"containers": [{}, {"name": 7, "resources": {"limits": {GPU: [1]}}}, "x"]})
+    assert reapplied(odd, odd).same
+    assert reapplied(PodResources(()), PodResources(())).same
+    assert not reapplied(PodResources(()), odd).same
+    assert whole_names(("example.com/npu",)) >= {"example.com/npu"}

@@ -1,0 +1,172 @@
+"""What the policy adds to the webhook entries, and the pair of configurations that the leader owns."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from engine import names
+from engine.cluster.api import ApiError
+from engine.policy import Policy, parse_policy
+from webhook.policy_entries import RESOURCES, Entry, PairMalformed, Resource, entries, keep, patch_for
+
+US = "system:serviceaccount:topogate-system:topogate"
+WHOLE = ("nvidia.com/gpu", "amd.com/gpu")
+CALL = {"url": "https://127.0.0.1:8443/mutate", "caBundle": "Y2E="}
+MUTATING: Resource = "mutatingwebhookconfigurations"
+
+
+def wanted(policy: Policy, resource: Resource = MUTATING) -> list[Entry]:
+    return entries(resource, policy, whole=WHOLE, own_username=US, own_namespace="topogate-system")
+
+
+def scope_all(**more: Any) -> Policy:
+    return parse_policy(json.dumps({"gpu": {"scope": "all"}, **more}))
+
+
+def configuration(webhooks: object = None, **more: Any) -> bytes:
+    body = {"metadata": {"name": "x", "resourceVersion": "7"}, **more}
+    return json.dumps(body if webhooks is None else {**body, "webhooks": webhooks}).encode()
+
+
+def test_the_default_policy_adds_nothing() -> None:
+    """Scope `managed` and mode `off` need no entry of their own."""
+    for resource in RESOURCES:
+        assert wanted(parse_policy("{}"), resource) == []
+        assert wanted(scope_all(mode="off"), resource) == []
+
+
+def test_scope_all_adds_one_entry_to_each_configuration() -> None:
+    """Pods that ask for whole GPUs are mutated and validated; their absence of an answer stops nobody."""
+    for resource in RESOURCES:
+        [entry] = wanted(scope_all(), resource)
+        assert (entry["name"], entry["failurePolicy"]) == ("gpu-pods.topogate.dev", "Ignore")
+        assert entry.get("reinvocationPolicy") == ("IfNeeded" if resource == MUTATING else None)
+        assert entry["rules"][0]["resources"] == ["pods"]
+        assert entry["rules"][0]["operations"] == ["CREATE"]
+        conditions = {one["name"]: one["expression"] for one in entry["matchConditions"]}
+        assert conditions["not-ours"] == f"request.userInfo.username != '{US}'"
+        assert "['amd.com/gpu', 'nvidia.com/gpu']" in conditions["names-devices"]
+        assert names.GATE in conditions["not-managed"]
+
+
+def test_exempt_namespaces_are_not_even_sent() -> None:
+    """Those that the policy names whole; patterns are left to the service."""
+    [entry] = wanted(scope_all(namespaces={"exempt": ["ci", "test-*"]}))
+    [selector] = entry["namespaceSelector"]["matchExpressions"]
+    assert selector["values"] == ["ci", "kube-system", "topogate-system"]
+
+
+def test_what_stands_there_already_is_left_alone() -> None:
+    """Fields that the API server adds make no difference; a changed one does."""
+    [entry] = wanted(scope_all())
+    live = {**entry, "clientConfig": CALL, "addedByANewerServer": 1}
+    assert patch_for(configuration([live]), [entry], client_config=CALL) is None
+    live["timeoutSeconds"] = 30
+    patch = patch_for(configuration([live]), [entry], client_config=CALL)
+    assert patch == {"metadata": {"resourceVersion": "7"}, "webhooks": [{**entry, "clientConfig": CALL}]}
+
+
+def test_entries_of_others_go() -> None:
+    """The pair is the leader's alone: what the policy does not ask for is taken out."""
+    [entry] = wanted(scope_all())
+    foreign = {"name": "extra.example.com", "clientConfig": {}}
+    live = {**entry, "clientConfig": CALL}
+    assert patch_for(configuration([foreign]), [], client_config=CALL) == {
+        "metadata": {"resourceVersion": "7"},
+        "webhooks": None,
+    }
+    patch = patch_for(configuration([foreign, live]), [entry], client_config=CALL)
+    assert patch is not None
+    assert [one["name"] for one in patch["webhooks"]] == ["gpu-pods.topogate.dev"]
+    assert patch_for(configuration(), [], client_config=CALL) is None
+    assert patch_for(configuration([]), [], client_config=CALL) is None
+
+
+def test_a_new_ca_bundle_is_taken_over() -> None:
+    """The entries follow the bundle and the address of the manifests' pair."""
+    [entry] = wanted(scope_all())
+    live = {**entry, "clientConfig": CALL}
+    patch = patch_for(configuration([live]), [entry], client_config={**CALL, "caBundle": "bmV3"})
+    assert patch is not None
+    assert patch["webhooks"][0]["clientConfig"]["caBundle"] == "bmV3"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b"{}", b"\xff", b"[" * 100_000, configuration(7), b'{"metadata":{"resourceVersion":7}}'],
+    ids=["empty", "list", "no metadata", "no UTF-8", "deep", "webhooks", "version"],
+)
+def test_what_is_no_configuration_is_refused(body: bytes) -> None:
+    """A malformed answer raises PairMalformed and nothing else."""
+    with pytest.raises(PairMalformed):
+        patch_for(body, [], client_config=CALL)
+
+
+class _Server:
+    """Answers GETs from `objects` by name and takes PATCHes, failing the first `conflicts` of them."""
+
+    def __init__(self, *, called: object = CALL, conflicts: int = 0) -> None:
+        self.objects = {
+            names.MUTATING_CONFIGURATION: configuration([{"name": "workloads.topogate.dev", "clientConfig": called}]),
+            names.POLICY_CONFIGURATION: configuration(),
+        }
+        self.conflicts = conflicts
+        self.patches: list[Any] = []
+
+    def request(self, method: str, path: str, *, body: Any = None, content_type: str = "") -> bytes:
+        if method == "GET":
+            return self.objects[path.rpartition("/")[2]]
+        assert path.endswith(names.POLICY_CONFIGURATION)
+        assert content_type == "application/merge-patch+json"
+        if self.conflicts:
+            self.conflicts -= 1
+            raise ApiError(409, "Conflict", "")
+        self.patches.append(body)
+        self.objects[names.POLICY_CONFIGURATION] = configuration(body["webhooks"] or [])
+        return b"{}"
+
+
+def _keep(server: _Server, policy: Policy, fence: Any = lambda: None) -> bool:
+    return keep(server, MUTATING, wanted(policy), fence=fence)  # type: ignore[arg-type]
+
+
+def test_the_leader_fills_and_empties_the_pair() -> None:
+    """Written once when the policy changes, with the address and the bundle of the manifests' pair."""
+    server = _Server()
+    assert _keep(server, scope_all())
+    assert server.patches[0]["webhooks"][0]["clientConfig"] == CALL
+    assert not _keep(server, scope_all())
+    assert _keep(server, parse_policy("{}"))
+    assert not _keep(server, parse_policy("{}"))
+    assert len(server.patches) == 2
+
+
+def test_nothing_is_written_while_the_api_server_could_not_trust_us() -> None:
+    """Without a CA bundle in the manifests' pair an entry would only cost time-outs."""
+    for called in ({"url": "x"}, None, {}):
+        server = _Server(called=called)
+        assert not _keep(server, scope_all())
+        assert server.patches == []
+
+
+def test_conflicts_are_tried_again_and_then_told() -> None:
+    """Two in a row are taken; more is left for the next round."""
+    assert _keep(_Server(conflicts=2), scope_all())
+    with pytest.raises(ApiError):
+        _keep(_Server(conflicts=3), scope_all())
+
+
+def test_the_fence_is_asked_before_each_write() -> None:
+    """Who does not lead writes nothing."""
+
+    def fence() -> None:
+        raise RuntimeError("not the leader")
+
+    server = _Server()
+    with pytest.raises(RuntimeError):
+        _keep(server, scope_all(), fence)
+    assert server.patches == []
+    assert not _keep(server, parse_policy("{}"), fence)

@@ -1,0 +1,131 @@
+"""GPU requests in a review: translated, checked, and left as they were where a file is applied again.
+
+The rules themselves are `engine.gpu`'s; here they meet decoded objects. What of ours goes into an object: the resources
+of its containers and the two annotations about them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from engine import names
+from engine.gpu.containers import PodResources, pod_resources
+from engine.gpu.reapplied import reapplied
+from engine.gpu.translation import Translation, in_scope, translate
+from engine.outcomes import FieldError
+from engine.policy import Policy
+from webhook.patch import Edits, Path
+from webhook.review import Review
+from webhook.view import View
+
+NOTES: Final = (names.ORIGINAL_REQUESTS, names.GPU_REQUEST)
+_SIDES: Final = ("requests", "limits")
+
+
+def translate_in(edits: Edits, root: Path, *, managed: bool, view: View, policy: Policy) -> None:
+    """Write the GPU requests of the pod or template at `root` in the names that nodes report.
+
+    `managed`: it is held and placed by us. What is wrong stays as it is: `/validate` says what.
+    """
+    pod = _at(edits.document, root)
+    done = _translation(pod, root, managed=managed, view=view, policy=policy)
+    for one in done.edits:
+        _put(edits, (*root, "spec", *one.path), one.value)
+    for key, value in done.annotations.items():
+        _put(edits, (*root, "metadata", "annotations", key), value)
+
+
+def translate_again(
+    edits: Edits, old: Mapping[str, Any], root: Path, *, may_change: bool, managed: bool, view: View, policy: Policy
+) -> None:
+    """Settle the GPU requests of a template at `root` that is updated; `old` is the object as it was.
+
+    Who asks for the same as before gets the same as before, also on a live workload, whose template may not change.
+    What he changed is translated where the template may change (`may_change`); else the API server refuses it.
+    """
+    new, before = _at(edits.document, root), _at(old, root)
+    vendors = policy.gpu.vendors
+    if not in_scope(new, managed=managed, scope=policy.gpu.scope):
+        return
+    meant = reapplied(before, new, vendors=vendors)
+    if not (meant.same or may_change):
+        return
+    _write(edits, root, new, meant.pod)
+    if not meant.same:
+        translate_in(edits, root, managed=managed, view=view, policy=policy)
+        return
+    for key in NOTES:
+        if (value := before.annotations.get(key)) is not None:
+            _put(edits, (*root, "metadata", "annotations", key), value)
+
+
+def checked(
+    document: Mapping[str, Any], root: Path, *, managed: bool, view: View, policy: Policy
+) -> tuple[tuple[FieldError, ...], tuple[str, ...]]:
+    """Return what is wrong with the GPU requests of the pod or template at `root`, and what to warn of."""
+    done = _translation(_at(document, root), root, managed=managed, view=view, policy=policy)
+    return done.errors, done.warnings
+
+
+def annotation_errors(
+    annotations: Mapping[str, str], path: str, review: Review, policy: Policy, *, before: Mapping[str, str]
+) -> tuple[FieldError, ...]:
+    """Return the refusal of a device annotation that somebody else than its writers sets or changes.
+
+    `path` is that of the annotations' metadata, `before` what stood there.
+    """
+    value = annotations.get(names.DEVICE_ALLOCATED)
+    if value is None or value == before.get(names.DEVICE_ALLOCATED):
+        return ()
+    trusted = {*policy.admins, *policy.gpu.device_annotation_writers}
+    if review.username in trusted or not trusted.isdisjoint(review.groups):
+        return ()
+    error = FieldError(
+        field=f"{path}.annotations[{names.DEVICE_ALLOCATED}]",
+        kind="Forbidden",
+        value=None,
+        reason="ReservedName",
+        message="says which devices a pod got, and is written when it is placed; remove it",
+    )
+    return (error,)
+
+
+def _translation(pod: PodResources, root: Path, *, managed: bool, view: View, policy: Policy) -> Translation:
+    gpu = policy.gpu
+    return translate(
+        pod,
+        mode=gpu.translation,
+        reported=view.reported,
+        path=".".join(map(str, (*root, "spec"))),
+        managed=managed,
+        scope=gpu.scope,
+        vendors=gpu.vendors,
+    )
+
+
+def _at(document: Mapping[str, Any], root: Path) -> PodResources:
+    found: Any = document
+    for step in root:
+        found = found.get(step) if isinstance(found, Mapping) else None
+    if not isinstance(found, Mapping):
+        return PodResources(())
+    metadata = found.get("metadata")
+    return pod_resources(found.get("spec"), metadata.get("annotations") if isinstance(metadata, Mapping) else None)
+
+
+def _write(edits: Edits, root: Path, before: PodResources, after: PodResources) -> None:
+    for old, new in zip(before, after, strict=True):
+        for side, had, has in zip(_SIDES, (old.requests, old.limits), (new.requests, new.limits), strict=True):
+            where = (*root, "spec", *old.path, "resources", side)
+            for name in had.keys() - has.keys():
+                edits.drop((*where, name))
+            for name, value in has.items():
+                edits.put((*where, name), value)
+
+
+def _put(edits: Edits, path: Path, value: object) -> None:
+    if value is None:
+        edits.drop(path)
+    else:
+        edits.put(path, value)
