@@ -86,19 +86,19 @@ def pods(often: Sequence[int], distinct: int) -> int:
 def gpu_slots_many(
     request: DeviceRequest, *, core: Percents, ratio: Percents, memory: Ints, size: Ints, empty: Mask
 ) -> Ints:
-    """Return the slots on the GPUs of many hosts: arrays of hosts x devices, padded with zeros."""
+    """Return the slots on the GPUs of many hosts: arrays of devices x hosts, padded with zeros."""
     often = _times_many(request, core=core, ratio=ratio, memory=memory, size=size)
     if request.whole:
         taking = (often > 0) & empty
-        return _summed(taking) // request.gpus
+        return summed(taking) // request.gpus
     return _pods_many(often, request.gpus)
 
 
 def share_slots_many(percent: int, *, share: Percents, empty: Mask) -> Ints:
-    """Return the slots on the RDMA or FPGA devices of many hosts: arrays of hosts x devices, padded with zeros."""
+    """Return the slots on the RDMA or FPGA devices of many hosts: arrays of devices x hosts, padded with zeros."""
     if percent >= WHOLE:
-        return _summed((share >= WHOLE) & empty) // devices_asked(percent)
-    return _summed(share // np.int16(percent))
+        return summed((share >= WHOLE) & empty) // devices_asked(percent)
+    return summed(share // np.int16(percent))
 
 
 def _times_many(request: DeviceRequest, *, core: Percents, ratio: Percents, memory: Ints, size: Ints) -> Percents:
@@ -124,18 +124,19 @@ def _times_many(request: DeviceRequest, *, core: Percents, ratio: Percents, memo
 
 
 def _pods_many(often: Percents, distinct: int) -> Ints:
-    if distinct > often.shape[1]:
-        return np.zeros(len(often), dtype=np.int64)
-    total = _summed(often)
+    if distinct > often.shape[0]:
+        return np.zeros(often.shape[1], dtype=np.int64)
+    total = summed(often)
     fit = total // distinct
     if distinct > 1:
-        largest = -np.sort(-often, axis=1)[:, : distinct - 1]
+        ordered = np.sort(often, axis=0)
         for j in range(1, distinct):
-            total -= largest[:, j - 1]
+            total -= ordered[-j]
             np.minimum(fit, total // (distinct - j), out=fit)
     return fit
 
 
-def _summed(amounts: Percents | Mask) -> Ints:
-    result: Ints = amounts.sum(axis=1, dtype=np.int64)
+def summed(amounts: Percents | Mask) -> Ints:
+    """Return the sum over the devices of each host."""
+    result: Ints = amounts.sum(axis=0, dtype=np.int64)
     return result

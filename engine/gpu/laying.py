@@ -79,13 +79,10 @@ class _Finder:
                 shares[use.kind] += use.share
         if request is None:
             return lost if lost != DeviceRequest() else None
-        rest = replace(
-            request,
-            gpus=max(0, request.gpus - gpus),
-            rdma=max(0, request.rdma - shares["rdma"]),
-            fpga=max(0, request.fpga - shares["fpga"]),
-        )
-        return rest if rest.gpus or rest.rdma or rest.fpga else None
+        rest = (request.gpus - gpus, request.rdma - shares["rdma"], request.fpga - shares["fpga"])
+        if max(rest) <= 0:
+            return None
+        return replace(request, gpus=max(0, rest[0]), rdma=max(0, rest[1]), fpga=max(0, rest[2]))
 
 
 def _lost(lost: DeviceRequest, use: DeviceUse) -> DeviceRequest:
@@ -127,7 +124,7 @@ def _lay(left: Sequence[Left], request: DeviceRequest, inventory: Inventory) -> 
         chosen += _crowded(gpus, chosen, request.gpus - len(chosen))
         for one in chosen:
             changed |= one.holders == 0 or one.ratio > 0 or one.core > 0 or one.memory > 0
-            one.take(_bounded(gpu_use(request, one.device)))
+            one.take(gpu_use(request, one.device))
     for kind, percent in (("rdma", request.rdma), ("fpga", request.fpga)):
         if percent > 0:
             others = [one for one in left if one.device.kind == kind]
@@ -135,10 +132,6 @@ def _lay(left: Sequence[Left], request: DeviceRequest, inventory: Inventory) -> 
                 changed |= one.holders == 0 or one.share > 0
                 one.take(share_use(percent, one.device))
     return changed
-
-
-def _bounded(use: DeviceUse) -> DeviceUse:
-    return replace(use, core=min(use.core, WHOLE), ratio=min(use.ratio, WHOLE))
 
 
 def _whole(gpus: Sequence[Left], wanted: int, inventory: Inventory) -> list[Left]:

@@ -17,11 +17,11 @@ from engine.gpu.choose import choose
 from engine.gpu.inventory import Inventory
 from engine.gpu.laying import Holder, Holding, laid
 from engine.gpu.left import Left
-from engine.gpu.table import Bank, Columns, Ints, Rows
+from engine.gpu.table import Arrays, Bank, Ints, Rows
 from engine.records import DeviceRequest, DeviceUse
 
 _NOTHING = Inventory()
-_GPU_COLUMNS = {
+_GPU_AMOUNTS = {
     "core": np.int16,
     "ratio": np.int16,
     "memory": np.int64,
@@ -31,7 +31,7 @@ _GPU_COLUMNS = {
     "size": np.int64,
     "healthy": np.bool_,
 }
-_SHARE_COLUMNS = {"share": np.int16, "empty": np.bool_, "all_share": np.int16, "healthy": np.bool_}
+_SHARE_AMOUNTS = {"share": np.int16, "empty": np.bool_, "all_share": np.int16, "healthy": np.bool_}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ class DeviceLedger:
     def __init__(self) -> None:
         self._inventories: dict[int, Inventory] = {}
         self._holdings: dict[int, dict[Holder, Holding]] = {}
-        self._gpus = Bank(_GPU_COLUMNS)
-        self._shares = {"rdma": Bank(_SHARE_COLUMNS), "fpga": Bank(_SHARE_COLUMNS)}
+        self._gpus = Bank(_GPU_AMOUNTS)
+        self._shares = {"rdma": Bank(_SHARE_AMOUNTS), "fpga": Bank(_SHARE_AMOUNTS)}
         self._stale: set[int] = set()
 
     # -- what changes ------------------------------------------------------------------------------------------------
@@ -68,6 +68,7 @@ class DeviceLedger:
             del self._inventories[row]
         else:
             self._inventories[row] = inventory
+        self._set_up(row, inventory)
         self._stale.add(row)
         return True
 
@@ -154,7 +155,7 @@ class DeviceLedger:
     def free_gpus(self, rows: Rows) -> Ints:
         """Return how many healthy GPUs that nobody holds each host has."""
         self._refresh()
-        return self._gpus.count(np.asarray(rows, dtype=np.intp), lambda of: of["empty"].sum(axis=1, dtype=np.int64))
+        return self._gpus.count(np.asarray(rows, dtype=np.intp), lambda of: fit.summed(of["empty"]))
 
     def held(self, row: int) -> bool:
         """True while somebody holds devices of the row: it must not become another host's."""
@@ -176,37 +177,51 @@ class DeviceLedger:
             self._lay(row)
             self._stale.discard(row)
 
+    def _set_up(self, row: int, inventory: Inventory) -> None:
+        """Write down what the devices offer when nobody holds them."""
+        gpus = [one for one in inventory.devices if one.kind == "gpu"]
+        self._gpus.put(
+            row,
+            len(gpus),
+            {
+                "all_core": [one.core * one.healthy for one in gpus],
+                "all_ratio": [one.ratio * one.healthy for one in gpus],
+                "size": [one.memory for one in gpus],
+                "healthy": [one.healthy for one in gpus],
+            },
+        )
+        for kind, bank in self._shares.items():
+            others = [one for one in inventory.devices if one.kind == kind]
+            bank.put(
+                row,
+                len(others),
+                {
+                    "all_share": [one.share * one.healthy for one in others],
+                    "healthy": [one.healthy for one in others],
+                },
+            )
+
     def _lay(self, row: int) -> None:
         left = self.left(row)
         gpus = [one for one in left if one.device.kind == "gpu"]
-        healthy = [one.device.healthy for one in gpus]
         self._gpus.put(
             row,
+            len(gpus),
             {
                 "core": [one.core for one in gpus],
                 "ratio": [one.ratio for one in gpus],
                 "memory": [one.memory for one in gpus],
                 "empty": [one.empty for one in gpus],
-                "all_core": [one.device.core * one.device.healthy for one in gpus],
-                "all_ratio": [one.device.ratio * one.device.healthy for one in gpus],
-                "size": [one.device.memory for one in gpus],
-                "healthy": healthy,
             },
         )
+        if len(gpus) == len(left):
+            return
         for kind, bank in self._shares.items():
             others = [one for one in left if one.device.kind == kind]
-            bank.put(
-                row,
-                {
-                    "share": [one.share for one in others],
-                    "empty": [one.empty for one in others],
-                    "all_share": [one.device.share * one.device.healthy for one in others],
-                    "healthy": [one.device.healthy for one in others],
-                },
-            )
+            bank.put(row, len(others), {"share": [one.share for one in others], "empty": [one.empty for one in others]})
 
 
-def _gpus(request: DeviceRequest, empty: bool, of: Columns) -> Ints:
+def _gpus(request: DeviceRequest, empty: bool, of: Arrays) -> Ints:
     if empty:
         return fit.gpu_slots_many(
             request,
@@ -221,7 +236,7 @@ def _gpus(request: DeviceRequest, empty: bool, of: Columns) -> Ints:
     )
 
 
-def _share(percent: int, empty: bool, of: Columns) -> Ints:
+def _share(percent: int, empty: bool, of: Arrays) -> Ints:
     if empty:
         return fit.share_slots_many(percent, share=of["all_share"], empty=of["healthy"])
     return fit.share_slots_many(percent, share=of["share"], empty=of["empty"])

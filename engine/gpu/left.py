@@ -70,9 +70,9 @@ def gpu_part(request: DeviceRequest, size: int) -> tuple[int, int, int]:
 
 
 def gpu_use(request: DeviceRequest, device: Device) -> DeviceUse:
-    """Return a pod's part of one GPU, as it is written to the pod."""
+    """Return a pod's part of one GPU, as it is written to the pod; never more than 100 percent."""
     core, ratio, memory = gpu_part(request, device.memory)
-    return DeviceUse("gpu", device.minor, device.id, core, ratio, memory)
+    return DeviceUse("gpu", device.minor, device.id, min(core, WHOLE), min(ratio, WHOLE), memory)
 
 
 def share_use(percent: int, device: Device) -> DeviceUse:

@@ -1,0 +1,73 @@
+"""Koordinator's cases of choosing devices in our words, and our answers to them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from engine.gpu.inventory import Inventory
+from engine.gpu.ledger import DeviceLedger
+from engine.records import DeviceRequest, DeviceUse
+from tests.support.devices import card, gpu, minors
+
+_FILE = Path(__file__).parent.parent / "data" / "koordinator_alloc_cases.json"
+
+Answer = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class DeviceCase:
+    """What is used of a host (percent by kind and minor), what one pod asks for, and which devices it gets.
+
+    An answer is `refused`, or minors by kind. `ours` stands where we decide differently, and why.
+    """
+
+    id: str
+    host: str
+    used: dict[str, dict[str, int]]
+    asked: dict[str, int]
+    koordinator: Answer
+    ours: Answer | None = None
+    differs: str | None = None
+    outside: str | None = None
+
+    @property
+    def expected(self) -> Answer:
+        return self.ours or self.koordinator
+
+    def answer(self) -> Answer:
+        """Our answer, in the words of the expected one."""
+        ledger = DeviceLedger()
+        ledger.set_host(0, _host(self.host))
+        for kind, amounts in self.used.items():
+            for minor, percent in amounts.items():
+                held = DeviceUse(kind, int(minor), core=percent, ratio=percent, share=percent)
+                ledger.take(0, (kind, minor), None, ((held,),))
+        percent = self.asked["percent"] if self.asked["gpus"] else 0
+        request = DeviceRequest(
+            gpus=self.asked["gpus"], core=percent, ratio=percent, whole=percent == 100, rdma=self.asked["rdma"]
+        )
+        chosen = ledger.choose(0, request, 1)
+        assert len(chosen) == min(1, ledger.slots_of(0, request))
+        return {kind: minors(chosen, kind)[0] for kind in self.expected} if chosen else {"refused": True}
+
+
+def device_cases() -> list[DeviceCase]:
+    """All cases, in the order of the file."""
+    return [DeviceCase(**row) for row in _data()["cases"]]
+
+
+@cache
+def _data() -> Any:
+    return json.loads(_FILE.read_text())
+
+
+def _host(name: str) -> Inventory:
+    told = _data()["hosts"][name]
+    gpus = (gpu(minor, numa=numa, pcie=pcie) for minor, numa, pcie in told["gpus"])
+    cards = (card(minor, numa=numa, pcie=pcie) for minor, numa, pcie in told["rdma"])
+    partitions = {int(size): tuple(map(tuple, sets)) for size, sets in told.get("partitions", {}).items()}
+    return Inventory((*gpus, *cards), partitions)
