@@ -82,8 +82,9 @@ def _means(entry: _Entry, container: Container, *, whole: frozenset[str]) -> boo
     """Whether the entry asks for what the container asks for, in other words."""
     names = whole | KOORDINATOR
     told = _told(container, entry)
-    alone = PodResources((told,))
-    if entry == _entry(container, names) or not told.of(names) or validate(alone, path="", vendors=whole):
+    if entry == _entry(container, names) or not told.of(names):
+        return False
+    if any(validate(PodResources((one,)), path="", vendors=whole) for one in (told, container)):
         return False
     try:
         meant, asked = dimensions(told.amounts(names), whole), dimensions(container.amounts(names), whole)

@@ -255,6 +255,15 @@ def test_the_first_word_of_a_user_is_the_one_that_is_kept() -> None:
     assert done.annotations == {}
 
 
+@pytest.mark.parametrize("added", [{GPU: "200"}, {NVIDIA: "2"}], ids=str)
+def test_an_original_hides_no_contradiction(added: dict[str, object]) -> None:
+    """An annotation that would be true of a part of what the container asks for does not stand for the whole."""
+    first = {"c0": {"requests": {}, "limits": {NVIDIA: "2"}}}
+    pod = pod_of({**WHOLE_2, **added}, **{ORIGINAL_REQUESTS: json.dumps(first)})
+    for mode in MODES:
+        assert run(pod, DIMENSIONS, mode).errors
+
+
 def test_an_original_beyond_all_bounds_is_taken_off() -> None:
     """More text than an object's annotations may have is not read."""
     pod = pod_of({NVIDIA: "2"})
