@@ -199,7 +199,7 @@ def test_applying_the_same_manifests_again_changes_nothing(
         if item["kind"].endswith("WebhookConfiguration")
         for hook in item["webhooks"]
     ]
-    assert len(hooks) == 8
+    assert len(hooks) == 12
     assert all(hook["clientConfig"]["caBundle"] == recorder.ca_bundle for hook in hooks)
 
 
@@ -795,6 +795,154 @@ def test_updates_and_deletions_of_pods_are_not_sent(admin: Client, recorder: Rec
         admin.delete(path, grace=0)
 
     assert recorder.during(change) == []
+
+
+# What is sent: requests for devices
+
+
+DEVICES: dict[str, tuple[dict[str, Any], bool]] = {
+    "requests": ({"requests": {"koordinator.sh/gpu": "50"}, "limits": {"koordinator.sh/gpu": "50"}}, True),
+    "limits alone": ({"limits": {"koordinator.sh/rdma": "100"}}, True),
+    "requests alone": ({"requests": {"koordinator.sh/gpu-memory-ratio": "50"}}, True),
+    "a name that means nothing": ({"limits": {"koordinator.sh/gpus": "1"}}, True),
+    "whole GPUs": ({"limits": {"nvidia.com/gpu": "1"}}, False),
+    "no devices": ({"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}, False),
+    "nothing": ({}, False),
+}
+
+
+def asking_for(body: dict[str, Any], resources: dict[str, Any], *, kind: str = "containers") -> dict[str, Any]:
+    """The pod or Job with a container of its own that asks for the resources."""
+    body = copy.deepcopy(body)
+    spec = body["spec"]["template"]["spec"] if "template" in body["spec"] else body["spec"]
+    spec.setdefault(kind, []).append({"name": "asking", "image": "none", "resources": resources})
+    return body
+
+
+def completing(path: str, request: Any) -> list[Any]:
+    """Answers as the service does: what only stands in requests is added to limits."""
+    spec, root = request["object"]["spec"], "/spec"
+    if "template" in spec:
+        spec, root = spec["template"]["spec"], "/spec/template/spec"
+    patch = []
+    for kind in ("containers", "initContainers"):
+        for number, container in enumerate(spec.get(kind) or []):
+            resources = container.get("resources") or {}
+            if resources.get("requests") and "limits" not in resources:
+                at = f"{root}/{kind}/{number}/resources/limits"
+                patch.append({"op": "add", "path": at, "value": resources["requests"]})
+    return patch if path == "/mutate" else []
+
+
+@pytest.fixture
+def completed(recorder: Recorder) -> Iterator[None]:
+    recorder.answer = completing
+    yield
+    recorder.answer = lambda path, request: []
+
+
+@pytest.mark.usefixtures("completed")
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+@pytest.mark.parametrize("title", DEVICES)
+def test_who_names_koordinator_s_resources_is_sent(admin: Client, recorder: Recorder, title: str, kind: str) -> None:
+    """Jobs and pods that ask for no topology, by requests or limits of any container."""
+    resources, sent = DEVICES[title]
+    assert recorder.during(lambda: create(admin, asking_for(job(), resources, kind=kind))) == (BOTH if sent else [])
+    calls = recorder.during(lambda: create(admin, asking_for(pod(), resources, kind=kind), path=PODS))
+    assert calls == ([M, V] if sent else [])
+
+
+HALF = {"limits": {"koordinator.sh/gpu": "50"}}
+
+
+@pytest.mark.parametrize("title", [title for title, (resources, _) in DEVICES.items() if "limits" not in resources])
+def test_requests_alone_are_refused_by_the_server_itself(admin: Client, recorder: Recorder, title: str) -> None:
+    """What the service must complete before anybody looks: extended resources need limits; others do not."""
+    resources, sent = DEVICES[title]
+    for body, path in ((job(), JOBS), (pod(), PODS)):
+        act = partial(create, admin, asking_for(body, resources), path=path)
+        if sent:
+            with pytest.raises(ClientError, match="Limit must be set for non overcommitable resources"):
+                act()
+        else:
+            act()
+
+
+def test_a_job_that_asks_for_both_is_sent_once(admin: Client, recorder: Recorder) -> None:
+    """The mark that the entry for topology puts on keeps the other one out."""
+    label = {"op": "add", "path": "/spec/template/metadata/labels", "value": {names.MANAGED: "true"}}
+    recorder.answer = lambda path, request: [label] if path == "/mutate" else []
+    try:
+        assert recorder.during(lambda: create(admin, asking_for(job(annotations=ASKING), HALF))) == BOTH
+    finally:
+        recorder.answer = lambda path, request: []
+
+
+def test_what_we_translated_is_not_sent_as_a_request(admin: Client, recorder: Recorder) -> None:
+    """Our notes alone make no workload and no pod ours."""
+    notes = {names.ORIGINAL_REQUESTS: "{}", names.GPU_REQUEST: "{}"}
+    assert recorder.during(lambda: create(admin, job(template={"annotations": notes}))) == []
+    assert recorder.during(lambda: create(admin, pod(annotations=notes), path=PODS)) == []
+
+
+def test_pods_of_others_keep_their_names(admin: Client, recorder: Recorder) -> None:
+    """Pods of DaemonSets and pods that have their node are not sent; managed ones to their own entry alone."""
+    assert recorder.during(lambda: create(admin, asking_for(pod(owner="DaemonSet"), HALF), path=PODS)) == []
+    bound = asking_for(pod(), HALF)
+    bound["spec"]["nodeName"] = "somewhere"
+    assert recorder.during(lambda: create(admin, bound, path=PODS)) == []
+    held = pod(labels={names.MANAGED: "true"}, gates=(names.GATE,))
+    assert recorder.during(lambda: create(admin, asking_for(held, HALF), path=PODS)) == [M]
+
+
+def test_whoever_writes_down_devices_is_looked_at(admin: Client, recorder: Recorder) -> None:
+    """A pod that is created with the device annotation is validated, also one that has its node."""
+    body = pod(annotations={names.DEVICE_ALLOCATED: "{}"})
+    assert recorder.during(lambda: create(admin, body, path=PODS)) == [V]
+    body["spec"]["nodeName"] = "somewhere"
+    assert recorder.during(lambda: create(admin, body, path=PODS)) == [V]
+
+
+def test_updates_of_a_translated_job_are_sent_when_its_template_changes(
+    admin: Client, recorder: Recorder, stored: Callable[..., str]
+) -> None:
+    """So that a file which is applied again gets what it got before; a change of scale is nobody's business."""
+    path = f"{JOBS}/translated"
+    admin.create(JOBS, asking_for(job("translated"), HALF))
+    try:
+        assert recorder.during(lambda: admin.patch(path, {"spec": {"parallelism": 2}})) == []
+        note = {"spec": {"template": {"metadata": {"annotations": {"a": "b"}}}}}
+        assert set(recorder.during(lambda: admin.patch(path, note))) == BOTH_UPDATE
+    finally:
+        admin.delete(path)
+
+
+def test_device_annotations_change_by_their_writers_alone(admin: Client, service: Client, powerful: Client) -> None:
+    """RBAC rights do not help, by no subresource; our service, Koordinator's scheduler and the admins may."""
+    path = f"{PODS}/with-devices"
+    body = pod(gates=("example.com/wait",))
+    body["metadata"]["name"] = "with-devices"
+    body["spec"]["serviceAccountName"] = "default"
+    accounts = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
+    eventually(lambda: admin.find(accounts), message="the default service account")
+    admin.create(PODS, body)
+
+    def said(text: str | None) -> dict[str, Any]:
+        return {"metadata": {"annotations": {names.DEVICE_ALLOCATED: text}}}
+
+    try:
+        eventually(lambda: _forbidden(lambda: powerful.patch(path, said("{}"))), message="the guard is in force")
+        refused = pytest.raises(ClientError, match="says which devices a pod has")
+        with refused:
+            powerful.patch(f"{path}/status", said("{}"))
+        powerful.patch(path, {"metadata": {"annotations": {"example.com/x": "y"}}})
+        service.patch(path, said('{"gpu":[]}'))
+        for text in ("{}", None):
+            with refused:
+                powerful.patch(path, said(text))
+        admin.patch(path, said(None))
+    finally:
+        admin.delete(path, grace=0)
 
 
 # What is sent: the policy
