@@ -8,21 +8,24 @@ topology at once. Claims (`engine.claims`) are too many and too rarely held for 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.claims import is_claim
+from engine.host_devices import Held, HostDevices, by_vendor_name
 from engine.planner import SlotIndex
-from engine.records import Node, Pod, Resources, Shape
+from engine.pod_devices import devices_of
+from engine.records import DeviceRequest, DeviceUse, Node, NodeDevices, Pod, Resources, Shape
 from engine.shapes import exclusion
 from engine.topology import Topology
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Requests = tuple[tuple[str, int], ...]
+Uses = tuple[DeviceUse, ...]
 EligibilityKey = tuple[object, object, object]
 
 # Distinct (nodeSelector, affinity, tolerations) classes whose verdict per host is kept; a cluster rarely has more than
@@ -56,6 +59,16 @@ class Count:
     built: Ints
 
 
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """What a gang keeps on one host: pods to come, what each asks for, their devices where they are known."""
+
+    count: int
+    requests: Requests
+    devices: DeviceRequest | None = None
+    uses: tuple[Uses, ...] = ()
+
+
 @dataclass(slots=True)
 class _Warm:
     """The slots of one shape on one topology, current up to `seen` in the log of changed rows."""
@@ -80,8 +93,9 @@ class Capacity:
         self._names: list[str] = []
         self._vacant: list[int] = []  # rows of nodes that are gone, to be used again: autoscalers never repeat a name
         self._changed_rows: list[int] = []
-        self._usage: dict[tuple[str, str], tuple[int, Requests]] = {}
-        self._reservations: dict[str, dict[str, tuple[int, Requests]]] = {}
+        self._devices = HostDevices()
+        self._usage: dict[tuple[str, str], tuple[int, Requests, Held | None]] = {}
+        self._reservations: dict[str, dict[str, Reserved]] = {}
         self._eligibility: OrderedDict[EligibilityKey, _Eligibility] = OrderedDict()
         self._fresh: set[str] = set()  # nodes that may not have settled yet
         self._tree_rows: dict[str, tuple[Topology, npt.NDArray[np.intp], dict[int, int]]] = {}
@@ -106,33 +120,68 @@ class Capacity:
         if node is not None and (before is None or before.settled_at != node.settled_at):
             self._fresh.add(name)
         self._nodes[row] = node
+        self._devices.set_host(row, node)
         self._changed_rows.append(row)
         self._touch(row)
         self._trim_log()
         self._vacate(row)
 
+    def set_devices(self, name: str, devices: NodeDevices | None) -> None:
+        """Take over the Device object of a node; None when it is gone."""
+        row = self._rows.get(name)
+        if self._devices.tell(name, devices, row=row) and row is not None:
+            self._touch(row)
+
     def set_pod(self, key: tuple[str, str], pod: Pod | None) -> None:
         """Count a pod on the host where it is bound or nominated; None, finished or unbound: nowhere."""
-        entry: tuple[int, Requests] | None = None
+        entry: tuple[int, Requests, Held | None] | None = None
         if pod is not None and not pod.finished and (host := pod.spec.node_name or pod.nominated_node):
-            entry = (self._row(host), pod.spec.shape.requests)
+            entry = (self._row(host), pod.spec.shape.requests, _held(pod))
         before = self._usage.pop(key, None)
         if before is not None:
             self._add(before[0], before[1], 1)
+            if before[2] is not None and (entry is None or entry[0] != before[0] or entry[2] is None):
+                self._devices.hold(before[0], ("pod", *key), None)
         if entry is not None:
             self._usage[key] = entry
             self._add(entry[0], entry[1], -1)
+            if entry[2] is not None:
+                self._devices.hold(entry[0], ("pod", *key), entry[2])
         if before is not None:
             self._vacate(before[0])
 
-    def reserve(self, gang: str, hosts: Mapping[str, int], requests: Requests) -> None:
-        """Replace the reservation of a gang: host -> number of pods that are still to come there."""
-        wanted = {host: (count, requests) for host, count in hosts.items() if count > 0}
+    def reserve(
+        self,
+        gang: str,
+        hosts: Mapping[str, int],
+        requests: Requests,
+        *,
+        devices: DeviceRequest | None = None,
+        uses: Mapping[str, tuple[Uses, ...]] | None = None,
+    ) -> None:
+        """Replace the reservation of a gang: host -> number of pods that are still to come there.
+
+        `devices` is what one of them needs of its host's devices, `uses` by host the devices of those pods of which
+        they are known.
+        """
+        known = uses or {}
+        wanted = {
+            host: Reserved(count, requests, devices, known.get(host, ())[:count])
+            for host, count in hosts.items()
+            if count > 0
+        }
         before = self._reservations.pop(gang, {})
-        for host, (count, asked) in before.items():
-            self._add(self._row(host), asked, count)
-        for host, (count, asked) in wanted.items():
-            self._add(self._row(host), asked, -count)
+        for host in before.keys() | wanted.keys():
+            old, new = before.get(host), wanted.get(host)
+            if old == new:
+                continue
+            row = self._row(host)
+            if old is not None:
+                self._add(row, old.requests, old.count)
+            if new is not None:
+                self._add(row, new.requests, -new.count)
+            if devices is not None or (old is not None and old.devices is not None):
+                self._devices.hold(row, ("gang", gang), _kept(new))
         if wanted:
             self._reservations[gang] = wanted
         for host in before.keys() - wanted.keys():
@@ -147,7 +196,7 @@ class Capacity:
 
     def reserved(self, gang: str) -> dict[str, int]:
         """Host -> pods still to come, of one gang."""
-        return {host: count for host, (count, _) in self._reservations.get(gang, {}).items()}
+        return {host: reserved.count for host, reserved in self._reservations.get(gang, {}).items()}
 
     def reserving(self) -> list[str]:
         """The gangs that have a reservation."""
@@ -159,6 +208,11 @@ class Capacity:
         if row is None:
             return False
         return any(self._left(row, resource) < 0 for resource, amount in requests if amount > 0)
+
+    def lost_devices(self, gang: str, host: str) -> bool:
+        """True when devices that a gang's pods are to get on a host are not there for them: sick, gone, or in use."""
+        row = self._rows.get(host)
+        return row is not None and self._devices.lost(row, ("gang", gang))
 
     def free(self, host: str) -> dict[str, int]:
         """What is left of each resource on a host (negative when others overcommitted it)."""
@@ -179,6 +233,9 @@ class Capacity:
                 continue
             np.minimum(slots_free, self._of(self._free, rows, resource) // amount, out=slots_free)
             np.minimum(slots_empty, self._of(self._alloc, rows, resource) // amount, out=slots_empty)
+        if shape.devices is not None:
+            self._devices.limit(slots_free, rows, shape.devices)
+            self._devices.limit(slots_empty, rows, shape.devices, empty=True)
         slots_free = np.where(mask, np.maximum(slots_free, 0), 0)
         built = np.maximum(slots_empty, 0)
         return Count(slots_free, np.where(mask, built, 0), built)
@@ -241,6 +298,23 @@ class Capacity:
         """The most that any host of the topology has of a resource, in use or not."""
         amounts = self._of(self._alloc, self._rows_of(topology), resource)
         return int(amounts.max()) if len(amounts) else 0
+
+    def choose(
+        self, host: str, request: DeviceRequest, count: int, *, instead: str | None = None, beside: Iterable[Uses] = ()
+    ) -> tuple[Uses, ...] | None:
+        """The devices of so many pods more on a host; None where it does not tell its devices or they do not fit.
+
+        `instead`: as if that gang had nothing reserved there but what `beside` says.
+        """
+        row = self._rows.get(host)
+        if row is None:
+            return None
+        without = None if instead is None else ("gang", instead)
+        return self._devices.choose(row, request, count, without=without, beside=beside)
+
+    def device_notes(self, host: str) -> tuple[str, ...]:
+        """What is wrong with what a host tells of its devices, in words; empty when nothing is."""
+        return self._devices.notes(host, self._rows.get(host))
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -336,6 +410,8 @@ class Capacity:
             if verdicts.mask[row]:
                 room = min(free[column] // amount if column is not None else 0 for column, amount in asked)
                 room = min([room, *[self._left(row, claim) for claim in claims]])
+                if shape.devices is not None and (fitting := self._devices.room(row, shape.devices)) is not None:
+                    room = min(room, fitting)
             warm.index.set(host, room, free[scarce] if scarce is not None else 0)
 
     def _rows_of(self, topology: Topology) -> npt.NDArray[np.intp]:
@@ -378,6 +454,22 @@ class Capacity:
             else:
                 verdicts.seen = len(self._nodes)
         self._changed_rows = list(range(len(self._nodes)))
+
+
+def _held(pod: Pod) -> Held | None:
+    """What a pod has of its host's devices."""
+    shape = pod.spec.shape
+    if shape.devices is None:
+        return None
+    uses = devices_of(pod)
+    return Held(shape.devices, () if uses is None else (uses,), by_name=by_vendor_name(shape.requests))
+
+
+def _kept(reserved: Reserved | None) -> Held | None:
+    """What the pods to come have of their host's devices."""
+    if reserved is None or reserved.devices is None:
+        return None
+    return Held(reserved.devices, reserved.uses, reserved.count, by_name=by_vendor_name(reserved.requests))
 
 
 def _grown(array: Ints, *, axis: int) -> Ints:

@@ -18,8 +18,9 @@ from engine import gangs, metrics, names
 from engine.cluster.api import ApiFault
 from engine.cluster.lease import NotLeader
 from engine.cluster.projections import ProjectionError
+from engine.device_choice import chosen_anew
 from engine.errands import Errands, Outdated
-from engine.gangs import Decision, Gang, GiveBack, LetGo, Release, Rest, Resume, Shrink, Status, Timers
+from engine.gangs import ChooseAnew, Decision, Gang, GiveBack, LetGo, Release, Rest, Resume, Shrink, Status, Timers
 from engine.gangs import Plan as PlanIt
 from engine.outcomes import Never, Placed
 from engine.planning import AUTO
@@ -225,8 +226,11 @@ class Controller:
                 timers=memory.timers,
                 policy=view.policy,
                 now=now,
-                overbooked=lambda host: view.capacity.overbooked(host, requests),
+                overbooked=lambda host: (
+                    view.capacity.overbooked(host, requests) or view.capacity.lost_devices(uid, host)
+                ),
                 usable=lambda host: self._usable(gang, host),
+                other_devices=lambda: chosen_anew(gang, view.capacity),
             )
         self._act(uid, gang, decision, memory, now)
 
@@ -272,8 +276,8 @@ class Controller:
                 status = Status("Waiting", reason, message)
                 self._tell(uid, gang, status, now)
                 self._send(uid, lambda: errands.give_back(gang, suspend=suspend))
-            case Shrink(assignment=assignment):
-                self._send(uid, lambda: errands.shrink(gang, assignment))
+            case Shrink(assignment=assignment) | ChooseAnew(assignment=assignment):
+                self._send(uid, lambda: errands.rewrite(gang, assignment))
             case Release(seats=seats):
                 self._send(uid, lambda: errands.release(gang, seats))
             case LetGo(pods=pods, resume=resume, forget=forget, reason=reason):

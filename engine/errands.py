@@ -21,6 +21,7 @@ from engine.cluster.writes import Conflict, Done, Gone, Refused, Result
 from engine.gangs import Gang, Status
 from engine.outcomes import Outcome, Placed
 from engine.pin import release_patch
+from engine.pod_devices import allocation
 from engine.proposal import plan_in_view, proposed
 from engine.records import Assignment, Placement, Pod, Workload
 from engine.seats import Seat
@@ -122,11 +123,11 @@ class Errands:
         assert gang.placement is not None
         self._write(replace(gang.placement, assignment=None))
 
-    def shrink(self, gang: Gang, assignment: Assignment) -> None:
-        """Write the assignment of a scaled-down workload."""
+    def rewrite(self, gang: Gang, assignment: Assignment) -> None:
+        """Write another assignment of the same gang: of a scaled-down workload, or with other devices."""
         assert gang.placement is not None
-        smaller = replace(assignment, revision=gang.placement.generation + 1)
-        self._write(replace(gang.placement, assignment=smaller))
+        fresh = replace(assignment, revision=gang.placement.generation + 1)
+        self._write(replace(gang.placement, assignment=fresh))
 
     def release(self, gang: Gang, seats: tuple[Seat, ...]) -> None:
         """Pin and release held pods, in parallel, one PATCH each."""
@@ -137,6 +138,9 @@ class Errands:
         def release_one(seat: Seat) -> None:
             pod = seat.pod
             host = seat.slot.host
+            devices = allocation(seat.devices, self._view.stores.devices.get(host)) if seat.devices else None
+            if seat.devices and devices is None:
+                raise Outdated(f"a device of {host} that {pod.name} was to get is not there any more")
             body = release_patch(
                 pod,
                 host,
@@ -144,6 +148,7 @@ class Errands:
                 domain=seat.slot.domain,
                 rank=seat.rank,
                 gang=placement.name,
+                devices=devices,
             )
             self._took_pod(pod, writes.release_pod(self._api, pod, body, fence=self._fence))
 

@@ -112,6 +112,13 @@ class Shrink:
 
 
 @dataclass(frozen=True, slots=True)
+class ChooseAnew:
+    """Devices that pods to come were to get are not there any more: write others, on the same hosts."""
+
+    assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     """Pin and release these pods."""
 
@@ -128,7 +135,7 @@ class LetGo:
     reason: str
 
 
-Action = Rest | Plan | Resume | GiveBack | Shrink | Release | LetGo
+Action = Rest | Plan | Resume | GiveBack | Shrink | ChooseAnew | Release | LetGo
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +182,13 @@ def decide(
     now: float,
     overbooked: Callable[[str], bool],
     usable: Callable[[str], bool],
+    other_devices: Callable[[], Assignment | None] = lambda: None,
 ) -> Decision:
     """The next step of a gang.
 
     `overbooked(host)` tells whether others took room that is reserved for us there; `usable(host)` whether a pod of the
-    gang could still go there (the node is there, ready, and takes the shape).
+    gang could still go there (the node is there, ready, and takes the shape). `other_devices()` is the assignment with
+    other devices where those of pods to come are lost; None when none are, or there are no others.
     """
     workload, placement = gang.workload, gang.placement
     gated = tuple(pod for pod in gang.pods if names.GATE in pod.spec.gates and not pod.finished and not pod.deleting)
@@ -202,6 +211,8 @@ def decide(
         return _user_suspension(gang)
     if placement is None or placement.assignment is None:
         return Decision(Plan(), wake=timers.retry_at if timers.retry_at > now else None)
+    if (fresh := other_devices()) is not None and not stale(gang):
+        return Decision(ChooseAnew(fresh))
     if workload.suspended:
         return _before_resume(gang, usable=usable, overbooked=overbooked)
     return _running(gang, gated, timers=timers, policy=policy, now=now, overbooked=overbooked, usable=usable)

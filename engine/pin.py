@@ -33,12 +33,20 @@ def pin_labels(
 
 
 def release_patch(
-    pod: Pod, host: str, labels: Mapping[str, str], *, domain: Sequence[str], rank: int | None, gang: str
+    pod: Pod,
+    host: str,
+    labels: Mapping[str, str],
+    *,
+    domain: Sequence[str],
+    rank: int | None,
+    gang: str,
+    devices: str | None = None,
 ) -> dict[str, Any]:
     """Return the strategic-merge PATCH that pins a held pod to its slot and takes our gate off, in one write.
 
     `labels` are those of the topology above the host (`pin_labels` is applied here), `domain` the path of label values
-    with the host last, `gang` the Placement's name. The uid is a precondition: another pod of that name is not touched.
+    with the host last, `gang` the Placement's name, `devices` the annotation that names the pod's
+    devices. The uid is a precondition: another pod of that name is not touched.
     nodeSelectorTerms are replaced as a whole; the rest of the pod's affinity stays.
     Source: docs/contributor/kubernetes-facts.md, patching pods.
     """
@@ -47,6 +55,8 @@ def release_patch(
         annotations[names.RANK] = str(rank)
     elif names.RANK in pod.spec.annotations:
         annotations[names.RANK] = None
+    if devices is not None:
+        annotations[names.DEVICE_ALLOCATED] = devices
     spec: dict[str, Any] = {
         "schedulingGates": [{"$patch": "delete", "name": names.GATE}],
         "affinity": {

@@ -9,10 +9,11 @@ from dataclasses import replace
 
 from engine import quota
 from engine.cluster.placements import placement_name
+from engine.device_choice import with_devices
 from engine.gangs import Gang
 from engine.outcomes import Outcome, Placed, Waits
 from engine.planning import plan_gang
-from engine.records import Assignment, Placement, WorkloadRef
+from engine.records import Assignment, Placement, Pod, WorkloadRef
 from engine.seats import host_of, rank_is_slot, rank_of
 from engine.view import View
 
@@ -36,7 +37,8 @@ def plan_in_view(
     )
     if missing is not None:
         return Waits("QuotaExceeded", missing)
-    return plan_gang(
+    kept = standing(gang)
+    outcome = plan_gang(
         gang.understanding,
         gang.shape,
         capacity=view.capacity,
@@ -44,22 +46,25 @@ def plan_in_view(
         policy=view.policy,
         settled_before=settled_before,
         excluded=excluded,
-        kept=standing(gang),
+        kept={rank: host for rank, pod in kept.items() if (host := host_of(pod)) is not None},
     )
+    if isinstance(outcome, Placed):
+        return with_devices(outcome, gang.shape.devices, view.capacity, kept)
+    return outcome
 
 
-def standing(gang: Gang) -> dict[int, str]:
-    """Rank -> host of the live pods that cannot be moved: bound, or pinned and released.
+def standing(gang: Gang) -> dict[int, Pod]:
+    """Rank -> live pod that cannot be moved: bound, or pinned and released.
 
     Where ranks come and go any number will do: only the count per host matters.
     """
     pods = [pod for pod in gang.pods if not pod.finished and not pod.deleting]
-    found: dict[int, str] = {}
+    found: dict[int, Pod] = {}
     for pod in sorted(pods, key=lambda pod: (pod.created, pod.uid)):
         host = host_of(pod)
         rank = rank_of(pod, gang.workload) if rank_is_slot(gang.workload) else len(found)
         if host is not None and rank is not None and rank < gang.workload.slots:
-            found.setdefault(rank, host)
+            found.setdefault(rank, pod)
     return found
 
 

@@ -12,17 +12,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from engine import names
+from engine.pod_devices import Uses, devices_of
 from engine.records import Assignment, Placement, Pod, Shape, Slot, Workload
+from engine.slot_devices import devices_by_rank, fewer, spare_devices
 from engine.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A pod that may go: its slot, and its rank (None when unranked)."""
+    """A pod that may go: its slot, its rank (None when unranked), and its devices (none where they are not known)."""
 
     pod: Pod
     slot: Slot
     rank: int | None
+    devices: Uses = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,8 @@ def reservation(workload: Workload, placement: Placement, pods: Iterable[Pod]) -
     assignment = placement.assignment
     if assignment is None or _over(workload):
         return {}
+    if rank_is_slot(workload):
+        return dict(Counter(_reserved_ranks(workload, assignment, pods).values()))
     pods = [pod for pod in pods if pod.phase == "Succeeded" or not pod.finished]
     counted = [(pod, pod.spec.node_name or pod.nominated_node) for pod in pods if not pod.finished]
     seated = [(pod, host) for pod, host in counted if host and not pod.deleting]
@@ -115,15 +120,6 @@ def reservation(workload: Workload, placement: Placement, pods: Iterable[Pod]) -
     planned = {slot.host for slot in slots_of(assignment)}
     released = [(pod, host) for pod in pods if _released(pod) and (host := pinned_host(pod.spec.shape))]
     coming = [(pod, host) for pod, host in released if host in planned]
-    if rank_is_slot(workload):
-        by_rank = slot_by_rank(assignment)
-        filled = {rank_of(pod, workload) for pod, _ in (*seated, *released)}
-        hosts = {
-            rank: by_rank[rank].host for rank in wanted_ranks(workload, pods) if rank in by_rank and rank not in filled
-        }
-        hosts |= {rank: host for pod, host in coming if (rank := rank_of(pod, workload)) is not None}
-        shared = {(rank_of(pod, workload), host) for pod, host in leaving}
-        return dict(Counter(host for rank, host in hosts.items() if (rank, host) not in shared))
     open_total = max(0, min(workload.slots, workload.remaining) - len(seated) - len(released))
     wanted = Counter(host for _, host in coming)
     full = wanted + Counter(host for _, host in seated)
@@ -133,6 +129,60 @@ def reservation(workload: Workload, placement: Placement, pods: Iterable[Pod]) -
         open_total -= open_here
     wanted.subtract(Counter(host for _, host in leaving))
     return {host: count for host, count in wanted.items() if count > 0}
+
+
+def _reserved_ranks(workload: Workload, assignment: Assignment, pods: Iterable[Pod]) -> dict[int, str]:
+    """Rank -> host of the pods that are still to be bound, where each rank is a slot."""
+    pods = [pod for pod in pods if pod.phase == "Succeeded" or not pod.finished]
+    by_rank = slot_by_rank(assignment)
+    planned = {slot.host for slot in slots_of(assignment)}
+    filled: set[int | None] = set()
+    coming: dict[int, str] = {}
+    shared: set[tuple[int | None, str]] = set()
+    for pod in pods:
+        if pod.finished:
+            continue
+        host = pod.spec.node_name or pod.nominated_node
+        if host and pod.deleting:
+            shared.add((rank_of(pod, workload), host))
+        elif host:
+            filled.add(rank_of(pod, workload))
+        elif _released(pod) and (host := pinned_host(pod.spec.shape) or ""):
+            rank = rank_of(pod, workload)
+            filled.add(rank)
+            if host in planned and rank is not None:
+                coming[rank] = host
+    hosts = {
+        rank: by_rank[rank].host for rank in wanted_ranks(workload, pods) if rank in by_rank and rank not in filled
+    }
+    return {rank: host for rank, host in (hosts | coming).items() if (rank, host) not in shared}
+
+
+def reserved_devices(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> dict[str, tuple[Uses, ...]]:
+    """Host -> devices of the pods that are still to be bound there (`reservation`), where they are known."""
+    assignment = placement.assignment
+    if assignment is None or _over(workload) or all(slot.devices is None for slot in slots_of(assignment)):
+        return {}
+    found: dict[str, list[Uses]] = {}
+    pods = list(pods)
+    if rank_is_slot(workload):
+        by_rank, devices = slot_by_rank(assignment), devices_by_rank(assignment)
+        for rank, host in sorted(_reserved_ranks(workload, assignment, pods).items()):
+            if rank in devices and by_rank[rank].host == host:
+                found.setdefault(host, []).append(devices[rank])
+        return {host: tuple(uses) for host, uses in found.items()}
+    live = [pod for pod in pods if not pod.finished]
+    counted = [(pod, host) for pod in live if (host := pod.spec.node_name or pod.nominated_node)]
+    released = [pod for pod in live if _released(pod)]
+    for slot in slots_of(assignment):
+        if slot.devices is not None:
+            there = [pod for pod, host in counted if host == slot.host]
+            coming = [pod for pod in released if pinned_host(pod.spec.shape) == slot.host]
+            # First those of pods that were let go: they can be bound at any moment.
+            first = [uses for pod in coming if (uses := devices_of(pod)) is not None]
+            rest = [uses for uses in spare_devices(slot, (*there, *coming)) if uses]
+            found[slot.host] = [*first, *rest]
+    return {host: tuple(uses) for host, uses in found.items() if uses}
 
 
 def adrift(workload: Workload | None, placement: Placement | None, pods: Iterable[Pod]) -> dict[str, int]:
@@ -195,7 +245,7 @@ def seat(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> Seati
     seats: list[Seat] = []
     refused: list[Refused] = []
     if rank_is_slot(workload):
-        by_rank = slot_by_rank(assignment)
+        by_rank, devices = slot_by_rank(assignment), devices_by_rank(assignment)
         taken = {rank_of(pod, workload) for pod in others}
         for pod in held:
             rank = rank_of(pod, workload)
@@ -205,12 +255,18 @@ def seat(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> Seati
                 refused.append(Refused(pod, f"rank {rank} of this gang belongs to another live pod"))
             else:
                 taken.add(rank)
-                seats.append(Seat(pod, by_rank[rank], rank))
+                seats.append(Seat(pod, by_rank[rank], rank, devices.get(rank, ())))
         return Seating(tuple(seats), tuple(refused), tuple(foreign))
     used = Counter(host for pod in others if (host := host_of(pod)))
     free = [slot for slot in slots_of(assignment) for _ in range(max(0, slot.count - used.pop(slot.host, 0)))]
+    spare = {
+        slot.host: spare_devices(slot, [pod for pod in others if host_of(pod) == slot.host])
+        for slot in slots_of(assignment)
+        if slot.devices is not None
+    }
     for pod, slot in zip(held, free, strict=False):
-        seats.append(Seat(pod, slot, rank_of(pod, workload)))
+        left = spare.get(slot.host)
+        seats.append(Seat(pod, slot, rank_of(pod, workload), left.pop(0) if left else ()))
     refused.extend(Refused(pod, "every slot of this gang is taken") for pod in held[len(free) :])
     return Seating(tuple(seats), tuple(refused), tuple(foreign))
 
@@ -227,29 +283,17 @@ def trimmed(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> As
     surplus = sum(slot.count for slot in pod_set.slots) - workload.slots
     if surplus <= 0:
         return None
-    busy = Counter() if rank_is_slot(workload) else Counter(host for pod in pods if (host := host_of(pod)))
+    pods = [] if rank_is_slot(workload) else list(pods)
+    busy = Counter(host for pod in pods if (host := host_of(pod)))
     kept: list[Slot] = []
     for slot in reversed(pod_set.slots):
         drop = min(surplus, max(0, slot.count - busy.get(slot.host, 0)))
         surplus -= drop
         if slot.count > drop:
-            kept.append(replace(slot, count=slot.count - drop, ranks=_lowest(slot.ranks, slot.count - drop)))
+            there = [pod for pod in pods if host_of(pod) == slot.host]
+            kept.append(fewer(slot, slot.count - drop, there))
     smaller = replace(assignment, pod_sets=(replace(pod_set, slots=tuple(reversed(kept))),))
     return smaller if smaller != assignment else None
-
-
-def _lowest(ranks: tuple[tuple[int, int], ...] | None, count: int) -> tuple[tuple[int, int], ...] | None:
-    """The lowest `count` ranks of a list of inclusive ranges."""
-    if ranks is None:
-        return None
-    kept: list[tuple[int, int]] = []
-    for first, last in ranks:
-        if count <= 0:
-            break
-        take = min(count, last - first + 1)
-        kept.append((first, first + take - 1))
-        count -= take
-    return tuple(kept)
 
 
 def _over(workload: Workload) -> bool:

@@ -18,6 +18,7 @@ from engine import names
 from engine.capacity import Capacity
 from engine.cluster.store import Store
 from engine.gangs import Gang
+from engine.pod_devices import Uses
 from engine.policy import Policy, default_policy
 from engine.presets import choose_default
 from engine.quota import usage_of
@@ -35,7 +36,7 @@ from engine.records import (
 )
 from engine.reported import ReportedNodes
 from engine.requests import Understanding, understand
-from engine.seats import adrift, reservation
+from engine.seats import adrift, reservation, reserved_devices
 from engine.shapes import merge_runtime_class, with_requests
 from engine.topology import Topology, build_topology
 
@@ -202,6 +203,12 @@ class View:
                     self._placements.setdefault(new.workload.uid, {})[new.key] = new
                 if old is not None and old.assignment is not None and (new is None or new.assignment != old.assignment):
                     self._pending.room = True
+            case "devices":
+                devices: NodeDevices = new or old
+                if old is not None and new is not None and replace(old, resource_version=new.resource_version) == new:
+                    return
+                self.capacity.set_devices(devices.name, new)
+                self._pending.everything = True  # a device may be lost for a gang, or there again
             case "quotas":
                 self._pending.room = True
             case _:
@@ -216,7 +223,8 @@ class View:
     def _reserve(self, uid: str) -> None:
         workload, placement = self.workload_by_uid(uid), self._held.get(uid) or self.placement_of(uid)
         hosts: Counter[str] = Counter()
-        requests: Requests = ()
+        shape: Shape | None = None
+        uses: dict[str, tuple[Uses, ...]] = {}
         if workload is not None and placement is not None:
             pods = self.pods_of(uid)
             if not workload.finished:
@@ -224,13 +232,19 @@ class View:
                     if not pod.finished and pod.spec.shape.requests != workload.template.shape.requests:
                         self._observed[uid] = largest(self._observed.get(uid, ()), pod.spec.shape.requests)
             hosts.update(reservation(workload, placement, pods))
-            requests = self.shape_of(workload).requests if hosts else ()
+            if hosts:
+                shape = self.shape_of(workload)
+                uses = reserved_devices(workload, placement, pods)
         all_pods = self._pods.get(uid, {}).values()
         if drifting := adrift(workload, placement, all_pods):
             hosts.update(drifting)
+            requests = shape.requests if shape is not None else ()
             for pod in all_pods:
                 requests = largest(requests, pod.spec.shape.requests)
-        self.capacity.reserve(uid, hosts, requests)
+            shape = with_requests(shape or Shape(()), requests)
+        if shape is None:
+            shape = Shape(())
+        self.capacity.reserve(uid, hosts, shape.requests, devices=shape.devices, uses=uses)
 
     # -- decisions that are on their way to the API server -----------------------------------------------------------
 

@@ -99,7 +99,7 @@ class Hands(Errands):
         assert gang.placement is not None
         self.put(replace(gang.placement, assignment=None))
 
-    def shrink(self, gang: Gang, assignment: Assignment) -> None:
+    def rewrite(self, gang: Gang, assignment: Assignment) -> None:
         self._called("shrink", gang.workload.name)
         assert gang.placement is not None
         self.put(replace(gang.placement, assignment=assignment))

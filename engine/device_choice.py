@@ -1,0 +1,105 @@
+"""Which devices the pods of a placed gang get: chosen on each host once the plan is made, kept while they last.
+
+Only where a host tells its devices (a Device object): elsewhere nobody could say which they are. A pod of which the
+devices are not known has none written down: ().
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from engine.capacity import Capacity
+from engine.gangs import Gang
+from engine.outcomes import Placed
+from engine.pod_devices import Uses, devices_of
+from engine.records import Assignment, DeviceRequest, Pod, PodSetPlan, Slot
+from engine.seats import host_of, rank_is_slot, rank_of, slots_of
+
+
+def with_devices(placed: Placed, request: DeviceRequest | None, capacity: Capacity, kept: Mapping[int, Pod]) -> Placed:
+    """The plan with the devices of each pod; those of pods that stay (`kept`, by rank) are what they say themselves."""
+    if request is None:
+        return placed
+    chosen = tuple(
+        replace(plan, slots=tuple(_with_devices(slot, request, capacity, kept) for slot in plan.slots))
+        for plan in placed.pod_sets
+    )
+    return replace(placed, pod_sets=chosen)
+
+
+def chosen_anew(gang: Gang, capacity: Capacity) -> Assignment | None:
+    """The assignment with other devices on the same hosts, where those of pods to come are not there for them any more.
+
+    A device turned sick, another pod took it. None when all are there, or a host has no others to give.
+    """
+    placement, request, uid = gang.placement, gang.shape.devices, gang.workload.uid
+    if placement is None or placement.assignment is None or request is None:
+        return None
+    assignment = placement.assignment
+    lost = {
+        slot.host for slot in slots_of(assignment) if slot.devices is not None and capacity.lost_devices(uid, slot.host)
+    }
+    if not lost:
+        return None
+    plans = tuple(
+        PodSetPlan(
+            plan.name,
+            tuple(_anew(slot, gang, request, capacity) if slot.host in lost else slot for slot in plan.slots),
+        )
+        for plan in assignment.pod_sets
+    )
+    fresh = replace(assignment, pod_sets=plans)
+    return fresh if fresh != assignment else None
+
+
+def _with_devices(slot: Slot, request: DeviceRequest, capacity: Capacity, kept: Mapping[int, Pod]) -> Slot:
+    standing = {rank: pod for rank, pod in kept.items() if host_of(pod) == slot.host}
+    ranks = _ranks(slot) if slot.ranks is not None else [*sorted(standing), *([None] * slot.count)][: slot.count]
+    known = {rank: _plain(devices_of(pod) or ()) for rank, pod in standing.items() if rank in ranks}
+    fresh = capacity.choose(slot.host, request, slot.count - len(known))
+    if fresh is None and not any(known.values()):
+        return slot
+    rest = iter(fresh or ())
+    devices = tuple(known[rank] if rank in known else _plain(next(rest, ())) for rank in ranks)
+    return replace(slot, devices=devices)
+
+
+def _anew(slot: Slot, gang: Gang, request: DeviceRequest, capacity: Capacity) -> Slot:
+    """The slot with fresh devices for its pods to come; the others keep theirs."""
+    live = [pod for pod in gang.pods if not (pod.finished or pod.deleting) and host_of(pod) == slot.host]
+    old = slot.devices or ()
+    if slot.ranks is not None and rank_is_slot(gang.workload):
+        there = {rank_of(pod, gang.workload) for pod in live}
+        open_ = [place for place, rank in enumerate(_ranks(slot)) if rank not in there]
+    else:
+        held = [_plain(uses) for pod in live if (uses := devices_of(pod)) is not None]
+        open_ = [place for place, uses in enumerate(old) if not _taken_out(held, uses)]
+        open_ = open_[: max(0, slot.count - len(live))]
+    coming = [uses for pod in live if not pod.spec.node_name and (uses := devices_of(pod)) is not None]
+    fresh = capacity.choose(slot.host, request, len(open_), instead=gang.workload.uid, beside=coming)
+    if fresh is None:
+        return slot
+    devices = list(old)
+    for place, uses in zip(open_, fresh, strict=True):
+        devices[place] = _plain(uses)
+    return replace(slot, devices=tuple(devices))
+
+
+def _ranks(slot: Slot) -> list[int | None]:
+    return [rank for first, last in slot.ranks or () for rank in range(first, last + 1)]
+
+
+def _taken_out(held: list[Uses], uses: Uses) -> bool:
+    """True when one of the held is this one, on the same devices; it is taken out."""
+    which = {(use.kind, use.minor) for use in uses}
+    for one in held:
+        if {(use.kind, use.minor) for use in one} == which:
+            held.remove(one)
+            return True
+    return False
+
+
+def _plain(uses: Uses) -> Uses:
+    """The uses without the ids: a Placement keeps the numbers, the id is looked up when a pod is told its devices."""
+    return tuple(replace(use, id="") for use in uses)

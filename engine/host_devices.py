@@ -1,0 +1,240 @@
+"""The devices of the hosts as far as they decide: what the numbers of a node alone do not tell.
+
+On a host that reports whole GPUs by a vendor's name, without a Device object and without a pod that asks by
+Koordinator's names, the reported number says it all, and nothing here is counted. On every other host with devices the
+slots are also limited by the devices: four free halves are not two free GPUs. Rows are those of `engine.capacity`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.gpu.choose import choose
+from engine.gpu.fit import slots as slots_on
+from engine.gpu.inventory import inventory
+from engine.gpu.laying import Holder, Holding, laid
+from engine.gpu.ledger import DeviceLedger, Summary
+from engine.gpu.left import Left, completed
+from engine.gpu.resources import KOORDINATOR, WHOLE
+from engine.records import DeviceRequest, DeviceUse, Node, NodeDevices
+
+Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.intp]
+Requests = tuple[tuple[str, int], ...]
+Uses = tuple[DeviceUse, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a holder has on a host: `count` pods of one request, the devices of those of which they are known."""
+
+    request: DeviceRequest
+    uses: tuple[Uses, ...] = ()
+    count: int = 1
+    by_name: bool = True  # whole GPUs under a vendor's name: the node's numbers count them
+
+
+def by_vendor_name(requests: Requests) -> bool:
+    """True when none of the requests is a dimension of Koordinator's, which a vendor's number does not count."""
+    return not any(name in KOORDINATOR for name, _ in requests)
+
+
+class HostDevices:
+    """Devices and their holders by row. Not thread-safe: its owner (`engine.capacity`) is not either."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, NodeDevices] = {}
+        self._nodes: dict[int, Node] = {}
+        self._holders: dict[int, dict[Holder, Held]] = {}
+        self._odd: Counter[int] = Counter()  # holders that the node's numbers do not count, by row
+        self._ledger = DeviceLedger()
+        self._matter: npt.NDArray[np.bool_] = np.zeros(64, dtype=np.bool_)
+        self._rows: set[int] = set()
+        self._lost: dict[int, dict[Holder, bool]] = {}  # what `lost` said since the row last changed
+
+    # -- what changes; each tells whether slots may have changed -------------------------------------------------------
+
+    def set_host(self, row: int, node: Node | None) -> bool:
+        """Take over what a node reports; None when it is gone."""
+        if node is None:
+            self._nodes.pop(row, None)
+        else:
+            self._nodes[row] = node
+        return self._look(row)
+
+    def tell(self, name: str, devices: NodeDevices | None, *, row: int | None) -> bool:
+        """Take over a Device object; None when it is gone. `row`: of its node, None when there is none."""
+        if devices is None:
+            self._told.pop(name, None)
+        else:
+            self._told[name] = devices
+        return row is not None and self._look(row)
+
+    def hold(self, row: int, holder: Holder, held: Held | None) -> None:
+        """Set what a holder has on a host; None: nothing (any more)."""
+        holders = self._holders.get(row)
+        before = holders.pop(holder, None) if holders is not None else None
+        if before == held:
+            if holders is not None and held is not None:
+                holders[holder] = held
+            return
+        if held is not None:
+            holders = self._holders.setdefault(row, {})
+            holders[holder] = held
+        if not holders:
+            self._holders.pop(row, None)
+        if row in self._rows:
+            self._lost.pop(row, None)
+            self._pass_on(row, holder, held)
+        odd = (held is not None and not held.by_name) - (before is not None and not before.by_name)
+        if odd:
+            self._odd[row] += odd
+            if not self._odd[row]:
+                del self._odd[row]
+            self._look(row)
+
+    # -- what is asked -----------------------------------------------------------------------------------------------
+
+    def limit(self, slots: Ints, rows: Rows, request: DeviceRequest, *, empty: bool = False) -> None:
+        """Lower the slots of hosts, in place, to what fits on their devices; `empty`: if nobody held any."""
+        if not self._rows:
+            return
+        where = np.flatnonzero(self._matter[np.minimum(rows, len(self._matter) - 1)] & (rows < len(self._matter)))
+        if len(where):
+            slots[where] = np.minimum(slots[where], self._ledger.slots(rows[where], request, empty=empty))
+
+    def room(self, row: int, request: DeviceRequest) -> int | None:
+        """How many pods fit on the devices of one host; None where the node's numbers say it."""
+        return self._ledger.slots_of(row, request) if row in self._rows else None
+
+    def tells(self, row: int, request: DeviceRequest) -> bool:
+        """True when the host's Device object names devices of every kind that is asked for."""
+        node = self._nodes.get(row)
+        told = self._told.get(node.name) if node is not None else None
+        if told is None:
+            return False
+        kinds = {device.kind for device in told.devices}
+        wanted = {"gpu": request.gpus, "rdma": request.rdma, "fpga": request.fpga}
+        return kinds.issuperset(kind for kind, amount in wanted.items() if amount)
+
+    def choose(
+        self,
+        row: int,
+        request: DeviceRequest,
+        count: int,
+        *,
+        without: Holder | None = None,
+        beside: Iterable[Uses] = (),
+    ) -> tuple[Uses, ...] | None:
+        """The devices of so many pods more; None where the host does not tell its devices or they do not fit.
+
+        With `without` as if that holder had nothing there but what `beside` says.
+        """
+        if count <= 0 or row not in self._rows or not self.tells(row, request):
+            return None
+        left = self.left(row, without=without)
+        for uses in beside:
+            _take(left, uses)
+        chosen = choose(left, request, count, partitions=self._ledger.inventory(row).partitions)
+        return chosen if len(chosen) == count else None
+
+    def lost(self, row: int, holder: Holder) -> bool:
+        """True when a holder's devices are not all there for it: sick, gone, or in use by others."""
+        if row not in self._rows:
+            return False
+        known = self._lost.setdefault(row, {})
+        if holder not in known:
+            held = self._holders.get(row, {}).get(holder)
+            known[holder] = held is not None and not self._there(row, holder, held)
+        return known[holder]
+
+    def left(self, row: int, *, without: Holder | None = None) -> list[Left]:
+        """What is left of each device of a host, when need be as if a holder were not there."""
+        others = {
+            holder: Holding(held.request, held.uses, held.count)
+            for holder, held in self._holders.get(row, {}).items()
+            if holder != without
+        }
+        return laid(self._ledger.inventory(row), others)
+
+    def _there(self, row: int, holder: Holder, held: Held) -> bool:
+        left = self.left(row, without=holder)
+        for uses in held.uses:
+            if not _fits(left, uses, held.request):
+                return False
+            _take(left, uses)
+        return slots_on(left, held.request) >= held.count - len(held.uses)
+
+    def summary(self, row: int) -> Summary | None:
+        """The GPUs of a host in numbers; None where the node's numbers say it."""
+        return self._ledger.summary(row) if row in self._rows else None
+
+    def notes(self, name: str, row: int | None) -> tuple[str, ...]:
+        """What is wrong with what a host tells of its devices: what is left out, where node and object disagree."""
+        told = self._told.get(name)
+        disagreements = self._ledger.inventory(row).notes if row is not None and row in self._rows else ()
+        return (told.faults if told is not None else ()) + disagreements
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _look(self, row: int) -> bool:
+        """Begin or end to count the devices of a host, or count them anew."""
+        self._lost.pop(row, None)
+        node = self._nodes.get(row)
+        told = self._told.get(node.name) if node is not None else None
+        matter = node is not None and (
+            told is not None or row in self._odd or any(node.allocatable.get(name, 0) > 0 for name in KOORDINATOR)
+        )
+        if not matter:
+            if row not in self._rows:
+                return False
+            self._rows.discard(row)
+            self._matter[row] = False
+            self._ledger.set_host(row, None)
+            for holder in self._holders.get(row, {}):
+                self._ledger.give(row, holder)
+            return True
+        assert node is not None
+        fresh = row not in self._rows
+        changed = self._ledger.set_host(row, inventory(node.allocatable, told))
+        if fresh:
+            while row >= len(self._matter):
+                self._matter = np.concatenate([self._matter, np.zeros_like(self._matter)])
+            self._rows.add(row)
+            self._matter[row] = True
+            for holder, held in self._holders.get(row, {}).items():
+                self._pass_on(row, holder, held)
+        return changed or fresh
+
+    def _pass_on(self, row: int, holder: Holder, held: Held | None) -> None:
+        if held is None:
+            self._ledger.give(row, holder)
+        else:
+            self._ledger.take(row, holder, held.request, held.uses, count=held.count)
+
+
+def _fits(left: Iterable[Left], uses: Uses, request: DeviceRequest) -> bool:
+    """True when every one of a pod's devices is there for it."""
+    by_minor = {(one.device.kind, one.device.minor): one for one in left}
+    for use in uses:
+        one = by_minor.get((use.kind, use.minor))
+        if one is None or not one.device.healthy:
+            return False
+        if (request.whole if use.kind == "gpu" else use.share >= WHOLE) and not one.empty:
+            return False
+        part = completed(use, one.device)
+        if part.core > one.core or part.ratio > one.ratio or part.memory > one.memory or part.share > one.share:
+            return False
+    return True
+
+
+def _take(left: Iterable[Left], uses: Uses) -> None:
+    by_minor = {(one.device.kind, one.device.minor): one for one in left}
+    for use in uses:
+        if (one := by_minor.get((use.kind, use.minor))) is not None:
+            one.take(completed(use, one.device))
