@@ -171,7 +171,8 @@ def stale(gang: Gang) -> bool:
 
 def request_of(pod_set: PodSetRequest) -> tuple[object, ...]:
     """What two requests for a pod set must share to have the same answer."""
-    return (pod_set.count, pod_set.require, pod_set.prefer, pod_set.unconstrained, pod_set.shape_hash, pod_set.ranked)
+    levels = (pod_set.require, pod_set.prefer, pod_set.unconstrained, pod_set.slices)
+    return (pod_set.count, *levels, pod_set.shape_hash, pod_set.ranked)
 
 
 def decide(

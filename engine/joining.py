@@ -35,6 +35,7 @@ def join(
         requests=(1,),  # slots stand for resources: the pods are equal
         require=request.require,
         prefer=request.prefer,
+        slices=request.slices,
         kept={rank: tree.index[host] for rank, host in kept.items()},
     )
     gang = Gang((pods,), profile=request.profile, steps=request.steps)

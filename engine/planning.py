@@ -16,7 +16,7 @@ from engine.capacity import Capacity, Count
 from engine.explain import placed_text
 from engine.joining import join
 from engine.outcomes import Outcome, Placed, Waits
-from engine.planner import NoFit, Plan, Request, lowest_level, plan
+from engine.planner import NoFit, Plan, Request, Slices, domain_slots, lowest_level, plan
 from engine.policy import Policy
 from engine.records import PodSetPlan, PodSetRequest, Shape, Slot, Toleration
 from engine.requests import Understanding
@@ -57,21 +57,27 @@ def plan_gang(
         return Placed((PodSetPlan(ask.name, ()),), {}, True, "placed 0 pods", ask.require, ask.prefer)
     missing = [
         level
-        for level in (ask.require, ask.prefer)
+        for level in (ask.require, ask.prefer, *[level for level, _ in ask.slices])
         if level not in (None, AUTO) and topology.level_index(level) is None
     ]
     if missing:
         return Waits("LabelsMissing", f"no node carries the labels of level {missing[0]}")
     require = _level(topology, ask.require)
+    slices = _slices(ask, topology)
     if ask.require == AUTO:
-        require = lowest_level(topology.tree, capacity.count(shape, topology).empty, ask.count)
+        require = lowest_level(topology.tree, capacity.count(shape, topology).empty, ask.count, slices)
         if require is None:
             require = 0
     prefer = _level(topology, ask.prefer)
     if require is not None and prefer is not None and prefer <= require:
         prefer = None  # `auto` went below what is preferred: nothing is left to prefer
     request = Request(
-        count=ask.count, require=require, prefer=prefer, profile=policy.planner.profile, steps=policy.planner.steps
+        count=ask.count,
+        require=require,
+        prefer=prefer,
+        profile=policy.planner.profile,
+        steps=policy.planner.steps,
+        slices=slices,
     )
     scarce = scarce_of(shape, capacity)
     left_out = _left_out(topology, capacity, settled_before, excluded)
@@ -109,6 +115,12 @@ def scarce_of(shape: Shape, capacity: Capacity) -> str:
 
 def _level(topology: Topology, alias: str | None) -> int | None:
     return None if alias in (None, AUTO) else topology.level_index(alias)
+
+
+def _slices(ask: PodSetRequest, topology: Topology) -> tuple[Slices, ...]:
+    """The slices of a request, their levels as indices; a level that the topology does not have is left out."""
+    levels = [(topology.level_index(level), size) for level, size in ask.slices]
+    return tuple(Slices(level, size) for level, size in levels if level is not None)
 
 
 def _left_out(
@@ -156,7 +168,8 @@ def _shortfall(
     empty = counted.empty
     sound = np.array([reason in _REPAIRABLE or reason.startswith(TAINT) for reason in reasons], dtype=np.bool_)
     built = np.where(sound, counted.built, 0)
-    sums_empty = _sums(topology, level, empty)
+    slices = _slices(ask, topology)
+    sums_empty = domain_slots(topology.tree, empty, level, slices)
     largest = int(sums_empty.argmax()) if level >= 0 and len(empty) else -1
     exclusions = Counter[str]()
     for index, reason in enumerate(reasons):
@@ -176,16 +189,17 @@ def _shortfall(
         best_slots=answer.best_slots,
         total_slots=answer.total_slots,
         capacity_best=int(sums_empty.max()) if len(sums_empty) else 0,
-        capacity_total=int(empty.sum()),
+        capacity_total=int(domain_slots(topology.tree, empty, -1, slices).max(initial=0)),
         per_host=per_host or None,
         hosts=len(tree.hosts) + len(topology.outside),
         exclusions=dict(exclusions),
+        slices=ask.slices[0] if ask.slices else None,
         limiting=_limiting(shape, capacity, topology),
         fits_level=_fits(answer.fits_level, topology),
         gpus_per_pod=sum(amount for name, amount in requests.items() if name.endswith("/gpu")),
-        ceiling=int(_sums(topology, level, built).max(initial=0)),
+        ceiling=int(domain_slots(topology.tree, built, level, slices).max(initial=0)),
         largest=(tree.path(level, largest)[-1], _hosts_in(topology, level, largest)) if largest >= 0 else None,
-        roomier=_roomier(topology, level, empty, ask.count),
+        roomier=_roomier(topology, level, empty, ask.count, slices),
         tolerate=_taint_in_the_way(answer, ask, shape, topology, capacity=capacity, reasons=reasons),
         host_gpus=capacity.largest(gpu[0], topology)
         if (gpu := [name for name in requests if name.endswith("/gpu")])
@@ -201,16 +215,9 @@ def _taint_in_the_way(
     for key, _ in taints.most_common(1):
         tolerant = replace(shape, tolerations=(*shape.tolerations, Toleration(key, "Exists", "", "")))
         free = capacity.count(tolerant, topology).free
-        if int(_sums(topology, answer.level, free).max(initial=0)) >= ask.count:
+        if int(domain_slots(topology.tree, free, answer.level, _slices(ask, topology)).max(initial=0)) >= ask.count:
             return key
     return None
-
-
-def _sums(topology: Topology, level: int, per_host: Ints) -> Ints:
-    """Per domain of a level; one sum for the whole topology when the level is -1."""
-    if level < 0 or not len(per_host):
-        return np.array([per_host.sum()], dtype=np.int64)
-    return topology.tree.sums(level, per_host)
 
 
 def _hosts_in(topology: Topology, level: int, domain: int) -> int:
@@ -218,10 +225,12 @@ def _hosts_in(topology: Topology, level: int, domain: int) -> int:
     return end - first
 
 
-def _roomier(topology: Topology, level: int, empty: Ints, count: int) -> tuple[str, int] | None:
+def _roomier(
+    topology: Topology, level: int, empty: Ints, count: int, slices: tuple[Slices, ...]
+) -> tuple[str, int] | None:
     """The nearest coarser level whose largest domain, empty, holds the gang."""
     for coarser in range(level - 1, -1, -1):
-        most = int(_sums(topology, coarser, empty).max(initial=0))
+        most = int(domain_slots(topology.tree, empty, coarser, slices).max(initial=0))
         if most >= count:
             return topology.levels[coarser].name, most
     return None

@@ -291,7 +291,10 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class PodSetRequest:
-    """A pod set as understood: counts and levels (aliases, resolved; `auto` is kept as "auto" in require)."""
+    """A pod set as understood: counts and levels (aliases, resolved; `auto` is kept as "auto" in require).
+
+    `slices` are (level, size): each group of `size` consecutive ranks in one domain of the level.
+    """
 
     name: str
     count: int
@@ -301,6 +304,7 @@ class PodSetRequest:
     ranked: bool
     shape_hash: str
     unconstrained: bool = False
+    slices: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,16 +23,14 @@ from engine.policy import Policy
 from engine.records import PodSetRequest, Workload
 from engine.shapes import shape_hash
 from engine.topology import Topology
-from engine.wording import joined
+from engine.wording import joined, plural
 
 MAIN = "main"
 """The pod set of a kind that has only one."""
 
 _POD_GROUP_ONLY = "pod-group labels alone ask for nothing yet; add topogate.dev/unconstrained-topology: true"
-_ASKING = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED})
+_ASKING = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY})
 _UNBUILT = {
-    names.SLICE_TOPOLOGY: "slices are not available in this version; remove it",
-    names.SLICE_SIZE: "slices are not available in this version; remove it",
     names.COLOCATE: "colocation is not available in this version; remove it",
     names.RELAX_AFTER: "relaxing a required level is not available in this version; use prefer-topology instead",
     names.GANG_NAME: "gangs of plain pods are not available in this version; use one Job for the gang",
@@ -93,7 +91,7 @@ def understand(
     meanings, value_errors = _fold(said, levels=levels, topologies=topologies)
     errors += [*value_errors, *_bounds(workload, policy)]
     errors += _not_built(said, meanings, workload)
-    errors += _contradictions(said, meanings, levels)
+    errors += [*_contradictions(said, meanings, levels), *_slice_errors(said, meanings, levels, workload)]
     if said and not any(one.about in _ASKING for one in said):
         errors.append(_asks_for_no_level(said[0]))
     if errors:
@@ -106,8 +104,12 @@ def understand(
         prefer=meanings.get(names.PREFER),
         ranked=workload.ranked,
         shape_hash=shape_hash(workload.template.shape),
-        unconstrained=meanings.get(names.UNCONSTRAINED) == "true",
+        unconstrained=names.REQUIRE not in meanings and names.PREFER not in meanings,
+        slices=_slices(meanings),
     )
+    if ask.slices and not workload.ranked:
+        level, size = ask.slices[0]
+        warnings = (*warnings, f"pods without an index have no order: each {level} gets a multiple of {size} of them")
     if workload.template.unmodelled:
         unseen = joined(workload.template.unmodelled)
         warnings = (*warnings, f"{unseen} of the pods are not planned for: the scheduler may refuse a chosen host")
@@ -178,6 +180,42 @@ def _contradictions(said: Iterable[Said], meanings: Mapping[str, str], levels: L
             by_key[names.PREFER],
             f"must be a finer level than the required one ({require}); remove it or prefer a finer level",
         )
+
+
+def _slices(meanings: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
+    level = meanings.get(names.SLICE_TOPOLOGY)
+    return () if level is None else ((level, int(meanings[names.SLICE_SIZE])),)
+
+
+def _slice_errors(
+    said: Iterable[Said], meanings: Mapping[str, str], levels: LevelNames, workload: Workload
+) -> Iterable[FieldError]:
+    by_key = {one.about: one for one in reversed(tuple(said))}
+    of_level, of_size = by_key.get(names.SLICE_TOPOLOGY), by_key.get(names.SLICE_SIZE)
+    if of_level is not None and of_size is None:
+        yield _missing(of_level, names.SLICE_SIZE, "needs the number of pods of a slice beside it")
+    if of_size is not None and of_level is None:
+        yield _missing(of_size, names.SLICE_TOPOLOGY, "needs the level of a slice beside it")
+    level, size = meanings.get(names.SLICE_TOPOLOGY), meanings.get(names.SLICE_SIZE)
+    require = meanings.get(names.REQUIRE)
+    if of_level is not None and level and require and require != AUTO and levels.coarser(level, require):
+        yield _conflict(of_level, f"must not be a coarser level than the required one ({require})")
+    if of_size is not None and size and workload.slots % int(size):
+        yield invalid(
+            of_size,
+            f"must divide the {plural(workload.slots, 'pod')} of the gang (spec.parallelism)",
+            reason="SegmentNotDivisor",
+        )
+
+
+def _missing(one: Said, key: str, message: str) -> FieldError:
+    return FieldError(
+        field=one.field.replace(one.key, key),
+        kind="Required value",
+        value=None,
+        reason="MissingValue",
+        message=f"{one.key} {message}",
+    )
 
 
 def _bounds(workload: Workload, policy: Policy) -> Iterable[FieldError]:

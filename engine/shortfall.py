@@ -51,6 +51,8 @@ class Shortfall:
     largest         last label value and number of hosts of the domain with capacity_best
     roomier         nearest coarser level whose largest empty domain holds the gang, with its slots
     host_gpus       GPUs of the largest host
+    slices          level and size: so many pods at a time have to share one domain of the level; None: no slices.
+                    All numbers of slots are of whole slices then
     tolerate        key of a taint: a toleration for it would make room for the gang now
     """
 
@@ -73,6 +75,7 @@ class Shortfall:
     roomier: tuple[str, int] | None = None
     host_gpus: int | None = None
     tolerate: str | None = None
+    slices: tuple[str, int] | None = None
 
 
 def infeasible(short: Shortfall) -> Waits | Never:
@@ -92,10 +95,11 @@ def _infeasible(short: Shortfall) -> Waits | Never:
         return _used_up(short)
     unhealthy = _counted(short, lambda reason: reason in _UNHEALTHY)
     tainted = _counted(short, lambda reason: reason.startswith(_TAINT))
-    if short.capacity_total == 0 and not short.exclusions.get("too small", 0):
+    sliced = short.slices is not None and bool(short.per_host)  # there is room for pods, if not for a slice
+    if short.capacity_total == 0 and not sliced and not short.exclusions.get("too small", 0):
         return _nothing_eligible(short, unhealthy=unhealthy, tainted=tainted)
     if _possible(short, unhealthy + tainted) < short.count:
-        if short.capacity_total == 0:
+        if short.capacity_total == 0 and not sliced:
             return Never("HostTooSmall", _host_too_small(short))
         return Never("GangTooLarge", _too_large(short, away=unhealthy + tainted))
     reason = "NodesUnhealthy" if unhealthy >= tainted else "NodesExcluded"
@@ -136,7 +140,7 @@ def _too_large(short: Shortfall, *, away: int) -> str:
     possible = _possible(short, away)
     whole = possible if short.level is None else short.capacity_total + away * (short.per_host or 0)
     if short.level is None or whole < short.count:
-        return f"{asked}, but the whole topology {has} {whole * unit:,}; use fewer pods"
+        return f"{asked}{_sliced(short)}, but the whole topology {has} {whole * unit:,}; use fewer pods"
     level = plain(short.level)
     detail = ""
     if short.largest is not None:
@@ -145,7 +149,7 @@ def _too_large(short: Shortfall, *, away: int) -> str:
     way_out = f"prefer {level}"
     if short.roomier is not None:
         way_out = f"require {plain(short.roomier[0])} (largest {short.roomier[1] * unit:,}) or {way_out}"
-    return f"{asked} must share one {level}, but the largest {level} {has} {possible * unit:,}{detail}; {way_out}"
+    return f"{asked} must share one {level}{_sliced(short)}, but the largest {level} {has} {possible * unit:,}{detail}; {way_out}"
 
 
 def _host_too_small(short: Shortfall) -> str:
@@ -180,9 +184,15 @@ def _amount(short: Shortfall) -> str:
 
 
 def _together(short: Shortfall) -> str:
-    if short.level is None:
-        return ""
-    return f" {'on' if short.level == names.HOST_LEVEL else 'in'} one {plain(short.level)}"
+    return (f" {_in_one(short.level)}" if short.level is not None else "") + _sliced(short)
+
+
+def _sliced(short: Shortfall) -> str:
+    return f", {short.slices[1]:,} at a time {_in_one(short.slices[0])}" if short.slices is not None else ""
+
+
+def _in_one(level: str) -> str:
+    return f"{'on' if level == names.HOST_LEVEL else 'in'} one {plain(level)}"
 
 
 def _needed(short: Shortfall, *, in_all: bool = False) -> str:

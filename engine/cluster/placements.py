@@ -93,7 +93,7 @@ def placement_body(placement: Placement, *, owners: Iterable[OwnerRef] = ()) -> 
                 "minAvailable": pod_set.min_available,
                 "require": pod_set.require,
                 "prefer": pod_set.prefer,
-                "slices": [],
+                "slices": [{"level": level, "size": size} for level, size in pod_set.slices],
                 "colocate": None,
                 "ranked": pod_set.ranked,
                 "shapeHash": pod_set.shape_hash,
@@ -155,6 +155,7 @@ def _request(pod_set: wire.PlacementPodSet) -> PodSetRequest:
         ranked=bool(pod_set.ranked),
         shape_hash=pod_set.shape_hash or "",
         unconstrained=pod_set.require is None and pod_set.prefer is None,
+        slices=tuple((one.level, one.size) for one in pod_set.slices or ()),
     )
 
 

@@ -410,6 +410,13 @@ class PlacementWorkload(Struct):
     uid: str
 
 
+class PlacementSlice(Struct):
+    """spec.podSets[*].slices[*] of a Placement."""
+
+    level: Name
+    size: Positive
+
+
 class PlacementPodSet(Struct):
     """spec.podSets[*] of a Placement."""
 
@@ -418,6 +425,7 @@ class PlacementPodSet(Struct):
     min_available: Count | None = None
     require: str | None = None
     prefer: str | None = None
+    slices: list[PlacementSlice] | None = None
     ranked: bool | None = None
     shape_hash: str | None = None
 

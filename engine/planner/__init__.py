@@ -13,7 +13,7 @@ after lot), `mixed` (exact, for unlike pods), `assemble` (all of it).
 
 from engine.planner.gang import Gang, GangPlan, PodSet, Seats, Undecided
 from engine.planner.index import SlotIndex
-from engine.planner.plan import NoFit, Plan, Request, lowest_level, plan
+from engine.planner.plan import NoFit, Plan, Request, domain_slots, lowest_level, plan
 from engine.planner.plan_gang import plan_gang
 from engine.planner.slices import Slices
 from engine.planner.tree import Tree, build_tree
@@ -31,6 +31,7 @@ __all__ = [
     "Tree",
     "Undecided",
     "build_tree",
+    "domain_slots",
     "lowest_level",
     "plan",
     "plan_gang",

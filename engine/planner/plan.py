@@ -100,11 +100,19 @@ def plan_on(state: Amounts, request: Request) -> Plan | NoFit:
     return _as_plan(state, best, request.count, proven=proven)
 
 
-def lowest_level(tree: Tree, slots: Ints64, count: int) -> int | None:
-    """The finest level that has a domain with at least `count` slots; None when no level has one."""
-    check(tree, Request(count), slots=slots)
-    level = lowest_fit(amounts(tree, slots, None, spread=False), count)
+def lowest_level(tree: Tree, slots: Ints64, count: int, slices: tuple[Slices, ...] = ()) -> int | None:
+    """The finest level that has a domain with at least `count` slots (in whole slices); None when no level has one."""
+    check(tree, Request(count, slices=slices), slots=slots)
+    grain = grains(slices, len(tree.levels)) if slices else None
+    level = lowest_fit(amounts(tree, slots, None, spread=False, grain=grain), count)
     return None if level == -1 else level
+
+
+def domain_slots(tree: Tree, slots: Ints64, level: int, slices: tuple[Slices, ...] = ()) -> Ints64:
+    """The slots of every domain of a level that whole slices can use; of the whole topology, as one, for level -1."""
+    grain = grains(slices, len(tree.levels)) if slices else None
+    state = amounts(tree, slots, None, spread=False, grain=grain)
+    return state.slots[level] if level >= 0 else state.slots[0].sum(keepdims=True)
 
 
 def one_host(state: Amounts, count: int) -> Choice:

@@ -168,3 +168,40 @@ def test_a_toleration_that_would_not_help_is_not_named() -> None:
     waits = plan_on(nodes, job(count=2), placed={"b0-r0-h0": 1, "b0-r1-h0": 1})
     assert isinstance(waits, Waits)
     assert "toleration" not in waits.message
+
+
+SLICES = {names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "4"}
+
+
+def test_slices_stay_whole_in_their_domains() -> None:
+    """Each four consecutive ranks share a rack, where racks with three free hosts would have been fewer hosts apart."""
+    nodes = gpu_nodes(1, 3, 6)
+    taken = {"b0-r0-h0": 1, "b0-r0-h1": 1, "b0-r0-h2": 1}
+    outcome = plan_on(nodes, job(count=8, annotations={names.PREFER: "rack", **SLICES}), placed=taken)
+    assert isinstance(outcome, Placed)
+    racks = [slot.domain[1] for slot in outcome.pod_sets[0].slots]
+    assert racks == ["b0-r1"] * 4 + ["b0-r2"] * 4
+    assert [slot.ranks for slot in outcome.pod_sets[0].slots] == [((rank, rank),) for rank in range(8)]
+
+
+def test_room_that_no_whole_slice_can_use_does_not_count() -> None:
+    """Eight hosts are free, but only one rack has four of them: the answer counts whole slices and says so."""
+    taken = {f"b0-r{rack}-h{host}": 1 for rack in (1, 2) for host in range(4)}
+    outcome = plan_on(gpu_nodes(1, 3, 6), job(count=8, annotations={names.REQUIRE: "block", **SLICES}), placed=taken)
+    assert isinstance(outcome, Waits)
+    assert outcome.message.startswith("needs 8 hosts in one block, 4 at a time in one rack; best is b0 with 4 (")
+
+
+def test_slices_larger_than_any_domain_are_never() -> None:
+    """No rack could ever hold a slice of it."""
+    outcome = plan_on(gpu_nodes(1, 4, 3), job(count=8, annotations=SLICES))
+    assert isinstance(outcome, Never)
+    assert outcome.reason == "GangTooLarge"
+    assert "4 at a time in one rack" in outcome.message
+
+
+def test_required_auto_counts_whole_slices() -> None:
+    """The lowest level with a domain that could hold the gang in whole slices: not the rack of six, but the block."""
+    outcome = plan_on(gpu_nodes(2, 2, 6), job(count=8, annotations={names.REQUIRE: "auto", **SLICES}))
+    assert isinstance(outcome, Placed)
+    assert outcome.require == "block"

@@ -228,14 +228,11 @@ def test_hostile_keys_are_escaped_and_cut() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        (names.SLICE_TOPOLOGY, "rack"),
-        (names.SLICE_SIZE, "2"),
         (names.COLOCATE, "all"),
         (names.RELAX_AFTER, "10m"),
         (names.MIN_AVAILABLE, "3"),
         (names.GANG_NAME, "g"),
         (names.GANG_SIZE, "4"),
-        ("kueue.x-k8s.io/podset-slice-size", "2"),
     ],
 )
 def test_a_feature_that_is_not_built_is_refused_never_ignored(key: str, value: str) -> None:
@@ -246,17 +243,10 @@ def test_a_feature_that_is_not_built_is_refused_never_ignored(key: str, value: s
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        (names.SLICE_SIZE, "0", "InvalidValue"),
-        (names.SLICE_SIZE, "-1", "InvalidValue"),
-        (names.SLICE_SIZE, "1e3", "InvalidValue"),
-        (names.SLICE_SIZE, "99999999999999999999", "InvalidValue"),
-        (names.SLICE_SIZE, "\u0663", "InvalidValue"),
         (names.GANG_SIZE, "", "InvalidValue"),
         (names.MIN_AVAILABLE, "two", "InvalidValue"),
         (names.RELAX_AFTER, "10 minutes", "InvalidValue"),
         (names.RELAX_AFTER, "0s", "InvalidValue"),
-        (names.SLICE_TOPOLOGY, "rak", "UnknownLevel"),
-        (names.SLICE_TOPOLOGY, "auto", "UnknownLevel"),
         (names.COLOCATE, "two words", "InvalidValue"),
         (names.GANG_NAME, "x" * 64, "InvalidValue"),
         (names.UNCONSTRAINED, "yes", "InvalidValue"),
@@ -265,6 +255,52 @@ def test_a_feature_that_is_not_built_is_refused_never_ignored(key: str, value: s
 def test_a_bad_value_is_named_even_where_the_feature_is_not_built(key: str, value: str, reason: str) -> None:
     error = only(read({names.REQUIRE: "rack", key: value}))
     assert (error.reason, error.value) == (reason, value)
+
+
+def test_slices_are_a_request_of_their_own() -> None:
+    """A slice's level and size need no other level beside them."""
+    found = read({names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "2"})
+    assert found.ask is not None
+    assert (found.ask.slices, found.ask.require, found.ask.unconstrained) == ((("rack", 2),), None, True)
+
+
+def test_kueue_s_slices_mean_the_same() -> None:
+    """The alias keys are read as ours."""
+    keys = {"kueue.x-k8s.io/podset-slice-required-topology": "rack", "kueue.x-k8s.io/podset-slice-size": "2"}
+    found = read({names.REQUIRE: "block"}, template=keys)
+    assert found.ask is not None
+    assert found.ask.slices == (("rack", 2),)
+
+
+@pytest.mark.parametrize(
+    ("level", "size", "about", "reason"),
+    [
+        ("rack", "0", names.SLICE_SIZE, "InvalidValue"),
+        ("rack", "-1", names.SLICE_SIZE, "InvalidValue"),
+        ("rack", "1e3", names.SLICE_SIZE, "InvalidValue"),
+        ("rack", "99999999999999999999", names.SLICE_SIZE, "InvalidValue"),
+        ("rack", "\u0663", names.SLICE_SIZE, "InvalidValue"),
+        ("rack", "3", names.SLICE_SIZE, "SegmentNotDivisor"),
+        ("rack", "8", names.SLICE_SIZE, "SegmentNotDivisor"),
+        ("rack", None, names.SLICE_SIZE, "MissingValue"),
+        (None, "2", names.SLICE_TOPOLOGY, "MissingValue"),
+        ("rak", "2", names.SLICE_TOPOLOGY, "UnknownLevel"),
+        ("auto", "2", names.SLICE_TOPOLOGY, "UnknownLevel"),
+        ("block", "2", names.SLICE_TOPOLOGY, "ConflictingAnnotations"),
+    ],
+)
+def test_what_is_wrong_with_slices_is_named(level: str | None, size: str | None, about: str, reason: str) -> None:
+    """Level and size go together, the size divides the gang, the level is not coarser than the required one."""
+    keys = {names.REQUIRE: "rack", names.SLICE_TOPOLOGY: level, names.SLICE_SIZE: size}
+    error = only(read({key: value for key, value in keys.items() if value is not None}))
+    assert (error.field, error.reason) == (f"metadata.annotations[{about}]", reason)
+
+
+def test_slices_of_pods_without_an_index_are_told_what_they_get() -> None:
+    """Without ranks there are no consecutive ones; each domain still gets whole slices."""
+    keys = {names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "2"}
+    found = read(keys, completionMode="NonIndexed")
+    assert found.warnings == ("pods without an index have no order: each rack gets a multiple of 2 of them",)
 
 
 def test_min_available_equal_to_the_count_is_fine() -> None:
@@ -283,14 +319,14 @@ def test_a_key_that_needs_a_level_beside_it_says_so() -> None:
 
 def test_every_error_is_reported_at_once_ordered_by_path() -> None:
     found = read(
-        {names.REQUIRE: "rak", names.SLICE_SIZE: "x", "topogate.dev/zzz": ""},
+        {names.REQUIRE: "rak", names.MIN_AVAILABLE: "x", "topogate.dev/zzz": ""},
         template={names.PREFER: "bloc"},
         parallelism=20_000,
         completions=20_000,
     )
     assert [error.reason for error in found.errors] == [
-        "UnknownLevel",
         "InvalidValue",
+        "UnknownLevel",
         "UnknownAnnotation",
         "GangLimitExceeded",
         "UnknownLevel",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from engine import names
 from tests.support.gangs import Namespace, prefer, require
 
 pytestmark = pytest.mark.timeout(120)
@@ -11,11 +12,11 @@ pytestmark = pytest.mark.timeout(120)
 
 def test_a_gang_lands_in_one_rack_with_neighbouring_ranks(gangs: Namespace) -> None:
     """Eight pods, two a host: one rack, ranks in host order."""
-    names = gangs.fleet.grid("2x2x4")
+    hosts_in_order = gangs.fleet.grid("2x2x4")
     gangs.submit("train", pods=8, gpus=4, annotations=require("rack"))
     hosts = gangs.all_bound("train", 8)
     assert len(gangs.racks(hosts)) == 1
-    order = [names.index(hosts[rank]) for rank in range(8)]
+    order = [hosts_in_order.index(hosts[rank]) for rank in range(8)]
     assert order == sorted(order)
     assert len(set(order)) == 4
 
@@ -28,3 +29,14 @@ def test_prefer_falls_back_and_require_never_does(gangs: Namespace) -> None:
     gangs.submit("easy", pods=6, annotations=prefer("rack"))
     assert len(gangs.racks(gangs.all_bound("easy", 6))) == 2
     assert gangs.pods("strict") == []
+
+
+def test_slices_share_a_rack_each(gangs: Namespace) -> None:
+    """Ranks 0-2 and 3-5 get a rack each, although a rack has four hosts free: no slice is cut in two."""
+    gangs.fleet.grid("1x3x4")
+    keys = {**prefer("rack"), names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "3"}
+    gangs.submit("sliced", pods=6, annotations=keys)
+    hosts = gangs.all_bound("sliced", 6)
+    first, second = (gangs.racks({rank: hosts[rank] for rank in ranks}) for ranks in (range(3), range(3, 6)))
+    assert (len(first), len(second)) == (1, 1)
+    assert first != second
