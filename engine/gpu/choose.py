@@ -47,8 +47,13 @@ def tightest(devices: Sequence[Device], wanted: int, *, partitions: Partitions) 
     minors = {one.minor for one in devices}
     linked = [one for one in partitions.get(wanted, ()) if len(set(one)) == wanted and minors.issuperset(one)]
     if linked:
+        larger = [
+            [one for one in partitions[size] if minors.issuperset(one)]
+            for size in sorted(partitions, reverse=True)
+            if size > wanted
+        ]
         # The table is in order of preference, and min() keeps the first of equals.
-        best = min(linked, key=lambda one: _broken(one, minors, partitions))
+        best = min(linked, key=lambda one: _broken(set(one), larger))
         return [one for one in devices if one.minor in best]
     return _by_topology(list(devices), wanted)
 
@@ -132,18 +137,16 @@ def _taken(one: Left, use: DeviceUse) -> DeviceUse:
     return use
 
 
-def _broken(minors: Sequence[int], free: set[int], partitions: Partitions) -> tuple[int, ...]:
-    """Return how many free partitions of each size a choice breaks, the largest size first."""
-    return tuple(
-        sum(1 for one in partitions[size] if free.issuperset(one) and not set(minors).isdisjoint(one))
-        for size in sorted(partitions, reverse=True)
-        if size > len(minors)
-    )
+def _broken(minors: set[int], larger: Sequence[Sequence[tuple[int, ...]]]) -> tuple[int, ...]:
+    """Return how many of the free partitions of each size a choice breaks, the largest size first."""
+    return tuple(sum(1 for one in free if not minors.isdisjoint(one)) for free in larger)
 
 
 def _by_topology(devices: list[Device], wanted: int) -> list[Device]:
     if wanted >= len(devices):
         return devices
+    if not any(one.pcie or one.numa is not None for one in devices):
+        return devices[:wanted]  # what follows comes to the same, in ten times the time; most hosts tell no topology
     around = _sizes(devices, _numa)
     enough = [one for one in _scopes(devices, _pcie) if len(one) >= wanted]
     if enough:

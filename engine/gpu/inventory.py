@@ -12,6 +12,9 @@ from engine.records import Device, NodeDevices, Resources
 
 # Devices of one kind on one host. The densest have 16 GPUs, time slicing multiplies that; beyond it is a mistake.
 MAX_DEVICES: Final = 256
+# Sets of one size in a table of partitions, and sizes: 16 GPUs have 120 pairs. Choosing compares each with each.
+MAX_PARTITIONS: Final = 128
+MAX_SIZES: Final = 16
 KINDS: Final = ("gpu", "rdma", "fpga")
 _SHARED: Final = {"rdma": RDMA, "fpga": FPGA}
 _NAMES: Final = {"gpu": "GPUs", "rdma": "RDMA devices", "fpga": "FPGAs"}
@@ -45,7 +48,15 @@ def inventory(allocatable: Resources, devices: NodeDevices | None, *, vendors: C
         counts = _counts(kind, allocatable, vendors)
         known = listed.get(kind) or _counted(kind, allocatable, counts)
         found += _agreed(kind, known, counts, notes, object_listed=kind in listed)
-    return Inventory(tuple(found), devices.partitions if devices else {}, tuple(notes))
+    return Inventory(tuple(found), _partitions(devices, notes) if devices else {}, tuple(notes))
+
+
+def _partitions(devices: NodeDevices, notes: list[str]) -> dict[int, tuple[tuple[int, ...], ...]]:
+    told = devices.partitions
+    kept = {size: told[size][:MAX_PARTITIONS] for size in sorted(told)[:MAX_SIZES]}
+    if kept != told:
+        notes.append(f"the table of partitions is too long: {MAX_PARTITIONS} of each of {MAX_SIZES} sizes are used")
+    return kept
 
 
 def _listed(devices: Iterable[Device]) -> dict[str, list[Device]]:

@@ -123,12 +123,12 @@ class DeviceLedger:
         self._refresh_row(row)
         result = fit.UNLIMITED
         if request.gpus > 0:
-            read = self._gpus.read(row)
+            read = self._gpus.read(row, "empty", "core", "ratio", "memory", "size")
             result = 0 if read is None else fit.gpu_slots(_often(request, read), request)
         for kind, percent in (("rdma", request.rdma), ("fpga", request.fpga)):
             if percent > 0:
-                read = self._shares[kind].read(row)
-                pairs = [] if read is None else list(zip(map(bool, read["empty"]), read["share"], strict=True))
+                read = self._shares[kind].read(row, "empty", "share")
+                pairs = [] if read is None else list(zip(map(bool, read[0]), read[1], strict=True))
                 result = min(result, fit.share_slots(pairs, percent))
         return result
 
@@ -242,10 +242,8 @@ def _share(percent: int, empty: bool, of: Arrays) -> Ints:
     return fit.share_slots_many(percent, share=of["share"], empty=of["empty"])
 
 
-def _often(request: DeviceRequest, read: dict[str, list[int]]) -> list[tuple[bool, int]]:
+def _often(request: DeviceRequest, read: list[list[int]]) -> list[tuple[bool, int]]:
     return [
         (bool(empty), fit.times(request, core, ratio, memory, size))
-        for empty, core, ratio, memory, size in zip(
-            read["empty"], read["core"], read["ratio"], read["memory"], read["size"], strict=True
-        )
+        for empty, core, ratio, memory, size in zip(*read, strict=True)
     ]

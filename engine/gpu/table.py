@@ -54,9 +54,9 @@ class Table:
             if len(values) < len(column):
                 column[len(values) :] = 0
 
-    def read(self, place: int) -> dict[str, list[int]]:
-        """Return what one host has, padding included."""
-        return {name: array[:, place].tolist() for name, array in self._arrays.items()}
+    def read(self, place: int, names: Sequence[str]) -> list[list[int]]:
+        """Return some amounts of one host, padding included."""
+        return [self._arrays[name][:, place].tolist() for name in names]
 
     def arrays(self, places: Rows | None) -> dict[str, Array]:
         """Return devices x hosts of some hosts, of all of them (not copied) for None."""
@@ -83,10 +83,10 @@ class Bank:
         if table >= 0:
             self._tables[table].write(int(self._place[row]), amounts)
 
-    def read(self, row: int) -> dict[str, list[int]] | None:
-        """Return what one host has, padding included; None when it has no such device."""
+    def read(self, row: int, *names: str) -> list[list[int]] | None:
+        """Return some amounts of one host, padding included; None when it has no such device."""
         table = int(self._table[row]) if 0 <= row < len(self._table) else -1
-        return self._tables[table].read(int(self._place[row])) if table >= 0 else None
+        return self._tables[table].read(int(self._place[row]), names) if table >= 0 else None
 
     def count(self, rows: Rows, of: Callable[[Arrays], Ints]) -> Ints:
         """Return a number per host, 0 without such devices; `of` counts it for arrays of devices x hosts."""

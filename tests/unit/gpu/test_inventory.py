@@ -116,3 +116,11 @@ def test_nonsense_in_records_is_cut_to_what_a_device_can_be() -> None:
     assert amounts(found) == [(100, 0, 2**50)]
     assert len(inventory({"nvidia.com/gpu": 2**45}, None).devices) == MAX_DEVICES
     assert len(inventory({}, told(*(gpu(at) for at in range(2 * MAX_DEVICES)))).devices) == MAX_DEVICES
+
+
+def test_a_table_of_partitions_without_end_is_cut_and_that_is_told() -> None:
+    """Choosing compares its sets with each other."""
+    endless = {size: ((0,) * size,) * 1000 for size in range(1, 100)}
+    found = inventory({}, replace(told(gpu(0)), partitions=endless))
+    assert [len(sets) for sets in found.partitions.values()] == [128] * 16
+    assert found.notes == ("the table of partitions is too long: 128 of each of 16 sizes are used",)
