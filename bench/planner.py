@@ -168,7 +168,9 @@ def cold_count(hosts: int) -> tuple[float, float, float]:
     capacity.slots(shape(8, 1000), topology, scarce="nvidia.com/gpu")
     warm = []
     for number in range(200):
-        capacity.reserve("gang", {f"h{number * 7 % hosts}": 1}, shape(8, 1000).requests)
+        # One host at a time: room is taken, then given back.
+        taken = {} if number % 2 else {f"h{number * 7 % hosts}": 1}
+        capacity.reserve("gang", taken, shape(8, 1000).requests)
         warm.append(timed(lambda: capacity.slots(shape(8, 1000), topology, scarce="nvidia.com/gpu")))
     gc.collect()
     tracemalloc.start()

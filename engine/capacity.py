@@ -36,6 +36,7 @@ MAX_ELIGIBILITY_CLASSES = 256
 MAX_WARM_SHAPES = 64
 # With more than one host in so many changed, counting all of them at once is cheaper than one by one.
 RECOUNT = 16
+_NOWHERE = -1  # the column of a resource that nothing names
 
 
 @dataclass(slots=True)
@@ -78,6 +79,10 @@ class _Warm:
     scarce: str
     era: int
     seen: int
+    # What `_recount` looks at, for so many columns: resolved once, as a new one may be what was missing.
+    columns: int = -1
+    asked: list[tuple[int, int]] = field(default_factory=list)
+    claims: list[str] = field(default_factory=list)
 
 
 class Capacity:
@@ -394,12 +399,14 @@ class Capacity:
     def _recount(
         self, warm: _Warm, shape: Shape, verdicts: _Eligibility, changed: set[int], *, hosts: Mapping[int, int]
     ) -> None:
-        claims = [resource for resource, _ in shape.requests if is_claim(resource)]
-        asked = [
-            (self._columns.get(resource), amount)
-            for resource, amount in shape.requests
-            if amount > 0 and resource not in claims
-        ]
+        if warm.columns != len(self._columns):
+            claims = [resource for resource, _ in shape.requests if is_claim(resource)]
+            asked = [
+                (self._columns.get(resource, _NOWHERE), amount)
+                for resource, amount in shape.requests
+                if amount > 0 and resource not in claims
+            ]
+            warm.asked, warm.claims, warm.columns = asked, claims, len(self._columns)
         scarce = self._columns.get(warm.scarce)
         for row in changed:
             host = hosts.get(row)
@@ -408,8 +415,9 @@ class Capacity:
             free = self._free[row].tolist()
             room = 0
             if verdicts.mask[row]:
-                room = min(free[column] // amount if column is not None else 0 for column, amount in asked)
-                room = min([room, *[self._left(row, claim) for claim in claims]])
+                room = min([free[column] // amount if column != _NOWHERE else 0 for column, amount in warm.asked])
+                if warm.claims:
+                    room = min([room, *[self._left(row, claim) for claim in warm.claims]])
                 if shape.devices is not None and (fitting := self._devices.room(row, shape.devices)) is not None:
                     room = min(room, fitting)
             warm.index.set(host, room, free[scarce] if scarce is not None else 0)
