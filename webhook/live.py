@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from engine.gpu.translation import Reported
 from engine.outcomes import Outcome
 from engine.planning import plan_gang
+from engine.pod_devices import Uses, allocation
 from engine.policy import Policy
 from engine.records import Node, Placement, Pod, Shape, Workload
 from engine.requests import Understanding
@@ -20,6 +21,8 @@ REVISION_WAIT = 0.2
 REVISION_POLL = 0.005
 # A forecast is a courtesy: it never costs a review more than this.
 FORECAST_WAIT = 0.3
+# The leader holds the view for the milliseconds of a decision; a pod that finds it busy for longer is held for now.
+DEVICES_WAIT = 0.2
 
 
 class LiveView:
@@ -112,6 +115,20 @@ class LiveView:
         """The shape that the gang's pods were planned with; None when the workload is not known."""
         workload = next(iter(self._stores.workloads.get_by(placement.workload.uid)), None)
         return None if workload is None else self._view.shape_of(workload)
+
+    def allocation(self, placement: Placement, host: str, uses: Uses) -> str | None:
+        """The annotation that tells a pod of the gang its devices; None when they are not there for it any more.
+
+        Not there: sick, gone, or in use by somebody else, as far as this replica knows.
+        """
+        if not self._view.lock.acquire(timeout=DEVICES_WAIT):
+            return None
+        try:
+            if self._view.capacity.lost_devices(placement.workload.uid, host):
+                return None
+        finally:
+            self._view.lock.release()
+        return allocation(uses, self._stores.devices.get(host))
 
     def forecast(self, workload: Workload, understanding: Understanding, deadline: float) -> Outcome | None:
         """What planning the workload now would answer; None when there is no time for it or the caches lag."""

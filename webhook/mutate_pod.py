@@ -16,6 +16,7 @@ from engine.policy import Policy
 from engine.records import Assignment, Placement, Pod, Slot
 from engine.seats import moved, rank_of, slots_of, suspended_by_user
 from engine.shapes import covers, exclusion
+from engine.slot_devices import devices_by_rank
 from webhook.devices import translate_in
 from webhook.marks import drop_all, drop_annotations, gate_off, label, mark
 from webhook.membership import Member, Stranger, Unsure, membership, pod_aside
@@ -31,18 +32,20 @@ TERMS: Final[Path] = (
     "requiredDuringSchedulingIgnoredDuringExecution",
     "nodeSelectorTerms",
 )
+_DEVICES: Final[Path] = ("metadata", "annotations", names.DEVICE_ALLOCATED)
 _MAX_REVISION_DIGITS: Final = 18
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """The slot of a pod that may go at once; `labels` are those of the host's domains."""
+    """The slot of a pod that may go at once; `labels` are those of the host's domains, `devices` its annotation."""
 
     placement: str
     revision: int
     slot: Slot
     rank: int
     labels: Mapping[str, str]
+    devices: str | None
 
 
 def mutate_pod(review: Review, view: View, policy: Policy, deadline: float) -> Response:
@@ -107,7 +110,13 @@ def _seat(pod: Pod, member: Member, view: View, deadline: float) -> Seat | None:
         return None
     if view.live_claimants(placement, rank) > 0:
         return None
-    return Seat(placement.name, placement.assignment.revision, slot, rank, topology.pin_labels(slot.host))
+    devices = None
+    if uses := devices_by_rank(placement.assignment).get(rank):
+        devices = view.allocation(placement, slot.host, uses)
+        if devices is None:
+            return None  # the leader chooses others
+    labels = topology.pin_labels(slot.host)
+    return Seat(placement.name, placement.assignment.revision, slot, rank, labels, devices)
 
 
 def _slot(assignment: Assignment, rank: int) -> Slot | None:
@@ -141,6 +150,10 @@ def _pin(edits: Edits, pod: Pod, seat: Seat) -> None:
     ):
         edits.put(("metadata", "annotations", key), value)
     edits.drop(("metadata", "annotations", names.HELD_BY))
+    if seat.devices is None:
+        edits.drop(_DEVICES)
+    else:
+        edits.put(_DEVICES, seat.devices)
     label(edits)
     terms = pinned_terms(pod.spec.shape.affinity, seat.slot.host)
     if pod.spec.shape.affinity is None:
@@ -159,6 +172,7 @@ def _hold(edits: Edits, pod: Pod, view: View, *, template_selector: Mapping[str,
     if path is not None and names.GATE not in pod.spec.gates:
         _unpin(edits, pod, path.rpartition("/")[2], view, template_selector=template_selector)
     mark(edits)
+    edits.drop(_DEVICES)
     drop_annotations(edits, keep=(names.PLACEMENT, names.REVISION))
 
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from engine.gpu.translation import Reported
 from engine.outcomes import Outcome
+from engine.pod_devices import Uses
 from engine.policy import Policy
 from engine.records import Node, Placement, Shape, Workload
 from engine.requests import Understanding
@@ -62,6 +63,9 @@ class View(Protocol):
 
     def planned_shape(self, placement: Placement) -> Shape | None:
         """The shape that the gang's pods were planned with; None when it is not known."""
+
+    def allocation(self, placement: Placement, host: str, uses: Uses) -> str | None:
+        """The annotation that tells a pod of the gang its devices; None when they are not there for it any more."""
 
     def forecast(self, workload: Workload, understanding: Understanding, deadline: float) -> Outcome | None:
         """What planning the workload now would answer; None when there is no time for it or the caches lag."""

@@ -14,8 +14,20 @@ from engine import names
 from engine.cluster import projections
 from engine.gpu.translation import Reported
 from engine.outcomes import Outcome
+from engine.pod_devices import Uses, allocation
 from engine.policy import Policy, default_policy
-from engine.records import Assignment, Node, Placement, PodSetPlan, PodSetRequest, Shape, Slot, Workload, WorkloadRef
+from engine.records import (
+    Assignment,
+    Node,
+    NodeDevices,
+    Placement,
+    PodSetPlan,
+    PodSetRequest,
+    Shape,
+    Slot,
+    Workload,
+    WorkloadRef,
+)
 from engine.requests import Understanding
 from engine.shapes import shape_hash
 from engine.topology import Topology
@@ -192,7 +204,8 @@ class FakeView:
     late: Sequence[Placement] = ()  # what comes while `await_revision` waits
     claimed: frozenset[int] = frozenset()
     planned: Shape | None = None
-    reported: Reported = Reported(frozenset({"nvidia.com/gpu"}))
+    reported: Reported = field(default_factory=lambda: Reported(frozenset({"nvidia.com/gpu"})))
+    devices: Mapping[str, NodeDevices] = field(default_factory=dict)
     outcome: Outcome | Callable[[Understanding], Outcome] | None = None
     own_username: str = US
     own_namespace: str = "topogate-system"
@@ -225,6 +238,9 @@ class FakeView:
     def planned_shape(self, placement: Placement) -> Shape | None:
         owner = next((one for one in self.workloads if one.uid == placement.workload.uid), None)
         return self.planned or (owner.template.shape if owner else None)
+
+    def allocation(self, placement: Placement, host: str, uses: Uses) -> str | None:
+        return allocation(uses, self.devices.get(host))
 
     def forecast(self, workload: Workload, understanding: Understanding, deadline: float) -> Outcome | None:
         self.forecasts += 1

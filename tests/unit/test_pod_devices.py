@@ -1,0 +1,320 @@
+"""Which devices the pods of a gang get: chosen, written down, handed out, chosen anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+
+from engine import names
+from engine.cluster.placements import placement, placement_body
+from engine.device_choice import chosen_anew
+from engine.gangs import ChooseAnew, Gang, GiveBack, Release, Timers, decide
+from engine.outcomes import Placed
+from engine.pin import release_patch
+from engine.pod_devices import allocation, devices_of
+from engine.proposal import plan_in_view, proposed
+from engine.records import DeviceUse, NodeDevices, Placement, Pod, Shape
+from engine.seats import rank_of, seat, slots_of, trimmed
+from engine.view import Stores, View
+from tests.support.cluster_records import pinned, pod
+from tests.support.gpu_hosts import asking, gpu_job, gpu_node, gpus, share, use, with_uses
+
+ONE, HALF = asking(gpu=1), share(50)
+
+
+class Site:
+    """A view of one host with four GPUs (two a PCIe scope) and one gang there; writes come back at once."""
+
+    def __init__(self, shape: Shape, *, count: int, told: bool = True, ranked: bool = True, **more: object) -> None:
+        self.stores = Stores()
+        self.view = View(self.stores)
+        self.workload = gpu_job("g", shape, count=count, require=None, held=True, ranked=ranked, **more)
+        self.workload = replace(self.workload, annotations={**self.workload.annotations, names.UNCONSTRAINED: "true"})
+        self.stores.nodes.replace([gpu_node("h")])
+        self.stores.devices.replace([gpus("h")] if told else [])
+        self.stores.workloads.replace([self.workload])
+        self.version = 10**6
+        self.view.refresh()
+
+    @property
+    def gang(self) -> Gang:
+        gang = self.view.gang(self.workload.uid)
+        assert gang is not None
+        return gang
+
+    def plan(self) -> Placement:
+        outcome = plan_in_view(self.view, self.gang)
+        assert isinstance(outcome, Placed), outcome
+        return self.write(proposed(self.gang, outcome, priority=0, now=0.0))
+
+    def write(self, proposal: Placement) -> Placement:
+        """As the API server has it: a leader that starts now reads the same."""
+        self.version += 1
+        body = placement_body(proposal)
+        body["metadata"] |= {"uid": "u", "resourceVersion": str(self.version), "generation": 1}
+        written = placement(json.dumps(body).encode())
+        self.stores.placements.apply("MODIFIED", written)
+        self.view.refresh()
+        return written
+
+    def run(self) -> None:
+        self.workload = replace(self.workload, suspended=False, resource_version=str(self.version))
+        self.stores.workloads.apply("MODIFIED", self.workload)
+        self.view.refresh()
+
+    def tell(self, devices: NodeDevices) -> None:
+        self.stores.devices.apply("MODIFIED", devices)
+        self.view.refresh()
+
+    def show(self, *pods: Pod) -> None:
+        for one in pods:
+            self.version += 1
+            self.stores.pods.apply("MODIFIED", replace(one, resource_version=str(self.version)))
+        self.view.refresh()
+
+    def held(self, rank: int | None) -> Pod:
+        return pod(self.workload, rank, gated=True, uid=f"uid-{rank}", name=f"g-{rank}")
+
+    def bound(self, rank: int | None, *uses: DeviceUse, name: str | None = None) -> Pod:
+        made = pod(self.workload, rank, host="h", uid=f"uid-{name or rank}", name=name or f"g-{rank}")
+        return with_uses(made, *uses) if uses else made
+
+    def decide(self) -> object:
+        capacity, uid = self.view.capacity, self.workload.uid
+        return decide(
+            self.gang,
+            timers=Timers(),
+            policy=self.view.policy,
+            now=0.0,
+            overbooked=lambda host: capacity.overbooked(host, ()) or capacity.lost_devices(uid, host),
+            usable=lambda _: True,
+            other_devices=lambda: chosen_anew(self.gang, capacity),
+        ).action
+
+
+def minors(devices: Iterable[Iterable[DeviceUse]] | None) -> list[list[int]]:
+    return [[use.minor for use in uses] for uses in devices or ()]
+
+
+def devices_in(placement: Placement) -> list[list[int]]:
+    assert placement.assignment is not None
+    return [one for slot in slots_of(placement.assignment) for one in minors(slot.devices)]
+
+
+def test_each_rank_gets_its_devices_with_its_slot() -> None:
+    """Written in the Placement in the order of the ranks, without ids."""
+    placed = Site(asking(gpu=2), count=2).plan()
+    assert devices_in(placed) == [[0, 1], [2, 3]]
+    assert placed.assignment is not None
+    assert all(use.id == "" for slot in slots_of(placed.assignment) for uses in slot.devices or () for use in uses)
+
+
+def test_shares_are_packed_on_one_device() -> None:
+    """Two halves on the first GPU, the next two on the second."""
+    assert devices_in(Site(HALF, count=4).plan()) == [[0], [0], [1], [1]]
+
+
+def test_a_host_that_does_not_tell_its_devices_gives_none() -> None:
+    """Its slots count all the same."""
+    placed = Site(ONE, count=4, told=False).plan()
+    assert placed.assignment is not None
+    assert [(slot.count, slot.devices) for slot in slots_of(placed.assignment)] == [(4, None)]
+
+
+def test_devices_that_others_hold_are_left_alone() -> None:
+    """A bound pod's annotation counts, also that of a pod of nobody's gang."""
+    site = Site(ONE, count=2)
+    stranger = gpu_job("x", HALF, count=1)
+    site.show(with_uses(pod(stranger, 0, host="h"), use(0, 50)))
+    assert devices_in(site.plan()) == [[1], [2]]
+
+
+def test_held_pods_take_the_devices_of_their_ranks() -> None:
+    """Whatever order they come in."""
+    site = Site(ONE, count=3)
+    placed = site.plan()
+    site.run()
+    seats = seat(site.workload, placed, [site.held(2), site.held(0), site.held(1)]).seats
+    assert {one.rank: [use.minor for use in one.devices] for one in seats} == {
+        rank: minors for rank, minors in enumerate(devices_in(placed))
+    }
+
+
+def test_unranked_pods_take_what_no_live_pod_of_the_gang_has() -> None:
+    """One runs on the second device of the slot: the next two take the first and the third."""
+    site = Site(ONE, count=3, ranked=False)
+    placed = site.plan()
+    site.run()
+    (first,), (second,), (third,) = devices_in(placed)
+    seats = seat(
+        site.workload, placed, [site.bound(None, use(second), name="a"), site.held(None), site.held(None)]
+    ).seats
+    assert [[use.minor for use in one.devices] for one in seats] == [[first], [third]]
+
+
+def test_the_release_tells_the_pod_its_devices() -> None:
+    """In the same PATCH as the pin, with the ids of now."""
+    site = Site(ONE, count=1)
+    placed = site.plan()
+    site.run()
+    (one,) = seat(site.workload, placed, [site.held(0)]).seats
+    told = allocation(one.devices, site.stores.devices.get("h"))
+    assert told is not None
+    patch = release_patch(one.pod, "h", {}, domain=("h",), rank=0, gang="g", devices=told)
+    written = json.loads(patch["metadata"]["annotations"][names.DEVICE_ALLOCATED])
+    assert [(device["minor"], device["id"]) for device in written["gpu"]] == [(0, "GPU-h-0")]
+    read = with_uses(site.held(0), *[replace(use, id="x") for use in one.devices])
+    assert [use.minor for use in devices_of(read) or ()] == [0]
+
+
+def test_an_allocation_of_a_device_that_is_sick_or_gone_is_none() -> None:
+    """Nobody gets it."""
+    wanted = (use(3),)
+    assert allocation(wanted, gpus("h")) is not None
+    assert allocation(wanted, gpus("h", sick=(3,))) is None
+    assert allocation(wanted, gpus("h", 3)) is None
+    assert allocation(wanted, None) is None
+
+
+def test_the_reservation_holds_the_very_devices_until_the_pods_have_them() -> None:
+    """Before, while and after a pod is bound the same devices are free."""
+    site = Site(ONE, count=2)
+    (first,), (second,) = devices_in(site.plan())
+    site.run()
+
+    def free() -> list[list[int]]:
+        return minors(site.view.capacity.choose("h", ONE.devices, 2))  # type: ignore[arg-type]
+
+    before = free()
+    assert sorted(minor for (minor,) in before) == sorted({0, 1, 2, 3} - {first, second})
+    site.show(site.bound(1, use(second)))
+    assert free() == before
+    site.show(site.bound(0, use(first)))
+    assert free() == before
+
+
+def test_a_pod_bound_elsewhere_gives_its_devices_back() -> None:
+    """The slot of its rank is filled, so its devices are nobody's."""
+    site = Site(asking(gpu=2), count=2)
+    site.plan()
+    site.run()
+    site.stores.nodes.apply("ADDED", gpu_node("other"))
+    elsewhere = pod(site.workload, 1, host="other", uid="uid-1", name="g-1")
+    site.show(elsewhere)
+    assert minors(site.view.capacity.choose("h", ONE.devices, 2)) == [[2], [3]]  # type: ignore[arg-type]
+
+
+def test_a_sick_device_is_chosen_anew_on_the_same_host() -> None:
+    """Before its pod is there: another device of the host, in a new revision; the others keep theirs."""
+    site = Site(ONE, count=2)
+    (first,), (second,) = devices_in(site.plan())
+    site.run()
+    site.show(site.bound(0, use(first)), site.held(1))
+    site.tell(gpus("h", sick=(second,)))
+    action = site.decide()
+    assert isinstance(action, ChooseAnew)
+    written = site.write(replace(site.gang.placement, assignment=action.assignment))  # type: ignore[type-var]
+    (kept,), (other,) = devices_in(written)
+    assert kept == first and other not in (first, second)
+    release = site.decide()
+    assert isinstance(release, Release)
+    assert [[use.minor for use in one.devices] for one in release.seats] == [[other]]
+
+
+def test_a_device_that_another_pod_took_is_chosen_anew() -> None:
+    """Somebody's pod was bound on it by somebody else's scheduler."""
+    site = Site(ONE, count=1)
+    ((mine,),) = devices_in(site.plan())
+    site.run()
+    site.show(site.held(0), with_uses(pod(gpu_job("x", HALF, count=1), 0, host="h"), use(mine, 50)))
+    action = site.decide()
+    assert isinstance(action, ChooseAnew)
+    (slot,) = slots_of(action.assignment)
+    assert minors(slot.devices) != [[mine]]
+
+
+def test_without_another_device_the_gang_goes_elsewhere() -> None:
+    """All four GPUs are its own, one turns sick: the room is lost, as any other room that others took."""
+    site = Site(ONE, count=4)
+    site.plan()
+    site.tell(gpus("h", sick=(1,)))
+    action = site.decide()
+    assert isinstance(action, GiveBack)
+    assert action.reason == "ReservedByOthers"
+
+
+def test_a_running_gang_loses_nothing_by_a_device_that_turns_sick() -> None:
+    """Its pod is there already: what becomes of it is told by the node, not by us."""
+    site = Site(ONE, count=1)
+    ((mine,),) = devices_in(site.plan())
+    site.run()
+    site.show(site.bound(0, use(mine)))
+    site.tell(gpus("h", sick=(mine,)))
+    assert not isinstance(site.decide(), ChooseAnew | GiveBack)
+
+
+def test_a_replacement_gets_the_devices_of_the_pod_that_it_replaces() -> None:
+    """The terminating pod and the one that comes after it share the slot."""
+    site = Site(ONE, count=2)
+    placed = site.plan()
+    site.run()
+    (first,), (second,) = devices_in(placed)
+    leaving = replace(site.bound(0, use(first)), deleting=True)
+    site.show(leaving, site.bound(1, use(second)))
+    again = replace(site.held(0), name="g-0-again", uid="again")
+    (one,) = seat(site.workload, placed, [leaving, site.bound(1, use(second)), again]).seats
+    assert [use.minor for use in one.devices] == [first]
+    assert not isinstance(site.decide(), ChooseAnew)
+
+
+def test_a_gang_that_joins_its_running_part_keeps_the_devices_of_that_part() -> None:
+    """Its Placement was deleted: the rank that runs keeps the device that it says itself."""
+    site = Site(ONE, count=2)
+    site.run()
+    site.show(site.bound(1, use(3)), site.held(0))
+    placed = site.plan()
+    assert devices_in(placed) == [[2], [3]]
+
+
+def test_a_scaled_down_gang_keeps_the_devices_of_the_ranks_that_stay() -> None:
+    """The highest ranks go, and their devices with them."""
+    site = Site(ONE, count=3)
+    placed = site.plan()
+    smaller = trimmed(replace(site.workload, slots=2, total=2), placed, [])
+    assert smaller is not None
+    assert [one for slot in slots_of(smaller) for one in minors(slot.devices)] == devices_in(placed)[:2]
+
+
+def test_an_unranked_gang_that_shrinks_keeps_the_devices_of_its_pods() -> None:
+    """What no pod has goes first."""
+    site = Site(ONE, count=3, ranked=False)
+    placed = site.plan()
+    last = devices_in(placed)[2][0]
+    smaller = trimmed(replace(site.workload, slots=1, total=1), placed, [site.bound(None, use(last), name="a")])
+    assert smaller is not None
+    assert [one for slot in slots_of(smaller) for one in minors(slot.devices)] == [[last]]
+
+
+def test_a_rank_that_is_no_slot_takes_any_device_of_the_slot() -> None:
+    """More completions than pods at a time: the leader gives the free slot, and with it the free device."""
+    site = Site(ONE, count=2, total=6, remaining=6)
+    placed = site.plan()
+    site.run()
+    (first,), (second,) = devices_in(placed)
+    seating = seat(site.workload, placed, [site.bound(3, use(first)), site.held(4)])
+    assert [[use.minor for use in one.devices] for one in seating.seats] == [[second]]
+    assert [rank_of(one.pod, site.workload) for one in seating.seats] == [4]
+
+
+def test_pods_that_were_let_go_keep_their_devices_reserved() -> None:
+    """They can be bound at any moment."""
+    site = Site(ONE, count=2, ranked=False)
+    placed = site.plan()
+    site.run()
+    (_,), (second,) = devices_in(placed)
+    coming = site.held(None)
+    coming = replace(coming, spec=replace(coming.spec, gates=(), shape=pinned(coming.spec.shape, "h")))
+    site.show(with_uses(coming, use(second)), site.bound(None, name="b"))
+    chosen = site.view.capacity.choose("h", ONE.devices, 2)  # type: ignore[arg-type]
+    assert [second] not in minors(chosen)
