@@ -71,9 +71,9 @@ def make_credentials(directory: Path, *, now: datetime.datetime) -> Credentials:
     made = Credentials(directory, {name: secrets.token_hex(24) for name in USERS})
 
     ca_key = ec.generate_private_key(ec.SECP256R1())
-    ca = _authority(ca_key, now)
+    ca = _authority(ca_key, now, name="topogate-local")
     serving_key = ec.generate_private_key(ec.SECP256R1())
-    serving = _serving(serving_key, ca, ca_key, now)
+    serving = _serving(serving_key, ca, ca_key, now, name="kubernetes.default.svc")
     service_accounts = ec.generate_private_key(ec.SECP256R1())
 
     write_private(made.ca_certificate, ca.public_bytes(serialization.Encoding.PEM))
@@ -89,6 +89,23 @@ def make_credentials(directory: Path, *, now: datetime.datetime) -> Credentials:
     rows = (f'{made.tokens[name]},{user},{name},"{groups}"\n' for name, (user, groups) in USERS.items())
     write_private(made.token_file, "".join(rows).encode())
     return made
+
+
+def make_webhook_certificates(directory: Path, *, authority: str, service: str, now: datetime.datetime) -> None:
+    """Make ca.crt, ca.key, tls.crt and tls.key of one webhook server on the loopback in `directory`.
+
+    `authority` is the CA's name and `service` a DNS name beside 127.0.0.1: what a controller looks for that keeps its
+    certificates itself.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    ca_key = ec.generate_private_key(ec.SECP256R1())
+    ca = _authority(ca_key, now, name=authority)
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = _serving(key, ca, ca_key, now, name=service)
+    write_private(directory / "ca.crt", ca.public_bytes(serialization.Encoding.PEM))
+    write_private(directory / "ca.key", _pem(ca_key))
+    write_private(directory / "tls.crt", certificate.public_bytes(serialization.Encoding.PEM))
+    write_private(directory / "tls.key", _pem(key))
 
 
 def kubeconfig(url: str, *, ca_certificate: Path, user: str, token: str) -> bytes:
@@ -122,8 +139,8 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-def _authority(key: ec.EllipticCurvePrivateKey, now: datetime.datetime) -> x509.Certificate:
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "topogate-local")])
+def _authority(key: ec.EllipticCurvePrivateKey, now: datetime.datetime, *, name: str) -> x509.Certificate:
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     usage = x509.KeyUsage(
         digital_signature=True,
         key_cert_sign=True,
@@ -136,8 +153,9 @@ def _authority(key: ec.EllipticCurvePrivateKey, now: datetime.datetime) -> x509.
         decipher_only=False,
     )
     return (
-        _builder(name, name, key.public_key(), now)
+        _builder(subject, subject, key.public_key(), now)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
         .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
@@ -145,18 +163,23 @@ def _authority(key: ec.EllipticCurvePrivateKey, now: datetime.datetime) -> x509.
 
 
 def _serving(
-    key: ec.EllipticCurvePrivateKey, ca: x509.Certificate, ca_key: ec.EllipticCurvePrivateKey, now: datetime.datetime
+    key: ec.EllipticCurvePrivateKey,
+    ca: x509.Certificate,
+    ca_key: ec.EllipticCurvePrivateKey,
+    now: datetime.datetime,
+    *,
+    name: str,
 ) -> x509.Certificate:
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     names = x509.SubjectAlternativeName(
         [
             x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
             x509.DNSName("localhost"),
-            x509.DNSName("kubernetes.default.svc"),
+            x509.DNSName(name),
         ]
     )
     return (
-        _builder(name, ca.subject, key.public_key(), now)
+        _builder(subject, ca.subject, key.public_key(), now)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(names, critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)

@@ -14,10 +14,9 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -69,18 +68,15 @@ def ensure_programs(
     if not _missing(found):
         return found
     directory.mkdir(parents=True, exist_ok=True)
-    with _lock(directory / ".lock", progress):
+    with locked(directory / ".lock", progress):
         missing = [program for program in PROGRAMS if program.name in _missing(found)]
         if missing:
             go = find_go(environment)
             for number, program in enumerate(missing, start=1):
                 left = sum(other.seconds for other in missing[number - 1 :])
                 place = f"{program.name} ({number} of {len(missing)})"
-                progress(f"building {place}; about {_minutes(left)} to go with empty caches, less otherwise")
-                started = clock()
-                beat = partial(_beat, progress, place, clock, started)
-                _build(program, go, into=directory, environment=environment, beat=beat)
-                progress(f"  built {place} in {clock() - started:.0f} s")
+                with told(place, left, progress=progress, clock=clock) as beat:
+                    build(program, go, flags(), module=MODULE, into=directory, environment=environment, beat=beat)
     return found
 
 
@@ -129,7 +125,7 @@ def find_go(environment: Mapping[str, str]) -> str:
     asked = subprocess.run(
         [go, "env", "GOVERSION"],
         cwd=MODULE,
-        env=_go_environment(environment),
+        env=go_environment(environment),
         capture_output=True,
         text=True,
         check=False,
@@ -144,19 +140,32 @@ def _missing(found: Mapping[str, Path]) -> set[str]:
     return {name for name, path in found.items() if not path.exists()}
 
 
-def _go_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    # The user's proxy and checksum settings stay; what would change the result or what it needs does not.
+def go_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what a Go command runs with: the user's proxy and checksum settings, nothing that changes the result."""
     return {**environment, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off", "GO111MODULE": "on"}
 
 
-def _build(program: Program, go: str, *, into: Path, environment: Mapping[str, str], beat: Callable[[], None]) -> None:
+def build(
+    program: Program,
+    go: str,
+    flags: Sequence[str],
+    *,
+    module: Path,
+    into: Path,
+    environment: Mapping[str, str],
+    beat: Callable[[], None],
+) -> None:
+    """Build one program of the Go module in the folder `module`: the file `into`/name appears when it is whole.
+
+    `beat` is called every 15 s. Raises ProgramsError with the compiler's last lines.
+    """
     temporary = into / f".{program.name}.{os.getpid()}"
     log = into / f".{program.name}.log"
-    command = [go, "build", *flags(), "-o", str(temporary), program.package]
+    command = [go, "build", *flags, "-o", str(temporary), program.package]
     try:
         with log.open("wb") as output:
             process = subprocess.Popen(
-                command, cwd=MODULE, env=_go_environment(environment), stdout=output, stderr=subprocess.STDOUT
+                command, cwd=module, env=go_environment(environment), stdout=output, stderr=subprocess.STDOUT
             )
             _wait(process, beat)
         if process.returncode != 0:
@@ -167,8 +176,13 @@ def _build(program: Program, go: str, *, into: Path, environment: Mapping[str, s
         log.unlink(missing_ok=True)
 
 
-def _beat(progress: Progress, place: str, clock: Callable[[], float], started: float) -> None:
-    progress(f"  still building {place}: {clock() - started:.0f} s so far")
+@contextmanager
+def told(place: str, left: int, *, progress: Progress, clock: Callable[[], float]) -> Iterator[Callable[[], None]]:
+    """Tell of one build's begin (with the seconds `left` of all) and end; yields what tells that it still goes on."""
+    progress(f"building {place}; about {_minutes(left)} to go with empty caches, less otherwise")
+    started = clock()
+    yield lambda: progress(f"  still building {place}: {clock() - started:.0f} s so far")
+    progress(f"  built {place} in {clock() - started:.0f} s")
 
 
 def _wait(process: subprocess.Popen[bytes], beat: Callable[[], None]) -> None:
@@ -190,7 +204,8 @@ def _minutes(seconds: int) -> str:
 
 
 @contextmanager
-def _lock(path: Path, progress: Progress) -> Iterator[None]:
+def locked(path: Path, progress: Progress) -> Iterator[None]:
+    """Let one process at a time build into a folder; says so when that means waiting."""
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -26,6 +26,7 @@ from typing import IO, Any
 import urllib3
 
 from local import commands
+from local.additions import Additions
 from local.client import Client, ClientError
 from local.commands import Layout
 from local.credentials import Credentials, kubeconfig, make_credentials, write_private
@@ -89,6 +90,7 @@ def _take(lock: IO[str]) -> bool:
 def _supervise(order: Order, directory: Path) -> int:
     children: dict[str, Child] = {}
     state = directory / "state.json"
+    additions = Additions(directory)
     try:
         state.unlink(missing_ok=True)
         layout = start(order, directory, children)
@@ -100,7 +102,7 @@ def _supervise(order: Order, directory: Path) -> int:
         }
         write_private(state, json.dumps(record).encode())
         _say(ready=record)
-        _watch(order, children)
+        _watch(order, children, additions)
     except StartError as error:
         write_private(directory / "failure.txt", f"{error}\n".encode())
         _say(failed=str(error))
@@ -110,6 +112,7 @@ def _supervise(order: Order, directory: Path) -> int:
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        additions.kill()
         for child in reversed(children.values()):
             child.kill()
         state.unlink(missing_ok=True)
@@ -201,9 +204,10 @@ def _poll(order: Order, children: Mapping[str, Child], deadline: float, waits_fo
         time.sleep(POLL_SECONDS)
 
 
-def _watch(order: Order, children: Mapping[str, Child]) -> None:
+def _watch(order: Order, children: Mapping[str, Child], additions: Additions) -> None:
     while True:
         _check(order, children)
+        additions.tend()
         if order.parent:
             readable, _, _ = select.select([sys.stdin], [], [], WATCH_SECONDS)
             if readable and not os.read(sys.stdin.fileno(), 4096):

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from local.client import Client
+from local.controllers.building import Built, ensure_controllers
+from local.controllers.catalogue import CONTROLLERS
+from local.controllers.running import Controllers
 from local.controlplane import ControlPlane
 from local.programs import ProgramsError, ensure_programs
 from tests.support.eventually import eventually
@@ -17,6 +20,7 @@ from tests.support.fleet import Fleet, fleet_name
 
 Kubectl = Callable[..., subprocess.CompletedProcess[str]]
 PROGRAMS = pytest.StashKey[dict[str, Path] | ProgramsError]()
+BUILT = pytest.StashKey[dict[str, Built] | ProgramsError]()
 HERE = Path(__file__).parent
 
 
@@ -28,15 +32,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build the programs before the first test: inside one, the build would run into that test's time limit."""
+    """Build the programs before the first test: inside one, the build would run into that test's time limit.
+
+    Of the controllers of other kinds, those that a collected test asks for by a fixture: `jobset`, `mpi_operator`.
+    """
     if session.config.option.collectonly or not any(item.path.is_relative_to(HERE) for item in session.items):
         return
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    progress = terminal.write_line if terminal else print
     try:
-        found = ensure_programs(progress=terminal.write_line if terminal else print)
+        found = ensure_programs(progress=progress)
         session.config.stash[PROGRAMS] = found
     except ProgramsError as error:
-        session.config.stash[PROGRAMS] = error
+        session.config.stash[PROGRAMS] = session.config.stash[BUILT] = error
+        return
+    fixtures = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    wanted = [name for name in CONTROLLERS if name.replace("-", "_") in fixtures]
+    try:
+        session.config.stash[BUILT] = ensure_controllers(wanted, kubectl=found["kubectl"], progress=progress)
+    except ProgramsError as error:
+        session.config.stash[BUILT] = error
 
 
 @pytest.fixture(scope="session")
@@ -53,6 +68,33 @@ def control_plane(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFa
     """A real control plane without nodes, for the whole session."""
     with ControlPlane.start(tmp_path_factory.mktemp("control-plane"), programs=programs) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def built_controllers(pytestconfig: pytest.Config) -> dict[str, Built]:
+    """The files of the controllers that this session's tests ask for."""
+    found = pytestconfig.stash[BUILT]
+    if isinstance(found, ProgramsError):
+        raise found
+    return found
+
+
+@pytest.fixture(scope="session")
+def controllers(control_plane: ControlPlane, built_controllers: dict[str, Built]) -> Controllers:
+    """The controllers of other kinds on the session's control plane, each started by the first test that needs it."""
+    return Controllers(control_plane, built_controllers)
+
+
+@pytest.fixture
+def jobset(controllers: Controllers) -> None:
+    """The real JobSet controller runs."""
+    controllers.start("jobset")
+
+
+@pytest.fixture
+def lws(controllers: Controllers) -> None:
+    """The real LeaderWorkerSet controller runs."""
+    controllers.start("lws")
 
 
 @pytest.fixture
@@ -98,7 +140,9 @@ def _empty(client: Client, namespace: str) -> None:
 
     The namespace itself goes in its own time; nobody uses its name again.
     """
-    for collection in ("apis/batch/v1/{}/cronjobs", "apis/batch/v1/{}/jobs", "apis/apps/v1/{}/deployments",
+    for collection in ("apis/jobset.x-k8s.io/v1alpha2/{}/jobsets",
+                       "apis/leaderworkerset.x-k8s.io/v1/{}/leaderworkersets",
+                       "apis/batch/v1/{}/cronjobs", "apis/batch/v1/{}/jobs", "apis/apps/v1/{}/deployments",
                        "apis/apps/v1/{}/statefulsets", "apis/apps/v1/{}/replicasets"):  # fmt: skip
         client.delete("/" + collection.format(f"namespaces/{namespace}"))
     pods = f"/api/v1/namespaces/{namespace}/pods"

@@ -1,0 +1,145 @@
+"""Controllers built from their Go modules, each in a copy of its own, kept beside the control plane's programs.
+
+A module is a main module of its own here, so that its go.mod and go.sum, and no other's, say what it is built from.
+Besides the program its manifests are kept, rendered once by `kubectl kustomize`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from local.controllers.catalogue import CONTROLLERS, Controller
+from local.programs import (
+    Program,
+    ProgramsError,
+    Progress,
+    build,
+    cache_directory,
+    find_go,
+    go_environment,
+    locked,
+    told,
+)
+
+FLAGS: Final = ["-trimpath", "-buildvcs=false", "-ldflags", "-s -w"]
+MANIFESTS = "manifests.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The files of one controller: its program, and its own manifests, a JSON list of objects."""
+
+    controller: Controller
+    program: Path
+    manifests: Path
+
+
+def ensure_controllers(
+    names: Iterable[str],
+    *,
+    kubectl: Path,
+    progress: Progress,
+    environment: Mapping[str, str] = os.environ,
+    cache: Path | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[str, Built]:
+    """Return the files of these controllers by name, building what is missing; a minute or two each, once.
+
+    Two processes that need them at once: one builds, the other waits for it. Raises ProgramsError.
+    """
+    found = {name: _files(CONTROLLERS[name], cache or cache_directory(environment)) for name in dict.fromkeys(names)}
+    missing = [built for built in found.values() if not _complete(built)]
+    for number, built in enumerate(missing, start=1):
+        directory = built.program.parent
+        directory.mkdir(parents=True, exist_ok=True)
+        with locked(directory / ".lock", progress):
+            if _complete(built):
+                continue
+            left = sum(other.controller.seconds for other in missing[number - 1 :])
+            place = f"{built.controller.name} {built.controller.version} ({number} of {len(missing)})"
+            with told(place, left, progress=progress, clock=clock) as beat:
+                _build(built, kubectl, find_go(environment), environment=environment, beat=beat)
+    return found
+
+
+def key(controller: Controller) -> str:
+    """Return what a built controller is filed under: its version, and a hash of all that makes a difference."""
+    made_of = [asdict(controller)[name] for name in ("module", "version", "checksum", "package", "manifests")]
+    substitutions = [asdict(substitution) for substitution in controller.substitutions]
+    text = json.dumps([made_of, substitutions, FLAGS, platform.system(), platform.machine()])
+    return f"{controller.name}-{controller.version}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def _files(controller: Controller, cache: Path) -> Built:
+    directory = cache / "controllers" / key(controller)
+    return Built(controller, directory / controller.name, directory / MANIFESTS)
+
+
+def _complete(built: Built) -> bool:
+    return built.program.exists() and built.manifests.exists()
+
+
+def _build(built: Built, kubectl: Path, go: str, *, environment: Mapping[str, str], beat: Callable[[], None]) -> None:
+    controller = built.controller
+    directory = built.program.parent
+    with tempfile.TemporaryDirectory(prefix=".source-", dir=directory) as folder:
+        module = Path(folder) / "module"
+        shutil.copytree(_download(controller, go, folder=folder, environment=environment), module, copy_function=_copy)
+        for path in [module, *module.rglob("*/")]:
+            path.chmod(0o755)  # the module cache is read-only, and so would be the copies of its folders
+        for substitution in controller.substitutions:
+            path = module / substitution.file
+            text = path.read_text()
+            if text.count(substitution.old) != 1:
+                raise ProgramsError(f"{controller.module} {controller.version}: {substitution.file} is not as expected")
+            path.write_text(text.replace(substitution.old, substitution.new))
+        rendered = subprocess.run(
+            [kubectl, "kustomize", str(module / controller.manifests)], capture_output=True, text=True, check=False
+        )
+        if rendered.returncode != 0:
+            raise ProgramsError(f"the manifests of {controller.module} cannot be rendered:\n{rendered.stderr}")
+        program = Program(controller.name, controller.package, controller.seconds)
+        build(program, go, FLAGS, module=module, into=directory, environment=environment, beat=beat)
+        written = Path(folder) / MANIFESTS
+        # Once here, because YAML of a megabyte takes seconds to read.
+        written.write_text(json.dumps([one for one in yaml.safe_load_all(rendered.stdout) if one]))
+        written.rename(built.manifests)
+
+
+def _download(controller: Controller, go: str, *, folder: str, environment: Mapping[str, str]) -> Path:
+    """Return the module's folder in the module cache, after a look at its checksum."""
+    named = f"{controller.module}@{controller.version}"
+    asked = subprocess.run(
+        [go, "mod", "download", "-json", named],
+        cwd=folder,
+        env=go_environment(environment),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    try:
+        answer = json.loads(asked.stdout)
+    except ValueError:
+        answer = {}
+    if asked.returncode != 0 or "Dir" not in answer:
+        raise ProgramsError(f"{named} cannot be downloaded: {answer.get('Error') or asked.stderr.strip()}")
+    if answer.get("Sum") != controller.checksum:
+        raise ProgramsError(f"{named} has the checksum {answer.get('Sum')}, not {controller.checksum}")
+    return Path(answer["Dir"])
+
+
+def _copy(source: str, target: str) -> None:
+    shutil.copyfile(source, target)

@@ -1,0 +1,131 @@
+"""The controllers that can be run here: one entry each, all data.
+
+Module versions are exact, and each module's checksum is pinned as go.sum would; its dependencies are held by the go.sum
+inside the module. `seconds` is what building took with empty caches on 2 busy cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+
+@dataclass(frozen=True, slots=True)
+class Substitution:
+    """One change of a controller's source before it is built: `old` stands in `file` exactly once."""
+
+    file: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """An object that a working controller answers: with the object at `answer`, or where that is None in its status.
+
+    It stands in the namespace `default` and makes no pods. In `answer`, `$name` is the probe's name.
+    """
+
+    path: str
+    body: Mapping[str, Any]
+    answer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """What it takes to build and to run one controller.
+
+    `manifests` is the module's own kustomization; its objects in `without` (names) are left out. In `arguments` and
+    `configuration` (a file that is JSON, `$configuration` its path) `$webhook_port`, `$health_port` and `$certificates`
+    (a folder with ca.crt, tls.crt, tls.key) are filled in. A controller that keeps its certificates itself reads them
+    from the Secret `secret` and looks for a CA called `authority` and a certificate for `service`.
+    """
+
+    name: str
+    module: str
+    version: str
+    checksum: str
+    package: str
+    manifests: str
+    seconds: int
+    arguments: tuple[str, ...]
+    probe: Probe
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+    substitutions: tuple[Substitution, ...] = ()
+    without: frozenset[str] = frozenset()
+    secret: str = ""
+    authority: str = "topogate-local"
+    service: str = "localhost"
+
+
+def _configuration(group: str) -> dict[str, Any]:
+    """The configuration file that JobSet and LeaderWorkerSet share but for its group."""
+    return {
+        "apiVersion": f"{group}/v1alpha1",
+        "kind": "Configuration",
+        "leaderElection": {"leaderElect": False},
+        "metrics": {"bindAddress": "0"},
+        "health": {"healthProbeBindAddress": "127.0.0.1:$health_port"},
+        "webhook": {"host": "127.0.0.1", "port": "$webhook_port", "certDir": "$certificates"},
+        "internalCertManagement": {"enable": False},
+        # As the control plane's own controllers: a test shall not measure how patient a client is.
+        "clientConnection": {"qps": 500, "burst": 500},
+    }
+
+
+def _template(**metadata: Any) -> dict[str, Any]:
+    containers = [{"name": "main", "image": "example.com/none"}]
+    return {"metadata": metadata, "spec": {"restartPolicy": "Never", "containers": containers}}
+
+
+JOBSET: Final = Controller(
+    name="jobset",
+    module="sigs.k8s.io/jobset",
+    version="v0.12.0",
+    checksum="h1:YYPuV0px8Ongq/RXmJg6V0w2UC67aiR+rCMD06vhQQQ=",
+    package=".",
+    manifests="config/default",
+    seconds=180,
+    arguments=("--config=$configuration",),
+    configuration=_configuration("config.jobset.x-k8s.io"),
+    probe=Probe(
+        path="/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets",
+        body={
+            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "kind": "JobSet",
+            "spec": {
+                "suspend": True,
+                "replicatedJobs": [{"name": "a", "replicas": 1, "template": {"spec": {"template": _template()}}}],
+            },
+        },
+        answer="/apis/batch/v1/namespaces/default/jobs/$name-a-0",
+    ),
+)
+LWS: Final = Controller(
+    name="lws",
+    module="sigs.k8s.io/lws",
+    version="v0.9.0",
+    checksum="h1:DcJCgxjjoGOx//QHZkeKpyiblxYq70aCRZNYSfykWyI=",
+    package="./cmd",
+    manifests="config/default",
+    seconds=110,
+    arguments=("--config=$configuration",),
+    configuration=_configuration("config.lws.x-k8s.io"),
+    probe=Probe(
+        path="/apis/leaderworkerset.x-k8s.io/v1/namespaces/default/leaderworkersets",
+        body={
+            "apiVersion": "leaderworkerset.x-k8s.io/v1",
+            "kind": "LeaderWorkerSet",
+            "spec": {
+                "replicas": 0,
+                "leaderWorkerTemplate": {
+                    "size": 2,
+                    "workerTemplate": {"spec": {"containers": _template()["spec"]["containers"]}},
+                },
+            },
+        },
+        answer="/apis/apps/v1/namespaces/default/statefulsets/$name",
+    ),
+)
+CONTROLLERS: Final = {controller.name: controller for controller in (JOBSET, LWS)}
