@@ -74,6 +74,7 @@ REASONS: Final[dict[str, Reason]] = {
         ManagedByKueue="Kueue admits and places this workload.",
         CoreGang="Kubernetes' own gang scheduling places this workload.",
         OtherScheduler="The pods name a scheduler that the policy does not list.",
+        OtherController="The workload names another controller than its kind's own (managedBy).",
         ExclusiveTopology="The exclusive-topology annotation of JobSet or LeaderWorkerSet places this workload.",
     ),
     **_all(

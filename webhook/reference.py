@@ -19,6 +19,7 @@ from engine.policy_sections import fields_of, section_of
 from engine.presets import HOST, presets
 from engine.reasons import REASONS, Kind
 from webhook.cli_reference import cli_page
+from webhook.kinds_reference import kinds_page
 from webhook.simulation_output import Simulation
 
 _SCHEMA_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -49,6 +50,7 @@ def pages() -> dict[str, str]:
         "docs/reference/policy.md": policy_page(),
         "docs/reference/messages.md": messages_page(),
         "docs/reference/cli.md": cli_page(),
+        "docs/reference/kinds.md": kinds_page(),
     }
 
 

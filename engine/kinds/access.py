@@ -1,0 +1,68 @@
+"""What the manifests have to grant and send for the kinds of a registry: generated, and held against them by tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from engine.kinds.registry import Registry
+from engine.kinds.schema import KindEntry
+
+READ: Final = ("get", "list", "watch")
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Rules of a ClusterRole and of a webhook entry for workloads, as they stand in manifests, in a stable order."""
+
+    cluster_role: tuple[Mapping[str, Any], ...]
+    webhook: tuple[Mapping[str, Any], ...]
+
+
+def rules(registry: Registry) -> Rules:
+    """Return the rules for all kinds of a registry.
+
+    Reading every kind that is not a pod, PATCH of those that are suspended, and what entries ask for besides; the
+    webhook gets their CREATE and UPDATE in every version. Pods have entries of their own.
+    """
+    granted: dict[tuple[str, str], set[str]] = {}
+    sent: dict[str, set[str]] = {}
+    for entry in registry.entries:
+        if entry.handling == "pods":
+            continue
+        key = (entry.match.group, entry.match.resource)
+        granted.setdefault(key, set()).update(_verbs(entry))
+        sent.setdefault(entry.match.group, set()).add(entry.match.resource)
+        for permission in entry.rbac:
+            for resource in permission.resources:
+                granted.setdefault((permission.group, resource), set()).update(permission.verbs)
+    return Rules(cluster_role=_cluster_role(granted), webhook=_webhook(sent))
+
+
+def _verbs(entry: KindEntry) -> tuple[str, ...]:
+    return READ if entry.suspend is None else (*READ, "patch")
+
+
+def _cluster_role(granted: Mapping[tuple[str, str], set[str]]) -> tuple[Mapping[str, Any], ...]:
+    """One rule for each group and set of verbs."""
+    together: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (group, resource), verbs in sorted(granted.items()):
+        together.setdefault((group, tuple(sorted(verbs))), []).append(resource)
+    return tuple(
+        {"apiGroups": [group], "resources": resources, "verbs": list(verbs)}
+        for (group, verbs), resources in together.items()
+    )
+
+
+def _webhook(sent: Mapping[str, set[str]]) -> tuple[Mapping[str, Any], ...]:
+    return tuple(
+        {
+            "apiGroups": [group],
+            "apiVersions": ["*"],
+            "resources": sorted(resources),
+            "operations": ["CREATE", "UPDATE"],
+            "scope": "Namespaced",
+        }
+        for group, resources in sorted(sent.items())
+    )

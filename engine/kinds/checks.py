@@ -1,0 +1,98 @@
+"""The rules of a registry entry that one field alone cannot break."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from engine.kinds.expressions import MAX_DEPTH, Expression
+from engine.kinds.schema import KindEntry, PodSetSpec, Text
+from engine.wording import quote
+
+Steps = tuple[str | int, ...]
+Problem = tuple[Steps, str]
+
+
+def problems(entry: KindEntry) -> Iterator[Problem]:
+    """Yield what is wrong across the fields of an entry: steps inside the entry, and a sentence."""
+    yield from _handling(entry)
+    yield from _gang(entry)
+    if (entry.finished.path is None) != (not entry.finished.values):
+        yield ("finished",), "path and values stand together"
+    known: list[str] = []
+    for index, spec in enumerate(entry.pod_sets):
+        yield from _pod_set(("podSets", index), spec, known=known)
+        known += [spec.name.text] if spec.name.text else [key.lower() for key in spec.keys or ()]
+    for index, name in enumerate(entry.success):
+        if entry.pod_sets and not entry.pod_sets[-1].for_each and name not in known:
+            yield ("success", index), f"{quote(name)} is none of the pod sets"
+
+
+def _handling(entry: KindEntry) -> Iterator[Problem]:
+    if (entry.handling == "through") != (entry.through is not None):
+        yield ("through",), "stands with handling: through, and only there"
+    pods = bool(entry.pod_sets) or entry.contains is not None
+    if entry.handling in ("placed", "pods") and not pods:
+        yield ("podSets",), "is required: what is placed has pods"
+    if entry.handling in ("through", "hint") and pods:
+        yield ("podSets",), f"handling: {entry.handling} has no pods of its own"
+    if entry.handling == "hint" and entry.suspend is not None:
+        yield ("suspend",), "handling: hint is never held"
+    if pods and entry.gang is None:
+        yield ("gang",), "is required"
+    if pods and entry.replace is None and not all(spec.replace for spec in entry.pod_sets):
+        yield ("replace",), "is required: what does deleting an unbound pod cost?"
+
+
+def _gang(entry: KindEntry) -> Iterator[Problem]:
+    if entry.gang is None:
+        return
+    groups = (entry.gang.replicas is not None, entry.gang.replica_label is not None)
+    if groups != ((entry.gang.unit == "replica"),) * 2:
+        yield ("gang",), "replicas and replicaLabel stand with unit: replica, and only there"
+    for name, expression in (("minimum", entry.gang.minimum), ("replicas", entry.gang.replicas)):
+        if expression is not None:
+            yield from _expression(("gang", name), expression, variables=(), labels=False)
+
+
+def _pod_set(at: Steps, spec: PodSetSpec, *, known: list[str]) -> Iterator[Problem]:
+    variables: tuple[str, ...] = ()
+    for name, expression in spec.vars.items():
+        yield from _expression((*at, "vars", name), expression, variables=variables, labels=False)
+        variables = (*variables, name)
+    numbers: Mapping[str, Expression | None] = {"count": spec.count, "minimum": spec.minimum, "total": spec.total}
+    for name, number in numbers.items():
+        if number is not None:
+            yield from _expression((*at, name), number, variables=variables, labels=False)
+    if spec.rank is not None:
+        yield from _expression((*at, "rank"), spec.rank, variables=variables, labels=True)
+    if spec.ranked is not None and spec.rank is None:
+        yield (*at, "ranked"), "stands beside rank only"
+    if spec.after_when is not None and not spec.after:
+        yield (*at, "afterWhen"), "stands beside after only"
+    for index, name in enumerate(spec.after):
+        if name not in known:
+            yield (*at, "after", index), f"{quote(name)} is none of the pod sets before this one"
+    if spec.keys is not None and spec.for_each is None:
+        yield (*at, "keys"), "stands beside forEach only"
+    sources: dict[Steps, Text] = {(*at, "name"): spec.name}
+    sources |= {(*at, "selector", key): source for key, source in spec.selector.items()}
+    for where, source in sources.items():
+        if source.key is not None and spec.for_each is None:
+            yield (*where, "key"), "stands beside forEach only"
+    if spec.name.present:
+        yield (*at, "name", "present"), "a name is a text of its own"
+
+
+def _expression(
+    at: Steps, expression: Expression, *, variables: tuple[str, ...], labels: bool, depth: int = 1
+) -> Iterator[Problem]:
+    if depth > MAX_DEPTH:
+        yield at, f"is nested deeper than {MAX_DEPTH} levels"
+        return
+    if expression.var is not None and expression.var not in variables:
+        yield (*at, "var"), f"{quote(expression.var)} is none of the variables before it"
+    if expression.label is not None and not labels:
+        yield (*at, "label"), "labels of pods stand in rank only"
+    for steps, part in expression.parts():
+        inside = labels and steps != ("below",)
+        yield from _expression((*at, *steps), part, variables=variables, labels=inside, depth=depth + 1)

@@ -1,0 +1,120 @@
+"""Conditions on an object: what an override or a way of holding depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Self
+
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
+from pydantic.alias_generators import to_camel
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from engine.kinds.paths import Node, Path, Scope, each, find, mapping_at, parse_path
+from engine.policy_fields import LabelKey
+
+MAX_PARTS: Final = 8
+Value = Annotated[str, Field(max_length=63)] | bool | int
+
+
+class Part(BaseModel):
+    """Base of the models of a registry entry: strict, frozen, no unknown fields, camelCase in text."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, alias_generator=to_camel, serialize_by_alias=True
+    )
+
+
+class PathRule:
+    """The rule of a path field: text outside, `Path` inside; `[*]` and `{*}` only where entries are iterated."""
+
+    def __init__(self, *, stars: bool) -> None:
+        self.stars = stars
+
+    def read(self, value: object) -> Path:
+        """Return the path of the text. Raises ValueError that says what is allowed."""
+        if not isinstance(value, str):
+            raise ValueError("must be a path such as .spec.template")
+        path = parse_path(value)
+        if path.stars and not self.stars:
+            raise ValueError("[*] and {*} have no meaning here: exactly one node is wanted")
+        return path
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            self.read, serialization=core_schema.plain_serializer_function_ser_schema(str)
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"type": "string", "pattern": r"^[$.]"}
+
+
+OnePath = Annotated[Path, PathRule(stars=False)]
+ManyPath = Annotated[Path, PathRule(stars=True)]
+
+
+class Condition(Part):
+    """A statement about the object; of several nodes that a path leads to, one that fits is enough.
+
+    With `path`: `equals`, `in`, `exists` or `where` (a condition on each node as the element); `default` stands for a
+    missing value. `label` and `annotation` ask whether the object's metadata has that key.
+    """
+
+    path: ManyPath | None = None
+    equals: Value | None = None
+    among: tuple[Value, ...] | None = Field(default=None, alias="in", min_length=1, max_length=16)
+    exists: bool | None = None
+    where: Condition | None = None
+    default: Value | None = None
+    label: LabelKey | None = None
+    annotation: LabelKey | None = None
+    every: tuple[Condition, ...] | None = Field(default=None, alias="all", min_length=1, max_length=MAX_PARTS)
+    some: tuple[Condition, ...] | None = Field(default=None, alias="any", min_length=1, max_length=MAX_PARTS)
+    negated: Condition | None = Field(default=None, alias="not")
+
+    @model_validator(mode="after")
+    def _one_statement(self) -> Self:
+        subjects = (self.path, self.label, self.annotation, self.every, self.some, self.negated)
+        if sum(one is not None for one in subjects) != 1:
+            raise ValueError("needs exactly one of path, label, annotation, all, any and not")
+        tests = sum(one is not None for one in (self.equals, self.among, self.exists, self.where))
+        if self.path is not None and tests != 1:
+            raise ValueError("needs exactly one of equals, in, exists and where beside path")
+        if self.path is None and (tests or self.default is not None):
+            raise ValueError("equals, in, exists, where and default stand beside path only")
+        return self
+
+
+def holds(condition: Condition, scope: Scope) -> bool:
+    """Whether the object fulfils the condition. Raises NodeError where it is not even of the right form."""
+    if condition.every is not None:
+        return all(holds(one, scope) for one in condition.every)
+    if condition.some is not None:
+        return any(holds(one, scope) for one in condition.some)
+    if condition.negated is not None:
+        return not holds(condition.negated, scope)
+    if condition.label is not None:
+        return condition.label in metadata(scope.root, "labels")
+    if condition.annotation is not None:
+        return condition.annotation in metadata(scope.root, "annotations")
+    assert condition.path is not None  # the model has exactly one subject
+    nodes = list(each(condition.path, scope))
+    if condition.exists is not None:
+        return bool(nodes) == condition.exists
+    if condition.where is not None:
+        return any(holds(condition.where, Scope(scope.root, node)) for node in nodes)
+    wanted = (condition.equals,) if condition.among is None else condition.among
+    if not nodes and condition.default is not None:
+        return _among(condition.default, wanted)
+    return any(_among(node.value, wanted) for node in nodes)
+
+
+def metadata(root: Node, part: str) -> Mapping[str, Any]:
+    """Return the labels or annotations of an object, empty where it has none. Raises NodeError."""
+    node = find(Path(f".metadata.{part}", ("metadata", part), whole=True), Scope(root, root))
+    return {} if node is None else mapping_at(node)
+
+
+def _among(value: object, wanted: tuple[object, ...]) -> bool:
+    """Equality that keeps apart what Python does not: true and 1."""
+    return any(type(value) is type(one) and value == one for one in wanted)

@@ -1,0 +1,223 @@
+"""Paths into an object: `.spec.replicatedJobs[*].template`, a few steps, no filters, no functions.
+
+A path that begins with `.` starts at the element that is being read (the whole object where nothing is iterated), one
+that begins with `$` always at the whole object. Steps are `.name`, `["any.key"]` and, where entries are iterated,
+`[*]` (the items of a list in order) and `{*}` (the values of a mapping by sorted key). A field that is null counts as
+left out, as in Go. A node of the wrong type is a `NodeError` that says where; what is missing is None.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from engine.outcomes import FieldError
+from engine.policy_errors import path_of
+from engine.wording import plain, quote
+
+MAX_STEPS: Final = 16  # the deepest template of a known kind is ten steps down
+MAX_TEXT: Final = 256
+MAX_STARS: Final = 2
+ITEMS: Final = "[*]"
+VALUES: Final = "{*}"
+MAX_NUMBER: Final = 2**31 - 1  # counts are int32 in the Kubernetes API
+MAX_ENTRIES: Final = 1024  # of a list that a condition looks through
+_STEP: Final = re.compile(r'\.([A-Za-z_][-_A-Za-z0-9]*)|\["([^"\[\]{}\\]{1,253})"\]|(\[\*\]|\{\*\})', re.ASCII)
+_READABLE: Final = 10**18  # Python refuses to print integers of thousands of digits
+
+Steps = tuple[str | int, ...]
+
+
+class NodeError(Exception):
+    """A node of an object cannot be read: where it is, what is wrong with it, Kubernetes' word for that."""
+
+    def __init__(self, steps: Steps, message: str, *, kind: str = "Invalid value") -> None:
+        super().__init__(f"{path_of(steps)}: {message}")
+        self.steps = steps
+        self.message = message
+        self.kind = kind
+
+    def told(self) -> FieldError:
+        """The fault as an error of the user's object."""
+        return FieldError(
+            field=path_of(self.steps) or "metadata",
+            kind=self.kind,
+            value=None,
+            reason="MissingValue" if self.kind == "Required value" else "InvalidValue",
+            message=self.message,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A parsed path: keys of mappings, `ITEMS` and `VALUES`; `whole` when it starts at the whole object."""
+
+    text: str
+    steps: tuple[str, ...]
+    whole: bool
+
+    @property
+    def stars(self) -> int:
+        """How many times the path iterates."""
+        return self.steps.count(ITEMS) + self.steps.count(VALUES)
+
+    @property
+    def start(self) -> tuple[str, ...]:
+        """The steps before the first iteration."""
+        return next((self.steps[:at] for at, step in enumerate(self.steps) if step in (ITEMS, VALUES)), self.steps)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value of an object and the steps that lead to it."""
+
+    value: Any
+    steps: Steps = ()
+
+    @property
+    def field(self) -> str:
+        """The JSON path of the node, as in field errors."""
+        return path_of(self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where paths start: the whole object, and the element that is being read."""
+
+    root: Node
+    here: Node
+
+
+def parse_path(text: str) -> Path:
+    """Return the path of a text. Raises ValueError that says what is allowed."""
+    if len(text) > MAX_TEXT:
+        raise ValueError(f"a path has at most {MAX_TEXT} characters")
+    whole = text.startswith("$")
+    rest = text[1:] if whole else text
+    if rest in ("", "."):
+        if not text:
+            raise ValueError("a path begins with . or $")
+        return Path(text, (), whole)
+    steps: list[str] = []
+    at = 0
+    while at < len(rest):
+        step = _STEP.match(rest, at)
+        if step is None:
+            raise ValueError(
+                f"{quote(text)} is not a path such as .spec.template; wrong from {quote(rest[at : at + 20])}"
+            )
+        steps.append(step[1] or step[2] or step[3])
+        at = step.end()
+    if len(steps) > MAX_STEPS:
+        raise ValueError(f"a path has at most {MAX_STEPS} steps; {quote(text)} has {len(steps)}")
+    path = Path(text, tuple(steps), whole)
+    if path.stars > MAX_STARS:
+        raise ValueError(f"a path iterates at most {MAX_STARS} times; {quote(text)} does {path.stars} times")
+    return path
+
+
+def find(path: Path, scope: Scope) -> Node | None:
+    """Return the node that a path that does not iterate leads to, None when it is missing. Raises NodeError."""
+    node = scope.root if path.whole else scope.here
+    for step in path.steps:
+        found = _child(node, step)
+        if found is None:
+            return None
+        node = found
+    return node if node.value is not None else None
+
+
+def each(path: Path, scope: Scope, *, limit: int = MAX_ENTRIES) -> Iterator[Node]:
+    """Yield the nodes that a path leads to; a null in a mapping is none.
+
+    Raises NodeError: a wrong type, or more than `limit` entries in one list or mapping.
+    """
+    nodes = [scope.root if path.whole else scope.here]
+    for step in path.steps:
+        if step in (ITEMS, VALUES):
+            nodes = [entry for node in nodes for entry in (_items if step == ITEMS else _values)(node, limit)]
+            if len(nodes) > limit:
+                raise NodeError(nodes[limit].steps, f"is one of {len(nodes):,} entries; at most {limit:,} are read")
+        else:
+            nodes = [found for node in nodes if (found := _child(node, step)) is not None]
+    yield from (node for node in nodes if node.value is not None)
+
+
+def whole_number(node: Node) -> int:
+    """Return the value of a count. Raises NodeError unless it is a whole number from 0 to 2^31-1."""
+    value = node.value
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_NUMBER:
+        raise NodeError(node.steps, f"must be a whole number from 0 to {MAX_NUMBER:,}; got {shown(value)}")
+    return value
+
+
+def text_at(node: Node) -> str:
+    """Return the value of a text field. Raises NodeError when it is none."""
+    if not isinstance(node.value, str):
+        raise NodeError(node.steps, f"must be text; got {shown(node.value)}")
+    return node.value
+
+
+def mapping_at(node: Node) -> Mapping[str, Any]:
+    """Return the value of an object. Raises NodeError when it is none."""
+    if not isinstance(node.value, Mapping):
+        raise NodeError(node.steps, f"must be a mapping; got {shown(node.value)}")
+    return node.value
+
+
+def shown(value: object) -> str:
+    """Return a value as an error message shows it; of lists and mappings only that they are ones."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return quote(value)
+        case int() if not -_READABLE < value < _READABLE:
+            return "a number out of all bounds"
+        case int() | float():
+            return plain(str(value))
+        case list() | tuple():
+            return "a list"
+        case Mapping():
+            return "a mapping"
+    return "a value of another kind"
+
+
+def _child(node: Node, key: str) -> Node | None:
+    """The field of a mapping; None where the mapping is null or has no such field."""
+    if node.value is None:
+        return None
+    inner = mapping_at(node)
+    return Node(inner[key], (*node.steps, key)) if inner.get(key) is not None else None
+
+
+def _items(node: Node, limit: int) -> list[Node]:
+    value = node.value
+    if not isinstance(value, list | tuple):
+        raise NodeError(node.steps, f"must be a list; got {shown(value)}")
+    _bounded(node, limit)
+    for number, item in enumerate(value):
+        if item is None:
+            raise NodeError((*node.steps, number), "must not be null")
+    return [Node(item, (*node.steps, number)) for number, item in enumerate(value)]
+
+
+def _values(node: Node, limit: int) -> list[Node]:
+    value = mapping_at(node)
+    _bounded(node, limit)
+    for key in value:
+        if not isinstance(key, str):
+            raise NodeError(node.steps, f"keys must be text; got {shown(key)}")
+    return [Node(value[key], (*node.steps, key)) for key in sorted(value) if value[key] is not None]
+
+
+def _bounded(node: Node, limit: int) -> None:
+    if len(node.value) > limit:
+        raise NodeError(node.steps, f"has {len(node.value):,} entries; at most {limit:,} are read")

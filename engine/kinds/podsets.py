@@ -1,0 +1,188 @@
+"""The pod sets that an entry describes, in an object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TypeVar
+
+from engine.kinds.conditions import holds
+from engine.kinds.expressions import Expression, Missing, Term, Variables, bind, number
+from engine.kinds.paths import MAX_NUMBER, Node, NodeError, Path, Scope, Steps, each, find, mapping_at, shown, text_at
+from engine.kinds.schema import MAX_POD_SETS, Cost, Creation, KindEntry, PodSetSpec, Replace, Text
+from engine.kinds.structure import PodSet
+from engine.presets import is_label_value
+
+T = TypeVar("T")
+Found = tuple[tuple[PodSet, ...], list[NodeError]]
+
+
+def pod_sets_of(entry: KindEntry, scope: Scope, *, creation: Creation) -> Found:
+    """Return the pod sets of an object in the order of its entry, and what could not be read."""
+    pod_sets: list[PodSet] = []
+    faults: list[NodeError] = []
+    for spec in entry.pod_sets:
+        try:
+            for position, node in enumerate(_elements(spec, scope)):
+                if len(pod_sets) == MAX_POD_SETS:
+                    raise NodeError(node.steps, f"is one pod set too many; at most {MAX_POD_SETS} are read")
+                reader = _Reader(entry, spec, Scope(scope.root, node), pod_sets, creation=creation, position=position)
+                found = reader.pod_set()
+                faults += reader.faults
+                if found is not None:
+                    pod_sets.append(found)
+        except NodeError as fault:
+            faults.append(fault)
+    return tuple(pod_sets), faults
+
+
+def _elements(spec: PodSetSpec, scope: Scope) -> Iterator[Node]:
+    if spec.for_each is None:
+        yield scope.root
+        return
+    wanted = None if spec.keys is None else {key.lower() for key in spec.keys}
+    for node in each(spec.for_each, scope, limit=MAX_POD_SETS):
+        if wanted is None or str(node.steps[-1]).lower() in wanted:
+            yield node
+
+
+class _Reader:
+    """Reads one pod set and keeps its faults: each part is read whatever is wrong with the others."""
+
+    def __init__(
+        self,
+        entry: KindEntry,
+        spec: PodSetSpec,
+        scope: Scope,
+        before: list[PodSet],
+        *,
+        creation: Creation,
+        position: int,
+    ) -> None:
+        self._entry = entry
+        self._spec = spec
+        self._scope = scope
+        self._before = before
+        self._creation = creation
+        self._position = position
+        self.faults: list[NodeError] = []
+
+    def pod_set(self) -> PodSet | None:
+        spec, scope = self._spec, self._scope
+        try:
+            if spec.when is not None and not holds(spec.when, scope):
+                return None
+            template = find(spec.template, scope)
+            if template is not None:
+                mapping_at(template)
+        except NodeError as fault:
+            self.faults.append(fault)
+            return None
+        where = template.steps if template is not None else _steps(spec.template, scope)
+        if template is None and spec.missing == "skip":
+            return None
+        if template is None and spec.missing == "error":
+            self.faults.append(NodeError(where, "is required: the template of the pods", kind="Required value"))
+        name = self._name(where)
+        variables = self._variables()
+        count = self._count(spec.count, variables, where) or 0
+        minimum = self._count(spec.minimum, variables, where)
+        total = self._count(spec.total, variables, where)
+        rank = self._rank(variables)
+        try:
+            follows = spec.after_when is None or holds(spec.after_when, scope)
+            selector = tuple((key, self._text(source)) for key, source in spec.selector.items())
+            replace = cost(spec.replace or self._entry.replace, scope)
+        except NodeError as fault:
+            self.faults.append(fault)
+        if self.faults:
+            return None
+        return PodSet(
+            name=name,
+            role=spec.role,
+            steps=where,
+            template=template.value if template is not None else None,
+            count=count,
+            minimum=count if minimum is None else min(minimum, count),
+            total=count if total is None else total,
+            rank=rank,
+            first_rank=min(sum(one.count for one in self._before if follows and one.name in spec.after), MAX_NUMBER),
+            selector=selector,
+            creation=spec.creation or self._creation,
+            replace=replace,
+            beside=spec.member == "beside",
+        )
+
+    def _name(self, where: Steps) -> str:
+        try:
+            name = self._text(self._spec.name)
+        except NodeError as fault:
+            self.faults.append(fault)
+            return ""
+        if name and is_label_value(name):
+            return name
+        path = self._spec.name.path
+        steps = where if path is None else _steps(path, self._scope)
+        kind = "Invalid value" if name else "Required value"
+        told = f"must be a label value of 1 to 63 characters; got {shown(name)}" if name else "is required: a name"
+        self.faults.append(NodeError(steps, told, kind=kind))
+        return ""
+
+    def _text(self, source: Text) -> str | None:
+        if source.text is not None:
+            return source.text
+        if source.key is not None:
+            key = str(self._scope.here.steps[-1])
+            return key.lower() if source.key == "lower" else key
+        if source.path is None:
+            return None
+        node = find(source.path, self._scope)
+        text = text_at(node) if node is not None else ""
+        return text or (f"{source.fallback}{self._position}" if source.fallback is not None else "")
+
+    def _variables(self) -> Variables:
+        variables: dict[str, int | Missing] = {}
+        for name, expression in self._spec.vars.items():
+            try:
+                variables[name] = number(expression, self._scope, variables)
+            except NodeError as fault:
+                self.faults.append(fault)
+                variables[name] = Missing("it cannot be read", wrong=True)
+        return variables
+
+    def _count(self, expression: Expression | None, variables: Variables, where: Steps) -> int | None:
+        """A count; a variable that cannot be read has told its fault already."""
+        if expression is None:
+            return None
+        try:
+            found = number(expression, self._scope, variables)
+        except NodeError as fault:
+            self.faults.append(fault)
+            return None
+        if isinstance(found, int):
+            return max(0, found)
+        if not found.wrong:
+            self.faults.append(NodeError(where, f"the number of its pods is not known: {found.reason}"))
+        return None
+
+    def _rank(self, variables: Variables) -> Term | None:
+        spec = self._spec
+        try:
+            if spec.rank is None or (spec.ranked is not None and not holds(spec.ranked, self._scope)):
+                return None
+            term = bind(spec.rank, self._scope, variables)
+        except NodeError as fault:
+            self.faults.append(fault)
+            return None
+        return None if isinstance(term, Missing) else term
+
+
+def cost(replace: Replace | None, scope: Scope) -> Cost:
+    """Return what deleting an unbound pod costs in this object. Raises NodeError."""
+    if replace is None:
+        return "lost"
+    return next((one.cost for one in replace.overrides if holds(one.when, scope)), replace.cost)
+
+
+def _steps(path: Path, scope: Scope) -> Steps:
+    start: Mapping[bool, Node] = {True: scope.root, False: scope.here}
+    return (*start[path.whole].steps, *path.steps)

@@ -1,0 +1,138 @@
+"""The registry of workload kinds: the built-ins (`kinds.yaml`) and what a policy adds, looked up by group and kind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from engine import strict_yaml
+from engine.kinds.checks import problems
+from engine.kinds.schema import ANY_VERSION, KindEntry
+from engine.outcomes import FieldError
+from engine.policy_errors import in_order, path_of, structural_errors, wrong
+from engine.policy_sections import without_nulls
+
+MAX_EXTRA: Final = 64
+_BUILT_IN: Final = "built-in"
+
+
+class RegistryError(ValueError):
+    """Entries are refused; `errors` holds everything that is wrong, ordered by path."""
+
+    def __init__(self, errors: tuple[FieldError, ...]) -> None:
+        super().__init__("\n".join(f"{error.field}: {error.message}" for error in errors))
+        self.errors = errors
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """The kinds in order, the built-ins first."""
+
+    entries: tuple[KindEntry, ...]
+    _of: Mapping[tuple[str, str], tuple[KindEntry, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        of: dict[tuple[str, str], tuple[KindEntry, ...]] = {}
+        for entry in self.entries:
+            key = (entry.match.group, entry.match.kind)
+            of[key] = (*of.get(key, ()), entry)
+        object.__setattr__(self, "_of", of)
+
+    def find(self, group: str, kind: str, version: str = ANY_VERSION) -> KindEntry | None:
+        """Return the entry of a kind: the one that names the version, else the one for every version, else None."""
+        found = self._of.get((group, kind), ())
+        named = (entry for entry in found if version in entry.match.versions)
+        return next(named, None) or next((entry for entry in found if ANY_VERSION in entry.match.versions), None)
+
+    def entry_of(self, raw: Mapping[str, Any]) -> KindEntry | None:
+        """Return the entry of an object by its apiVersion and kind; None for what is of no registered kind."""
+        api_version, kind = raw.get("apiVersion"), raw.get("kind")
+        if not isinstance(api_version, str) or not isinstance(kind, str):
+            return None
+        group, _, version = api_version.rpartition("/")
+        return self.find(group, kind, version)
+
+
+@cache
+def built_in() -> Registry:
+    """Return the registry of the kinds that come with Topogate."""
+    text = resources.files("engine.kinds").joinpath("kinds.yaml").read_text(encoding="utf-8")
+    raw = strict_yaml.load(text)
+    entries = raw.get("kinds") if isinstance(raw, dict) else None
+    if not isinstance(entries, list):
+        raise ValueError("kinds.yaml: must be a mapping with the list kinds")
+    return _registry((), entries, at="kinds")
+
+
+def registry(extra: Sequence[Mapping[str, Any]] = ()) -> Registry:
+    """Return the built-in kinds and those of a policy.
+
+    Raises RegistryError with every error by its path (`kinds[1].podSets[0].count`): what is no entry, rules across
+    fields, and kinds or names that stand twice.
+    """
+    return _registry(built_in().entries, extra, at="kinds") if extra else built_in()
+
+
+def _registry(before: tuple[KindEntry, ...], raw: Sequence[object], *, at: str) -> Registry:
+    errors: list[FieldError] = []
+    if before and len(raw) > MAX_EXTRA:
+        raise RegistryError((wrong(at, f"has {len(raw):,} entries; at most {MAX_EXTRA} are allowed"),))
+    entries: list[tuple[str, KindEntry]] = [(_BUILT_IN, entry) for entry in before]
+    for index, one in enumerate(raw):
+        where = f"{at}[{index}]"
+        entry, faults = _entry(one)
+        told = [_under(where, fault) for fault in faults]
+        if entry is not None:
+            told += [wrong(_join(where, path_of(steps)), message) for steps, message in problems(entry)]
+            told += _twice(where, entry, entries)
+            entries.append((where, entry))
+        errors += told
+    if errors:
+        raise RegistryError(in_order(errors))
+    return Registry(tuple(entry for _, entry in entries))
+
+
+def _entry(raw: object) -> tuple[KindEntry | None, list[FieldError]]:
+    if not isinstance(raw, Mapping):
+        return None, [wrong("", "must be a mapping of fields to values")]
+    try:
+        # As JSON: strict there still reads a list as a tuple.
+        text = json.dumps(without_nulls(raw, KindEntry))
+        return KindEntry.model_validate_json(text, by_alias=True, by_name=False), []
+    except ValidationError as error:
+        return None, structural_errors(error, KindEntry)
+    except (TypeError, ValueError, RecursionError):
+        return None, [wrong("", "is nested too deeply or holds what is no JSON")]
+
+
+def _twice(where: str, entry: KindEntry, before: Iterable[tuple[str, KindEntry]]) -> list[FieldError]:
+    found: list[FieldError] = []
+    for place, other in before:
+        first = "it is built in" if place == _BUILT_IN else f"first at {place}"
+        if other.name == entry.name:
+            found.append(wrong(f"{where}.name", f"{entry.name} stands twice ({first})", kind="Duplicate value"))
+        if (other.match.group, other.match.kind) != (entry.match.group, entry.match.kind):
+            continue
+        kind = f"{entry.match.kind} of {entry.match.group or 'the core group'}"
+        for number, version in enumerate(entry.match.versions):
+            if version in other.match.versions:
+                path = f"{where}.match.versions[{number}]"
+                found.append(wrong(path, f"{kind} has {version} twice ({first})", kind="Duplicate value"))
+        if other.match.resource != entry.match.resource:
+            path = f"{where}.match.resource"
+            found.append(wrong(path, f"{kind} is {other.match.resource} elsewhere ({first})", kind="Duplicate value"))
+    return found
+
+
+def _under(where: str, error: FieldError) -> FieldError:
+    return FieldError(_join(where, error.field), error.kind, error.value, error.reason, error.message)
+
+
+def _join(where: str, path: str) -> str:
+    return f"{where}.{path}" if path else where

@@ -1,0 +1,228 @@
+"""The schema of a registry entry: what one kind of workload looks like, as data.
+
+The same for the built-ins (`kinds.yaml`) and for the entries of a policy (`kinds`). What a path, a condition and an
+expression may be: `engine.kinds.paths`, `conditions`, `expressions`. Rules across fields: `engine.kinds.checks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import Field, model_validator
+
+from engine.kinds.conditions import Condition, ManyPath, OnePath, Part
+from engine.kinds.expressions import Expression, VarName
+from engine.policy_fields import DnsLabel, LabelKey
+
+MAX_POD_SETS: Final = 64  # of one workload
+ANY_VERSION: Final = "*"
+
+Creation = Literal["all-at-once", "ordered", "on-demand"]
+Unit = Literal["workload", "replica", "pod"]
+Cost = Literal["free", "retry", "group", "workload", "lost"]
+Handling = Literal["placed", "through", "hint", "pods"]
+AsideReason = Literal["ManagedByKueue", "CoreGang", "ExclusiveTopology", "OtherController"]
+Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete"]
+Group = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$")]
+Version = Annotated[str, Field(pattern=r"^(\*|v[0-9][a-z0-9]{0,30})$")]
+KindName = Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]{0,62}$")]
+Resource = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]{0,62}$")]
+Words = Annotated[str, Field(min_length=1, max_length=300)]
+
+
+class Match(Part):
+    """Which objects an entry is about; the version `*` stands for every version that no entry names."""
+
+    group: Group
+    versions: tuple[Version, ...] = Field(min_length=1, max_length=8)
+    kind: KindName
+    resource: Resource = Field(description="The plural, as in rules and in URLs.")
+
+
+class Ref(Part):
+    """Another kind."""
+
+    group: Group
+    kind: KindName
+
+
+class Text(Part):
+    """A text: a constant, a field of the object, the key of the iterated mapping, or (selectors only) any value."""
+
+    text: DnsLabel | None = None
+    path: OnePath | None = None
+    key: Literal["lower", "same"] | None = None
+    present: Literal[True] | None = None
+    fallback: DnsLabel | None = Field(default=None, description="With path: what stands for it, plus the position.")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if sum(one is not None for one in (self.text, self.path, self.key, self.present)) != 1:
+            raise ValueError("needs exactly one of text, path, key and present")
+        if self.fallback is not None and self.path is None:
+            raise ValueError("fallback stands beside path only")
+        return self
+
+
+class CostOverride(Part):
+    """Another cost, when a condition holds."""
+
+    when: Condition
+    cost: Cost
+
+
+class Replace(Part):
+    """What deleting a pod that is not bound costs the user.
+
+    free: the controller makes another one; retry: it counts as a failure; group, workload: the whole replica group or
+    workload starts again; lost: nobody makes another one.
+    """
+
+    cost: Cost
+    overrides: tuple[CostOverride, ...] = Field(default=(), max_length=8)
+
+
+class PodSetSpec(Part):
+    """Pods of one template, or with `forEach` of one template for each entry of a list or mapping."""
+
+    for_each: ManyPath | None = None
+    keys: tuple[Annotated[str, Field(max_length=63)], ...] | None = Field(
+        default=None, min_length=1, max_length=16, description="Only these keys of the mapping, in any case."
+    )
+    when: Condition | None = Field(default=None, description="Else there is no such pod set.")
+    name: Text
+    template: OnePath
+    missing: Literal["error", "skip", "unknown"] = Field(
+        default="error",
+        description="What no template means: a fault, no such pod set, or pods whose shape is known once they exist.",
+    )
+    role: DnsLabel
+    vars: Mapping[VarName, Expression] = Field(default={}, max_length=8)
+    count: Expression = Field(description="Pods that run at a time.")
+    minimum: Expression | None = Field(default=None, description="Those without which the gang is none; else all.")
+    total: Expression | None = Field(default=None, description="Pods that are wanted in all; else the count.")
+    rank: Expression | None = Field(default=None, description="The rank in the pod set, out of a pod's labels.")
+    ranked: Condition | None = Field(default=None, description="Else the pods have no ranks.")
+    after: tuple[DnsLabel, ...] = Field(
+        default=(), max_length=8, description="Ranks of the gang go on after those of these pod sets."
+    )
+    after_when: Condition | None = None
+    selector: Mapping[LabelKey, Text] = Field(default={}, max_length=8, description="Pod labels; first match wins.")
+    creation: Creation | None = Field(default=None, description="Where it differs from the gang's.")
+    replace: Replace | None = Field(default=None, description="Where it differs from the kind's.")
+    member: Literal["gang", "beside"] = Field(default="gang", description="beside: placed alone, no part of the gang.")
+
+
+class Contained(Part):
+    """Objects inside the object: their pod sets are its pod sets."""
+
+    for_each: ManyPath
+    object: OnePath = Field(description="The object, read by the entry of its own kind.")
+    declared: ManyPath = Field(description="Pod sets that stand beside it, for objects of kinds without an entry.")
+    path: OnePath = Field(description="In each of those: the text of the path to the template.")
+    count: Expression
+
+
+class CreationOverride(Part):
+    """Another order of creation, when a condition holds."""
+
+    when: Condition
+    creation: Creation
+
+
+class GangSpec(Part):
+    """Which pods start all or nothing, and how they come.
+
+    unit workload: all pod sets; replica: each of `replicas` groups by itself, its pods carry `replicaLabel`, and the
+    counts of the pod sets are those of one group; pod: each pod alone, only kept near the others.
+    """
+
+    unit: Unit
+    creation: Creation
+    overrides: tuple[CreationOverride, ...] = Field(default=(), max_length=8)
+    minimum: Expression | None = Field(default=None, description="The gang's size when it is less than all pods.")
+    replicas: Expression | None = None
+    replica_label: LabelKey | None = None
+
+
+class Suspend(Part):
+    """The field that holds the workload, and when its controller lets it be set."""
+
+    path: OnePath
+    when: Condition | None = None
+
+
+class Finished(Part):
+    """What says that the workload is over: a condition that is True, or one of some values of a field."""
+
+    conditions: tuple[Words, ...] = Field(default=(), max_length=8)
+    path: OnePath | None = None
+    values: tuple[Words, ...] = Field(default=(), max_length=16)
+
+
+class Restart(Part):
+    """How a full restart shows: a label of the pods that changes, and the field that tells its present value."""
+
+    epoch_label: LabelKey | None = None
+    epoch: OnePath | None = None
+    scope: Unit
+
+
+class Aside(Part):
+    """When another one places the workload, with the reason code."""
+
+    when: Condition
+    reason: AsideReason
+
+
+class OwnerLabels(Part):
+    """Pod labels that name the workload."""
+
+    name: LabelKey | None = None
+    uid: LabelKey | None = None
+
+
+class Scheduler(Part):
+    """The field that names the scheduler of all pods, and the one without it."""
+
+    path: OnePath
+    default: Words
+
+
+class Permission(Part):
+    """What the service may do with other kinds on behalf of this one."""
+
+    group: Group
+    resources: tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9/]{0,62}$")], ...] = Field(min_length=1, max_length=8)
+    verbs: tuple[Verb, ...] = Field(min_length=1, max_length=7)
+
+
+class KindEntry(Part):
+    """One kind of workload.
+
+    `handling`: placed (its pods are a gang), through (its only child is placed), hint (annotations belong on what it
+    makes: a warning says so), pods (the object is a pod).
+    """
+
+    name: DnsLabel
+    match: Match
+    handling: Handling = "placed"
+    through: Ref | None = None
+    pod_sets: tuple[PodSetSpec, ...] = Field(default=(), max_length=16)
+    contains: Contained | None = None
+    gang: GangSpec | None = None
+    owner_labels: OwnerLabels = OwnerLabels()
+    owners: tuple[Ref, ...] = Field(default=(), max_length=8, description="Kinds between a pod and the workload.")
+    scheduler: Scheduler | None = None
+    suspend: Suspend | None = None
+    started: OnePath | None = Field(default=None, description="Set once the workload has run: templates may be fixed.")
+    finished: Finished = Finished()
+    success: tuple[DnsLabel, ...] = Field(
+        default=(), max_length=8, description="Pod sets whose success is the workload's; else its controller's rule."
+    )
+    restart: Restart | None = None
+    replace: Replace | None = None
+    stand_aside: tuple[Aside, ...] = Field(default=(), max_length=8)
+    rbac: tuple[Permission, ...] = Field(default=(), max_length=8)
+    note: Words | None = Field(default=None, description="One sentence for the reference page.")

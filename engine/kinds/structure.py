@@ -1,0 +1,111 @@
+"""What an object of a registered kind consists of: its pod sets, its gang, how it is held, whether it is over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from engine.kinds.expressions import Term
+from engine.kinds.paths import Steps
+from engine.kinds.schema import Cost, Creation, KindEntry, Unit
+from engine.policy_errors import path_of
+
+
+@dataclass(frozen=True, slots=True)
+class PodSet:
+    """The pods of one template of a workload, or of one of its replica groups (`Gang.unit` replica).
+
+    `steps` lead to the template; `template` is None where the object has none and the pods' shape is known only once
+    they exist. `count` pods run at a time, `total` are wanted in all, `minimum` of them make a gang. `rank` is over pod
+    labels and bound to this object, None when the pods have no ranks; `first_rank` is where its ranks begin among
+    those of the gang. `selector`: pod labels, None for any value. `beside`: no part of the gang, each pod by itself.
+    """
+
+    name: str
+    role: str
+    steps: Steps
+    template: Mapping[str, Any] | None
+    count: int
+    minimum: int
+    total: int
+    rank: Term | None
+    first_rank: int
+    selector: tuple[tuple[str, str | None], ...]
+    creation: Creation
+    replace: Cost
+    beside: bool
+
+    @property
+    def field(self) -> str:
+        """The JSON path of the template."""
+        return path_of(self.steps)
+
+    @property
+    def ranked(self) -> bool:
+        """True when a pod's labels tell its rank."""
+        return self.rank is not None
+
+    @property
+    def ordered(self) -> bool:
+        """True when not all of its pods exist before some of the gang run."""
+        return self.creation != "all-at-once"
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """Which pods start all or nothing.
+
+    unit workload: one gang of all pod sets; replica: `replicas` gangs, a pod's index among them is in the label
+    `replica_label`; pod: none, each pod alone near the others. `minimum`: the size of a gang when it is less than all.
+    """
+
+    unit: Unit
+    creation: Creation
+    replicas: int
+    replica_label: str | None
+    minimum: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Suspension:
+    """The field that suspends: `steps` lead to it, `allowed` says whether the kind's controller lets it be set."""
+
+    steps: Steps
+    suspended: bool
+    allowed: bool
+
+    @property
+    def field(self) -> str:
+        """The JSON path of the field."""
+        return path_of(self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """An object as its entry reads it.
+
+    `suspension` is None where the kind cannot be suspended; `epoch` tells full restarts apart; `stand_aside` is the
+    reason code when somebody else places it; `scheduler` the one that the object names for all pods; `success` the pod
+    sets whose success is the workload's.
+    """
+
+    entry: KindEntry
+    version: str
+    namespace: str
+    name: str
+    uid: str
+    pod_sets: tuple[PodSet, ...]
+    gang: Gang | None
+    suspension: Suspension | None
+    started: bool
+    finished: bool
+    epoch: str | None
+    stand_aside: str | None
+    scheduler: str | None
+    success: tuple[str, ...]
+
+    @property
+    def count(self) -> int:
+        """The pods of one gang at a time."""
+        return sum(pod_set.count for pod_set in self.pod_sets if not pod_set.beside)

@@ -1,0 +1,176 @@
+"""A raw object read by the entry of its kind.
+
+Custom resources may hold anything: the reader returns a `Structure` or raises `UnreadableWorkload` with every fault by
+its JSON path, and its work is bounded whatever stands in the object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from engine.kinds.conditions import holds
+from engine.kinds.contained import contained_pod_sets
+from engine.kinds.expressions import Expression, Missing, number
+from engine.kinds.paths import MAX_NUMBER, Node, NodeError, Scope, each, find, mapping_at, parse_path, shown, text_at
+from engine.kinds.podsets import pod_sets_of
+from engine.kinds.registry import Registry
+from engine.kinds.schema import Finished, GangSpec, KindEntry
+from engine.kinds.structure import Gang, PodSet, Structure, Suspension
+from engine.outcomes import FieldError
+
+T = TypeVar("T")
+_MAX_EPOCH: Final = 253  # the longest object name
+_CONDITIONS: Final = parse_path("$.status.conditions[*]")
+
+
+class UnreadableWorkload(ValueError):
+    """The object cannot be placed as it stands; `errors` holds everything that is wrong, in the order of reading."""
+
+    def __init__(self, errors: Sequence[FieldError]) -> None:
+        super().__init__("; ".join(f"{error.field}: {error.message}" for error in errors))
+        self.errors = tuple(errors)
+
+
+def read(entry: KindEntry, raw: object, *, registry: Registry) -> Structure:
+    """Return what an object of the entry's kind consists of; the registry reads the objects that it contains.
+
+    Raises UnreadableWorkload, and nothing else, whatever the object holds.
+    """
+    if not isinstance(raw, Mapping):
+        fault = NodeError(("metadata",), f"the object must be a mapping; got {shown(raw)}")
+        raise UnreadableWorkload((fault.told(),))
+    root = Node(raw)
+    scope = Scope(root, root)
+    faults: list[NodeError] = []
+
+    def attempt(part: Callable[[], T], *, otherwise: T) -> T:
+        try:
+            return part()
+        except NodeError as fault:
+            faults.append(fault)
+            return otherwise
+
+    gang = attempt(lambda: _gang(entry.gang, scope), otherwise=None)
+    pod_sets, found = pod_sets_of(entry, scope, creation=gang.creation if gang is not None else "all-at-once")
+    faults += found
+    if entry.contains is not None:
+        contained, found = contained_pod_sets(entry, scope, registry=registry)
+        pod_sets, faults = (*pod_sets, *contained), [*faults, *found]
+    faults += _twice(pod_sets)
+    if entry.handling in ("placed", "pods") and not pod_sets and not faults:
+        faults.append(_no_pod_sets(entry))
+    structure = Structure(
+        entry=entry,
+        version=attempt(lambda: _text(scope, "apiVersion"), otherwise="").rpartition("/")[2],
+        namespace=attempt(lambda: _text(scope, "metadata", "namespace"), otherwise=""),
+        name=attempt(lambda: _text(scope, "metadata", "name"), otherwise=""),
+        uid=attempt(lambda: _text(scope, "metadata", "uid"), otherwise=""),
+        pod_sets=pod_sets,
+        gang=gang,
+        suspension=attempt(lambda: _suspension(entry, scope), otherwise=None),
+        started=attempt(lambda: entry.started is not None and find(entry.started, scope) is not None, otherwise=False),
+        finished=attempt(lambda: _finished(entry.finished, scope), otherwise=False),
+        epoch=attempt(lambda: _epoch(entry, scope), otherwise=None),
+        stand_aside=attempt(lambda: _aside(entry, scope), otherwise=None),
+        scheduler=attempt(lambda: _scheduler(entry, scope), otherwise=None),
+        success=tuple(name for name in entry.success if any(name == pod_set.name for pod_set in pod_sets)),
+    )
+    if faults:
+        raise UnreadableWorkload(tuple(dict.fromkeys(fault.told() for fault in faults)))
+    return structure
+
+
+def _gang(spec: GangSpec | None, scope: Scope) -> Gang | None:
+    if spec is None:
+        return None
+    override = next((one.creation for one in spec.overrides if holds(one.when, scope)), None)
+    replicas = _number(spec.replicas, scope)
+    return Gang(
+        unit=spec.unit,
+        creation=override or spec.creation,
+        replicas=1 if replicas is None else replicas,
+        replica_label=spec.replica_label,
+        minimum=_number(spec.minimum, scope),
+    )
+
+
+def _number(expression: Expression | None, scope: Scope) -> int | None:
+    if expression is None:
+        return None
+    found = number(expression, scope, {})
+    return None if isinstance(found, Missing) else max(0, min(found, MAX_NUMBER))
+
+
+def _twice(pod_sets: Iterable[PodSet]) -> Iterable[NodeError]:
+    first: dict[str, PodSet] = {}
+    for pod_set in pod_sets:
+        other = first.setdefault(pod_set.name, pod_set)
+        if other is not pod_set:
+            message = f"two pod sets have the name {shown(pod_set.name)} (the first is at {other.field})"
+            yield NodeError(pod_set.steps, message, kind="Duplicate value")
+
+
+def _no_pod_sets(entry: KindEntry) -> NodeError:
+    paths = [spec.for_each or spec.template for spec in entry.pod_sets]
+    if entry.contains is not None:
+        paths.append(entry.contains.for_each)
+    message = f"no pod template of this {entry.match.kind} was found"
+    return NodeError(paths[0].start, message, kind="Required value")
+
+
+def _text(scope: Scope, *steps: str) -> str:
+    node: Node | None = scope.root
+    for step in steps:
+        node = None if node is None else Node(mapping_at(node).get(step), (*node.steps, step))
+        if node is not None and node.value is None:
+            return ""
+    return "" if node is None else text_at(node)
+
+
+def _suspension(entry: KindEntry, scope: Scope) -> Suspension | None:
+    if entry.suspend is None:
+        return None
+    node = find(entry.suspend.path, scope)
+    if node is not None and not isinstance(node.value, bool):
+        raise NodeError(node.steps, f"must be true or false; got {shown(node.value)}")
+    return Suspension(
+        steps=entry.suspend.path.steps,
+        suspended=node is not None and node.value is True,
+        allowed=entry.suspend.when is None or holds(entry.suspend.when, scope),
+    )
+
+
+def _finished(spec: Finished, scope: Scope) -> bool:
+    if spec.conditions:
+        for node in each(_CONDITIONS, scope):
+            condition = mapping_at(node)
+            if condition.get("status") == "True" and condition.get("type") in spec.conditions:
+                return True
+    node_of_path = find(spec.path, scope) if spec.path is not None else None
+    return node_of_path is not None and node_of_path.value in spec.values
+
+
+def _epoch(entry: KindEntry, scope: Scope) -> str | None:
+    if entry.restart is None or entry.restart.epoch is None:
+        return None
+    node = find(entry.restart.epoch, scope)
+    if node is None:
+        return None
+    match node.value:
+        case str(text) if len(text) <= _MAX_EPOCH:
+            return text
+        case int(count) if not isinstance(count, bool) and 0 <= count <= MAX_NUMBER:
+            return str(count)
+    raise NodeError(node.steps, f"must be a count or a name; got {shown(node.value)}")
+
+
+def _aside(entry: KindEntry, scope: Scope) -> str | None:
+    return next((aside.reason for aside in entry.stand_aside if holds(aside.when, scope)), None)
+
+
+def _scheduler(entry: KindEntry, scope: Scope) -> str | None:
+    if entry.scheduler is None:
+        return None
+    node = find(entry.scheduler.path, scope)
+    return text_at(node) or entry.scheduler.default if node is not None else entry.scheduler.default

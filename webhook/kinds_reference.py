@@ -1,0 +1,205 @@
+"""The reference page of the workload kinds: what the registry says of each, in tables."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from engine.kinds import Registry, built_in
+from engine.kinds.conditions import Condition
+from engine.kinds.expressions import Expression
+from engine.kinds.schema import Cost, Creation, Handling, KindEntry, PodSetSpec, Text, Unit
+from engine.wording import joined
+from webhook.objects import WORKLOADS
+
+_CREATION: Final[dict[Creation, str]] = {
+    "all-at-once": "all at once",
+    "ordered": "in order",
+    "on-demand": "on demand",
+}
+_UNIT: Final[dict[Unit, str]] = {
+    "workload": "the workload",
+    "replica": "each replica group",
+    "pod": "none: each pod by itself, near the others",
+}
+_COST: Final[dict[Cost, str]] = {
+    "free": "nothing",
+    "retry": "a retry",
+    "group": "its replica group starts again",
+    "workload": "the workload starts again",
+    "lost": "the pod is lost",
+}
+_HOW: Final[dict[Handling, str]] = {
+    "placed": "",
+    "through": "placed through its {through}",
+    "hint": "not placed itself",
+    "pods": "",
+}
+
+
+def kinds_page(registry: Registry | None = None) -> str:
+    """Return the reference of the workload kinds: templates, counts, ranks, and how each kind is held."""
+    entries = (registry or built_in()).entries
+    lines = [
+        "# Workload kinds",
+        "",
+        "<!-- Generated from engine/kinds/kinds.yaml by `python -m webhook.reference`; do not edit. -->",
+        "",
+        "What Topogate knows of each kind. Paths with `[*]` (lists) or `{*}` (mappings) are there once for each entry; "
+        "paths of counts start at that entry. A version that is not named is read like the newest that is known."
+        + _now(),
+        "",
+        "## How each kind is held and placed",
+        "",
+        "Held by suspension: the workload is created suspended and resumed when it has its places. Held by the gate: "
+        "its pods exist and wait with a scheduling gate. Created: the order in which its controller makes the pods; a "
+        "gang is planned whole whatever the order. A replacement is a pod that is deleted before it runs, so that "
+        "another one can be made.",
+        "",
+        "| kind | API group | held by | gang | created | a replacement costs | |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [_kind_row(entry) for entry in entries]
+    lines += [
+        "",
+        "## Pod sets, counts and ranks",
+        "",
+        "The rank of a pod is its index among the pods of its pod set, taken from the labels that its controller "
+        "writes; without one any free place of the pod set is right for it. `or` stands before what counts where the "
+        "field is left out.",
+        "",
+        "| kind | pod set | template | pods | rank |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [_pod_set_row(entry, spec) for entry in entries for spec in entry.pod_sets]
+    return "\n".join(lines) + "\n"
+
+
+def formula(expression: Expression) -> str:
+    """Return an expression as people write one: `min(.spec.parallelism or 1, .spec.completions)`."""
+    match expression:
+        case Expression(const=int(constant)):
+            return f"{constant}"
+        case Expression(var=str(name)):
+            return name
+        case Expression(when=Condition() as condition, then=Expression() as then, otherwise=Expression() as otherwise):
+            return f"({formula(then)} if {statement(condition)} else {formula(otherwise)})"
+        case Expression(min=tuple(several)):
+            return f"min({', '.join(map(formula, several))})"
+        case Expression(max=tuple(several)):
+            return f"max({', '.join(map(formula, several))})"
+        case Expression(sum=tuple(several)):
+            return " + ".join(map(formula, several)).replace("+ -", "- ")
+        case Expression(mul=(one, Expression(const=-1))):
+            return f"-{_factor(one)}"
+        case Expression(mul=tuple(several)):
+            return " x ".join(map(_factor, several))
+    told = expression.label or expression.annotation or str(expression.path)
+    return told if expression.default is None else f"{told} or {expression.default}"
+
+
+def statement(condition: Condition) -> str:
+    """Return a condition in words: `.spec.suspend is true`."""
+    match condition:
+        case Condition(every=tuple(several)):
+            return " and ".join(map(statement, several))
+        case Condition(some=tuple(several)):
+            return " or ".join(map(statement, several))
+        case Condition(negated=Condition() as inner):
+            return f"not ({statement(inner)})"
+        case Condition(path=None):
+            return f"{condition.label or condition.annotation} is there"
+        case Condition(where=Condition() as inner):
+            return f"{condition.path} has one where {statement(inner)}"
+        case Condition(exists=bool(there)):
+            return f"{condition.path} is {'there' if there else 'not there'}"
+    wanted = condition.among or (condition.equals,)
+    return f"{condition.path} is {joined([str(one).lower() for one in wanted], 'or')}"
+
+
+def _factor(expression: Expression) -> str:
+    text = formula(expression)
+    return f"({text})" if expression.sum or expression.default is not None else text
+
+
+def _kind_row(entry: KindEntry) -> str:
+    how = _HOW[entry.handling].format(through=entry.through.kind if entry.through is not None else "")
+    gang, created = how, ""
+    if entry.gang is not None:
+        gang = _UNIT[entry.gang.unit]
+        ways = dict.fromkeys((entry.gang.creation, *(one.creation for one in entry.gang.overrides)))
+        created = " or ".join(_CREATION[way] for way in ways)
+    cells = (
+        _kind(entry),
+        f"`{entry.match.group}`" if entry.match.group else "core",
+        _held(entry),
+        gang,
+        created,
+        _cost(entry),
+        entry.note or "",
+    )
+    return " ".join(f"| {' | '.join(cells)} |".split())
+
+
+def _now() -> str:
+    """Which of the kinds this version places, as long as it is not all of them."""
+    known = {(entry.match.group, entry.match.kind) for entry in built_in().entries if entry.handling == "placed"}
+    if known <= WORKLOADS.keys():
+        return ""
+    return f" This version places {joined(sorted(kind for _, kind in WORKLOADS))} only."
+
+
+def _held(entry: KindEntry) -> str:
+    if entry.handling == "hint":
+        return ""
+    if entry.suspend is None:
+        return "gate"
+    return f"`{entry.suspend.path}`" + (", where its controller allows it, else gate" if entry.suspend.when else "")
+
+
+def _cost(entry: KindEntry) -> str:
+    """Every cost that a pod of the kind can have, the usual one first."""
+    told = [one for one in (entry.replace, *(spec.replace for spec in entry.pod_sets)) if one is not None]
+    ways = dict.fromkeys(cost for one in told for cost in (one.cost, *(other.cost for other in one.overrides)))
+    return " or ".join(_COST[way] for way in ways)
+
+
+def _pod_set_row(entry: KindEntry, spec: PodSetSpec) -> str:
+    prefix = str(spec.for_each) if spec.for_each is not None else ""
+    path = f"{prefix}{'' if spec.template.text == '.' and prefix else spec.template.text}"
+    cells = (
+        _kind(entry),
+        _name(spec.name, spec),
+        f"`{path}`" if path != "." else "the pod",
+        f"`{_unfolded(spec.count, spec)}`",
+        f"`{_unfolded(spec.rank, spec)}`" if spec.rank is not None else "none",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _unfolded(expression: Expression, spec: PodSetSpec) -> str:
+    """The formula; where it has variables they follow."""
+    text = formula(expression)
+    told: dict[str, str] = {}
+    for name in reversed(list(spec.vars)):
+        word = re.compile(rf"(?<![-.\w/]){name}(?![-.\w/])")
+        if any(word.search(written) for written in (text, *told.values())):
+            told[name] = formula(spec.vars[name])
+    return text + "".join(f"; {name} = {inner}" for name, inner in told.items())
+
+
+def _name(source: Text, spec: PodSetSpec) -> str:
+    if source.text is not None:
+        return source.text
+    if source.path is not None:
+        return f"`{source.path}`"
+    keys = [key.lower() if source.key == "lower" else key for key in spec.keys or ()]
+    return ", ".join(keys) or "the key"
+
+
+def _kind(entry: KindEntry) -> str:
+    """The kind, with its version or group where another entry has the same name."""
+    others = [one.match for one in built_in().entries if one.match.kind == entry.match.kind and one.name != entry.name]
+    if any(other.group == entry.match.group for other in others):
+        return f"{entry.match.kind} {entry.match.versions[0]}"
+    return f"{entry.match.kind} ({entry.match.group})" if others else entry.match.kind
