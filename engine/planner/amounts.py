@@ -58,9 +58,10 @@ class Amounts:
         self._scarce[level] = sums
 
     def preference(self, level: int, domains: Ints) -> list[Ints64]:
-        """Pack key of domains of one level, most significant first: its own scarce amount, its parents', its slots.
+        """Pack key of domains of one level, most significant first; equals go by their index.
 
-        A host is judged by its own slots first (the best fit), then by its rack, its block, and so on.
+        A domain above the hosts: one without any of the scarce resource first (a gang that needs it fits into none),
+        then the fewest slots. A host: the fewest slots, the least of the scarce resource, the fullest rack.
         """
         return [key(domains) for key in self._keys(level)]
 
@@ -82,14 +83,21 @@ class Amounts:
         def slots(domains: Ints) -> Ints64:
             return sign * self.slots[level][domains]
 
-        def scarce_of(up: int) -> Callable[[Ints], Ints64]:
-            if up == level:
-                return lambda domains: sign * self.scarce_of(level)[domains]
-            return lambda domains: sign * self.scarce_of(up)[self.tree.ancestors(level, up)[domains]]
+        def scarce(domains: Ints) -> Ints64:
+            return sign * self.scarce_of(level)[domains]
 
-        chain = [scarce_of(up) for up in range(level, -1, -1)]
-        host = level == len(self.slots) - 1
-        return [slots, *chain] if host else [*chain, slots]
+        def holds_scarce(domains: Ints) -> Ints64:
+            return (self.scarce_of(level)[domains] > 0).astype(np.int64)
+
+        def parent(domains: Ints) -> Ints64:
+            # Free amounts of as many binary digits are equal: small gangs then keep to the same few racks for long,
+            # instead of following whichever rack is the fullest at the moment (docs/benchmarks/placement.md).
+            digits = np.frexp(self.scarce_of(level - 1))[1]
+            return sign * digits[self.tree.ancestors(level, level - 1)[domains]].astype(np.int64)
+
+        if level < len(self.slots) - 1:
+            return [holds_scarce, slots]
+        return [slots, scarce, parent] if level else [slots, scarce]
 
     def by_size(self, level: int, domains: Ints) -> Ints64:
         """These domains (ascending), the one with most slots first, equals in the order of the pack key."""

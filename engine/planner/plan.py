@@ -72,8 +72,8 @@ class NoFit:
 def plan(tree: Tree, slots: Ints64, request: Request, scarce: Ints64 | None = None) -> Plan | NoFit:
     """Place a gang on the hosts of `tree`, of which host i has room for `slots[i]` of its pods (negative: none).
 
-    `scarce` is each host's free amount of what the cluster runs short of (GPUs): ties go to the rack, then the block,
-    that has least of it; without it the slots are used. Feasibility is exact. Same arguments, same plan. Raises
+    `scarce` is each host's free amount of what the cluster runs short of (GPUs), by which ties go beside the slots
+    (`Amounts.preference`); without it the slots are used. Feasibility is exact. Same arguments, same plan. Raises
     ValueError, which names the argument, for what makes no sense.
     """
     check(tree, request, slots=slots, scarce=scarce)
@@ -116,7 +116,7 @@ def domain_slots(tree: Tree, slots: Ints64, level: int, slices: tuple[Slices, ..
 
 
 def one_host(state: Amounts, count: int) -> Choice:
-    """The best-fit host for a gang that needs no more: ties go by its rack, then by its block."""
+    """The best-fit host for a gang that needs no more: ties go by its scarce amount, then by its rack."""
     host = len(state.slots) - 1
     return choice(state, np.array([state.best(host, state.hosts_with(count))]))
 

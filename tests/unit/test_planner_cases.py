@@ -84,16 +84,41 @@ def test_single_host_gang_takes_the_best_fit() -> None:
     assert _plan([[[8, 8]], [[3, 8]]], 2, prefer="host").hosts == ((2, 2),)
 
 
-def test_equal_hosts_go_by_the_fullest_rack_then_block() -> None:
-    """Of equally fitting hosts the one in the rack with least free room is taken, then in such a block."""
-    assert _plan([[[4, 4], [4, 1]], [[4, 1], [0, 0]]], 4, prefer="host").hosts == ((4, 4),)
+def test_equal_hosts_go_by_the_fullest_rack() -> None:
+    """Of equally fitting hosts the one in the rack with least free room is taken, however empty its block."""
+    assert _plan([[[4, 4]], [[4, 4, 4], [4]]], 4, prefer="host").hosts == ((5, 4),)
 
 
-def test_the_scarce_resource_decides_between_racks() -> None:
-    """Of racks that take as few hosts the one with fewest free GPUs is chosen, not the one with fewest slots."""
+def test_racks_about_as_full_are_equal() -> None:
+    """Between racks whose free room has as many binary digits the first wins, so that small gangs stay together."""
+    assert _plan([[[4, 4, 4, 4], [4, 4, 4], [4, 4, 2]]], 4, prefer="host").hosts == ((4, 4),)
+
+
+def test_equal_hosts_spread_to_the_emptiest_rack() -> None:
+    """Profile spread turns the order of racks round for a gang of one host, too."""
+    assert _plan([[[4, 1], [4, 4], [4, 0]]], 4, prefer="host", profile="spread").hosts == ((2, 4),)
+
+
+def test_equal_hosts_go_by_the_scarce_resource_before_the_rack() -> None:
+    """Of hosts with as many slots the one with fewest GPUs is taken, though its rack is emptier."""
+    tree, slots = grow([[[4, 4, 4], [4]]])
+    answer = plan(tree, slots, Request(4, prefer=2), np.array([8, 8, 2, 4], dtype=np.int64))
+    assert isinstance(answer, Plan)
+    assert answer.hosts == ((2, 4),)
+
+
+def test_a_gang_takes_the_rack_with_fewest_slots() -> None:
+    """Of racks that take as few hosts the one with fewest slots is chosen, whatever GPUs lie about there."""
+    tree, slots = grow([[[4, 4, 4], [4, 4]]])
+    answer = plan(tree, slots, Request(8, require=1), np.array([2, 2, 2, 9, 9], dtype=np.int64))
+    assert isinstance(answer, Plan)
+    assert [host for host, _ in answer.hosts] == [3, 4]
+
+
+def test_racks_without_the_scarce_resource_come_first() -> None:
+    """A gang that does without GPUs stays away from racks that have some, though it would fit them better."""
     tree, slots = grow([[[4, 4], [4, 4, 4]]])
-    gpus = np.array([8, 8, 2, 2, 2], dtype=np.int64)
-    answer = plan(tree, slots, Request(8, require=1), gpus)
+    answer = plan(tree, slots, Request(8, require=1), np.array([1, 0, 0, 0, 0], dtype=np.int64))
     assert isinstance(answer, Plan)
     assert [host for host, _ in answer.hosts] == [2, 3]
 
