@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.annotations import AUTO
+from engine.cluster.device_uses import format_bytes
 from engine.explain import render
 from engine.gangs import Gang
 from engine.outcomes import FieldError, Never, Outcome, Placed
 from engine.planner import lowest_level
 from engine.ranks import format_ranks
 from engine.reasons import REASONS
-from engine.records import Slot
+from engine.records import DeviceUse, Slot
 from engine.requests import MAIN
 from engine.view import View
 from engine.wording import plural
@@ -94,7 +95,18 @@ def _host_slots(slot: Slot) -> output.HostSlots:
         node=slot.host,
         count=slot.count,
         ranks=None if slot.ranks is None else format_ranks(slot.ranks),
-        devices=None,
+        devices=None if slot.devices is None else tuple(tuple(map(_device, uses)) for uses in slot.devices),
+    )
+
+
+def _device(use: DeviceUse) -> output.Devices:
+    """A pod's part of one device; null where it has no such part, or where its size is not known."""
+    return output.Devices(
+        type=use.kind,
+        minor=use.minor,
+        core=use.core or None,
+        memory_ratio=use.ratio or None,
+        memory=format_bytes(use.memory) if use.memory else None,
     )
 
 
