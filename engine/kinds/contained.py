@@ -102,7 +102,7 @@ def _declared(entry: KindEntry, spec: Contained, scope: Scope, index: int) -> tu
                 first_rank=0,
                 selector=(),
                 creation="all-at-once",
-                replace=cost(entry.replace, scope),
+                replace=cost(entry, None, scope),
                 beside=False,
             )
         )

@@ -8,7 +8,7 @@ from typing import TypeVar
 from engine.kinds.conditions import holds
 from engine.kinds.expressions import Expression, Missing, Term, Variables, bind, number
 from engine.kinds.paths import MAX_NUMBER, Node, NodeError, Path, Scope, Steps, each, find, mapping_at, shown, text_at
-from engine.kinds.schema import MAX_POD_SETS, Cost, Creation, KindEntry, PodSetSpec, Replace, Text
+from engine.kinds.schema import MAX_POD_SETS, Cost, Creation, KindEntry, PodSetSpec, Text
 from engine.kinds.structure import PodSet
 from engine.presets import is_label_value
 
@@ -91,7 +91,7 @@ class _Reader:
         try:
             follows = spec.after_when is None or holds(spec.after_when, scope)
             selector = tuple((key, self._text(source)) for key, source in spec.selector.items())
-            replace = cost(spec.replace or self._entry.replace, scope)
+            replace = cost(self._entry, spec, scope)
         except NodeError as fault:
             self.faults.append(fault)
         if self.faults:
@@ -176,11 +176,17 @@ class _Reader:
         return None if isinstance(term, Missing) else term
 
 
-def cost(replace: Replace | None, scope: Scope) -> Cost:
-    """Return what deleting an unbound pod costs in this object. Raises NodeError."""
+def cost(entry: KindEntry, spec: PodSetSpec | None, scope: Scope) -> Cost:
+    """Return what deleting an unbound pod costs: the pod set's own rule, read at its element, or else the kind's.
+
+    Raises NodeError.
+    """
+    replace, where = entry.replace, Scope(scope.root, scope.root)
+    if spec is not None and spec.replace is not None:
+        replace, where = spec.replace, scope
     if replace is None:
         return "lost"
-    return next((one.cost for one in replace.overrides if holds(one.when, scope)), replace.cost)
+    return next((one.cost for one in replace.overrides if holds(one.when, where)), replace.cost)
 
 
 def _steps(path: Path, scope: Scope) -> Steps:

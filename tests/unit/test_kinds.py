@@ -1,0 +1,123 @@
+"""Every built-in kind: pod sets, counts, ranks and the gang of an example object, and each thing that changes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from engine.kinds import Structure, built_in, epoch_of, group_of, pod_set_of, rank_in_gang, rank_of
+from tests.support.kinds import FILES, example, merged, structure_of
+
+KINDS = [path.stem for path in FILES]
+
+
+def variants() -> Iterator[Any]:
+    for name in KINDS:
+        for variant in example(name).get("variants", ()):
+            yield pytest.param(name, variant, id=f"{name}: {variant['why']}")
+
+
+def agrees(found: Any, wanted: Any) -> None:
+    """What is wanted is there; of records and lists of records only the named fields are compared."""
+    if isinstance(wanted, dict):
+        for key, value in wanted.items():
+            agrees(getattr(found, "pod_sets" if key == "podSets" else key), value)
+    elif isinstance(wanted, list) and all(isinstance(one, dict) for one in wanted):
+        assert len(found) == len(wanted), [one.name for one in found]
+        for one, value in zip(found, wanted, strict=True):
+            agrees(one, value)
+    elif isinstance(wanted, list):
+        assert list(found) == wanted
+    else:
+        assert getattr(found, "name", found) == wanted
+
+
+def check_pods(structure: Structure, pods: list[dict[str, Any]]) -> None:
+    for pod in pods:
+        labels = pod["labels"]
+        found = pod_set_of(labels, structure)
+        assert (found.name if found is not None else None) == pod["podSet"], labels
+        if found is None:
+            continue
+        assert rank_of(labels, found) == pod["rank"], labels
+        if "inGang" in pod:
+            assert rank_in_gang(labels, found) == pod["inGang"], labels
+        if "group" in pod:
+            assert group_of(labels, structure) == pod["group"], labels
+        if "epoch" in pod:
+            assert epoch_of(labels, structure) == pod["epoch"], labels
+
+
+def test_every_kind_has_an_example() -> None:
+    """The examples are of the built-in kinds, one each."""
+    assert {entry.name for entry in built_in().entries} == set(KINDS)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_an_example_is_read(name: str) -> None:
+    """Pod sets with template, count, rank; the gang; how it is held."""
+    raw = example(name)["object"]
+    structure = structure_of(raw)
+    assert structure.entry.name == name
+    assert (structure.namespace, structure.name, structure.uid) == ("team", raw["metadata"]["name"], structure.uid)
+    agrees(structure, example(name)["structure"])
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_template_stands_where_its_path_says(name: str) -> None:
+    """The steps of a pod set lead to its template."""
+    raw = example(name)["object"]
+    for pod_set in structure_of(raw).pod_sets:
+        if pod_set.template is None:
+            continue
+        value: Any = raw
+        for step in pod_set.steps:
+            value = value[step]
+        assert value is pod_set.template
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_pods_are_told_apart(name: str) -> None:
+    """Labels as the controller writes them give pod set and rank; those that cannot be give none."""
+    check_pods(structure_of(example(name)["object"]), example(name).get("pods", []))
+
+
+@pytest.mark.parametrize(("name", "variant"), list(variants()))
+def test_a_variant(name: str, variant: dict[str, Any]) -> None:
+    """Each override and each field that changes what is read."""
+    structure = structure_of(merged(example(name)["object"], variant["merge"]))
+    agrees(structure, variant["structure"])
+    check_pods(structure, variant.get("pods", []))
+
+
+def test_a_trainjob_is_placed_through_its_jobset() -> None:
+    """The kind that has the pods is named, and is registered."""
+    entry = built_in().find("trainer.kubeflow.org", "TrainJob")
+    assert entry is not None
+    assert entry.through is not None
+    through = built_in().find(entry.through.group, entry.through.kind)
+    assert through is not None
+    assert through.handling == "placed"
+
+
+def test_every_override_has_a_variant() -> None:
+    """An override that no example sets off would be untested."""
+    seen: dict[str, set[str]] = {name: set() for name in KINDS}
+    for name in KINDS:
+        for raw in (
+            example(name)["object"],
+            *(merged(example(name)["object"], one["merge"]) for one in example(name).get("variants", ())),
+        ):
+            structure = structure_of(raw)
+            seen[name] |= {structure.gang.creation} if structure.gang is not None else set()
+            seen[name] |= {pod_set.replace for pod_set in structure.pod_sets}
+            seen[name] |= {structure.stand_aside} if structure.stand_aside is not None else set()
+    for entry in built_in().entries:
+        overrides = entry.gang.overrides if entry.gang is not None else ()
+        costs = [one for one in (entry.replace, *(spec.replace for spec in entry.pod_sets)) if one is not None]
+        assert {one.creation for one in overrides} <= seen[entry.name]
+        assert {other.cost for one in costs for other in one.overrides} <= seen[entry.name]
+        if entry.name in ("job", "jobset", "leaderworkerset", "trainjob"):
+            assert seen[entry.name] & {"ManagedByKueue", "ExclusiveTopology"}
