@@ -6,14 +6,24 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import accumulate
 
 from bench.placement.stats import Change
 
 # Distinct for colour-blind readers too (Okabe and Ito), and with a shape each.
 _COLOURS = {"topogate": "#0072b2", "kueue": "#d55e00", "kai": "#009e73", "volcano": "#a34d82", "capacity": "#57606a"}
 _OTHER = "#8c6d1f"
+# Outlines of marks around the point that the path has moved to.
+_MARKS = {
+    "topogate": "m-3.2 0a3.2 3.2 0 1 0 6.4 0a3.2 3.2 0 1 0 -6.4 0z",
+    "kueue": "m-3 -3h6v6h-6z",
+    "kai": "m0 -4l3.8 6.8h-7.6z",
+    "volcano": "m0 -4.2l4.2 4.2l-4.2 4.2l-4.2 -4.2z",
+}
+_OTHER_MARK = "m-1.5 -3.5h3v7h-3z"
 _WIDTH, _HEIGHT = 230, 200  # of a panel's plot
-_LEFT, _TOP, _GAP = 52, 78, 62
+_LEFT, _TOP, _GAP = 64, 94, 62
+_MARGIN = 20
 _INK, _GREY, _FAINT = "#1f2328", "#57606a", "#d0d7de"
 
 
@@ -30,13 +40,15 @@ def chart(title: str, panels: Sequence[Panel], *, x: str, y: str, percent: bool 
     width = _LEFT + len(panels) * (_WIDTH + _GAP) - _GAP + 24
     height = _TOP + _HEIGHT + 52
     rules = list(dict.fromkeys(rule for panel in panels for rule in panel.lines))
+    # A label takes some 7 units a letter.
+    places = accumulate((58 + 7 * len(rule) for rule in rules), initial=_MARGIN)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         f'role="img" aria-labelledby="t" font-family="Helvetica, Arial, sans-serif" font-size="12">',
         f'<title id="t">{escape(title)}</title>',
         f'<rect x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="10" fill="#ffffff" stroke="#8c959f"/>',
-        f'<text x="{_LEFT - 32}" y="26" font-size="15" font-weight="bold" fill="{_INK}">{escape(title)}</text>',
-        *(_legend(rule, _LEFT - 32 + 100 * i) for i, rule in enumerate(rules)),
+        f'<text x="{_MARGIN}" y="26" font-size="15" font-weight="bold" fill="{_INK}">{escape(title)}</text>',
+        *(_legend(rule, place) for rule, place in zip(rules, places, strict=False)),
     ]
     for i, panel in enumerate(panels):
         parts += _panel(panel, _LEFT + i * (_WIDTH + _GAP), rules, percent=percent)
@@ -53,6 +65,7 @@ def _legend(rule: str, x: int) -> str:
     colour = _COLOURS.get(rule, _OTHER)
     return (
         f'<path d="M{x} 48h22" stroke="{colour}" stroke-width="2.5"{_dash(rule)}/>'
+        f'<path d="M{x + 11} 48{_MARKS.get(rule, _OTHER_MARK)}" fill="{colour}"/>'
         f'<text x="{x + 28}" y="52" fill="{_INK}">{escape(rule)}</text>'
     )
 
@@ -83,7 +96,8 @@ def _panel(panel: Panel, left: int, rules: Sequence[str], *, percent: bool) -> l
         parts.append(
             f'<text x="{across(x):.1f}" y="{_TOP + _HEIGHT + 18}" text-anchor="middle" fill="{_GREY}">{x:g}</text>'
         )
-    for at, rule in enumerate(rules):
+    # The last drawn is on top: the first rule, which the chart is about.
+    for at, rule in reversed(list(enumerate(rules))):
         colour, aside = _COLOURS.get(rule, _OTHER), 2.5 * (at - (len(rules) - 1) / 2)
         spots = [(across(x) + aside, change) for x, change in panel.lines.get(rule, ())]
         path = "L".join(f"{x:.1f} {down(change.mean):.1f}" for x, change in spots)
@@ -94,7 +108,8 @@ def _panel(panel: Panel, left: int, rules: Sequence[str], *, percent: bool) -> l
             if math.isfinite(change.half):
                 ends_of = f"M{x:.1f} {down(change.low):.1f}V{down(change.high):.1f}"
                 parts.append(f'<path d="{ends_of}" stroke="{colour}" stroke-width="1.2"/>')
-            parts.append(f'<circle cx="{x:.1f}" cy="{down(change.mean):.1f}" r="3" fill="{colour}"/>')
+            mark = _MARKS.get(rule, _OTHER_MARK)
+            parts.append(f'<path d="M{x:.1f} {down(change.mean):.1f}{mark}" fill="{colour}"/>')
     return parts
 
 

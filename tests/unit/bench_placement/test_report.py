@@ -99,6 +99,17 @@ def test_plots_are_well_formed_and_draw_every_rule_but_the_far_off_one() -> None
         assert "native" not in words
 
 
+def test_rules_are_told_apart_without_colours() -> None:
+    """Every rule has a mark of its own, the same in the legend and on its line."""
+    made = page.images(records(topogate=[1, 2], kueue=[2, 3], kai=[3, 4], volcano=[4, 5], capacity=[0, 1]))
+    marks: dict[str, set[str]] = {}
+    for element in ElementTree.fromstring(made["placement-first-try.svg"]).iter("{http://www.w3.org/2000/svg}path"):
+        if "fill" in element.attrib and element.get("fill") != "none":
+            marks.setdefault(element.attrib["fill"], set()).add(element.attrib["d"].split("m")[1])
+    assert [len(found) for found in marks.values()] == [1] * 5
+    assert len({mark for found in marks.values() for mark in found}) == 5
+
+
 def test_records_survive_the_file(tmp_path: Path) -> None:
     """Also what is not a number."""
     record = Record(SETTING, 3, 100, "kueue", replace(MEASURED, optimal=math.nan))
