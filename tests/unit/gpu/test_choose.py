@@ -48,6 +48,8 @@ def test_whole_gpus_share_the_deepest_scope(used: list[int], wanted: int, chosen
         ([2, 3], 2, [0, 1]),
         ([0, 1, 4, 5], 2, [2, 3]),
         ([1], 4, [4, 5, 6, 7]),
+        ([4, 5], 1, [6]),
+        ([4, 5], 2, [6, 7]),
     ],
 )
 def test_linked_gpus_break_as_few_larger_partitions_as_they_can(
@@ -98,12 +100,14 @@ def test_a_share_of_several_devices_gets_distinct_ones_for_as_many_pods_as_fit()
     """The fullest first would strand the second pod; the places are dealt out in turn instead."""
     three = Inventory(tuple(gpu(at) for at in range(3)))
     assert given(three, use(0, 50), use(1, 50), asks=part(50, gpus=2), count=2) == [[0, 2], [1, 2]]
+    assert given(three, use(0, 25), asks=part(25, gpus=2), count=2) == [[0, 1], [0, 1]]
 
 
 def test_bytes_go_where_they_leave_least() -> None:
     """Devices of different size on one host: the smallest that is enough, however full in percent."""
     mixed = Inventory((gpu(0, size=80), gpu(1, size=24), gpu(2, size=40)))
     assert given(mixed, asks=memory(20)) == [[1]]
+    assert given(mixed, use(0, 50), asks=memory(20)) == [[0]]
     assert given(mixed, asks=memory(30), count=4) == [[2], [0], [0]]
     assert given(mixed, use(0, 50), asks=memory(40), count=2) == [[0], [2]]
 
@@ -125,6 +129,9 @@ def test_each_pod_gets_the_amounts_of_its_device() -> None:
         pytest.param([], whole(2, rdma=100), [0], id="the scope of the GPUs"),
         pytest.param([use(0), use(1)], whole(2, rdma=100), [1], id="the next scope"),
         pytest.param([DeviceUse("rdma", 0, share=100)], whole(2, rdma=100), [1], id="in use: the same NUMA node"),
+        pytest.param(
+            [*map(use, range(4)), DeviceUse("rdma", 2, share=1)], whole(2, rdma=100), [3], id="the other NUMA node"
+        ),
         pytest.param([], whole(4, rdma=200), [0, 1], id="one of each scope"),
         pytest.param([], whole(4, rdma=400), [0, 1, 2, 3], id="more than the scopes have"),
         pytest.param([DeviceUse("rdma", 3, share=40)], part(50, rdma=25), [0], id="a share in the same scope"),

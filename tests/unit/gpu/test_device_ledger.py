@@ -60,6 +60,7 @@ def test_holders_that_do_not_say_lie_behind_those_that_do() -> None:
     ledger.take(0, ("share",), part(50))
     ledger.take(0, ("whole",), whole(2))
     assert lies(ledger) == [0, 1, 2]
+    assert ledger.left(0)[2].ratio == 50
     assert ledger.slots_of(0, part(50)) == 3
     ledger.take(0, ("known",), part(50), ((use(3, 50),),))
     assert lies(ledger) == [0, 1, 3]
@@ -70,7 +71,7 @@ def test_more_holders_than_devices_break_nothing() -> None:
     """Overcommitted by others: nothing is free, nothing is below zero, and all is there again when they go."""
     ledger = ledger_of(FOUR)
     ledger.take(0, ("crowd",), whole(3), count=5)
-    ledger.take(0, ("shares",), part(70, gpus=2, rdma=50), count=10**6)
+    ledger.take(0, ("shares",), part(70, gpus=2, rdma=50), count=10**9)
     assert ledger.slots_of(0, part(1)) == 0
     assert ledger.choose(0, part(1), 1) == ()
     ledger.give(0, ("crowd",))
@@ -138,6 +139,25 @@ def test_a_pod_holds_as_many_devices_as_it_asks_for(
     ledger = ledger_of(FOUR)
     ledger.take(0, ("pod",), asks, (uses,))
     assert ledger.slots_of(0, whole(1)) == left
+
+
+def test_a_device_is_found_by_its_id_before_its_number() -> None:
+    """Numbers change with a restart of the host, ids do not."""
+    ledger = ledger_of(FOUR)
+    ledger.take(0, ("pod",), whole(1), ((use(3, device_id="GPU-1"),),))
+    assert lies(ledger) == [1]
+    ledger.take(0, ("pod",), whole(1), ((use(3, device_id="GPU-gone"),),))
+    assert lies(ledger) == [3]
+
+
+def test_a_device_that_is_held_with_amounts_of_zero_is_not_free() -> None:
+    """A whole GPU needs a device that nobody holds at all; shares of it are there."""
+    ledger = ledger_of(FOUR)
+    ledger.take(0, ("pod",), None, ((use(0, 0),),))
+    assert ledger.slots_of(0, whole(1)) == 3
+    assert ledger.slots(np.array([0]), whole(1)).tolist() == [3]
+    assert len(ledger.choose(0, whole(1), 9)) == 3
+    assert ledger.slots_of(0, part(50)) == 8
 
 
 def test_bytes_of_a_use_count_in_percent_and_the_other_way_round() -> None:

@@ -46,7 +46,7 @@ def test_a_host_with_very_many_devices_does_not_make_the_others_high() -> None:
 def test_a_host_that_changes_its_number_of_devices_leaves_nothing_behind() -> None:
     """More, fewer, none: places are used again, and start from zero."""
     bank = bank_of(HOSTS)
-    for number in (20, 2, 0, 8):
+    for number in (20, 2, 0, 8, 3):
         bank.put(0, number, {"share": [7] * number})
         assert bank.count(np.arange(6), added).tolist() == [7 * number, 6, 0, 800, 45, 48]
     bank.put(0, 0, {"share": []})
