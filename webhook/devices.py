@@ -7,6 +7,7 @@ of its containers and the two annotations about them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any, Final
 
 from engine import names
@@ -30,8 +31,11 @@ def translate_in(edits: Edits, root: Path, *, managed: bool, view: View, policy:
     """
     pod = _at(edits.document, root)
     done = _translation(pod, root, managed=managed, view=view, policy=policy)
-    for one in done.edits:
-        _put(edits, (*root, "spec", *one.path), one.value)
+    # A side of a container at a time: it takes less room, in the patch and in its making, than each name by itself.
+    for where, side in groupby(done.edits, key=lambda one: one.path[:-1]):
+        path = (*root, "spec", *where)
+        values = {**(edits.get(*path) or {}), **{one.path[-1]: one.value for one in side}}
+        edits.put(path, {name: value for name, value in values.items() if value is not None})
     for key, value in done.annotations.items():
         _put(edits, (*root, "metadata", "annotations", key), value)
 
@@ -117,11 +121,8 @@ def _at(document: Mapping[str, Any], root: Path) -> PodResources:
 def _write(edits: Edits, root: Path, before: PodResources, after: PodResources) -> None:
     for old, new in zip(before, after, strict=True):
         for side, had, has in zip(_SIDES, (old.requests, old.limits), (new.requests, new.limits), strict=True):
-            where = (*root, "spec", *old.path, "resources", side)
-            for name in had.keys() - has.keys():
-                edits.drop((*where, name))
-            for name, value in has.items():
-                edits.put((*where, name), value)
+            if had != has:
+                edits.put((*root, "spec", *old.path, "resources", side), dict(has))
 
 
 def _put(edits: Edits, path: Path, value: object) -> None:

@@ -99,5 +99,7 @@ class Edits:
 
     def _forget(self, path: Path, *, itself: bool = True) -> None:
         """What lies at or below the path is not (or no longer) ours alone: it is the caller's value, or has moved."""
+        if path not in self._own:
+            return  # nothing below it either: whoever opens a container opens those above it
         depth = len(path)
         self._own = {one for one in self._own if one[:depth] != path or (not itself and one == path)}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final
 
-from engine.quantities import MAX_UNITS, QuantityError, nano
+from engine.quantities import MAX_UNITS, Quantity, QuantityError, nano
 from engine.shapes import effective
 
 Path = tuple[str | int, ...]
@@ -90,6 +91,13 @@ def amount(value: object) -> int:
         return 0
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise AmountError("must be a quantity, such as 100")
+    return _amount(value)
+
+
+@lru_cache(
+    maxsize=1024, typed=True
+)  # the containers of a pod ask for the same few amounts, and each is looked at often
+def _amount(value: Quantity) -> int:
     try:
         billionths = nano("cpu", value)  # of what may be divided: a fraction is told apart from nonsense
     except QuantityError:

@@ -12,7 +12,7 @@ from typing import Final
 
 from engine.gpu.containers import AmountError, Container, PodResources
 from engine.gpu.request import dimensions
-from engine.gpu.resources import GPU, KOORDINATOR, MEMORY, RATIO
+from engine.gpu.resources import GPU, MEMORY, RATIO, device_names
 from engine.gpu.rules import validate
 from engine.names import ORIGINAL_REQUESTS
 
@@ -26,7 +26,7 @@ def gpu_request(pod: PodResources, *, whole: frozenset[str]) -> str | None:
     entries: dict[str, _Entry] = {}
     translated = False
     for container in pod:
-        amounts = container.amounts(whole | KOORDINATOR)
+        amounts = container.amounts(device_names(whole))
         if amounts and container.name:
             written = {name: str(number) for name, number in dimensions(amounts, whole).items()}
             entries[container.name] = {"requests": dict(written), "limits": dict(written)}
@@ -34,17 +34,17 @@ def gpu_request(pod: PodResources, *, whole: frozenset[str]) -> str | None:
     return _text(entries) if translated else None
 
 
-def original_requests(before: PodResources, after: PodResources, *, whole: frozenset[str]) -> str | None:
+def original_requests(
+    before: PodResources, after: PodResources, standing: Mapping[str, _Entry], *, whole: frozenset[str]
+) -> str | None:
     """Return what the user wrote where a name of his gave way; None when all of them stand as written.
 
-    An earlier pass's word is kept for as long as it means what the container asks for: a forged or an outdated one is
-    not.
+    What is `standing` of an earlier pass's word is kept.
     """
-    standing = _standing(before, whole=whole)
     entries = dict(standing)
     for old, new in zip(before, after, strict=True):
         if old.name and (old.requests.keys() | old.limits.keys()) - (new.requests.keys() | new.limits.keys()):
-            entries.setdefault(old.name, _entry(old, whole | KOORDINATOR))
+            entries.setdefault(old.name, _entry(old, device_names(whole)))
     text = before.annotations.get(ORIGINAL_REQUESTS)
     if not entries:
         return None
@@ -56,15 +56,18 @@ def written_at_first(pod: PodResources) -> Mapping[str, _Entry]:
     return _read(pod.annotations.get(ORIGINAL_REQUESTS, ""))
 
 
-def as_written(pod: PodResources, *, whole: frozenset[str]) -> PodResources:
+def as_written(pod: PodResources, standing: Mapping[str, _Entry]) -> PodResources:
     """Return the pod with the resources that the user wrote, where an earlier pass has noted them and they stand."""
-    standing = _standing(pod, whole=whole)
     if not standing:
         return pod
     return pod.map(lambda one: _told(one, standing[one.name]) if one.name in standing else one)
 
 
-def _standing(pod: PodResources, *, whole: frozenset[str]) -> dict[str, _Entry]:
+def standing_notes(pod: PodResources, *, whole: frozenset[str]) -> Mapping[str, _Entry]:
+    """Return what an earlier pass has noted of the containers, by name, for as long as it is true.
+
+    It is while it means what the container asks for: a forged or an outdated note is not.
+    """
     told = _read(pod.annotations.get(ORIGINAL_REQUESTS, ""))
     containers = {container.name: container for container in pod}
     return {
@@ -80,7 +83,7 @@ def _told(container: Container, entry: _Entry) -> Container:
 
 def _means(entry: _Entry, container: Container, *, whole: frozenset[str]) -> bool:
     """Whether the entry asks for what the container asks for, in other words."""
-    names = whole | KOORDINATOR
+    names = device_names(whole)
     told = _told(container, entry)
     if entry == _entry(container, names) or not told.of(names):
         return False

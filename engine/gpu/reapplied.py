@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from engine.gpu.containers import Container, PodResources
 from engine.gpu.notes import written_at_first
-from engine.gpu.resources import KOORDINATOR, whole_names
+from engine.gpu.resources import device_names, whole_names
 
 Side = Mapping[str, object]
 Sides = tuple[Side, Side]  # requests, limits
@@ -30,7 +30,7 @@ class Reapplied:
 
 def reapplied(old: PodResources, new: PodResources, *, vendors: Collection[str] = ()) -> Reapplied:
     """Return what `new` asks for, given what `old` was made of; containers are told apart by their names."""
-    names = whole_names(vendors) | KOORDINATOR
+    names = device_names(whole_names(vendors))
     first = written_at_first(old)
     before = {container.name: container for container in old}
 

@@ -6,6 +6,7 @@ Source: Koordinator's fine-grained device scheduling (apis/extension/device_shar
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import lru_cache
 from typing import Final
 
 NVIDIA: Final = "nvidia.com/gpu"
@@ -36,9 +37,18 @@ def whole_names(vendors: Collection[str] = ()) -> frozenset[str]:
 
     A native resource (`cpu`) or one of Koordinator's is never a vendor's, whatever the policy says.
     """
-    if not vendors:
-        return _KNOWN
-    return _KNOWN | {name for name in vendors if "/" in name and name not in KOORDINATOR}
+    return _whole(frozenset(vendors))
+
+
+@lru_cache(maxsize=16)
+def device_names(whole: frozenset[str]) -> frozenset[str]:
+    """Return every name that asks for a device: those that count whole GPUs, and Koordinator's."""
+    return whole | KOORDINATOR
+
+
+@lru_cache(maxsize=16)
+def _whole(vendors: frozenset[str]) -> frozenset[str]:
+    return frozenset({NVIDIA}) | VENDORS | {name for name in vendors if "/" in name and name not in KOORDINATOR}
 
 
 def family(name: str) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 
 from engine.gpu.combinations import Contradiction, contradictions
 from engine.gpu.containers import AmountError, Container, Path, PodResources, amount
-from engine.gpu.resources import FPGA, GPU, KOORDINATOR, MEMORY, RATIO, RDMA, family, whole_names
+from engine.gpu.resources import FPGA, GPU, MEMORY, RATIO, RDMA, device_names, family, whole_names
 from engine.outcomes import FieldError
 from engine.wording import plain
 
@@ -23,7 +23,7 @@ def validate(pod: PodResources, *, path: str, vendors: Collection[str] = ()) -> 
     Each container is looked at alone, and then what the pod needs by Kubernetes' formula; ordered by container.
     """
     whole = whole_names(vendors)
-    names = whole | KOORDINATOR
+    names = device_names(whole)
     amounts: dict[Path, dict[str, int]] = {}
     errors: list[FieldError] = []
     blamed: set[str] = set()

@@ -10,9 +10,19 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from engine.gpu.containers import Container, Path, PodResources, amount
-from engine.gpu.notes import as_written, gpu_request, original_requests
+from engine.gpu.notes import as_written, gpu_request, original_requests, standing_notes
 from engine.gpu.request import device_request
-from engine.gpu.resources import CORE, GPU, KOORDINATOR, MEMORY, NVIDIA, RATIO, WHOLE, whole_names
+from engine.gpu.resources import (
+    CORE,
+    GPU,
+    KOORDINATOR,
+    MEMORY,
+    NVIDIA,
+    RATIO,
+    WHOLE,
+    device_names,
+    whole_names,
+)
 from engine.gpu.rules import validate
 from engine.names import GPU_REQUEST, ORIGINAL_REQUESTS
 from engine.outcomes import FieldError
@@ -85,7 +95,8 @@ def translate(
         return Translation()
     whole = whole_names(vendors)
     # A container that another webhook adds to what was translated already is looked at beside what the user wrote.
-    written = as_written(pod, whole=whole)
+    noted = standing_notes(pod, whole=whole)
+    written = as_written(pod, noted)
     errors = validate(written, path=path, vendors=vendors)
     renamed = None if errors else _renamed(pod, mode=mode, reported=reported, whole=whole, again=written != pod)
     after = pod
@@ -95,10 +106,10 @@ def translate(
     if errors:
         return Translation(edits=edits, errors=errors)
     notes = {
-        ORIGINAL_REQUESTS: original_requests(pod, after, whole=whole),
+        ORIGINAL_REQUESTS: original_requests(pod, after, noted, whole=whole),
         GPU_REQUEST: gpu_request(after, whole=whole) if mode != "off" else _standing(pod, whole=whole),
     }
-    names = whole | KOORDINATOR
+    names = device_names(whole)
     total = after.total({container.path: container.amounts(names) for container in after})
     return Translation(
         edits=edits,
@@ -113,7 +124,7 @@ def _renamed(pod: PodResources, *, mode: Mode, reported: Reported, whole: frozen
 
     `again`: it has given way in other containers before, so that it must in all of them.
     """
-    used = {name for container in pod for name in container.amounts(whole | KOORDINATOR)}
+    used = {name for container in pod for name in container.amounts(device_names(whole))}
     name = next((name for name in (GPU, NVIDIA) if name in used), None)
     if name is None or mode == "off":
         return None
@@ -145,7 +156,7 @@ def _memory_name(reported: Reported) -> str:
 def _written(container: Container, *, whole: frozenset[str], renamed: str | None, reported: Reported) -> Container:
     """The container as it is to be: one name given way to dimensions, and both sides given of every other."""
     requests, limits = dict(container.requests), dict(container.limits)
-    for name, value in container.of(whole | KOORDINATOR).items():
+    for name, value in container.of(device_names(whole)).items():
         if name == renamed and amount(value):
             for side in (requests, limits):
                 side.pop(name, None)

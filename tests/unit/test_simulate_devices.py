@@ -85,7 +85,7 @@ def test_what_would_be_stored_is_shown_translated(asks: Json) -> None:
     }
     (patch,) = shown(found, "patches")
     at = "/spec/template/spec/containers/0/resources"
-    assert {"op": "remove", "path": f"{at}/requests/koordinator.sh~1gpu"} in patch["patch"]
+    assert {"op": "replace", "path": f"{at}/requests", "value": HALF} in patch["patch"]
     assert "koordinator.sh/gpu-core: '50'" in as_yaml(stored)
 
 

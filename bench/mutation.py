@@ -1,0 +1,157 @@
+"""What one review of a request for GPUs costs, by the number of containers: `python -m bench.mutation --help`.
+
+In this process, without network and TLS, as ratios to json.loads of the same body in the same rounds. Three reviews:
+a Job whose GPU requests are rewritten, the same Job called for again with nothing left to do, and a pod that belongs to
+nobody. Beside each, the same object without GPUs: what a review costs anyway.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Callable
+from statistics import median, quantiles
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import results
+from bench.gang import CONTROLLER, NAMESPACE, POLICY, Json, review_body
+from bench.review import Subject
+from engine import names
+from engine.cluster import projections
+from engine.gpu.resources import CORE, GPU, MEMORY, RATIO
+from engine.policy import parse_policy
+from engine.view import Stores, View
+from local import nodes
+from local.nodes import Grid, HostShape
+from webhook.live import LiveView
+from webhook.mutate import mutate
+from webhook.patch_applier import apply_patch
+from webhook.review import decode_review, encode
+from webhook.validate import validate
+
+SIZES = (1, 8, 50)
+TOLD = HostShape(gpus=0, extended={CORE: "800", RATIO: "800", MEMORY: "640Gi"})
+
+
+def main() -> int:
+    """Measure and report."""
+    parser = argparse.ArgumentParser(prog="python -m bench.mutation", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=100, help="rounds of 10 reviews each (100)")
+    options = parser.parse_args()
+    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 140)
+    table = Table(box=None, pad_edge=False, title="one review of a request for GPUs")
+    for column in ("CONTAINERS", "BODY", "WHAT", "CPU us", "x json.loads", "WALL us p50", "p99"):
+        table.add_column(column, justify="left" if column == "WHAT" else "right")
+    live = _view()
+    report: dict[str, Any] = {}
+    for size in SIZES:
+        console.print(f"measuring: {size} containers")
+        for what, answer, body in _reviews(live, size):
+            floor, subject = Subject("json.loads", json.loads), Subject(what, answer)
+            for one in (floor, subject):  # warm
+                one.round([body] * 10)
+                one.cpu.clear()
+                one.wall.clear()
+            for _ in range(options.rounds):
+                floor.round([body] * 10)
+                subject.round([body] * 10)
+            ratio = median(mine / base for mine, base in zip(subject.cpu, floor.cpu, strict=True))
+            p50, p99 = median(subject.wall), quantiles(subject.wall, n=100)[98]
+            cells = (f"{median(subject.cpu) * 1e6:.0f}", f"{ratio:.1f}", f"{p50 * 1e6:.0f}", f"{p99 * 1e6:.0f}")
+            table.add_row(str(size), f"{len(body)} B", what, *cells)
+            report[f"{what}, {size}"] = {"cpu": median(subject.cpu), "ratio": ratio, "p50": p50, "p99": p99}
+    console.print()
+    console.print(table)
+    console.print(f"\n{results.write('mutation', {'reviews': report}).relative_to(results.ROOT)}")
+    return 0
+
+
+def _view() -> LiveView:
+    """A cluster of 512 hosts that report Koordinator's dimensions."""
+    view = View(Stores(), parse_policy(POLICY))
+    bodies = nodes.grid_nodes(Grid(8, 8, 8), shape=TOLD)
+    view.stores.nodes.replace([projections.node(json.dumps(body).encode()) for body in bodies])
+    view.refresh()
+    return LiveView(
+        view,
+        own_username=f"system:serviceaccount:{names.NAMESPACE}:{names.SERVICE_ACCOUNT}",
+        own_namespace=names.NAMESPACE,
+        policy_loaded=lambda: True,
+        wall=lambda: math.inf,
+    )
+
+
+def _reviews(live: LiveView, size: int) -> list[tuple[str, Callable[[bytes], object], bytes]]:
+    """What is measured: its name, how it is answered, and the bytes of the review."""
+
+    def mutated(body: bytes) -> bytes:
+        review = decode_review(body)
+        return encode(mutate(review, live, math.inf), review.uid)
+
+    def validated(body: bytes) -> bytes:
+        review = decode_review(body)
+        return encode(validate(review, live, math.inf), review.uid)
+
+    plain, asking = _job(size, gpus=False), _job(size, gpus=True)
+    translated = apply_patch(asking, mutate(decode_review(_body(asking, "batch")), live, math.inf).patch)
+    assert CORE in json.dumps(translated)
+    pod, plain_pod = _pod(asking), _pod(plain)
+    return [
+        ("mutate: a Job without GPUs", mutated, _body(plain, "batch")),
+        ("mutate: a Job, rewritten", mutated, _body(asking, "batch")),
+        ("mutate: the same again", mutated, _body(translated, "batch")),
+        ("validate: the Job", validated, _body(translated, "batch")),
+        ("mutate: a pod without GPUs", mutated, _body(plain_pod, "")),
+        ("mutate: a pod, rewritten", mutated, _body(pod, "")),
+    ]
+
+
+def _body(document: Json, group: str) -> bytes:
+    return review_body(document, group=group, user="alice" if group else CONTROLLER)
+
+
+def _job(size: int, *, gpus: bool) -> Json:
+    containers = [_container(number, gpus=gpus) for number in range(size)]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "train", "namespace": NAMESPACE},
+        "spec": {
+            "parallelism": 4,
+            "completions": 4,
+            "template": {"metadata": {}, "spec": {"restartPolicy": "Never", "containers": containers}},
+        },
+    }
+
+
+def _pod(job: Json) -> Json:
+    metadata = {"generateName": "one-", "namespace": NAMESPACE}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": job["spec"]["template"]["spec"]}
+
+
+def _container(number: int, *, gpus: bool) -> Json:
+    """A container as the API server sends it, with what it fills in."""
+    asked = {GPU: "100"} if gpus else {}
+    return {
+        "name": f"worker-{number}",
+        "image": "registry.example.com/team/trainer:2026.11",
+        "command": ["python", "-m", "train", "--config", "/etc/train/config.yaml"],
+        "env": [{"name": "RANK", "value": str(number)}, {"name": "NCCL_DEBUG", "value": "WARN"}],
+        "resources": {"requests": {"cpu": "8", "memory": "64Gi", **asked}, "limits": {"memory": "64Gi"}},
+        "volumeMounts": [
+            {"name": "data", "mountPath": "/data"},
+            {"name": "kube-api-access-x7k2p", "readOnly": True, "mountPath": "/var/run/secrets/kubernetes.io"},
+        ],
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
+        "imagePullPolicy": "IfNotPresent",
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
