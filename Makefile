@@ -51,8 +51,8 @@ fmt: $(STAMP) ## Format, and repair what the linter can repair
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-.PHONY: bench bench-planner bench-review bench-cluster bench-placement
-bench: bench-planner bench-review bench-cluster bench-placement ## Measure (docs/benchmarks.md; ARGS="..." for options, ARGS=--help tells them)
+.PHONY: bench bench-planner bench-review bench-mutation bench-cluster bench-placement
+bench: bench-planner bench-review bench-mutation bench-cluster bench-placement ## Measure (docs/benchmarks.md; ARGS="..." for options, ARGS=--help tells them)
 
 bench-planner: $(STAMP) ## Measure decisions of the planner, cold and warm, on 1,000 to 100,000 hosts (10 s)
 	@$(BIN)/python -m bench.planner $(ARGS)
@@ -62,6 +62,9 @@ bench-placement: $(STAMP) ## Simulate streams of gangs under our rules and those
 
 bench-review: $(STAMP) ## Measure one review of a pod beside json.loads (20 s)
 	@$(BIN)/python -m bench.review $(ARGS)
+
+bench-mutation: $(STAMP) ## Measure reviews of GPU requests with 1, 8 and 50 containers beside json.loads (1 minute)
+	@$(BIN)/python -m bench.mutation $(ARGS)
 
 bench-cluster: setup ## Measure gangs of 4, 64 and 256 pods on 512 hosts beside the same Jobs without us (3 minutes)
 	@$(BIN)/python -m bench.cluster $(ARGS)

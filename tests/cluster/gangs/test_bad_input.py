@@ -229,7 +229,7 @@ def _(job: dict[str, Any]) -> None:
     job["metadata"]["annotations"]["topogate.dev/min-available"] = "9" * 5000
 
 
-@absurd("more GPUs than there are numbers", None)
+@absurd("more GPUs than there are numbers", "spec.template.spec.containers[0].resources.limits[nvidia.com/gpu]")
 def _(job: dict[str, Any]) -> None:
     job["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": str(2**62)}}
 
