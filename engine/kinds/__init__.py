@@ -3,14 +3,15 @@
 Pure: an object goes in as a mapping, frozen records come out; no I/O, no code per kind. `kinds.yaml` holds the
 built-ins, a policy adds entries of the same schema.
 
-`registry` is the way in for entries, `read` for objects, `pod_set_of` and `rank_of` for pods, `rules` for what the
-manifests grant. Behind them: `paths`, `conditions`, `expressions` (the tiny language of entries), `schema` and `checks`
-(what an entry may be), `structure` (the records). Not here: which kinds are watched, and what is done with a gang.
+`registry_of` is the way in for entries, `read` for objects, `pod_set_of` and `rank_of` for pods, `rules` for what the
+manifests grant. Behind them: `paths`, `fields`, `conditions`, `expressions` (the tiny language of entries), `schema`
+and `checks` (what an entry may be), `structure` (the records), `podsets` and `contained` (the parts of reading). Not
+here: which kinds are watched, and what is done with a gang.
 """
 
 from engine.kinds.access import Rules, rules
 from engine.kinds.pods import epoch_of, group_of, pod_set_of, rank_in_gang, rank_of
-from engine.kinds.registry import Registry, RegistryError, built_in, registry
+from engine.kinds.registry import Registry, RegistryError, built_in, registry_of
 from engine.kinds.structure import Gang, PodSet, Structure, Suspension
 from engine.kinds.workload import UnreadableWorkload, read
 
@@ -30,6 +31,6 @@ __all__ = [
     "rank_in_gang",
     "rank_of",
     "read",
-    "registry",
+    "registry_of",
     "rules",
 ]

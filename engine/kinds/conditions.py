@@ -5,52 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
-from pydantic.alias_generators import to_camel
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
+from pydantic import Field, model_validator
 
-from engine.kinds.paths import Node, Path, Scope, each, find, mapping_at, parse_path
+from engine.kinds.fields import ManyPath, Part
+from engine.kinds.paths import Node, Path, Scope, each, find, mapping_at
 from engine.policy_fields import LabelKey
 
 MAX_PARTS: Final = 8
 Value = Annotated[str, Field(max_length=63)] | bool | int
-
-
-class Part(BaseModel):
-    """Base of the models of a registry entry: strict, frozen, no unknown fields, camelCase in text."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, alias_generator=to_camel, serialize_by_alias=True
-    )
-
-
-class PathRule:
-    """The rule of a path field: text outside, `Path` inside; `[*]` and `{*}` only where entries are iterated."""
-
-    def __init__(self, *, stars: bool) -> None:
-        self.stars = stars
-
-    def read(self, value: object) -> Path:
-        """Return the path of the text. Raises ValueError that says what is allowed."""
-        if not isinstance(value, str):
-            raise ValueError("must be a path such as .spec.template")
-        path = parse_path(value)
-        if path.stars and not self.stars:
-            raise ValueError("[*] and {*} have no meaning here: exactly one node is wanted")
-        return path
-
-    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(
-            self.read, serialization=core_schema.plain_serializer_function_ser_schema(str)
-        )
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"type": "string", "pattern": r"^[$.]"}
-
-
-OnePath = Annotated[Path, PathRule(stars=False)]
-ManyPath = Annotated[Path, PathRule(stars=True)]
 
 
 class Condition(Part):

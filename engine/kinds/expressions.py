@@ -16,7 +16,8 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from engine.kinds.conditions import MAX_PARTS, Condition, OnePath, Part, holds, metadata
+from engine.kinds.conditions import MAX_PARTS, Condition, holds, metadata
+from engine.kinds.fields import OnePath, Part, VariableName
 from engine.kinds.paths import MAX_NUMBER, NodeError, Scope, find, shown, whole_number
 from engine.policy_fields import LabelKey
 
@@ -24,7 +25,6 @@ MAX_DEPTH: Final = 8
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)  # as strconv.Itoa writes it, and nothing else
 
 Operator = Literal["min", "max", "sum", "mul"]
-VarName = Annotated[str, Field(pattern=r"^[a-z][A-Za-z0-9]{0,30}$")]
 Number = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
 Count = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
 
@@ -43,7 +43,7 @@ class Expression(Part):
     label: LabelKey | None = None
     below: Expression | None = None
     const: Number | None = None
-    var: VarName | None = None
+    var: VariableName | None = None
     min: tuple[Expression, ...] | None = Field(default=None, min_length=1, max_length=MAX_PARTS)
     max: tuple[Expression, ...] | None = Field(default=None, min_length=1, max_length=MAX_PARTS)
     sum: tuple[Expression, ...] | None = Field(default=None, min_length=1, max_length=MAX_PARTS)

@@ -70,7 +70,7 @@ def built_in() -> Registry:
     return _registry((), entries, at="kinds")
 
 
-def registry(extra: Sequence[Mapping[str, Any]] = ()) -> Registry:
+def registry_of(extra: Sequence[Mapping[str, Any]] = ()) -> Registry:
     """Return the built-in kinds and those of a policy.
 
     Raises RegistryError with every error by its path (`kinds[1].podSets[0].count`): what is no entry, rules across

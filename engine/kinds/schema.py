@@ -11,8 +11,9 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from engine.kinds.conditions import Condition, ManyPath, OnePath, Part
-from engine.kinds.expressions import Expression, VarName
+from engine.kinds.conditions import Condition
+from engine.kinds.expressions import Expression
+from engine.kinds.fields import Group, KindName, ManyPath, OnePath, Part, Resource, Subresource, VariableName, Version
 from engine.policy_fields import DnsLabel, LabelKey
 
 MAX_POD_SETS: Final = 64  # of one workload
@@ -24,10 +25,6 @@ Cost = Literal["free", "retry", "group", "workload", "lost"]
 Handling = Literal["placed", "through", "hint", "pods"]
 AsideReason = Literal["ManagedByKueue", "CoreGang", "ExclusiveTopology", "OtherController"]
 Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete"]
-Group = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$")]
-Version = Annotated[str, Field(pattern=r"^(\*|v[0-9][a-z0-9]{0,30})$")]
-KindName = Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]{0,62}$")]
-Resource = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]{0,62}$")]
 Words = Annotated[str, Field(min_length=1, max_length=300)]
 
 
@@ -98,7 +95,7 @@ class PodSetSpec(Part):
         description="What no template means: a fault, no such pod set, or pods whose shape is known once they exist.",
     )
     role: DnsLabel
-    vars: Mapping[VarName, Expression] = Field(default={}, max_length=8)
+    vars: Mapping[VariableName, Expression] = Field(default={}, max_length=8)
     count: Expression = Field(description="Pods that run at a time.")
     minimum: Expression | None = Field(default=None, description="Those without which the gang is none; else all.")
     total: Expression | None = Field(default=None, description="Pods that are wanted in all; else the count.")
@@ -194,7 +191,7 @@ class Permission(Part):
     """What the service may do with other kinds on behalf of this one."""
 
     group: Group
-    resources: tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9/]{0,62}$")], ...] = Field(min_length=1, max_length=8)
+    resources: tuple[Subresource, ...] = Field(min_length=1, max_length=8)
     verbs: tuple[Verb, ...] = Field(min_length=1, max_length=7)
 
 
