@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.claims import is_claim
+from engine.gpu.resources import KOORDINATOR, WHOLE
 from engine.host_devices import Held, HostDevices, by_vendor_name
 from engine.planner import SlotIndex
 from engine.pod_devices import devices_of
@@ -52,7 +53,8 @@ class _Eligibility:
 class Count:
     """Slots of a shape per host, in tree order: `free` by what is free now, `empty` by allocatable alone.
 
-    Both are 0 on hosts that are not eligible; `built` is by allocatable on every host, eligible or not.
+    Both are 0 on hosts that are not eligible; `built` is by allocatable on every host, eligible or not, sick devices
+    counted as sound ones.
     """
 
     free: Ints
@@ -238,12 +240,14 @@ class Capacity:
                 continue
             np.minimum(slots_free, self._of(self._free, rows, resource) // amount, out=slots_free)
             np.minimum(slots_empty, self._of(self._alloc, rows, resource) // amount, out=slots_empty)
-        if shape.devices is not None:
+        built = slots_empty
+        if shape.devices is not None and self._devices.matter:
+            built = slots_empty.copy()
             self._devices.limit(slots_free, rows, shape.devices)
             self._devices.limit(slots_empty, rows, shape.devices, empty=True)
+            self._devices.limit(built, rows, shape.devices, empty=True, sick=False)
         slots_free = np.where(mask, np.maximum(slots_free, 0), 0)
-        built = np.maximum(slots_empty, 0)
-        return Count(slots_free, np.where(mask, built, 0), built)
+        return Count(slots_free, np.where(mask, np.maximum(slots_empty, 0), 0), np.maximum(built, 0))
 
     def slots(self, shape: Shape, topology: Topology, *, scarce: str) -> SlotIndex:
         """The free slots of `shape`, as `count` gives them, kept current between decisions.
@@ -316,6 +320,33 @@ class Capacity:
             return None
         without = None if instead is None else ("gang", instead)
         return self._devices.choose(row, request, count, without=without, beside=beside)
+
+    @property
+    def devices_matter(self) -> bool:
+        """True when the devices of some host decide, beside the numbers that its node reports."""
+        return self._devices.matter
+
+    def whole_gpus(self, name: str, topology: Topology) -> Ints:
+        """Whole GPUs that nobody uses on every host of the topology, in tree order; `name`: how they are asked for."""
+        rows = self._rows_of(topology)
+        unit = WHOLE if name in KOORDINATOR else 1
+        whole: Ints = np.maximum(self._of(self._free, rows, name), 0) // unit
+        self._devices.whole_free(whole, rows)
+        return whole
+
+    def freest_gpu(self, request: DeviceRequest, topology: Topology) -> Ints:
+        """Percent left of the freest GPU of every host, in tree order; 0 where the devices of a host do not matter."""
+        return self._devices.freest(self._rows_of(topology), request)
+
+    def gpus_in_part(self, host: str) -> int:
+        """How many GPUs of a host are used in part."""
+        summary = self._devices.summary(self._rows[host]) if host in self._rows else None
+        return summary.partly if summary is not None else 0
+
+    def device_trouble(self, host: str) -> str:
+        """Why devices of a host do not count (`engine.host_devices`), in few words; "" when all count."""
+        row = self._rows.get(host)
+        return "" if row is None else self._devices.trouble(row)
 
     def device_notes(self, host: str) -> tuple[str, ...]:
         """What is wrong with what a host tells of its devices, in words; empty when nothing is."""

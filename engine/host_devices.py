@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.gpu.choose import choose
 from engine.gpu.fit import slots as slots_on
-from engine.gpu.inventory import inventory
+from engine.gpu.inventory import Inventory, inventory
 from engine.gpu.laying import Holder, Holding, laid
 from engine.gpu.ledger import DeviceLedger, Summary
 from engine.gpu.left import Left, completed
@@ -27,6 +28,11 @@ Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
 Requests = tuple[tuple[str, int], ...]
 Uses = tuple[DeviceUse, ...]
+
+# Why devices of a host do not count; the words stand in lists of nodes as they are.
+UNHEALTHY: Final = "with unhealthy devices"
+NOT_UNDERSTOOD: Final = "whose devices are not understood"
+DISAGREEING: Final = "whose devices are not what the node reports"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,7 @@ class HostDevices:
         self._ledger = DeviceLedger()
         self._matter: npt.NDArray[np.bool_] = np.zeros(64, dtype=np.bool_)
         self._rows: set[int] = set()
+        self._trouble: dict[int, str] = {}
         self._lost: dict[int, dict[Holder, bool]] = {}  # what `lost` said since the row last changed
 
     # -- what changes; each tells whether slots may have changed -------------------------------------------------------
@@ -100,13 +107,39 @@ class HostDevices:
 
     # -- what is asked -----------------------------------------------------------------------------------------------
 
-    def limit(self, slots: Ints, rows: Rows, request: DeviceRequest, *, empty: bool = False) -> None:
-        """Lower the slots of hosts, in place, to what fits on their devices; `empty`: if nobody held any."""
-        if not self._rows:
-            return
-        where = np.flatnonzero(self._matter[np.minimum(rows, len(self._matter) - 1)] & (rows < len(self._matter)))
+    @property
+    def matter(self) -> bool:
+        """True when there is a host whose devices decide."""
+        return bool(self._rows)
+
+    def limit(self, slots: Ints, rows: Rows, request: DeviceRequest, *, empty: bool = False, sick: bool = True) -> None:
+        """Lower the slots of hosts, in place, to what fits on their devices.
+
+        `empty`: if nobody held any. Without `sick` hosts that have sick devices are left as they are.
+        """
+        where = self._where(rows)
+        if not sick and self._trouble:
+            where = where[[row not in self._trouble for row in rows[where].tolist()]]
         if len(where):
             slots[where] = np.minimum(slots[where], self._ledger.slots(rows[where], request, empty=empty))
+
+    def whole_free(self, gpus: Ints, rows: Rows) -> None:
+        """Lower the free whole GPUs of hosts, in place, to those that nobody holds a part of."""
+        where = self._where(rows)
+        if len(where):
+            gpus[where] = np.minimum(gpus[where], self._ledger.free_gpus(rows[where]))
+
+    def freest(self, rows: Rows, request: DeviceRequest) -> Ints:
+        """Percent left of the freest GPU of each host; 0 where its devices do not matter."""
+        found: Ints = np.zeros(len(rows), dtype=np.int64)
+        where = self._where(rows)
+        if len(where):
+            found[where] = self._ledger.freest_gpu(rows[where], request)
+        return found
+
+    def trouble(self, row: int) -> str:
+        """Why devices of a host do not count: one of the words above, "" when all count."""
+        return self._trouble.get(row, "")
 
     def room(self, row: int, request: DeviceRequest) -> int | None:
         """How many pods fit on the devices of one host; None where the node's numbers say it."""
@@ -182,6 +215,12 @@ class HostDevices:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
+    def _where(self, rows: Rows) -> Rows:
+        """The positions of those rows whose devices matter."""
+        if not self._rows:
+            return np.zeros(0, dtype=np.intp)
+        return np.flatnonzero(self._matter[np.minimum(rows, len(self._matter) - 1)] & (rows < len(self._matter)))
+
     def _look(self, row: int) -> bool:
         """Begin or end to count the devices of a host, or count them anew."""
         self._lost.pop(row, None)
@@ -194,6 +233,7 @@ class HostDevices:
             if row not in self._rows:
                 return False
             self._rows.discard(row)
+            self._trouble.pop(row, None)
             self._matter[row] = False
             self._ledger.set_host(row, None)
             for holder in self._holders.get(row, {}):
@@ -201,7 +241,12 @@ class HostDevices:
             return True
         assert node is not None
         fresh = row not in self._rows
-        changed = self._ledger.set_host(row, inventory(node.allocatable, told))
+        devices = inventory(node.allocatable, told)
+        changed = self._ledger.set_host(row, devices)
+        if trouble := _trouble(devices, told):
+            self._trouble[row] = trouble
+        else:
+            self._trouble.pop(row, None)
         if fresh:
             while row >= len(self._matter):
                 self._matter = np.concatenate([self._matter, np.zeros_like(self._matter)])
@@ -216,6 +261,14 @@ class HostDevices:
             self._ledger.give(row, holder)
         else:
             self._ledger.take(row, holder, held.request, held.uses, count=held.count)
+
+
+def _trouble(devices: Inventory, told: NodeDevices | None) -> str:
+    if told is not None and told.faults:
+        return NOT_UNDERSTOOD
+    if told is not None and not all(one.healthy for one in told.devices):
+        return UNHEALTHY
+    return DISAGREEING if devices.notes else ""
 
 
 def _fits(left: Iterable[Left], uses: Uses, request: DeviceRequest) -> bool:

@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.capacity import Capacity, Count
+from engine.device_shortfall import device_name, device_shortfall, full, unreported, without_devices
 from engine.explain import placed_text
+from engine.gpu.resources import CORE, KOORDINATOR, RATIO, whole_names
 from engine.joining import join
 from engine.outcomes import Outcome, Placed, Waits
 from engine.planner import NoFit, Plan, Request, Slices, domain_slots, lowest_level, plan
@@ -110,6 +112,7 @@ def plan_gang(
 def scarce_of(shape: Shape, capacity: Capacity) -> str:
     """The resource that the pool is bought for, by which ties go: GPUs where there are any, else CPU."""
     asked = [name for name, _ in shape.requests if name.endswith("/gpu")]
+    asked += [name for name, _ in shape.requests if name in (CORE, RATIO)]
     return asked[0] if asked else (WHOLE_GPU if capacity.reports(WHOLE_GPU) else "cpu")
 
 
@@ -169,6 +172,7 @@ def _shortfall(
     sound = np.array([reason in _REPAIRABLE or reason.startswith(TAINT) for reason in reasons], dtype=np.bool_)
     built = np.where(sound, counted.built, 0)
     slices = _slices(ask, topology)
+    by_numbers = without_devices(shape, topology, capacity, counted)
     sums_empty = domain_slots(topology.tree, empty, level, slices)
     largest = int(sums_empty.argmax()) if level >= 0 and len(empty) else -1
     exclusions = Counter[str]()
@@ -176,11 +180,19 @@ def _shortfall(
         if reason:
             exclusions[reason] += 1
         elif free[index] == 0:
-            exclusions["in use" if empty[index] > 0 else "too small"] += 1
+            exclusions[full(tree.hosts[index], index, capacity, counted=counted, by_numbers=by_numbers)] += 1
     for reason in topology.outside.values():
         exclusions[reason] += 1
     per_host = int(empty.max()) if len(empty) else 0
-    requests = dict(shape.requests)
+    devices = device_shortfall(shape, topology, capacity, reasons)
+    gpu = [name for name, _ in shape.requests if name.endswith("/gpu")]
+    host_gpus: int | None
+    if devices is not None:
+        gpus_per_pod, host_gpus = devices.gpus, devices.most
+    else:  # names that the policy's vendors have
+        gpus_per_pod = sum(amount for name, amount in shape.requests if name in gpu)
+        host_gpus = capacity.largest(gpu[0], topology) if gpu else None
+    missing = unreported(shape, capacity)
     return Shortfall(
         count=ask.count,
         level=topology.levels[level].name if level >= 0 else None,
@@ -194,16 +206,19 @@ def _shortfall(
         hosts=len(tree.hosts) + len(topology.outside),
         exclusions=dict(exclusions),
         slices=ask.slices[0] if ask.slices else None,
-        limiting=_limiting(shape, capacity, topology),
+        limiting=_limiting(shape, capacity, topology, counted=counted, by_numbers=by_numbers),
         fits_level=_fits(answer.fits_level, topology),
-        gpus_per_pod=sum(amount for name, amount in requests.items() if name.endswith("/gpu")),
+        gpus_per_pod=gpus_per_pod,
         ceiling=int(domain_slots(topology.tree, built, level, slices).max(initial=0)),
         largest=(tree.path(level, largest)[-1], _hosts_in(topology, level, largest)) if largest >= 0 else None,
         roomier=_roomier(topology, level, empty, ask.count, slices),
         tolerate=_taint_in_the_way(answer, ask, shape, topology, capacity=capacity, reasons=reasons),
-        host_gpus=capacity.largest(gpu[0], topology)
-        if (gpu := [name for name in requests if name.endswith("/gpu")])
-        else None,
+        host_gpus=host_gpus,
+        devices=devices,
+        unreported=missing,
+        reported=tuple(name for name in sorted(whole_names() | KOORDINATOR) if capacity.reports(name))
+        if missing
+        else (),
     )
 
 
@@ -242,8 +257,10 @@ def _fits(level: int | None, topology: Topology) -> str | None:
     return topology.levels[level].name if level >= 0 else WHOLE_TOPOLOGY
 
 
-def _limiting(shape: Shape, capacity: Capacity, topology: Topology) -> str | None:
+def _limiting(shape: Shape, capacity: Capacity, topology: Topology, *, counted: Count, by_numbers: Count) -> str | None:
     """The requested resource of which the hosts have the fewest pods' worth free."""
+    if (name := device_name(shape)) is not None and counted.free.sum() < by_numbers.free.sum():
+        return name  # the numbers would do, the devices do not
     worth = [
         (int((capacity.free_of(resource, topology) // amount).sum()), resource)
         for resource, amount in shape.requests

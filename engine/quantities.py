@@ -77,6 +77,16 @@ def format_units(resource: str, units: int) -> str:
     return f"{units}Pi"
 
 
+def format_bytes(amount: int) -> str:
+    """Return bytes as a quantity in the largest binary unit that loses nothing: `80Gi`, `858993459`."""
+    suffix = ""
+    for one in ("Ki", "Mi", "Gi", "Ti", "Pi"):
+        if not amount or amount % 1024:
+            break
+        amount, suffix = amount // 1024, one
+    return f"{amount}{suffix}"
+
+
 def _unit_size(resource: str) -> int:
     """Return how many billionths make one planner unit."""
     if resource == "cpu":

@@ -11,12 +11,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from engine import names
+from engine.device_shortfall import DeviceShortfall, how_near, nobody_reports
+from engine.gpu.resources import KOORDINATOR
+from engine.host_devices import DISAGREEING, NOT_UNDERSTOOD, UNHEALTHY
 from engine.outcomes import Never, Waits
 from engine.wording import plain, plural
 
 WHOLE_TOPOLOGY: Final = "topology"  # what `fits_level` says when only the whole topology has room
 _MAX_GROUPS: Final = 6
-_UNHEALTHY: Final = frozenset({"cordoned", "not ready"})
+_UNHEALTHY: Final = frozenset({"cordoned", "not ready", UNHEALTHY, NOT_UNDERSTOOD, DISAGREEING})
 _CHOSEN: Final = frozenset({"nodeSelector", "node affinity"})
 _TAINT: Final = "taint "
 _NO_LABEL: Final = "no label "
@@ -54,6 +57,9 @@ class Shortfall:
     slices          level and size: so many pods at a time have to share one domain of the level; None: no slices.
                     All numbers of slots are of whole slices then
     tolerate        key of a taint: a toleration for it would make room for the gang now
+    devices         what its pods need of the hosts' devices; None: nothing
+    unreported      names that its pods ask for and no node reports
+    reported        names of GPUs and devices that nodes do report, told when there are unreported ones
     """
 
     count: int
@@ -75,6 +81,9 @@ class Shortfall:
     roomier: tuple[str, int] | None = None
     host_gpus: int | None = None
     tolerate: str | None = None
+    devices: DeviceShortfall | None = None
+    unreported: tuple[str, ...] = ()
+    reported: tuple[str, ...] = ()
     slices: tuple[str, int] | None = None
 
 
@@ -84,7 +93,12 @@ def infeasible(short: Shortfall) -> Waits | Never:
     Never: not even when every host of the topology were empty and healthy. Else the healthy empty cluster decides: when
     the gang would fit there, what others use is the reason; when not, the nodes that are missing from it.
     """
+    if short.unreported and short.hosts > 0:
+        return Never("HostTooSmall", nobody_reports(short.unreported, short.reported))
     answer = _infeasible(short)
+    if isinstance(answer, Waits) and short.devices is not None and short.total_slots == 0:
+        near = how_near(short.devices) if answer.reason == "InsufficientFreeGPUs" else ""
+        answer = Waits(answer.reason, f"{answer.message}; {near}") if near else answer
     if isinstance(answer, Waits) and short.tolerate is not None:
         return Waits(answer.reason, f"{answer.message}; with a toleration for {plain(short.tolerate)} it would fit now")
     return answer
@@ -149,7 +163,8 @@ def _too_large(short: Shortfall, *, away: int) -> str:
     way_out = f"prefer {level}"
     if short.roomier is not None:
         way_out = f"require {plain(short.roomier[0])} (largest {short.roomier[1] * unit:,}) or {way_out}"
-    return f"{asked} must share one {level}{_sliced(short)}, but the largest {level} {has} {possible * unit:,}{detail}; {way_out}"
+    largest = f"the largest {level} {has} {possible * unit:,}{detail}"
+    return f"{asked} must share one {level}{_sliced(short)}, but {largest}; {way_out}"
 
 
 def _host_too_small(short: Shortfall) -> str:
@@ -158,6 +173,8 @@ def _host_too_small(short: Shortfall) -> str:
         if short.host_gpus == 0:
             return f"{asks} and no host has any"
         return f"{asks} and no host has more than {short.host_gpus}; use {short.host_gpus} per pod and more pods"
+    if short.devices is not None and not short.gpus_per_pod and (short.limiting or "") in KOORDINATOR:
+        return f"one pod asks for {short.devices.asked}, more than any host has; ask for less per pod"
     return f"one pod asks for more {plain(short.limiting or 'room')} than any host has; ask for less per pod"
 
 
@@ -180,6 +197,8 @@ def _amount(short: Shortfall) -> str:
     if _by_host(short):
         return plural(short.count, "host")
     gpus = f" x {plural(short.gpus_per_pod, 'GPU')}" if short.gpus_per_pod else ""
+    if short.devices is not None:
+        gpus = f" x {short.devices.asked}"
     return f"room for {plural(short.count, 'pod')}{gpus}"
 
 

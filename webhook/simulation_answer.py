@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.annotations import AUTO
-from engine.cluster.device_uses import format_bytes
 from engine.explain import render
 from engine.gangs import Gang
 from engine.outcomes import FieldError, Never, Outcome, Placed
 from engine.planner import lowest_level
+from engine.quantities import format_bytes
 from engine.ranks import format_ranks
 from engine.reasons import REASONS
 from engine.records import DeviceUse, Slot

@@ -12,14 +12,13 @@ from typing import Any, Final
 
 from engine.cluster import wire
 from engine.cluster.wire import ProjectionError
-from engine.quantities import QuantityError, nano
+from engine.quantities import QuantityError, format_bytes, nano
 from engine.records import DeviceUse
 
 _KINDS: Final = frozenset({"gpu", "rdma", "fpga"})
 _WHOLE: Final = 100
 _NANO: Final = 10**9
 _MAX_MEMORY: Final = 2**50
-_BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi")
 
 
 def uses_body(uses: Iterable[DeviceUse]) -> list[dict[str, Any]]:
@@ -37,16 +36,6 @@ def device_uses(raw: Iterable[wire.PlacementDevice], path: str) -> tuple[DeviceU
             raise ProjectionError(f"{where}: {use.kind} {use.minor} stands twice")
         found[use.kind, use.minor] = use
     return tuple(found.values())
-
-
-def format_bytes(amount: int) -> str:
-    """Return bytes as a quantity: `80Gi`, `858993459`."""
-    suffix = ""
-    for one in _BINARY:
-        if not amount or amount % 1024:
-            break
-        amount, suffix = amount // 1024, one
-    return f"{amount}{suffix}"
 
 
 def _body(use: DeviceUse) -> dict[str, Any]:

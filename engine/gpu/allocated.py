@@ -14,7 +14,7 @@ from typing import Any, Final
 from engine.gpu.inventory import MAX_DEVICES
 from engine.gpu.left import MAX_BYTES
 from engine.gpu.resources import CORE, FPGA, MEMORY, RATIO, RDMA, WHOLE
-from engine.quantities import QuantityError, nano
+from engine.quantities import QuantityError, format_bytes, nano
 from engine.records import DeviceUse
 from engine.wording import plain, quote
 
@@ -29,7 +29,6 @@ _FIELDS: Final = {
     "rdma": {RDMA: "share"},
 }
 _ORDER: Final = ("gpu", "rdma", "fpga")
-_SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
 
 
 class _Unreadable(ValueError):
@@ -44,7 +43,9 @@ def format_allocated(uses: Iterable[DeviceUse]) -> str:
         entry: dict[str, Any] = {
             "minor": use.minor,
             "resources": {
-                name: _bytes(amount) if name == MEMORY else str(amount) for name, amount in amounts.items() if amount
+                name: format_bytes(amount) if name == MEMORY else str(amount)
+                for name, amount in amounts.items()
+                if amount
             },
         }
         if use.id:
@@ -116,15 +117,6 @@ def _amount(name: str, quantity: Any, path: str) -> int:
     if not 0 <= amount <= most:
         raise _Unreadable(f"{path}: {quote(str(quantity))} is not from 0 to {most:,}")
     return amount
-
-
-def _bytes(amount: int) -> str:
-    """Return bytes as resource.Quantity writes them (BinarySI): the largest unit that leaves a whole number."""
-    power = 0
-    while amount and amount % 1024 == 0 and power < len(_SUFFIXES) - 1:
-        amount //= 1024
-        power += 1
-    return f"{amount}{_SUFFIXES[power]}"
 
 
 def _json(value: object) -> str:

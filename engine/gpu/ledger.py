@@ -157,6 +157,14 @@ class DeviceLedger:
         self._refresh()
         return self._gpus.count(np.asarray(rows, dtype=np.intp), lambda of: fit.summed(of["empty"]))
 
+    def freest_gpu(self, rows: Rows, request: DeviceRequest) -> Ints:
+        """Return how many percent are left of the one GPU of each host of which most is left.
+
+        Of its memory, and of its compute where the request names compute: the smaller one.
+        """
+        self._refresh()
+        return self._gpus.count(np.asarray(rows, dtype=np.intp), partial(_freest, request.core > 0))
+
     def held(self, row: int) -> bool:
         """True while somebody holds devices of the row: it must not become another host's."""
         return row in self._holdings
@@ -234,6 +242,12 @@ def _gpus(request: DeviceRequest, empty: bool, of: Arrays) -> Ints:
     return fit.gpu_slots_many(
         request, core=of["core"], ratio=of["ratio"], memory=of["memory"], size=of["size"], empty=of["empty"]
     )
+
+
+def _freest(compute: bool, of: Arrays) -> Ints:
+    left = np.minimum(of["ratio"], of["core"]) if compute else of["ratio"]
+    most: Ints = left.max(axis=0).astype(np.int64)
+    return most
 
 
 def _share(percent: int, empty: bool, of: Arrays) -> Ints:
