@@ -24,3 +24,14 @@ policy_refused = Gauge(
     "topogate_policy_refused", "1 while the ConfigMap holds a policy that is not taken.", registry=registry
 )
 cache_age = Gauge("topogate_cache_age_seconds", "Since a watch last said anything.", ["collection"], registry=registry)
+unreadable_objects = Gauge(
+    "topogate_unreadable_objects",
+    "Objects that a watch leaves out because they cannot be read.",
+    ["collection"],
+    registry=registry,
+)
+device_faults = Gauge(
+    "topogate_hosts_with_device_faults",
+    "Hosts of which devices do not count: not understood, or not what the node reports.",
+    registry=registry,
+)

@@ -92,8 +92,17 @@ class Stores:
 class View:
     """The consistent view. Every public method takes the lock; readers of records go to `stores` directly."""
 
-    def __init__(self, stores: Stores, policy: Policy | None = None, *, own_namespace: str = names.NAMESPACE) -> None:
+    def __init__(
+        self,
+        stores: Stores,
+        policy: Policy | None = None,
+        *,
+        own_namespace: str = names.NAMESPACE,
+        device_faults: Callable[[str, tuple[str, ...]], None] = lambda _host, _faults: None,
+    ) -> None:
+        """`device_faults` hears, at every change, what is wrong with what a host tells of its devices."""
         self._own_namespace = own_namespace
+        self._device_faults = device_faults
         self.stores = stores
         self.lock = threading.RLock()
         self.changed = threading.Event()
@@ -160,6 +169,7 @@ class View:
                 if old is not None and new is not None and replace(old, resource_version=new.resource_version) == new:
                     return  # a heartbeat, an image pulled: nothing that a plan looks at
                 self.capacity.set_node(node.name, new)
+                self._device_faults(node.name, self.capacity.device_notes(node.name) if new is not None else ())
                 self._pending.room = True
                 if old is None or new is None or old.labels != new.labels:
                     self._topology_stale = True
@@ -208,6 +218,7 @@ class View:
                 if old is not None and new is not None and replace(old, resource_version=new.resource_version) == new:
                     return
                 self.capacity.set_devices(devices.name, new)
+                self._device_faults(devices.name, self.capacity.device_notes(devices.name))
                 self._pending.everything = True  # a device may be lost for a gang, or there again
             case "quotas":
                 self._pending.room = True

@@ -106,3 +106,7 @@ class Caches:
     def ages(self) -> dict[str, float]:
         """Seconds since each watch last said anything."""
         return {name: reflector.store.age for name, reflector in self._reflectors.items()}
+
+    def left_out(self) -> dict[str, int]:
+        """Objects of each collection that are left out because they cannot be read."""
+        return {name: reflector.left_out for name, reflector in self._reflectors.items()}

@@ -109,6 +109,7 @@ def offline_cluster(
     for name, store in view.stores.all().items():
         store.replace(records[name])
     view.refresh()
+    notes += _disagreements(view)
     return OfflineCluster(view=view, nodes=len(view.stores.nodes), notes=tuple(notes))
 
 
@@ -130,6 +131,17 @@ def _devices(one: FileObject, notes: list[str]) -> list[NodeDevices]:
         path, _, text = fault.partition(": ")
         notes.append(f"{one.where}: Device {plain(devices.name)} is not wholly read: {path}: {in_words(text)}")
     return [devices]
+
+
+def _disagreements(view: View) -> list[str]:
+    """Where nodes and their Device objects disagree, one line a host; what was left out of objects is told already."""
+    lines = []
+    for devices in view.stores.devices.values():
+        notes = [note for note in view.capacity.device_notes(devices.name) if note not in devices.faults]
+        if view.stores.nodes.get(devices.name) is None:
+            notes.append("there is no node of that name")
+        lines += [f"Device {plain(devices.name)}: {note}" for note in notes]
+    return lines
 
 
 def _completed(record: Any, one: FileObject, namespace: str) -> Any:

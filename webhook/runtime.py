@@ -29,6 +29,7 @@ from engine.cluster.election import Terms
 from engine.cluster.events import Recorder
 from engine.cluster.lease import LeaseCandidate, NotLeader
 from engine.controller import Controller
+from engine.device_faults import DeviceFaults
 from engine.errands import Errands
 from engine.gpu.resources import whole_names
 from engine.policy_source import PolicySource
@@ -87,7 +88,7 @@ class Runtime:
         sys.setswitchinterval(SWITCH_INTERVAL)
         self._api: Api = connect(kubeconfig=settings.kubeconfig, user_agent="topogate")
         self._stores = Stores()
-        self._view = View(self._stores, own_namespace=settings.namespace)
+        self._view = View(self._stores, own_namespace=settings.namespace, device_faults=DeviceFaults().found)
         self._policy = PolicySource(self._view.set_policy)
         self._caches = Caches(self._api, self._stores, namespace=settings.namespace)
         self._caches.policy.subscribe(lambda key, _old, new: self._policy.changed(str(key), new))
@@ -278,6 +279,8 @@ class Runtime:
     def _exposition(self) -> tuple[str, bytes]:
         for name, age in self._caches.ages().items():
             engine_metrics.cache_age.labels(name).set(min(age, 1e9))
+        for name, number in self._caches.left_out().items():
+            engine_metrics.unreadable_objects.labels(name).set(number)
         return CONTENT_TYPE, self._metrics.exposition() + generate_latest(engine_metrics.registry)
 
     # -- end ---------------------------------------------------------------------------------------------------------

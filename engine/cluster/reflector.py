@@ -140,6 +140,7 @@ class Reflector(Generic[R]):
         self._problem: str | None = "not listed yet"
         self._version: str | None = None
         self._bad: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._still_bad: set[tuple[str, str]] = set()  # of those, the ones that the list under way has shown
         self._stopping = False
         self._list_wanted = False
         self._wake = threading.Event()
@@ -156,6 +157,11 @@ class Reflector(Generic[R]):
     def problem(self) -> str | None:
         """Why the store is not being kept up to date at the moment, in words; None when it is."""
         return self._problem
+
+    @property
+    def left_out(self) -> int:
+        """How many objects of the collection are left out because they cannot be read (counted up to 1024)."""
+        return len(self._bad)
 
     def start(self) -> None:
         """Start the thread; once."""
@@ -226,6 +232,7 @@ class Reflector(Generic[R]):
     def _list(self) -> None:
         self._version = None
         records: list[R] = []
+        self._still_bad.clear()
         query = self._query | {"limit": str(self._page)}
         while True:
             # Without a resourceVersion: a quorum read, so a list never goes back in time.
@@ -238,6 +245,8 @@ class Reflector(Generic[R]):
             if query.get("continue") == page.metadata.next_page:
                 raise ApiUnavailable(f"GET {self._path}: the same page over and over")
             query["continue"] = page.metadata.next_page
+        for key in [key for key in self._bad if key not in self._still_bad]:
+            del self._bad[key]
         self._page = min(self._page, LATER_PAGE)
         self.counts.lists += 1
         self._problem = None
@@ -263,6 +272,7 @@ class Reflector(Generic[R]):
         """Forget what was there; said once, however often it is looked for."""
         self._version = None
         self._problem = None
+        self._bad.clear()
         self.store.replace([])
         if not self._absent:
             self._absent = True
@@ -321,6 +331,8 @@ class Reflector(Generic[R]):
                     self.store.apply(kind, record)
                 elif readable:
                     self.store.discard(meta.namespace, meta.name)
+                if kind == "DELETED":
+                    self._bad.pop((meta.namespace, meta.name), None)
             case "BOOKMARK":
                 self.store.bookmark(meta.resource_version)
             case other:
@@ -347,6 +359,7 @@ class Reflector(Generic[R]):
         except msgspec.DecodeError:
             meta = _Meta()
         key = (meta.namespace, meta.name)
+        self._still_bad.add(key)
         if key not in self._bad:
             _log.warning("%s: %s/%s cannot be read and is left out: %s", self._path, *key, error)
             self._bad[key] = None

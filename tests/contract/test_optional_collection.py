@@ -149,3 +149,22 @@ def test_the_caches_hold_device_objects(fake: FakeApi, api: Api) -> None:
         assert known is not None and [one.minor for one in known.devices] == [0]
     finally:
         caches.stop()
+
+
+def test_what_cannot_be_read_is_counted_while_it_is_there(fake: FakeApi, api: Api) -> None:
+    """One Device that is no Device, then a readable one of that name, then none."""
+    path = "/apis/scheduling.koordinator.sh/v1alpha1/devices/host-1"
+    fake.put(path, spec="none")
+    caches = Caches(api, Stores(), namespace="topogate-system")
+    caches.start()
+    try:
+        assert caches.wait_synced(10)
+        assert caches.left_out()["devices"] == 1
+        fake.put(path, spec={"devices": []})
+        eventually(lambda: caches.left_out()["devices"] == 0)
+        fake.put(path, spec="none")
+        eventually(lambda: caches.left_out()["devices"] == 1)
+        fake.remove(path)
+        eventually(lambda: caches.left_out()["devices"] == 0)
+    finally:
+        caches.stop()

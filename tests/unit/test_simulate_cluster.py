@@ -291,4 +291,5 @@ def test_faulty_devices_are_left_out_and_told() -> None:
     assert cluster.notes == (
         "cluster.json, item 1: Device h0 is not wholly read: devices[1].minor: expected a whole number, got text",
         "cluster.json, item 2: the Device is left out: metadata.name: is required",
+        "Device h0: there is no node of that name",
     )
