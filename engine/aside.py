@@ -21,7 +21,8 @@ def standing_aside(workload: Workload, *, policy: Policy, own_namespace: str = n
         return "CoreGang"
     if names.EXCLUSIVE_TOPOLOGY & workload.annotations.keys():
         return "ExclusiveTopology"
-    return template_aside(workload.template, policy=policy)
+    found = (template_aside(pod_set.template, policy=policy) for pod_set in workload.pod_sets)
+    return next((reason for reason in found if reason is not None), None)
 
 
 def template_aside(spec: PodSpec, *, policy: Policy) -> str | None:

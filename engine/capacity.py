@@ -102,7 +102,7 @@ class Capacity:
         self._changed_rows: list[int] = []
         self._devices = HostDevices()
         self._usage: dict[tuple[str, str], tuple[int, Requests, Held | None]] = {}
-        self._reservations: dict[str, dict[str, Reserved]] = {}
+        self._reservations: dict[str, dict[str, dict[str, Reserved]]] = {}  # gang -> pod set -> host
         self._eligibility: OrderedDict[EligibilityKey, _Eligibility] = OrderedDict()
         self._fresh: set[str] = set()  # nodes that may not have settled yet
         self._tree_rows: dict[str, tuple[Topology, npt.NDArray[np.intp], dict[int, int]]] = {}
@@ -163,10 +163,11 @@ class Capacity:
         hosts: Mapping[str, int],
         requests: Requests,
         *,
+        pod_set: str = "",
         devices: DeviceRequest | None = None,
         uses: Mapping[str, tuple[Uses, ...]] | None = None,
     ) -> None:
-        """Replace the reservation of a gang: host -> number of pods that are still to come there.
+        """Replace the reservation of a gang's pod set: host -> number of pods that are still to come there.
 
         `devices` is what one of them needs of its host's devices, `uses` by host the devices of those pods of which
         they are known.
@@ -177,7 +178,8 @@ class Capacity:
             for host, count in hosts.items()
             if count > 0
         }
-        before = self._reservations.pop(gang, {})
+        of_gang = self._reservations.setdefault(gang, {})
+        before = of_gang.pop(pod_set, {})
         for host in before.keys() | wanted.keys():
             old, new = before.get(host), wanted.get(host)
             if old == new:
@@ -188,9 +190,11 @@ class Capacity:
             if new is not None:
                 self._add(row, new.requests, -new.count)
             if devices is not None or (old is not None and old.devices is not None):
-                self._devices.hold(row, ("gang", gang), _kept(new))
+                self._devices.hold(row, ("gang", gang, pod_set), _kept(new))
         if wanted:
-            self._reservations[gang] = wanted
+            of_gang[pod_set] = wanted
+        elif not of_gang:
+            del self._reservations[gang]
         for host in before.keys() - wanted.keys():
             self._vacate(self._row(host))
 
@@ -202,8 +206,19 @@ class Capacity:
         return None if row is None else self._nodes[row]
 
     def reserved(self, gang: str) -> dict[str, int]:
-        """Host -> pods still to come, of one gang."""
-        return {host: reserved.count for host, reserved in self._reservations.get(gang, {}).items()}
+        """Host -> pods still to come, of all pod sets of one gang."""
+        total: dict[str, int] = {}
+        for hosts in self._reservations.get(gang, {}).values():
+            for host, reserved in hosts.items():
+                total[host] = total.get(host, 0) + reserved.count
+        return total
+
+    def reserved_by(self, gang: str) -> dict[str, int]:
+        """Pod set -> pods still to come, of one gang."""
+        return {
+            name: sum(reserved.count for reserved in hosts.values())
+            for name, hosts in self._reservations.get(gang, {}).items()
+        }
 
     def reserving(self) -> list[str]:
         """The gangs that have a reservation."""
@@ -216,10 +231,14 @@ class Capacity:
             return False
         return any(self._left(row, resource) < 0 for resource, amount in requests if amount > 0)
 
-    def lost_devices(self, gang: str, host: str) -> bool:
-        """True when devices that a gang's pods are to get on a host are not there for them: sick, gone, or in use."""
+    def lost_devices(self, gang: str, host: str, *, pod_set: str | None = None) -> bool:
+        """True when devices that pods of a gang (or of one pod set) are to get on a host are not there for them.
+
+        Sick, gone, or in use by others.
+        """
         row = self._rows.get(host)
-        return row is not None and self._devices.lost(row, ("gang", gang))
+        names = self._reservations.get(gang, ()) if pod_set is None else (pod_set,)
+        return row is not None and any(self._devices.lost(row, ("gang", gang, name)) for name in names)
 
     def free(self, host: str) -> dict[str, int]:
         """What is left of each resource on a host (negative when others overcommitted it)."""
@@ -309,16 +328,23 @@ class Capacity:
         return int(amounts.max()) if len(amounts) else 0
 
     def choose(
-        self, host: str, request: DeviceRequest, count: int, *, instead: str | None = None, beside: Iterable[Uses] = ()
+        self,
+        host: str,
+        request: DeviceRequest,
+        count: int,
+        *,
+        instead: tuple[str, str] | None = None,
+        beside: Iterable[Uses] = (),
     ) -> tuple[Uses, ...] | None:
         """The devices of so many pods more on a host; None where it does not tell its devices or they do not fit.
 
-        `instead`: as if that gang had nothing reserved there but what `beside` says.
+        `beside`: what others get there in the same plan. `instead`: as if that pod set (gang, name) had nothing
+        reserved there but that.
         """
         row = self._rows.get(host)
         if row is None:
             return None
-        without = None if instead is None else ("gang", instead)
+        without = None if instead is None else ("gang", *instead)
         return self._devices.choose(row, request, count, without=without, beside=beside)
 
     @property

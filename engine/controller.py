@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 
 from engine import gangs, metrics, names
 from engine.cluster.api import ApiFault
@@ -22,11 +23,12 @@ from engine.device_choice import chosen_anew
 from engine.errands import Errands, Outdated
 from engine.gangs import ChooseAnew, Decision, Gang, GiveBack, LetGo, Release, Rest, Resume, Shrink, Status, Timers
 from engine.gangs import Plan as PlanIt
+from engine.members import let_loose
 from engine.outcomes import Never, Placed
 from engine.planning import AUTO
 from engine.queue import Entry, Queue
-from engine.records import Pod
-from engine.seats import let_loose, moved, slots_of
+from engine.records import Pod, Slot
+from engine.seats import moved
 from engine.shapes import exclusion
 from engine.status import SETTLE, changed
 from engine.view import Changes, View, belongs
@@ -220,28 +222,35 @@ class Controller:
                 return
             memory = self._memory.setdefault(uid, _Memory())
             memory.wake = None
-            requests = gang.shape.requests
+            slots = _slots_on(gang)
             decision = gangs.decide(
                 gang,
                 timers=memory.timers,
                 policy=view.policy,
                 now=now,
-                overbooked=lambda host: (
-                    view.capacity.overbooked(host, requests) or view.capacity.lost_devices(uid, host)
-                ),
-                usable=lambda host: self._usable(gang, host),
+                overbooked=lambda host: self._overbooked(gang, host, slots(host)),
+                usable=lambda host: self._usable(gang, host, slots(host)),
                 other_devices=lambda: chosen_anew(gang, view.capacity),
             )
         self._act(uid, gang, decision, memory, now)
 
-    def _usable(self, gang: Gang, host: str) -> bool:
+    def _overbooked(self, gang: Gang, host: str, slots: Iterable[tuple[str, Slot]]) -> bool:
+        """True when others took room that is reserved there for pods of the gang, or devices of theirs."""
+        capacity = self._view.capacity
+        return capacity.lost_devices(gang.key, host) or any(
+            capacity.overbooked(host, gang.shapes[name].requests) for name, _ in slots
+        )
+
+    def _usable(self, gang: Gang, host: str, slots: Iterable[tuple[str, Slot]]) -> bool:
+        """True when the pods of the gang that were to go there still can."""
         node, placement = self._view.capacity.node(host), gang.placement
-        if node is None or exclusion(gang.shape, node) is not None:
-            return False
-        if placement is None or placement.assignment is None:
-            return True
+        if node is None or placement is None:
+            return node is not None
         topology = self._view.topologies.get(placement.topology)
-        return not any(moved(placement, slot, topology) for slot in slots_of(placement.assignment) if slot.host == host)
+        return not any(
+            exclusion(gang.shapes[name], node) is not None or moved(placement, slot, topology, pod_set=name)
+            for name, slot in slots
+        )
 
     def _act(self, uid: str, gang: Gang, decision: Decision, memory: _Memory, now: float) -> None:
         memory.wake = decision.wake
@@ -369,7 +378,7 @@ class Controller:
             memory = self._memory.setdefault(uid, _Memory())
             excluded = memory.timers.hosts_out(now)
             ask = gang.understanding.ask
-            question = (gang.understanding.topology, ask.require, ask.prefer, gang.shape, excluded, strict)
+            question = (gang.understanding.topology, ask.require, ask.prefer, gang.shapes[ask.name], excluded, strict)
             if self._queue.hopeless(question, ask.count) and memory.told is not None:
                 return
             with metrics.plan_seconds.time():
@@ -474,6 +483,21 @@ class Controller:
         for key, placement in lost.items():
             if now - self._orphans.setdefault(key, now) >= SWEEP_EVERY:
                 self._send(placement.workload.uid, lambda placement=placement: self._errands.forget(placement))  # type: ignore[misc]
+
+
+def _slots_on(gang: Gang) -> Callable[[str], list[tuple[str, Slot]]]:
+    """What tells the gang's slots on a host, with the names of their pod sets; read once, when it is first asked."""
+
+    @cache
+    def by_host() -> dict[str, list[tuple[str, Slot]]]:
+        assignment = gang.placement.assignment if gang.placement is not None else None
+        found: dict[str, list[tuple[str, Slot]]] = {}
+        for plan in assignment.pod_sets if assignment is not None else ():
+            for slot in plan.slots if plan.name in gang.shapes else ():
+                found.setdefault(slot.host, []).append((plan.name, slot))
+        return found
+
+    return lambda host: by_host().get(host, [])
 
 
 def policy_bind(view: View) -> float:

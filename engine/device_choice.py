@@ -11,21 +11,32 @@ from dataclasses import replace
 
 from engine.capacity import Capacity
 from engine.gangs import Gang
+from engine.members import by_pod_set, host_of, rank_is_slot, rank_of
 from engine.outcomes import Placed
 from engine.pod_devices import Uses, devices_of
-from engine.records import Assignment, DeviceRequest, Pod, PodSetPlan, Slot
-from engine.seats import host_of, rank_is_slot, rank_of, slots_of
+from engine.records import Assignment, DeviceRequest, Pod, PodSet, PodSetPlan, Shape, Slot
 
 
-def with_devices(placed: Placed, request: DeviceRequest | None, capacity: Capacity, kept: Mapping[int, Pod]) -> Placed:
-    """The plan with the devices of each pod; those of pods that stay (`kept`, by rank) are what they say themselves."""
-    if request is None:
-        return placed
-    chosen = tuple(
-        replace(plan, slots=tuple(_with_devices(slot, request, capacity, kept) for slot in plan.slots))
-        for plan in placed.pod_sets
-    )
-    return replace(placed, pod_sets=chosen)
+def with_devices(
+    placed: Placed,
+    shapes: Mapping[str, Shape],
+    capacity: Capacity,
+    kept: Mapping[str, Mapping[int, Pod]],
+) -> Placed:
+    """The plan with the devices of each pod; those of pods that stay (`kept`, by pod set and rank) are their own."""
+    given: dict[str, list[Uses]] = {}  # host -> devices that pods of this very plan get
+    plans: list[PodSetPlan] = []
+    for plan in placed.pod_sets:
+        shape = shapes.get(plan.name)
+        if shape is None or shape.devices is None:
+            plans.append(plan)
+            continue
+        slots: list[Slot] = []
+        for slot in plan.slots:
+            beside = given.setdefault(slot.host, [])
+            slots.append(_with_devices(slot, shape.devices, capacity, kept.get(plan.name, {}), beside))
+        plans.append(replace(plan, slots=tuple(slots)))
+    return replace(placed, pod_sets=tuple(plans))
 
 
 def chosen_anew(gang: Gang, capacity: Capacity) -> Assignment | None:
@@ -33,31 +44,40 @@ def chosen_anew(gang: Gang, capacity: Capacity) -> Assignment | None:
 
     A device turned sick, another pod took it. None when all are there, or a host has no others to give.
     """
-    placement, request, uid = gang.placement, gang.shape.devices, gang.workload.uid
-    if placement is None or placement.assignment is None or request is None:
+    placement = gang.placement
+    if placement is None or placement.assignment is None:
+        return None
+    if all(shape.devices is None for shape in gang.shapes.values()):
         return None
     assignment = placement.assignment
-    lost = {
-        slot.host for slot in slots_of(assignment) if slot.devices is not None and capacity.lost_devices(uid, slot.host)
-    }
-    if not lost:
-        return None
-    plans = tuple(
-        PodSetPlan(
-            plan.name,
-            tuple(_anew(slot, gang, request, capacity) if slot.host in lost else slot for slot in plan.slots),
+    members = {pod_set.name: (pod_set, pods) for pod_set, pods in by_pod_set(gang.workload, gang.pods)}
+    for number, plan in enumerate(assignment.pod_sets):
+        shape = gang.shapes.get(plan.name)
+        if shape is None or shape.devices is None or plan.name not in members:
+            continue
+        pod_set, pods = members[plan.name]
+        slots = tuple(
+            _anew(slot, shape.devices, capacity, gang=gang.key, pod_set=pod_set, pods=pods)
+            if slot.devices is not None and capacity.lost_devices(gang.key, slot.host, pod_set=plan.name)
+            else slot
+            for slot in plan.slots
         )
-        for plan in assignment.pod_sets
-    )
-    fresh = replace(assignment, pod_sets=plans)
-    return fresh if fresh != assignment else None
+        if slots != plan.slots:
+            # One pod set at a time: the next one's choice rests on what this one has then.
+            plans = list(assignment.pod_sets)
+            plans[number] = PodSetPlan(plan.name, slots)
+            return replace(assignment, pod_sets=tuple(plans))
+    return None
 
 
-def _with_devices(slot: Slot, request: DeviceRequest, capacity: Capacity, kept: Mapping[int, Pod]) -> Slot:
+def _with_devices(
+    slot: Slot, request: DeviceRequest, capacity: Capacity, kept: Mapping[int, Pod], beside: list[Uses]
+) -> Slot:
     standing = {rank: pod for rank, pod in kept.items() if host_of(pod) == slot.host}
     ranks = _ranks(slot) if slot.ranks is not None else [*sorted(standing), *([None] * slot.count)][: slot.count]
     known = {rank: _plain(devices_of(pod) or ()) for rank, pod in standing.items() if rank in ranks}
-    fresh = capacity.choose(slot.host, request, slot.count - len(known))
+    fresh = capacity.choose(slot.host, request, slot.count - len(known), beside=beside)
+    beside.extend(fresh or ())
     if fresh is None and not any(known.values()):
         return slot
     rest = iter(fresh or ())
@@ -65,19 +85,21 @@ def _with_devices(slot: Slot, request: DeviceRequest, capacity: Capacity, kept: 
     return replace(slot, devices=devices)
 
 
-def _anew(slot: Slot, gang: Gang, request: DeviceRequest, capacity: Capacity) -> Slot:
+def _anew(
+    slot: Slot, request: DeviceRequest, capacity: Capacity, *, gang: str, pod_set: PodSet, pods: list[Pod]
+) -> Slot:
     """The slot with fresh devices for its pods to come; the others keep theirs."""
-    live = [pod for pod in gang.pods if not (pod.finished or pod.deleting) and host_of(pod) == slot.host]
+    live = [pod for pod in pods if not (pod.finished or pod.deleting) and host_of(pod) == slot.host]
     old = slot.devices or ()
-    if slot.ranks is not None and rank_is_slot(gang.workload):
-        there = {rank_of(pod, gang.workload) for pod in live}
+    if slot.ranks is not None and rank_is_slot(pod_set):
+        there = {rank_of(pod, pod_set) for pod in live}
         open_ = [place for place, rank in enumerate(_ranks(slot)) if rank not in there]
     else:
         held = [_plain(uses) for pod in live if (uses := devices_of(pod)) is not None]
         open_ = [place for place, uses in enumerate(old) if not _taken_out(held, uses)]
         open_ = open_[: max(0, slot.count - len(live))]
     coming = [uses for pod in live if not pod.spec.node_name and (uses := devices_of(pod)) is not None]
-    fresh = capacity.choose(slot.host, request, len(open_), instead=gang.workload.uid, beside=coming)
+    fresh = capacity.choose(slot.host, request, len(open_), instead=(gang, pod_set.name), beside=coming)
     if fresh is None:
         return slot
     devices = list(old)

@@ -7,24 +7,16 @@ restarts a waiting time). Steps and rules: docs/concepts/gangs.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from engine import names
+from engine.members import held_by_us, pinned_host, suspended_by_user
 from engine.policy import Policy
 from engine.records import Assignment, Placement, Pod, PodSetRequest, Shape, Workload
 from engine.requests import Understanding
-from engine.seats import (
-    Refused,
-    Seat,
-    held_by_us,
-    pinned_host,
-    reservation,
-    seat,
-    slots_of,
-    suspended_by_user,
-    trimmed,
-)
+from engine.reservations import reservation
+from engine.seats import Refused, Seat, seat, slots_of, trimmed
 from engine.wording import plain, plural
 
 # Back-off of a host that the scheduler refused, per gang: doubles from the first value to the second (seconds).
@@ -38,13 +30,18 @@ BLOCKED_LOOK = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """All that is seen of one gang; `shape` is what one of its pods needs (`View.shape_of`)."""
+    """All that is seen of one gang; `shapes` is what a pod of each pod set needs (`View.shape_of`), by name."""
 
     workload: Workload
     understanding: Understanding
     placement: Placement | None
     pods: tuple[Pod, ...]
-    shape: Shape
+    shapes: Mapping[str, Shape]
+
+    @property
+    def key(self) -> str:
+        """What the gang is known by in the view, the ledger and the queue."""
+        return self.workload.uid
 
 
 @dataclass(slots=True)
@@ -150,7 +147,7 @@ class Decision:
 
 def ours(workload: Workload) -> bool:
     """True when we hold the workload, or its template carries our gate: then its pods wait for us."""
-    return held_by_us(workload) or names.GATE in workload.template.gates
+    return held_by_us(workload) or any(names.GATE in pod_set.template.gates for pod_set in workload.pod_sets)
 
 
 def can_suspend(workload: Workload) -> bool:
@@ -321,7 +318,8 @@ def _running(
         return Decision(Release(seats) if seats else Rest(), status, seating.refused, wake=now + BLOCKED_LOOK)
     if seats:
         return Decision(Release(seats), _progress(gang, live), seating.refused)
-    awaited = not live and not started and min(workload.slots, workload.remaining) > 0 and can_suspend(workload)
+    wanted = sum(min(pod_set.slots, pod_set.remaining) for pod_set in workload.pod_sets)
+    awaited = not live and not started and wanted > 0 and can_suspend(workload)
     if awaited and now - timers.empty_since >= policy.timeouts.hold:
         message = f"no pod appeared in {policy.timeouts.hold:g} s; the slots go back (quota? a failing creation?)"
         return Decision(GiveBack(suspend=True, reason="HoldExpired", message=message))

@@ -11,10 +11,10 @@ from engine import quota
 from engine.cluster.placements import placement_name
 from engine.device_choice import with_devices
 from engine.gangs import Gang
+from engine.members import by_pod_set, host_of, rank_is_slot, rank_of
 from engine.outcomes import Outcome, Placed, Waits
 from engine.planning import plan_gang
 from engine.records import Assignment, Placement, Pod, WorkloadRef
-from engine.seats import host_of, rank_is_slot, rank_of
 from engine.view import View
 
 
@@ -25,47 +25,55 @@ def plan_in_view(
 
     `settled_before` and `excluded` as in `plan_gang`.
     """
-    workload, ask = gang.workload, gang.understanding.ask
+    ask = gang.understanding.ask
     assert ask is not None, "only a gang that asks is planned"
-    # Those the quota counts already and that stay: a terminating pod uses quota beside the one that comes after it.
-    alive = sum(1 for pod in gang.pods if not pod.finished and not pod.deleting)
-    missing = quota.shortfall(
-        view.stores.quotas.get_by(workload.namespace),
-        view.spec_of(workload),
-        ask.count - alive,
-        view.pending(workload),
-    )
-    if missing is not None:
+    if (missing := _quota_shortfall(view, gang)) is not None:
         return Waits("QuotaExceeded", missing)
     kept = standing(gang)
+    hosts = {name: {rank: host_of(pod) or "" for rank, pod in pods.items()} for name, pods in kept.items()}
     outcome = plan_gang(
         gang.understanding,
-        gang.shape,
+        gang.shapes[ask.name],
         capacity=view.capacity,
         topology=view.topologies.get(gang.understanding.topology or ""),
         policy=view.policy,
         settled_before=settled_before,
         excluded=excluded,
-        kept={rank: host for rank, pod in kept.items() if (host := host_of(pod)) is not None},
+        kept=hosts.get(ask.name, {}),
     )
     if isinstance(outcome, Placed):
-        return with_devices(outcome, gang.shape.devices, view.capacity, kept)
+        return with_devices(outcome, gang.shapes, view.capacity, kept)
     return outcome
 
 
-def standing(gang: Gang) -> dict[int, Pod]:
-    """Rank -> live pod that cannot be moved: bound, or pinned and released.
+def standing(gang: Gang) -> dict[str, dict[int, Pod]]:
+    """Pod set -> rank -> live pod that cannot be moved: bound, or pinned and released.
 
     Where ranks come and go any number will do: only the count per host matters.
     """
-    pods = [pod for pod in gang.pods if not pod.finished and not pod.deleting]
-    found: dict[int, Pod] = {}
-    for pod in sorted(pods, key=lambda pod: (pod.created, pod.uid)):
-        host = host_of(pod)
-        rank = rank_of(pod, gang.workload) if rank_is_slot(gang.workload) else len(found)
-        if host is not None and rank is not None and rank < gang.workload.slots:
-            found.setdefault(rank, pod)
-    return found
+    live = [pod for pod in gang.pods if not pod.finished and not pod.deleting]
+    every: dict[str, dict[int, Pod]] = {}
+    for pod_set, pods in by_pod_set(gang.workload, live):
+        found: dict[int, Pod] = {}
+        for pod in sorted(pods, key=lambda pod: (pod.created, pod.uid)):
+            rank = rank_of(pod, pod_set) if rank_is_slot(pod_set) else len(found)
+            if host_of(pod) is not None and rank is not None and rank < pod_set.slots:
+                found.setdefault(rank, pod)
+        if found:
+            every[pod_set.name] = found
+    return every
+
+
+def _quota_shortfall(view: View, gang: Gang) -> str | None:
+    """What the namespace's quotas lack for the pods of the gang that do not exist yet."""
+    workload = gang.workload
+    # Those the quota counts already and that stay: a terminating pod uses quota beside the one that comes after it.
+    live = [pod for pod in gang.pods if not pod.finished and not pod.deleting]
+    wanted = [
+        (view.spec_of(workload, pod_set), max(0, pod_set.slots - len(pods)))
+        for pod_set, pods in by_pod_set(workload, live)
+    ]
+    return quota.shortfall(view.stores.quotas.get_by(workload.namespace), wanted, view.pending(workload))
 
 
 def proposed(gang: Gang, placed: Placed | None, *, priority: int, now: float) -> Placement:

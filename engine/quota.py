@@ -6,7 +6,8 @@ scopes and resource names: Kubernetes' quota evaluator for pods.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from engine.quantities import format_units
 from engine.records import PodSpec, Quota
@@ -54,23 +55,24 @@ def applies(quota: Quota, spec: PodSpec) -> bool:
     return True
 
 
-def shortfall(quotas: Iterable[Quota], spec: PodSpec, count: int, pending: Mapping[str, int]) -> str | None:
-    """Why the namespace's quotas do not take `count` pods more; None when they do.
+def shortfall(quotas: Iterable[Quota], wanted: Sequence[tuple[PodSpec, int]], pending: Mapping[str, int]) -> str | None:
+    """Why the namespace's quotas do not take so many pods more of each spec; None when they do.
 
     `pending` is what placed gangs of the namespace will still use (pods that do not exist yet), by quota resource name.
     """
-    wanted = usage_of(spec, count)
     for quota in sorted(quotas, key=lambda quota: quota.name):
-        if not applies(quota, spec):
-            continue
+        under = [(spec, count) for spec, count in wanted if applies(quota, spec)]
+        usage: Counter[str] = Counter()
+        for spec, count in under:
+            usage.update(usage_of(spec, count))
         for name in sorted(quota.hard):
-            if name not in wanted:
+            if usage[name] <= 0:
                 continue
             left = quota.hard[name] - quota.used.get(name, 0) - pending.get(name, 0)
-            if wanted[name] > left:
+            if usage[name] > left:
                 resource = name.removeprefix("requests.").removeprefix("limits.").removeprefix("count/")
                 return (
                     f"quota {quota.name} leaves {format_units(resource, max(left, 0))} of {name}, "
-                    f"{plural(count, 'pod')} need {format_units(resource, wanted[name])}"
+                    f"{plural(sum(count for _, count in under), 'pod')} need {format_units(resource, usage[name])}"
                 )
     return None

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from engine.kinds.expressions import Term
 
 Resources = Mapping[str, int]
 
@@ -214,13 +217,40 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
-    """A workload of a registered kind as the engine sees it; here a Job.
+class PodSet:
+    """The pods of one template of a workload, or of one of its replica groups.
 
-    `suspended` is spec.suspend; `started` means that status.startTime is set (older servers keep the template immutable
-    then). `slots` is how many pods run at a time at most, `total` how many completions are wanted in all (equal to
-    `slots` where the kind knows no such thing), `remaining` how many completions are still missing.
-    `finished_ranks` are completed indexes as inclusive ranges.
+    `slots` is how many run at a time at most, `total` how many completions are wanted in all (equal to `slots` where
+    the kind knows no such thing), `remaining` how many completions are still missing. `finished_ranks` are completed
+    ranks as inclusive ranges. `path`: the steps to the template in the object. `rank`: over a pod's labels, None for
+    the completion index of a Job. `selector`: labels of its pods (None: any value), as the kind's controller sets them;
+    empty: every pod of the workload. `ordered`: its pods come one after the other. `replace`: what deleting one that is
+    not bound costs (`engine.kinds`). `minimum`: how many make a gang, as the object itself says; None: all.
+    """
+
+    name: str
+    template: PodSpec
+    slots: int
+    total: int
+    remaining: int
+    ranked: bool
+    finished_ranks: tuple[tuple[int, int], ...] = ()
+    path: tuple[str | int, ...] = ("spec", "template")
+    rank: Term | None = None
+    selector: tuple[tuple[str, str | None], ...] = ()
+    ordered: bool = False
+    replace: str = "retry"
+    minimum: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A workload of a registered kind as the engine sees it; it has at least one pod set.
+
+    `suspended` is the field at `suspend_path` (None: the kind has none), `suspendable` whether it may be set; `started`
+    means that the object tells of a start (older servers keep a Job's template immutable then). `resource` is the
+    plural that URLs name. A kind with a gang per replica has `groups` of them, and the index of a pod's in the label
+    `group_label`; its pod sets are those of one. `minimum`: how many pods make a gang, as the object itself says.
     """
 
     api_version: str
@@ -232,15 +262,10 @@ class Workload:
     generation: int
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    template: PodSpec
+    pod_sets: tuple[PodSet, ...]
     suspended: bool
     suspendable: bool
     started: bool
-    ranked: bool
-    slots: int
-    total: int
-    remaining: int
-    finished_ranks: tuple[tuple[int, int], ...]
     active: int
     finished: bool  # Complete or Failed (or their *Target conditions)
     deleting: bool
@@ -248,11 +273,26 @@ class Workload:
     owner: OwnerRef | None
     managed_by_other: bool  # spec.managedBy names another controller, or spec.scheduling: core gang scheduling
     retries_left: int | None  # backoffLimit - failed; None when unknown
+    resource: str = "jobs"
+    suspend_path: tuple[str | int, ...] | None = ("spec", "suspend")
+    groups: int = 1
+    group_label: str | None = None
+    minimum: int | None = None
 
     @property
     def key(self) -> tuple[str, str, str]:
         """Kind, namespace and name."""
         return (self.kind, self.namespace, self.name)
+
+    @property
+    def template(self) -> PodSpec:
+        """The template of the first pod set."""
+        return self.pod_sets[0].template
+
+    @property
+    def slots(self) -> int:
+        """How many pods of one gang run at a time at most."""
+        return sum(pod_set.slots for pod_set in self.pod_sets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +327,10 @@ class Assignment:
 
     revision: int
     pod_sets: tuple[PodSetPlan, ...]
+
+    def plan_of(self, name: str) -> PodSetPlan:
+        """The slots of the pod set of that name; none when it has none."""
+        return next((plan for plan in self.pod_sets if plan.name == name), PodSetPlan(name, ()))
 
 
 @dataclass(frozen=True, slots=True)

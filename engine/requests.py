@@ -102,12 +102,12 @@ def understand(
         min_available=workload.slots,
         require=meanings.get(names.REQUIRE),
         prefer=meanings.get(names.PREFER),
-        ranked=workload.ranked,
+        ranked=workload.pod_sets[0].ranked,
         shape_hash=shape_hash(workload.template.shape),
         unconstrained=names.REQUIRE not in meanings and names.PREFER not in meanings,
         slices=_slices(meanings),
     )
-    if ask.slices and not workload.ranked:
+    if ask.slices and not workload.pod_sets[0].ranked:
         level, size = ask.slices[0]
         warnings = (*warnings, f"pods without an index have no order: each {level} gets a multiple of {size} of them")
     if workload.template.unmodelled:

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from engine.pod_devices import Uses, devices_of
-from engine.records import Assignment, Pod, Slot
+from engine.records import Pod, PodSetPlan, Slot
 
 
-def devices_by_rank(assignment: Assignment) -> dict[int, Uses]:
+def devices_by_rank(plan: PodSetPlan) -> dict[int, Uses]:
     """Rank -> devices of its pod; without the ranks of which they are not known."""
     found: dict[int, Uses] = {}
-    for slot in (slot for pod_set in assignment.pod_sets for slot in pod_set.slots):
+    for slot in plan.slots:
         if slot.devices is not None:
             ranks = [rank for first, last in slot.ranks or () for rank in range(first, last + 1)]
             found.update(pair for pair in zip(ranks, slot.devices, strict=False) if pair[1])
@@ -42,6 +42,15 @@ def fewer(slot: Slot, count: int, there: Iterable[Pod]) -> Slot:
             given.remove(uses)
         devices = (*given, *spare)[:count]
     return replace(slot, count=count, ranks=_lowest(slot.ranks, count), devices=devices)
+
+
+def below(slot: Slot, limit: int) -> Slot | None:
+    """The slot without its ranks from `limit` on; None when none is left. A slot without ranks stays whole."""
+    if slot.ranks is None or slot.ranks[-1][1] < limit:
+        return slot
+    count = sum(max(0, min(last, limit - 1) - first + 1) for first, last in slot.ranks)
+    devices = None if slot.devices is None else slot.devices[:count]  # in the order of the ranks
+    return replace(slot, count=count, ranks=_lowest(slot.ranks, count), devices=devices) if count else None
 
 
 def _which(uses: Uses) -> frozenset[tuple[str, int]]:

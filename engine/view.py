@@ -18,6 +18,7 @@ from engine import names
 from engine.capacity import Capacity
 from engine.cluster.store import Store
 from engine.gangs import Gang
+from engine.members import by_pod_set, pod_set_of
 from engine.pod_devices import Uses
 from engine.policy import Policy, default_policy
 from engine.presets import choose_default
@@ -27,6 +28,7 @@ from engine.records import (
     NodeDevices,
     Placement,
     Pod,
+    PodSet,
     PodSpec,
     PriorityClass,
     Quota,
@@ -36,7 +38,7 @@ from engine.records import (
 )
 from engine.reported import ReportedNodes
 from engine.requests import Understanding, understand
-from engine.seats import adrift, reservation, reserved_devices
+from engine.reservations import adrift, reservations
 from engine.shapes import merge_runtime_class, with_requests
 from engine.topology import Topology, build_topology
 
@@ -113,7 +115,7 @@ class View:
         self._workloads: dict[str, Workload] = {}
         self._placements: dict[str, dict[tuple[str, str], Placement]] = {}
         self._pods: dict[str, dict[tuple[str, str], Pod]] = {}
-        self._observed: dict[str, Requests] = {}
+        self._observed: dict[str, dict[str, Requests]] = {}  # by uid and pod set
         self._held: dict[str, Placement] = {}
         self._topology_stale = True
         self._pending = Changes(everything=True)
@@ -233,29 +235,51 @@ class View:
 
     def _reserve(self, uid: str) -> None:
         workload, placement = self.workload_by_uid(uid), self._held.get(uid) or self.placement_of(uid)
-        hosts: Counter[str] = Counter()
-        shape: Shape | None = None
-        uses: dict[str, tuple[Uses, ...]] = {}
+        shapes: dict[str, Shape] = {}
+        hosts: dict[str, Counter[str]] = {}
+        uses: dict[str, Mapping[str, tuple[Uses, ...]]] = {}
         if workload is not None and placement is not None:
             pods = self.pods_of(uid)
             if not workload.finished:
-                for pod in pods:
-                    if not pod.finished and pod.spec.shape.requests != workload.template.shape.requests:
-                        self._observed[uid] = largest(self._observed.get(uid, ()), pod.spec.shape.requests)
-            hosts.update(reservation(workload, placement, pods))
-            if hosts:
-                shape = self.shape_of(workload)
-                uses = reserved_devices(workload, placement, pods)
-        all_pods = self._pods.get(uid, {}).values()
-        if drifting := adrift(workload, placement, all_pods):
-            hosts.update(drifting)
-            requests = shape.requests if shape is not None else ()
-            for pod in all_pods:
-                requests = largest(requests, pod.spec.shape.requests)
-            shape = with_requests(shape or Shape(()), requests)
-        if shape is None:
-            shape = Shape(())
-        self.capacity.reserve(uid, hosts, shape.requests, devices=shape.devices, uses=uses)
+                self._observe(workload, pods)
+            for kept in reservations(workload, placement, pods):
+                if kept.hosts:
+                    shapes[kept.pod_set.name] = self.shape_of(workload, kept.pod_set)
+                    hosts[kept.pod_set.name] = Counter(kept.hosts)
+                    uses[kept.pod_set.name] = kept.uses
+        for name, members in self._by_pod_set(uid, workload).items():
+            if drifting := adrift(workload, placement, members):
+                requests = shapes[name].requests if name in shapes else ()
+                for pod in members:
+                    requests = largest(requests, pod.spec.shape.requests)
+                shapes[name] = with_requests(shapes.get(name) or Shape(()), requests)
+                hosts.setdefault(name, Counter()).update(drifting)
+        for name in self.capacity.reserved_by(uid).keys() | hosts.keys():
+            shape = shapes.get(name) or Shape(())
+            self.capacity.reserve(
+                uid,
+                hosts.get(name, {}),
+                shape.requests,
+                pod_set=name,
+                devices=shape.devices,
+                uses=uses.get(name),
+            )
+
+    def _by_pod_set(self, uid: str, workload: Workload | None) -> dict[str, list[Pod]]:
+        """All pods that name the uid as their owner's, by pod set; "" for those of none."""
+        found: dict[str, list[Pod]] = {}
+        for pod in self._pods.get(uid, {}).values():
+            pod_set = pod_set_of(pod, workload) if workload is not None else None
+            found.setdefault(pod_set.name if pod_set is not None else "", []).append(pod)
+        return found
+
+    def _observe(self, workload: Workload, pods: Iterable[Pod]) -> None:
+        """Take in what the pods turned out to be: a pod may ask for more than its template."""
+        for pod in pods:
+            pod_set = None if pod.finished else pod_set_of(pod, workload)
+            if pod_set is not None and pod.spec.shape.requests != pod_set.template.shape.requests:
+                known = self._observed.setdefault(workload.uid, {})
+                known[pod_set.name] = largest(known.get(pod_set.name, ()), pod.spec.shape.requests)
 
     # -- decisions that are on their way to the API server -----------------------------------------------------------
 
@@ -314,7 +338,7 @@ class View:
             understanding=self.understand(workload),
             placement=self._held.get(uid) or self.placement_of(uid),
             pods=self.pods_of(uid),
-            shape=self.shape_of(workload),
+            shapes=self.shapes_of(workload),
         )
 
     def uids(self) -> list[str]:
@@ -325,31 +349,38 @@ class View:
         """Every Placement that was folded in."""
         return [placement for group in self._placements.values() for placement in group.values()]
 
-    def shape_of(self, workload: Workload) -> Shape:
-        """What one pod needs: the template, its RuntimeClass, and what its pods turned out to be."""
-        shape = workload.template.shape
-        runtime_class = self.stores.runtime_classes.get(workload.template.runtime_class)
-        if workload.template.runtime_class and runtime_class is not None:
+    def shape_of(self, workload: Workload, pod_set: PodSet) -> Shape:
+        """What one pod of a pod set needs: the template, its RuntimeClass, and what its pods turned out to be."""
+        template = pod_set.template
+        shape = template.shape
+        runtime_class = self.stores.runtime_classes.get(template.runtime_class)
+        if template.runtime_class and runtime_class is not None:
             shape = merge_runtime_class(shape, runtime_class)
-        observed = self._observed.get(workload.uid)
+        observed = self._observed.get(workload.uid, {}).get(pod_set.name)
         return with_requests(shape, largest(shape.requests, observed)) if observed else shape
 
-    def spec_of(self, workload: Workload) -> PodSpec:
+    def shapes_of(self, workload: Workload) -> dict[str, Shape]:
+        """What one pod of every pod set needs, by the pod set's name."""
+        return {pod_set.name: self.shape_of(workload, pod_set) for pod_set in workload.pod_sets}
+
+    def spec_of(self, workload: Workload, pod_set: PodSet) -> PodSpec:
         """The template with `shape_of` in it and the priority class that admission will resolve."""
         return replace(
-            workload.template,
-            shape=self.shape_of(workload),
-            priority_class=workload.template.priority_class or self._default_priority_class()[0],
+            pod_set.template,
+            shape=self.shape_of(workload, pod_set),
+            priority_class=pod_set.template.priority_class or self._default_priority_class()[0],
         )
 
     def priority_of(self, workload: Workload) -> int:
-        """The priority that the pods will have."""
-        if workload.template.priority is not None:
-            return workload.template.priority
-        name = workload.template.priority_class
-        if not name:
+        """The priority that the pods will have; the highest, where those of the pod sets differ."""
+        return max(self._priority(pod_set.template) for pod_set in workload.pod_sets)
+
+    def _priority(self, template: PodSpec) -> int:
+        if template.priority is not None:
+            return template.priority
+        if not template.priority_class:
             return self._default_priority_class()[1]
-        found = self.stores.priority_classes.get(name)
+        found = self.stores.priority_classes.get(template.priority_class)
         return found.value if found else 0
 
     def _default_priority_class(self) -> tuple[str, int]:
@@ -364,10 +395,11 @@ class View:
             other = self._workloads.get(uid)
             if other is None or uid == workload.uid or other.namespace != workload.namespace:
                 continue
-            unbound = sum(1 for pod in self.pods_of(uid) if not pod.finished and not pod.spec.node_name)
-            missing = sum(self.capacity.reserved(uid).values()) - unbound
-            if missing > 0:
-                total.update(usage_of(self.spec_of(other), missing))
+            unbound = [pod for pod in self.pods_of(uid) if not pod.finished and not pod.spec.node_name]
+            coming = self.capacity.reserved_by(uid)
+            for pod_set, pods in by_pod_set(other, unbound):
+                if (missing := coming.get(pod_set.name, 0) - len(pods)) > 0:
+                    total.update(usage_of(self.spec_of(other, pod_set), missing))
         return dict(total)
 
     def understand(self, workload: Workload) -> Understanding:
@@ -398,7 +430,7 @@ def _takes_pods(node: Node) -> tuple[object, ...]:
 def _wants(workload: Workload) -> tuple[object, ...]:
     """What decides how many slots a placed workload keeps: a change may make room for others."""
     return (
-        (workload.slots, workload.total, workload.remaining, workload.finished_ranks),
+        tuple((one.name, one.slots, one.total, one.remaining, one.finished_ranks) for one in workload.pod_sets),
         (workload.finished, workload.deleting, workload.suspended, workload.annotations.get(names.HELD_BY)),
     )
 

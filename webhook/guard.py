@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from engine import names
+from engine.members import held_by_us
 from engine.outcomes import FieldError
 from engine.policy import Policy
 from engine.records import Placement, Workload
 from engine.requests import Understanding, path_of
-from engine.seats import held_by_us, slots_of
+from engine.seats import slots_of
 from webhook.marks import ANNOTATIONS, LABELS, TEMPLATE_LABELS
 
 RESTART = "suspend the Job, change it and resume it"

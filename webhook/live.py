@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable, Mapping
 
 from engine.gpu.translation import Reported
+from engine.members import host_of, pod_set_of, rank_is_slot, rank_of
 from engine.outcomes import Outcome
 from engine.planning import plan_gang
 from engine.pod_devices import Uses, allocation
 from engine.policy import Policy
-from engine.records import Node, Placement, Pod, Shape, Workload
+from engine.records import Node, Placement, Pod, PodSet, Shape, Workload
 from engine.requests import Understanding
-from engine.seats import host_of, rank_is_slot, rank_of, slot_by_rank
+from engine.seats import slot_of_rank
 from engine.topology import Topology
 from engine.view import View, belongs
 
@@ -83,8 +84,8 @@ class LiveView:
                 return None
             self._sleep(REVISION_POLL)
 
-    def live_claimants(self, placement: Placement, rank: int) -> int:
-        """How many live pods sit on the slot of that rank already.
+    def live_claimants(self, placement: Placement, pod_set: PodSet, rank: int) -> int:
+        """How many live pods sit on the slot of that rank of a pod set already.
 
         Where ranks come and go (more completions than slots) the leader may have given the slot to another rank: then
         the slot counts as claimed when its host is full of pods of the gang.
@@ -94,13 +95,13 @@ class LiveView:
             return 0
         # The rank first: of all pods of the gang it leaves one or none, and every review of one comes here.
         pods = self._stores.pods.get_by(workload.uid)
-        same = sum(1 for pod in pods if rank_of(pod, workload) == rank and _lives(pod, workload))
-        if same or rank_is_slot(workload):
+        same = sum(1 for pod in pods if rank_of(pod, pod_set) == rank and _lives(pod, workload, pod_set))
+        if same or rank_is_slot(pod_set):
             return same
-        slot = slot_by_rank(placement.assignment).get(rank)
+        slot = slot_of_rank(placement.assignment.plan_of(pod_set.name), rank)
         if slot is None:
             return 0
-        there = sum(1 for pod in pods if host_of(pod) == slot.host and _lives(pod, workload))
+        there = sum(1 for pod in pods if host_of(pod) == slot.host and _lives(pod, workload, pod_set))
         return 1 if there >= slot.count else 0
 
     def node(self, name: str) -> Node | None:
@@ -111,10 +112,10 @@ class LiveView:
         """The topology that a Placement was planned on."""
         return self._view.topologies.get(placement.topology)
 
-    def planned_shape(self, placement: Placement) -> Shape | None:
-        """The shape that the gang's pods were planned with; None when the workload is not known."""
+    def planned_shape(self, placement: Placement, pod_set: PodSet) -> Shape | None:
+        """The shape that the pods of a pod set were planned with; None when the workload is not known."""
         workload = next(iter(self._stores.workloads.get_by(placement.workload.uid)), None)
-        return None if workload is None else self._view.shape_of(workload)
+        return None if workload is None else self._view.shape_of(workload, pod_set)
 
     def allocation(self, placement: Placement, host: str, uses: Uses) -> str | None:
         """The annotation that tells a pod of the gang its devices; None when they are not there for it any more.
@@ -140,7 +141,7 @@ class LiveView:
             view.refresh()
             return plan_gang(
                 understanding,
-                view.shape_of(workload),
+                view.shape_of(workload, workload.pod_sets[0]),
                 capacity=view.capacity,
                 topology=view.topologies.get(understanding.topology or ""),
                 policy=view.policy,
@@ -150,5 +151,11 @@ class LiveView:
             view.lock.release()
 
 
-def _lives(pod: Pod, workload: Workload) -> bool:
-    return belongs(pod, workload) and not pod.finished and not pod.deleting
+def _lives(pod: Pod, workload: Workload, pod_set: PodSet) -> bool:
+    return belongs(pod, workload) and not pod.finished and not pod.deleting and _in(pod, workload, pod_set)
+
+
+def _in(pod: Pod, workload: Workload, pod_set: PodSet) -> bool:
+    """By name: the pod set of a review may be of another version of the workload than the cache's."""
+    found = pod_set_of(pod, workload)
+    return found is not None and found.name == pod_set.name

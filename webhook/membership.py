@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from engine import names
 from engine.aside import exempt, template_aside
+from engine.members import pod_set_of
 from engine.policy import Policy
-from engine.records import OwnerRef, Pod, PodSetRequest, Workload
+from engine.records import OwnerRef, Pod, PodSet, PodSetRequest, Workload
 from engine.requests import understand
 from engine.view import belongs
 from webhook.objects import WORKLOADS
@@ -28,9 +29,10 @@ class Unsure:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A pod of the gang of `workload`, which asks for `ask`."""
+    """A pod of `pod_set` of the gang of `workload`, which asks for `ask`."""
 
     workload: Workload
+    pod_set: PodSet
     ask: PodSetRequest
 
 
@@ -50,7 +52,10 @@ def membership(pod: Pod, view: View, policy: Policy) -> Membership:
     understanding = understand(workload, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
     if understanding.ignored is not None:
         return Stranger(understanding.ignored)
-    return Unsure() if understanding.ask is None else Member(workload, understanding.ask)
+    pod_set = pod_set_of(pod, workload)
+    if understanding.ask is None or pod_set is None:
+        return Unsure()
+    return Member(workload, pod_set, understanding.ask)
 
 
 def pod_aside(pod: Pod, view: View, policy: Policy) -> bool:

@@ -11,10 +11,11 @@ from typing import Final
 
 from engine import names
 from engine.cluster.projections import placement_name
+from engine.members import over, rank_of
 from engine.pin import pin_labels, pinned_terms
 from engine.policy import Policy
-from engine.records import Assignment, Placement, Pod, Slot
-from engine.seats import moved, rank_of, slots_of, suspended_by_user
+from engine.records import Placement, Pod, Slot
+from engine.seats import moved, slot_of_rank
 from engine.shapes import covers, exclusion
 from engine.slot_devices import devices_by_rank
 from webhook.devices import translate_in
@@ -66,7 +67,7 @@ def mutate_pod(review: Review, view: View, policy: Policy, deadline: float) -> R
             _label(edits, pod, member, policy)
             seat = _seat(pod, member, view, deadline)
             if seat is None:
-                _hold(edits, pod, view, template_selector=dict(member.workload.template.shape.node_selector))
+                _hold(edits, pod, view, template_selector=dict(member.pod_set.template.shape.node_selector))
             else:
                 _pin(edits, pod, seat)
     return patched(edits.operations)
@@ -88,43 +89,34 @@ def _in_pod_group(labels: Mapping[str, str]) -> bool:
 
 def _seat(pod: Pod, member: Member, view: View, deadline: float) -> Seat | None:
     """The slot that the pod can go to now; None when anything about it is not as planned."""
-    workload = member.workload
-    rank = rank_of(pod, workload)
+    workload, pod_set = member.workload, member.pod_set
+    rank = rank_of(pod, pod_set)
     if rank is None or any(gate != names.GATE for gate in pod.spec.gates):
         return None
     # These have given their slots back: nothing is reserved for a pod that comes all the same.
-    if workload.finished or workload.deleting or suspended_by_user(workload):
-        return None
-    if any(first <= rank <= last for first, last in workload.finished_ranks):
+    if over(workload) or any(first <= rank <= last for first, last in pod_set.finished_ranks):
         return None
     placement = _placement(pod, member, view, deadline)
     if placement is None or placement.assignment is None:
         return None
-    slot = _slot(placement.assignment, rank)
+    plan = placement.assignment.plan_of(pod_set.name)
+    slot = slot_of_rank(plan, rank)
     node = view.node(slot.host) if slot is not None else None
-    planned, topology = view.planned_shape(placement), view.topology_of(placement)
+    planned, topology = view.planned_shape(placement, pod_set), view.topology_of(placement)
     if slot is None or node is None or planned is None or topology is None:
         return None
     shape = pod.spec.shape
-    if not covers(planned, shape) or exclusion(shape, node) is not None or moved(placement, slot, topology):
+    if not covers(planned, shape) or exclusion(shape, node) is not None:
         return None
-    if view.live_claimants(placement, rank) > 0:
+    if moved(placement, slot, topology, pod_set=pod_set.name) or view.live_claimants(placement, pod_set, rank) > 0:
         return None
     devices = None
-    if uses := devices_by_rank(placement.assignment).get(rank):
+    if uses := devices_by_rank(plan).get(rank):
         devices = view.allocation(placement, slot.host, uses)
         if devices is None:
             return None  # the leader chooses others
     labels = topology.pin_labels(slot.host)
     return Seat(placement.name, placement.assignment.revision, slot, rank, labels, devices)
-
-
-def _slot(assignment: Assignment, rank: int) -> Slot | None:
-    for slot in slots_of(assignment):
-        for first, last in slot.ranks or ():
-            if first <= rank <= last:
-                return slot
-    return None
 
 
 def _placement(pod: Pod, member: Member, view: View, deadline: float) -> Placement | None:

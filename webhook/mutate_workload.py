@@ -8,10 +8,10 @@ from __future__ import annotations
 from engine import names
 from engine.aside import standing_aside
 from engine.gangs import can_suspend
+from engine.members import held_by_us
 from engine.policy import Policy
 from engine.records import Workload
 from engine.requests import Understanding, understand
-from engine.seats import held_by_us
 from webhook.devices import translate_again, translate_in
 from webhook.marks import (
     ANNOTATIONS,

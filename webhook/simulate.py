@@ -21,10 +21,10 @@ from engine.cluster.projections import ProjectionError
 from engine.explain import forecast
 from engine.gangs import Gang, Timers, decide
 from engine.gangs import Plan as PlanIt
+from engine.members import suspended_by_user
 from engine.outcomes import FieldError, Outcome, Placed, Waits
 from engine.proposal import plan_in_view, proposed
 from engine.reasons import REASONS
-from engine.seats import suspended_by_user
 from engine.view import View
 from webhook import simulation_output as output
 from webhook.objects import WORKLOADS

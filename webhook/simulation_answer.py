@@ -117,7 +117,7 @@ def _levels_in_force(gang: Gang, view: View) -> tuple[str | None, str | None]:
     topology = view.topologies.get(gang.understanding.topology or "")
     if ask.require != AUTO or topology is None:
         return ask.require, ask.prefer
-    level = lowest_level(topology.tree, view.capacity.count(gang.shape, topology).empty, ask.count) or 0
+    level = lowest_level(topology.tree, view.capacity.count(gang.shapes[ask.name], topology).empty, ask.count) or 0
     finer = ask.prefer is not None and (topology.level_index(ask.prefer) or 0) > level
     return topology.levels[level].name, ask.prefer if finer else None
 

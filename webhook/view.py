@@ -9,7 +9,7 @@ from engine.gpu.translation import Reported
 from engine.outcomes import Outcome
 from engine.pod_devices import Uses
 from engine.policy import Policy
-from engine.records import Node, Placement, Shape, Workload
+from engine.records import Node, Placement, PodSet, Shape, Workload
 from engine.requests import Understanding
 from engine.topology import Topology
 
@@ -52,8 +52,8 @@ class View(Protocol):
         None when it has not come.
         """
 
-    def live_claimants(self, placement: Placement, rank: int) -> int:
-        """How many pods of the gang have that rank and are neither finished nor being deleted."""
+    def live_claimants(self, placement: Placement, pod_set: PodSet, rank: int) -> int:
+        """How many pods of the pod set have that rank and are neither finished nor being deleted."""
 
     def node(self, name: str) -> Node | None:
         """The node of that name."""
@@ -61,8 +61,8 @@ class View(Protocol):
     def topology_of(self, placement: Placement) -> Topology | None:
         """The topology that a Placement was planned on."""
 
-    def planned_shape(self, placement: Placement) -> Shape | None:
-        """The shape that the gang's pods were planned with; None when it is not known."""
+    def planned_shape(self, placement: Placement, pod_set: PodSet) -> Shape | None:
+        """The shape that the pods of a pod set were planned with; None when it is not known."""
 
     def allocation(self, placement: Placement, host: str, uses: Uses) -> str | None:
         """The annotation that tells a pod of the gang its devices; None when they are not there for it any more."""

@@ -22,12 +22,14 @@ from engine.records import (
     Node,
     OwnerRef,
     Pod,
+    PodSet,
     PriorityClass,
     Quota,
     RuntimeClass,
     Taint,
     Workload,
 )
+from engine.requests import MAIN
 from engine.times import epoch
 
 __all__ = [
@@ -134,20 +136,25 @@ def job(source: Source) -> Workload:
         generation=meta.generation or 0,
         labels=_labels(meta.labels),
         annotations=_labels(meta.annotations),
-        template=pod_spec(
-            template.spec or wire.PodSpec(),
-            template.metadata or wire.ObjectMeta(),
-            "$.spec.template.spec",
-            namespace=meta.namespace or "",
+        pod_sets=(
+            PodSet(
+                name=MAIN,
+                template=pod_spec(
+                    template.spec or wire.PodSpec(),
+                    template.metadata or wire.ObjectMeta(),
+                    "$.spec.template.spec",
+                    namespace=meta.namespace or "",
+                ),
+                slots=slots,
+                total=total,
+                remaining=remaining,
+                ranked=spec.completion_mode == "Indexed",
+                finished_ranks=join_ranks((*completed, *failed)),
+            ),
         ),
         suspended=bool(spec.suspend),
         suspendable=True,
         started=status.start_time is not None,
-        ranked=spec.completion_mode == "Indexed",
-        slots=slots,
-        total=total,
-        remaining=remaining,
-        finished_ranks=join_ranks((*completed, *failed)),
         active=status.active or 0,
         finished=finished,
         deleting=meta.deletion_timestamp is not None,

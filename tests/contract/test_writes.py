@@ -11,7 +11,7 @@ from engine.cluster import writes
 from engine.cluster.api import Api, ApiError, ApiUnavailable
 from engine.cluster.lease import NotLeader
 from engine.cluster.writes import Conflict, Done, Gone, Refused, Result
-from engine.records import Placement, Pod, PodSpec, Shape, Workload, WorkloadRef
+from engine.records import Placement, Pod, PodSet, PodSpec, Shape, Workload, WorkloadRef
 from tests.support.fake_api import Answer, FakeApi, Hang
 
 JOB = "/apis/batch/v1/namespaces/team/jobs/train"
@@ -52,15 +52,10 @@ def job(fake: FakeApi, **fields: Any) -> Workload:
         generation=1,
         labels={},
         annotations={},
-        template=SPEC,
+        pod_sets=(PodSet("main", SPEC, slots=1, total=1, remaining=1, ranked=True),),
         suspended=True,
         suspendable=True,
         started=False,
-        ranked=True,
-        slots=1,
-        total=1,
-        remaining=1,
-        finished_ranks=(),
         active=0,
         finished=False,
         deleting=False,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engine.records import Node, Placement, Pod, Workload
 from engine.view import Stores, View
-from tests.support.cluster_records import gpu_nodes, job, node, placement, pod
+from tests.support.cluster_records import changed, gpu_nodes, job, node, placement, pod
 
 HOSTS = ("b0-r0-h0", "b0-r0-h1", "b0-r1-h0")
 
@@ -123,7 +123,7 @@ def test_binding_pods_in_any_order_never_frees_a_slot_in_between(order: list[int
     stores = Stores()
     view = View(stores)
     stores.nodes.replace(gpu_nodes(1, 1, 1))
-    small = replace(
+    small = changed(
         gang,
         template=replace(
             gang.template, shape=replace(gang.template.shape, requests=(("nvidia.com/gpu", 2), ("pods", 1)))

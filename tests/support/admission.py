@@ -21,6 +21,7 @@ from engine.records import (
     Node,
     NodeDevices,
     Placement,
+    PodSet,
     PodSetPlan,
     PodSetRequest,
     Shape,
@@ -226,7 +227,7 @@ class FakeView:
                 return one
         return None
 
-    def live_claimants(self, placement: Placement, rank: int) -> int:
+    def live_claimants(self, placement: Placement, pod_set: PodSet, rank: int) -> int:
         return int(rank in self.claimed)
 
     def node(self, name: str) -> Node | None:
@@ -235,9 +236,9 @@ class FakeView:
     def topology_of(self, placement: Placement) -> Topology | None:
         return self.topologies.get(placement.topology)
 
-    def planned_shape(self, placement: Placement) -> Shape | None:
+    def planned_shape(self, placement: Placement, pod_set: PodSet) -> Shape | None:
         owner = next((one for one in self.workloads if one.uid == placement.workload.uid), None)
-        return self.planned or (owner.template.shape if owner else None)
+        return self.planned or (pod_set.template.shape if owner else None)
 
     def allocation(self, placement: Placement, host: str, uses: Uses) -> str | None:
         return allocation(uses, self.devices.get(host))

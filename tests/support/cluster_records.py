@@ -14,6 +14,7 @@ from engine.records import (
     OwnerRef,
     Placement,
     Pod,
+    PodSet,
     PodSetPlan,
     PodSetRequest,
     PodSpec,
@@ -25,6 +26,7 @@ from engine.records import (
 )
 from engine.shapes import shape_hash
 
+POD_SET_FIELDS = ("template", "slots", "total", "remaining", "ranked", "finished_ranks")
 _serial = itertools.count(1)
 GPU_HOST = {"cpu": 96_000, "memory": 1_048_576, "pods": 110, "nvidia.com/gpu": 8}
 
@@ -102,15 +104,9 @@ def job(
         "generation": 1,
         "labels": {},
         "annotations": annotations,
-        "template": spec(gates=(names.GATE,), labels={names.MANAGED: "true", names.POD_SET: "main"}),
         "suspended": held,
         "suspendable": True,
         "started": not held,
-        "ranked": True,
-        "slots": count,
-        "total": count,
-        "remaining": count,
-        "finished_ranks": (),
         "active": 0,
         "finished": False,
         "deleting": False,
@@ -119,7 +115,28 @@ def job(
         "managed_by_other": False,
         "retries_left": 6,
     }
+    of_pods = {key: more.pop(key) for key in POD_SET_FIELDS if key in more}
+    fields["pod_sets"] = (pod_set("main", count=count, **of_pods),)
     return Workload(name=name, **(fields | more))
+
+
+def pod_set(name: str, *, count: int, **more: Any) -> PodSet:
+    """A pod set with a gated template, as our webhook leaves it."""
+    fields: dict[str, Any] = {
+        "template": spec(gates=(names.GATE,), labels={names.MANAGED: "true", names.POD_SET: name}),
+        "slots": count,
+        "total": count,
+        "remaining": count,
+        "ranked": True,
+    }
+    return PodSet(name=name, **(fields | more))
+
+
+def changed(workload: Workload, **more: Any) -> Workload:
+    """The workload with other fields, of its own or of its first pod set."""
+    of_pods = {key: more.pop(key) for key in POD_SET_FIELDS if key in more}
+    first, *rest = workload.pod_sets
+    return replace(workload, pod_sets=(replace(first, **of_pods), *rest), **more)
 
 
 def pinned(base: Shape, host: str) -> Shape:
@@ -185,7 +202,7 @@ def placement(workload: Workload, hosts: dict[str, int] | None, *, ranked: bool 
                 min_available=workload.slots,
                 require=workload.annotations.get(names.REQUIRE),
                 prefer=None,
-                ranked=workload.ranked,
+                ranked=workload.pod_sets[0].ranked,
                 shape_hash=shape_hash(workload.template.shape),
             ),
         ),

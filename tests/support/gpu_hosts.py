@@ -10,7 +10,7 @@ from engine import names
 from engine.gpu.allocated import format_allocated
 from engine.gpu.request import device_request
 from engine.records import Device, DeviceUse, Node, NodeDevices, Pod, Shape, Workload
-from tests.support.cluster_records import job, node
+from tests.support.cluster_records import changed, job, node
 
 GIB = 2**30
 _serial = itertools.count(1)
@@ -73,7 +73,7 @@ def gpu_node(name: str, count: int = 4, *, memory: int = 80 * GIB, **more: Any) 
 def gpu_job(name: str, shape: Shape, **more: Any) -> Workload:
     """A Job as our webhook leaves it, of pods of this shape."""
     made = job(name, **more)
-    return replace(made, template=replace(made.template, shape=shape))
+    return changed(made, template=replace(made.template, shape=shape))
 
 
 def with_uses(pod: Pod, *uses: DeviceUse) -> Pod:

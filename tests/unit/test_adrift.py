@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.records import Pod, Workload
-from engine.seats import adrift
+from engine.reservations import adrift
 from engine.view import Stores, View
 from tests.support.cluster_records import gpu_nodes, job, placement, pod
 

@@ -10,7 +10,7 @@ from engine import names
 from engine.controller import RETRY_FIRST, SWEEP_EVERY, UNCLAIMED_AFTER
 from engine.gangs import BLOCKED_LOOK
 from engine.records import Placement
-from tests.support.cluster_records import gpu_nodes, job, placement, pod
+from tests.support.cluster_records import changed, gpu_nodes, job, placement, pod
 from tests.support.leader import POLICY, Leader, crash, not_leader, unavailable
 
 GROUP = gpu_nodes(1, 1, 4)
@@ -44,7 +44,7 @@ def test_the_highest_priority_goes_first_then_the_oldest() -> None:
     """With room for one of three, the important one gets it; then the older of the other two."""
     leader = rack()
     important = job("late-but-important", count=4, held=True, created=3000.0)
-    important = replace(important, template=replace(important.template, priority=10))
+    important = changed(important, template=replace(important.template, priority=10))
     leader.has(job("young", count=4, held=True, created=2000.0), job("old", count=4, held=True), important)
     leader.settle()
     assert leader.hands.of("place") == ["late-but-important"]
@@ -388,7 +388,9 @@ def test_a_finished_rank_makes_room_for_a_waiting_gang() -> None:
     leader.stores.pods.apply("DELETED", replace(first, phase="Succeeded", resource_version=leader.hands.version()))
     leader.later(1.0)
     assert leader.workload("waiting").suspended
-    leader.has(replace(running, remaining=1, finished_ranks=((0, 0),), resource_version=leader.hands.version()))
+    leader.has(
+        replace(changed(running, remaining=1, finished_ranks=((0, 0),)), resource_version=leader.hands.version())
+    )
     leader.later(1.0)
     assert not leader.workload("waiting").suspended
 
@@ -401,7 +403,7 @@ def test_a_job_replaced_by_another_of_its_name_makes_room() -> None:
     leader.settle()
     assert leader.workload("waiting").suspended
     other = replace(running, uid="uid-other", annotations={}, resource_version=leader.hands.version())
-    other = replace(other, template=replace(other.template, gates=()))
+    other = changed(other, template=replace(other.template, gates=()))
     leader.stores.workloads.replace([other, leader.workload("waiting")], resource_version=leader.hands.version())
     leader.later(1.0)
     assert not leader.workload("waiting").suspended

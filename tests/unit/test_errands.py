@@ -82,7 +82,7 @@ def job_json(workload: Workload, **spec: Any) -> bytes:
             },
             "spec": {
                 "parallelism": workload.slots,
-                "completions": workload.total,
+                "completions": workload.pod_sets[0].total,
                 "completionMode": "Indexed",
                 "suspend": workload.suspended,
                 "template": {"metadata": {}, "spec": {"containers": []}},

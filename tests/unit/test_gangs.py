@@ -27,7 +27,7 @@ from engine.policy import Policy, default_policy, parse_policy
 from engine.records import OwnerRef, Placement, Pod, PodSetRequest, Workload
 from engine.requests import Understanding
 from engine.shapes import shape_hash
-from tests.support.cluster_records import job, placement, pod
+from tests.support.cluster_records import changed, job, placement, pod
 
 REFUSAL = "0/8 nodes are available: 7 node(s) didn't match Pod's node affinity/selector, 1 Insufficient cpu."
 
@@ -39,7 +39,7 @@ def understood(workload: Workload) -> Understanding:
         min_available=workload.slots,
         require="rack",
         prefer=None,
-        ranked=workload.ranked,
+        ranked=workload.pod_sets[0].ranked,
         shape_hash=shape_hash(workload.template.shape),
     )
     return Understanding(ask=ask, topology="default")
@@ -62,7 +62,7 @@ def look(
         understanding=understanding or understood(workload),
         placement=placed,
         pods=pods,
-        shape=workload.template.shape,
+        shapes={"main": workload.template.shape},
     )
     return decide(
         gang,
@@ -89,7 +89,7 @@ def test_slots_for_another_question_are_given_back_before_the_resume() -> None:
     """The user changed the suspended workload after it was planned: the old answer does not start it."""
     gang = job(count=2, held=True)
     placed = placement(gang, {"h0": 2})
-    grown = replace(gang, slots=3, total=3)
+    grown = changed(gang, slots=3, total=3)
     assert look(grown, placed).action == GiveBack(suspend=False, reason="Suspended", message="the request changed")
 
 
@@ -264,7 +264,7 @@ def test_a_request_that_became_wrong_keeps_the_gang_held_and_says_why() -> None:
 def test_a_workload_that_ran_before_us_is_left_alone() -> None:
     """No gate in its template, not held, running: new workloads only."""
     gang = job(count=1)
-    gang = replace(gang, template=replace(gang.template, gates=()))
+    gang = changed(gang, template=replace(gang.template, gates=()))
     assert look(gang, None, (pod(gang, 0, host="h9"),)).action == Rest()
 
 

@@ -30,6 +30,7 @@ from tests.support.admission import (
     with_policy,
     workload,
 )
+from tests.support.cluster_records import changed
 from webhook.mutate import mutate
 
 HOSTS = ("b0-r0-h0", "b0-r0-h1", "b0-r0-h2", "b0-r0-h3")
@@ -206,7 +207,7 @@ def test_a_pod_whose_host_is_gone_is_held() -> None:
 )
 def test_a_pod_whose_slot_has_been_given_back_is_held(state: dict[str, Any]) -> None:
     view = placed_view()
-    view.workloads = [replace(view.workloads[0], **state)]
+    view.workloads = [changed(view.workloads[0], **state)]
     assert is_held(created(raw_pod(JOB), view))
 
 

@@ -10,14 +10,15 @@ from engine import names
 from engine.cluster.placements import placement, placement_body
 from engine.device_choice import chosen_anew
 from engine.gangs import ChooseAnew, Gang, GiveBack, Release, Timers, decide
+from engine.members import rank_of
 from engine.outcomes import Placed
 from engine.pin import release_patch
 from engine.pod_devices import allocation, devices_of
 from engine.proposal import plan_in_view, proposed
 from engine.records import DeviceUse, NodeDevices, Placement, Pod, Shape
-from engine.seats import rank_of, seat, slots_of, trimmed
+from engine.seats import seat, slots_of, trimmed
 from engine.view import Stores, View
-from tests.support.cluster_records import pinned, pod
+from tests.support.cluster_records import changed, pinned, pod
 from tests.support.gpu_hosts import asking, gpu_job, gpu_node, gpus, share, use, with_uses
 
 ONE, HALF = asking(gpu=1), share(50)
@@ -281,7 +282,7 @@ def test_a_scaled_down_gang_keeps_the_devices_of_the_ranks_that_stay() -> None:
     """The highest ranks go, and their devices with them."""
     site = Site(ONE, count=3)
     placed = site.plan()
-    smaller = trimmed(replace(site.workload, slots=2, total=2), placed, [])
+    smaller = trimmed(changed(site.workload, slots=2, total=2), placed, [])
     assert smaller is not None
     assert [one for slot in slots_of(smaller) for one in minors(slot.devices)] == devices_in(placed)[:2]
 
@@ -291,7 +292,7 @@ def test_an_unranked_gang_that_shrinks_keeps_the_devices_of_its_pods() -> None:
     site = Site(ONE, count=3, ranked=False)
     placed = site.plan()
     last = devices_in(placed)[2][0]
-    smaller = trimmed(replace(site.workload, slots=1, total=1), placed, [site.bound(None, use(last), name="a")])
+    smaller = trimmed(changed(site.workload, slots=1, total=1), placed, [site.bound(None, use(last), name="a")])
     assert smaller is not None
     assert [one for slot in slots_of(smaller) for one in minors(slot.devices)] == [[last]]
 
@@ -304,7 +305,7 @@ def test_a_rank_that_is_no_slot_takes_any_device_of_the_slot() -> None:
     (first,), (second,) = devices_in(placed)
     seating = seat(site.workload, placed, [site.bound(3, use(first)), site.held(4)])
     assert [[use.minor for use in one.devices] for one in seating.seats] == [[second]]
-    assert [rank_of(one.pod, site.workload) for one in seating.seats] == [4]
+    assert [rank_of(one.pod, site.workload.pod_sets[0]) for one in seating.seats] == [4]
 
 
 def test_pods_that_were_let_go_keep_their_devices_reserved() -> None:

@@ -293,7 +293,7 @@ def test_what_the_scheduler_looks_at_and_we_do_not_is_named(spec: dict[str, Any]
 def test_a_jobs_slots_and_total(spec: dict[str, Any], slots: int, total: int) -> None:
     """As many pods as parallelism run at a time, never more than completions."""
     record = job(a_job(**spec))
-    assert (record.slots, record.total) == (slots, total)
+    assert (record.slots, record.pod_sets[0].total) == (slots, total)
 
 
 @pytest.mark.parametrize(
@@ -308,13 +308,16 @@ def test_a_jobs_slots_and_total(spec: dict[str, Any], slots: int, total: int) ->
 )
 def test_how_many_completions_are_missing(spec: dict[str, Any], status: dict[str, Any], remaining: int) -> None:
     """Completions less what succeeded or failed for good; a work queue wants all its slots until it is over."""
-    assert job(a_job(status, **spec)).remaining == remaining
+    assert job(a_job(status, **spec)).pod_sets[0].remaining == remaining
 
 
 def test_finished_ranks() -> None:
     """Completed indexes, and those that failed for good, get no pod any more."""
-    assert job(a_job({"completedIndexes": "1,3-5", "failedIndexes": "2,9"})).finished_ranks == ((1, 5), (9, 9))
-    assert job(a_job({"completedIndexes": "", "failedIndexes": None})).finished_ranks == ()
+    assert job(a_job({"completedIndexes": "1,3-5", "failedIndexes": "2,9"})).pod_sets[0].finished_ranks == (
+        (1, 5),
+        (9, 9),
+    )
+    assert job(a_job({"completedIndexes": "", "failedIndexes": None})).pod_sets[0].finished_ranks == ()
 
 
 @pytest.mark.parametrize("kind", ["Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"])
@@ -345,7 +348,7 @@ def test_a_job() -> None:
     assert record.annotations == {"topogate.dev/require-topology": "rack", "note": "n"}
     assert record.template.labels == {"topogate.dev/managed": "true"}
     assert record.template.node_name == "h"
-    assert (record.suspended, record.suspendable, record.started, record.ranked) == (True, True, True, True)
+    assert (record.suspended, record.suspendable, record.started, record.pod_sets[0].ranked) == (True, True, True, True)
     assert (record.active, record.retries_left) == (2, 1)
     assert (record.managed_by_other, record.owner, record.deleting) == (False, None, False)
 

@@ -21,37 +21,37 @@ GPUS: PodSpec = spec(shape=shape(cpu=1000, gpu=8))
 
 def test_a_quota_with_room_takes_the_gang() -> None:
     """Exactly enough is enough."""
-    assert shortfall([quota({"requests.nvidia.com/gpu": 32, "pods": 4})], GPUS, 4, {}) is None
+    assert shortfall([quota({"requests.nvidia.com/gpu": 32, "pods": 4})], [(GPUS, 4)], {}) is None
 
 
 def test_a_quota_that_is_too_small_says_what_is_missing() -> None:
     """The quota, what it leaves, what the gang needs."""
-    why = shortfall([quota({"requests.nvidia.com/gpu": 24}, {"requests.nvidia.com/gpu": 8})], GPUS, 4, {})
+    why = shortfall([quota({"requests.nvidia.com/gpu": 24}, {"requests.nvidia.com/gpu": 8})], [(GPUS, 4)], {})
     assert why == "quota team leaves 16 of requests.nvidia.com/gpu, 4 pods need 32"
 
 
 @pytest.mark.parametrize("name", ["pods", "count/pods", "cpu", "requests.cpu", "requests.nvidia.com/gpu"])
 def test_every_name_of_a_pod_resource_counts(name: str) -> None:
     """Short and long names mean the same."""
-    assert shortfall([quota({name: 1})], GPUS, 4, {}) is not None
+    assert shortfall([quota({name: 1})], [(GPUS, 4)], {}) is not None
 
 
 def test_limits_count_against_limit_quotas() -> None:
     """limits.* is compared with the effective limits."""
     limited = replace(GPUS, limits=(("memory", 1024),))
-    assert shortfall([quota({"limits.memory": 4095})], limited, 4, {}) is not None
-    assert shortfall([quota({"limits.memory": 4096})], limited, 4, {}) is None
+    assert shortfall([quota({"limits.memory": 4095})], [(limited, 4)], {}) is not None
+    assert shortfall([quota({"limits.memory": 4096})], [(limited, 4)], {}) is None
 
 
 def test_what_other_placed_gangs_will_still_use_is_counted() -> None:
     """Two placed gangs never share the same quota room."""
-    assert shortfall([quota({"pods": 8})], GPUS, 4, {"pods": 5}) is not None
-    assert shortfall([quota({"pods": 8})], GPUS, 4, {"pods": 4}) is None
+    assert shortfall([quota({"pods": 8})], [(GPUS, 4)], {"pods": 5}) is not None
+    assert shortfall([quota({"pods": 8})], [(GPUS, 4)], {"pods": 4}) is None
 
 
 def test_resources_that_the_gang_does_not_ask_for_do_not_matter() -> None:
     """A used-up quota of something else holds nobody."""
-    assert shortfall([quota({"requests.storage": 0, "count/jobs.batch": 0})], GPUS, 4, {}) is None
+    assert shortfall([quota({"requests.storage": 0, "count/jobs.batch": 0})], [(GPUS, 4)], {}) is None
 
 
 @pytest.mark.parametrize(

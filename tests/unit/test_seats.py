@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from engine import names
-from engine.seats import moved, pinned_host, reservation, seat, slot_by_rank, slots_of, trimmed
+from engine.members import pinned_host
+from engine.reservations import reservation
+from engine.seats import moved, seat, slot_by_rank, slots_of, trimmed
 from engine.topology import Level, build_topology
 from tests.support.cluster_records import gpu_nodes, job, placement, pod, shape
 
@@ -164,7 +166,11 @@ def test_scaling_down_drops_the_highest_ranks() -> None:
     before = placement(job(count=5), {"h0": 2, "h1": 3})
     after = trimmed(gang, before, ())
     assert after is not None
-    assert {rank: slot.host for rank, slot in slot_by_rank(after).items()} == {0: "h0", 1: "h0", 2: "h1"}
+    assert {rank: slot.host for rank, slot in slot_by_rank(after.plan_of("main")).items()} == {
+        0: "h0",
+        1: "h0",
+        2: "h1",
+    }
 
 
 def test_a_gang_of_the_right_size_is_not_trimmed() -> None:
@@ -239,12 +245,14 @@ def test_a_host_that_left_the_required_domain_has_moved() -> None:
         Level("block", ("cloud.provider.com/topology-block",)),
         Level("rack", ("cloud.provider.com/topology-rack",)),
     )
-    assert not moved(placed, slot, build_topology("default", levels, [here]))
+    assert not moved(placed, slot, build_topology("default", levels, [here]), pod_set="main")
     elsewhere = build_topology("default", levels, [replace(there, name=here.name)])
-    assert moved(placed, slot, elsewhere)
-    assert moved(placed, slot, build_topology("default", levels, [there]))
-    assert not moved(placed, slot, build_topology("default", levels[1:], [replace(there, name=here.name)]))
+    assert moved(placed, slot, elsewhere, pod_set="main")
+    assert moved(placed, slot, build_topology("default", levels, [there]), pod_set="main")
+    assert not moved(
+        placed, slot, build_topology("default", levels[1:], [replace(there, name=here.name)]), pod_set="main"
+    )
     wide = replace(placed, pod_sets=(replace(placed.pod_sets[0], require="block"),))
-    assert not moved(wide, slot, elsewhere)
+    assert not moved(wide, slot, elsewhere, pod_set="main")
     soft = replace(placed, pod_sets=(replace(placed.pod_sets[0], require=None, prefer="rack"),))
-    assert not moved(soft, slot, elsewhere)
+    assert not moved(soft, slot, elsewhere, pod_set="main")

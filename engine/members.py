@@ -1,0 +1,103 @@
+"""Whose is a pod: its pod set, its rank, its host; and what the workload's own state says of all of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from engine import names
+from engine.kinds.expressions import value
+from engine.records import Pod, PodSet, Shape, Workload
+
+_RANK_DIGITS = 7  # 100,000 pods at most
+
+
+def pod_set_of(pod: Pod, workload: Workload) -> PodSet | None:
+    """The first pod set whose selector the pod's labels fit; None when they fit none.
+
+    The labels are those that the kind's own controller sets; ours prove nothing.
+    """
+    labels = pod.spec.labels
+    for pod_set in workload.pod_sets:
+        if all(key in labels and wanted in (None, labels[key]) for key, wanted in pod_set.selector):
+            return pod_set
+    return None
+
+
+def by_pod_set(workload: Workload, pods: Iterable[Pod]) -> list[tuple[PodSet, list[Pod]]]:
+    """Every pod set with its pods, in order; pods of none are left out."""
+    if len(workload.pod_sets) == 1 and not workload.pod_sets[0].selector:
+        return [(workload.pod_sets[0], list(pods))]
+    found: dict[str, list[Pod]] = {pod_set.name: [] for pod_set in workload.pod_sets}
+    for pod in pods:
+        if (pod_set := pod_set_of(pod, workload)) is not None:
+            found[pod_set.name].append(pod)
+    return [(pod_set, found[pod_set.name]) for pod_set in workload.pod_sets]
+
+
+def rank_of(pod: Pod, pod_set: PodSet) -> int | None:
+    """The rank that the pod's labels give in its pod set; None without ranks and for an index that cannot be."""
+    if not pod_set.ranked:
+        return None
+    if pod_set.rank is not None:
+        rank = value(pod_set.rank, pod.spec.labels)
+        return rank if isinstance(rank, int) and 0 <= rank < max(pod_set.slots, pod_set.total) else None
+    text = pod.spec.labels.get(names.COMPLETION_INDEX) or pod.spec.annotations.get(names.COMPLETION_INDEX, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _RANK_DIGITS else None
+
+
+def rank_is_slot(pod_set: PodSet) -> bool:
+    """True when each rank runs once and so is its slot."""
+    return pod_set.ranked and pod_set.total <= pod_set.slots
+
+
+def pinned_host(shape: Shape) -> str | None:
+    """The host that required node affinity on metadata.name leaves, None when it leaves more than one."""
+    hosts: set[str] = set()
+    for term in shape.affinity or ():
+        named = [field.values for field in term.fields if field.key == "metadata.name" and field.operator == "In"]
+        if not named or len(named[0]) != 1:
+            return None
+        hosts.add(named[0][0])
+    return hosts.pop() if len(hosts) == 1 else None
+
+
+def host_of(pod: Pod) -> str | None:
+    """Where a pod is bound, or will be because it is pinned and no gate of ours holds it."""
+    if pod.spec.node_name:
+        return pod.spec.node_name
+    return None if names.GATE in pod.spec.gates else pinned_host(pod.spec.shape)
+
+
+def released(pod: Pod) -> bool:
+    """True when a pod of ours can be bound at any moment."""
+    return names.MANAGED in pod.spec.labels and not (
+        pod.finished or pod.deleting or pod.spec.node_name or pod.nominated_node or pod.spec.gates
+    )
+
+
+def let_loose(workload: Workload, pods: Iterable[Pod]) -> list[Pod]:
+    """Live pods that neither carry our gate nor are pinned: somebody else took the gate off."""
+    return [
+        pod
+        for pod_set, members in by_pod_set(workload, pods)
+        if names.GATE in pod_set.template.gates
+        for pod in members
+        if not (pod.finished or pod.deleting)
+        and names.GATE not in pod.spec.gates
+        and pinned_host(pod.spec.shape) is None
+    ]
+
+
+def suspended_by_user(workload: Workload) -> bool:
+    """True when the workload is suspended and it was not us."""
+    return workload.suspended and workload.annotations.get(names.HELD_BY) != names.HELD_BY_SUSPEND
+
+
+def held_by_us(workload: Workload) -> bool:
+    """True when the workload is suspended and it was us."""
+    return workload.suspended and workload.annotations.get(names.HELD_BY) == names.HELD_BY_SUSPEND
+
+
+def over(workload: Workload) -> bool:
+    """True when a workload reserves nothing: it has ended, is going, or its user suspended it."""
+    return workload.finished or workload.deleting or suspended_by_user(workload)

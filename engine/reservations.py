@@ -1,0 +1,142 @@
+"""What a gang still keeps free of its slots: those of pods that are to be bound. Pure.
+
+A slot counts once: as its bound pod (usage) or as a reservation. Each pod set for itself, as their shapes differ.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from engine.members import by_pod_set, over, pinned_host, pod_set_of, rank_is_slot, rank_of, released
+from engine.pod_devices import Uses, devices_of
+from engine.records import Placement, Pod, PodSet, PodSetPlan, Workload
+from engine.seats import slot_by_rank, wanted_ranks
+from engine.slot_devices import devices_by_rank, spare_devices
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Of one pod set: host -> pods still to be bound there, and their devices where they are known."""
+
+    pod_set: PodSet
+    hosts: Mapping[str, int]
+    uses: Mapping[str, tuple[Uses, ...]] = field(default_factory=dict)
+
+
+def reservations(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> list[Reservation]:
+    """What every pod set keeps; nothing for a workload that is over, being deleted, or suspended by its user."""
+    assignment = placement.assignment
+    if assignment is None or over(workload):
+        return []
+    return [
+        Reservation(pod_set, hosts, _devices(pod_set, plan, members) if hosts else {})
+        for pod_set, members in by_pod_set(workload, pods)
+        for plan in (assignment.plan_of(pod_set.name),)
+        for hosts in (_hosts(pod_set, plan, members),)
+    ]
+
+
+def reservation(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> dict[str, int]:
+    """Host -> number of pods that are still to be bound there, all pod sets together."""
+    total: Counter[str] = Counter()
+    for one in reservations(workload, placement, pods):
+        total.update(one.hosts)
+    return dict(total)
+
+
+def adrift(workload: Workload | None, placement: Placement | None, pods: Iterable[Pod]) -> dict[str, int]:
+    """Host -> released pods that can still be bound there although nothing is reserved for them.
+
+    Their gang is gone, over, suspended, or has given its slots back, and nobody has removed them yet: until then their
+    room must not be promised to others.
+    """
+    planned: dict[str, set[str]] = {}
+    if workload is not None and placement is not None and placement.assignment is not None and not over(workload):
+        planned = {plan.name: {slot.host for slot in plan.slots} for plan in placement.assignment.pod_sets}
+    found: Counter[str] = Counter()
+    for pod in pods:
+        if released(pod) and (host := pinned_host(pod.spec.shape)) is not None:
+            pod_set = pod_set_of(pod, workload) if workload is not None and planned else None
+            if pod_set is None or host not in planned.get(pod_set.name, ()):
+                found[host] += 1
+    return dict(found)
+
+
+def _hosts(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[str, int]:
+    """Host -> number of pods of one pod set that are still to be bound there.
+
+    Finished ranks give their slot back; a pod that landed elsewhere, or is on its way there (see `adrift`), fills the
+    slot of its rank. A terminating pod shares its slot with its replacement, but only on that slot's host: a gang that
+    was planned anew needs its new slots beside its old pods.
+    """
+    if rank_is_slot(pod_set):
+        return dict(Counter(_ranks(pod_set, plan, pods).values()))
+    pods = [pod for pod in pods if pod.phase == "Succeeded" or not pod.finished]
+    counted = [(pod, pod.spec.node_name or pod.nominated_node) for pod in pods if not pod.finished]
+    seated = [(pod, host) for pod, host in counted if host and not pod.deleting]
+    leaving = [(pod, host) for pod, host in counted if host and pod.deleting]
+    planned = {slot.host for slot in plan.slots}
+    let_go = [(pod, host) for pod in pods if released(pod) and (host := pinned_host(pod.spec.shape))]
+    coming = [(pod, host) for pod, host in let_go if host in planned]
+    open_total = max(0, min(pod_set.slots, pod_set.remaining) - len(seated) - len(let_go))
+    wanted = Counter(host for _, host in coming)
+    full = wanted + Counter(host for _, host in seated)
+    for slot in plan.slots:
+        open_here = min(max(0, slot.count - full[slot.host]), open_total)
+        wanted[slot.host] += open_here
+        open_total -= open_here
+    wanted.subtract(Counter(host for _, host in leaving))
+    return {host: count for host, count in wanted.items() if count > 0}
+
+
+def _ranks(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[int, str]:
+    """Rank -> host of the pods that are still to be bound, where each rank is a slot."""
+    pods = [pod for pod in pods if pod.phase == "Succeeded" or not pod.finished]
+    by_rank = slot_by_rank(plan)
+    planned = {slot.host for slot in plan.slots}
+    filled: set[int | None] = set()
+    coming: dict[int, str] = {}
+    shared: set[tuple[int | None, str]] = set()
+    for pod in pods:
+        if pod.finished:
+            continue
+        host = pod.spec.node_name or pod.nominated_node
+        if host and pod.deleting:
+            shared.add((rank_of(pod, pod_set), host))
+        elif host:
+            filled.add(rank_of(pod, pod_set))
+        elif released(pod) and (host := pinned_host(pod.spec.shape) or ""):
+            rank = rank_of(pod, pod_set)
+            filled.add(rank)
+            if host in planned and rank is not None:
+                coming[rank] = host
+    hosts = {rank: by_rank[rank].host for rank in wanted_ranks(pod_set, pods) if rank in by_rank and rank not in filled}
+    return {rank: host for rank, host in (hosts | coming).items() if (rank, host) not in shared}
+
+
+def _devices(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[str, tuple[Uses, ...]]:
+    """Host -> devices of the pods of one pod set that are still to be bound there, where they are known."""
+    if all(slot.devices is None for slot in plan.slots):
+        return {}
+    found: dict[str, list[Uses]] = {}
+    pods = list(pods)
+    if rank_is_slot(pod_set):
+        by_rank, devices = slot_by_rank(plan), devices_by_rank(plan)
+        for rank, host in sorted(_ranks(pod_set, plan, pods).items()):
+            if rank in devices and by_rank[rank].host == host:
+                found.setdefault(host, []).append(devices[rank])
+        return {host: tuple(uses) for host, uses in found.items()}
+    live = [pod for pod in pods if not pod.finished]
+    counted = [(pod, host) for pod in live if (host := pod.spec.node_name or pod.nominated_node)]
+    let_go = [pod for pod in live if released(pod)]
+    for slot in plan.slots:
+        if slot.devices is not None:
+            there = [pod for pod, host in counted if host == slot.host]
+            coming = [pod for pod in let_go if pinned_host(pod.spec.shape) == slot.host]
+            # First those of pods that were let go: they can be bound at any moment.
+            first = [uses for pod in coming if (uses := devices_of(pod)) is not None]
+            rest = [uses for uses in spare_devices(slot, (*there, *coming)) if uses]
+            found[slot.host] = [*first, *rest]
+    return {host: tuple(uses) for host, uses in found.items() if uses}
