@@ -6,13 +6,17 @@ of its containers and the two annotations about them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, Final
 
 from engine import names
 from engine.gpu.containers import PodResources, pod_resources
+from engine.gpu.notes import written_at_first
 from engine.gpu.reapplied import reapplied
+from engine.gpu.resources import device_names, whole_names
 from engine.gpu.translation import Translation, in_scope, translate
 from engine.outcomes import FieldError
 from engine.policy import Policy
@@ -27,10 +31,14 @@ _SIDES: Final = ("requests", "limits")
 def translate_in(edits: Edits, root: Path, *, managed: bool, view: View, policy: Policy) -> None:
     """Write the GPU requests of the pod or template at `root` in the names that nodes report.
 
-    `managed`: it is held and placed by us. What is wrong stays as it is: `/validate` says what.
+    `managed`: it is held and placed by us. What is wrong stays as it is, completed where the API server would refuse it
+    before `/validate` can say what is wrong; what was completed is noted, for errors at the user's own path.
     """
     pod = _at(edits.document, root)
     done = _translation(pod, root, managed=managed, view=view, policy=policy)
+    if done.errors and done.edits:
+        note = _completed(pod, {one.path[:2] for one in done.edits}, policy)
+        edits.put((*root, "metadata", "annotations", names.ORIGINAL_REQUESTS), note)
     # A side of a container at a time: it takes less room, in the patch and in its making, than each name by itself.
     for where, side in groupby(done.edits, key=lambda one: one.path[:-1]):
         path = (*root, "spec", *where)
@@ -68,8 +76,9 @@ def checked(
     document: Mapping[str, Any], root: Path, *, managed: bool, view: View, policy: Policy
 ) -> tuple[tuple[FieldError, ...], tuple[str, ...]]:
     """Return what is wrong with the GPU requests of the pod or template at `root`, and what to warn of."""
-    done = _translation(_at(document, root), root, managed=managed, view=view, policy=policy)
-    return done.errors, done.warnings
+    pod = _at(document, root)
+    done = _translation(pod, root, managed=managed, view=view, policy=policy)
+    return tuple(_as_sent(error, pod) for error in done.errors), done.warnings
 
 
 def annotation_errors(
@@ -93,6 +102,34 @@ def annotation_errors(
         message="says which devices a pod got, and is written when it is placed; remove it",
     )
     return (error,)
+
+
+def _completed(pod: PodResources, changed: Collection[Path], policy: Policy) -> str:
+    """The note of what stood in containers that are completed although something is wrong with them."""
+    wanted = device_names(whole_names(policy.gpu.vendors))
+    entries = {
+        container.name: {
+            side: {name: value for name, value in listed.items() if name in wanted}
+            for side, listed in zip(_SIDES, (container.requests, container.limits), strict=True)
+        }
+        for container in pod
+        if container.path in changed
+    }
+    return json.dumps(entries, separators=(",", ":"))
+
+
+def _as_sent(error: FieldError, pod: PodResources) -> FieldError:
+    """The error at `requests` where the user wrote nothing in `limits`: that side is ours."""
+    before, side, name = error.field.rpartition(".limits[")
+    note = written_at_first(pod) if side else {}
+    for container in pod:
+        kind, position = container.path
+        wrote = note.get(container.name)
+        if wrote is not None and before.endswith(f".{kind}[{position}].resources"):
+            name = name.removesuffix("]")
+            if name in wrote["requests"] and name not in wrote["limits"]:
+                return replace(error, field=f"{before}.requests[{name}]")
+    return error
 
 
 def _translation(pod: PodResources, root: Path, *, managed: bool, view: View, policy: Policy) -> Translation:

@@ -14,6 +14,7 @@ from engine.gpu.resources import CORE, GPU, KOORDINATOR, NVIDIA, RATIO
 from engine.gpu.translation import Reported
 from engine.policy import Policy, parse_policy
 from tests.support.admission import FakeView, Json, apply, gang_view, live, rack_job, raw_job, raw_pod, review
+from tests.support.golden import golden
 from webhook.mutate import mutate
 from webhook.review import Response
 from webhook.validate import validate
@@ -260,12 +261,19 @@ def test_every_error_of_a_template_is_told_at_once(job: Any) -> None:
     at = "spec.template.spec.containers"
     assert list(fields(answer)) == [
         f"{at}[0].resources.limits[{GPU}]",
-        f"{at}[1].resources.requests[{CORE}]"
-        if "limits" not in asked(stored)[1]
-        else f"{at}[1].resources.limits[{CORE}]",
+        f"{at}[1].resources.requests[{CORE}]",  # where the user wrote it; we completed the other side
         f"{at}[2].resources.limits[{NVIDIA}]",
     ]
     assert {error.reason for error in answer.errors} == {"GPURequestInvalid"}
+
+
+def test_a_wrong_request_is_completed_once() -> None:
+    """So that the user hears our words before the API server's; called again there is nothing left to do."""
+    view = FakeView(reported=DIMENSIONS)
+    once = created(raw_job(pod_spec=spec({"requests": {GPU: "150"}})), view)
+    assert asked(once) == [{"requests": {GPU: "150"}, "limits": {GPU: "150"}}]
+    assert mutate(review(once), view, 0.0).patch == ()
+    assert fields(said(once, view)).keys() == {f"spec.template.spec.containers[0].resources.requests[{GPU}]"}
 
 
 def test_errors_of_a_request_for_topology_and_for_devices_come_together() -> None:
@@ -320,6 +328,23 @@ def test_odd_amounts_are_refused_with_words(value: object) -> None:
     else:
         assert answer.code == 422
         assert all(GPU in field for field in fields(answer))
+
+
+def test_the_texts_of_refusals() -> None:
+    """As kubectl prints them, for a Job and a pod that are wrong in several ways, and for devices of one's choice."""
+    wrong = [*WRONG, {"limits": {GPU: "0.5"}}, {"limits": {GPU: "50"}, "requests": {GPU: "60"}}]
+    documents = {
+        "a Job": raw_job(pod_spec=spec(*wrong)),
+        "a Job that asks for topology": raw_job({names.REQUIRE: "rak"}, pod_spec=spec({"requests": {GPU: "150"}})),
+        "a pod": raw_pod(gates=(), **spec({"limits": {CORE: "250", RATIO: "250"}}, kind="initContainers")),
+        "a pod with devices": raw_pod(gates=(), annotations=DEVICES),
+    }
+    view = FakeView(reported=DIMENSIONS)
+    told = {}
+    for title, document in documents.items():
+        answer = said(created(document, view), view)
+        told[title] = "\n".join(f"* {cause.field}: {cause.message}" for cause in answer.causes)
+    golden("refusals-of-devices", told)
 
 
 # The device annotation

@@ -103,9 +103,9 @@ def test_a_wrong_request_is_rejected_with_every_path(asks: Json) -> None:
     """Also without a topology: not ignored."""
     found = gang(told(), asking(job("train", 2, asks), {"limits": {GPU: "150"}}, {"requests": {CORE: "50"}}))
     assert (found["verdict"], found["reason"]) == ("rejected", "GPURequestInvalid")
-    assert [(error["field"].partition(".resources")[0], error["reason"]) for error in found["errors"]] == [
-        ("spec.template.spec.containers[0]", "GPURequestInvalid"),
-        ("spec.template.spec.containers[1]", "GPURequestInvalid"),
+    assert [(error["field"], error["reason"]) for error in found["errors"]] == [
+        (f"spec.template.spec.containers[0].resources.limits[{GPU}]", "GPURequestInvalid"),
+        (f"spec.template.spec.containers[1].resources.requests[{CORE}]", "GPURequestInvalid"),
     ]
 
 

@@ -178,7 +178,7 @@ def test_a_wrong_request_is_refused_with_every_path(gangs: Namespace, kubectl: K
     assert answer.returncode == 1
     at = "spec.template.spec.containers"
     assert f"* {at}[0].resources.limits[{GPU}]: Invalid value: " in answer.stderr
-    assert f"* {at}[1].resources." in answer.stderr
+    assert f"* {at}[1].resources.requests[{CORE}]: Forbidden: " in answer.stderr
     with pytest.raises(ClientError) as refusal:
         bare_pod(gangs, "wrong", asking({"limits": {GPU: "50", NVIDIA: "1"}}))
     assert refusal.value.status == 422
