@@ -66,7 +66,7 @@ bench-review: $(STAMP) ## Measure one review of a pod beside json.loads (20 s)
 bench-mutation: $(STAMP) ## Measure reviews of GPU requests with 1, 8 and 50 containers beside json.loads (1 minute)
 	@$(BIN)/python -m bench.mutation $(ARGS)
 
-bench-cluster: setup ## Measure gangs of 4, 64 and 256 pods on 512 hosts beside the same Jobs without us (3 minutes)
+bench-cluster: setup ## Measure gangs of 4 to 512 pods, and 100 at once, beside the same Jobs without us (10 minutes)
 	@$(BIN)/python -m bench.cluster $(ARGS)
 
 .PHONY: lock

@@ -1,8 +1,8 @@
 """Gangs beside the floor on a real control plane: `python -m bench.cluster --help`.
 
-One run = one Job, from the POST that creates it to the binding of its last pod, told by a watch. A gang and the same
-Job without any annotation (the floor: the Job controller and the scheduler alone) take turns, so that both meet the
-same machine; what is said is their ratio, pair by pair. Our writes are counted in the API server's audit log.
+One run = one Job or several, from the POST of the first to the binding of the last pod, told by a watch. Gangs and the
+same Jobs without any annotation (the floor: the Job controller and the scheduler alone) take turns, so that both meet
+the same machine; what is said is their ratio, pair by pair. Our writes are counted in the API server's audit log.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -39,32 +40,42 @@ AFTERWARDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A gang: how many pods of one whole host each, and what it asks for."""
+    """Gangs that are submitted at once: how many pods of one whole host each has, and what they ask for."""
 
     pods: int
     annotations: Mapping[str, str]
+    gangs: int = 1
 
     @property
     def title(self) -> str:
         """What it is, for people."""
         (key, level), *_ = self.annotations.items()
-        return f"{self.pods} pods, {key.rpartition('/')[2].removesuffix('-topology')} {level}"
+        asked = f"{self.pods} pods, {key.rpartition('/')[2].removesuffix('-topology')} {level}"
+        return asked if self.gangs == 1 else f"{self.gangs} x {asked}"
+
+    @property
+    def total(self) -> int:
+        """The pods of all gangs."""
+        return self.gangs * self.pods
 
 
 SCENES = {
-    4: Scene(4, {names.REQUIRE: "rack"}),
-    64: Scene(64, {names.REQUIRE: "block"}),
-    256: Scene(256, {names.PREFER: "block"}),
+    "4": Scene(4, {names.REQUIRE: "rack"}),
+    "64": Scene(64, {names.REQUIRE: "block"}),
+    "256": Scene(256, {names.PREFER: "block"}),
+    "512": Scene(512, {names.PREFER: "block"}),
+    "100x4": Scene(4, {names.REQUIRE: "rack"}, gangs=100),
 }
 
 
 @dataclass(slots=True)
 class Run:
-    """One Job: `seconds` from the POST to the last binding; CPU seconds of each program meanwhile."""
+    """`seconds` from the first POST to the last binding, `median` of single Jobs; CPU seconds of each program."""
 
     namespace: str
     gang: bool
     seconds: float
+    median: float
     first: float
     posted: float
     began: float
@@ -100,7 +111,7 @@ def main() -> int:
         service.start(options.replicas)
         _until(lambda: service is not None and service.leader() is not None, "a replica leads")
         console.print("ready; one line per run: seconds from create to all bound")
-        found = {size: _measure(cluster, service, SCENES[size], options, console) for size in options.gangs}
+        found = {name: _measure(cluster, service, SCENES[name], options, console) for name in options.gangs}
         _report(found, options, console)
     except (ControlPlaneError, TimeoutError, WatchEnded) as error:
         console.print(f"[bold red]failed:[/] {error}")
@@ -123,19 +134,19 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.cluster", description=__doc__)
-    parser.add_argument("--grid", type=Grid.parse, default=Grid(8, 8, 8), help="BLOCKSxRACKSxHOSTS (8x8x8)")
-    parser.add_argument("--gangs", type=_gangs, default=list(SCENES), help="sizes to measure (4,64,256)")
+    parser.add_argument("--grid", type=Grid.parse, default=Grid(8, 16, 8), help="BLOCKSxRACKSxHOSTS (8x16x8)")
+    parser.add_argument("--gangs", type=_gangs, default=list(SCENES), help=f"what to measure ({','.join(SCENES)})")
     parser.add_argument("--pairs", type=int, default=7, help="measured pairs of each size (7); one more warms up")
     parser.add_argument("--replicas", type=int, default=2, help="replicas of the service (2)")
     parser.add_argument("--keep", action="store_true", help="keep the folder with logs and the audit log")
     return parser.parse_args()
 
 
-def _gangs(text: str) -> list[int]:
-    sizes = [int(part) for part in text.split(",")]
-    if unknown := set(sizes) - set(SCENES):
-        raise argparse.ArgumentTypeError(f"no such size: {sorted(unknown)}; there are {sorted(SCENES)}")
-    return sizes
+def _gangs(text: str) -> list[str]:
+    scenes = text.split(",")
+    if unknown := set(scenes) - set(SCENES):
+        raise argparse.ArgumentTypeError(f"no such scene: {', '.join(sorted(unknown))}; there are {', '.join(SCENES)}")
+    return scenes
 
 
 def _measure(
@@ -150,7 +161,14 @@ def _measure(
     with BoundWatch(cluster) as watch:
         for number in range(options.pairs + 1):
             pair = tuple(
-                _run(service, watch, scene, groups, namespace=f"{kind}-{scene.pods}-{number}", gang=kind == "gang")
+                _run(
+                    service,
+                    watch,
+                    scene,
+                    groups,
+                    namespace=f"{kind}-{scene.gangs}-{scene.pods}-{number}",
+                    gang=kind == "gang",
+                )
                 for kind in ("gang", "floor")
             )
             gang, floor = pair
@@ -179,13 +197,17 @@ def _run(
     account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
     _until(lambda: client.find(account) is not None, f"{namespace} has its ServiceAccount")
     jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
-    body = job_body("train", pods=scene.pods, annotations=scene.annotations if gang else {})
+    annotations = scene.annotations if gang else {}
+    bodies = [job_body(f"train{number}", pods=scene.pods, annotations=annotations) for number in range(scene.gangs)]
     answered, spent = reviews.told(service)
     before, machine = processes.cpu_seconds(groups), processes.machine_seconds()
     began, start = time.time(), time.monotonic()
-    client.create(jobs, body)
+    sent = {}
+    for body in bodies:
+        sent[body["metadata"]["name"]] = time.monotonic()
+        client.create(jobs, body)
     posted = time.monotonic() - start
-    end = watch.wait(namespace, scene.pods, TIMEOUT)
+    end = watch.wait(namespace, scene.total, TIMEOUT)
     after = processes.cpu_seconds(groups)
     busy = processes.machine_seconds() - machine
     spent_here = sum(after.values()) - sum(before.values())
@@ -193,6 +215,7 @@ def _run(
         namespace=namespace,
         gang=gang,
         seconds=end - start,
+        median=median(_job_seconds(watch.bound(namespace), sent)),
         first=min(watch.bound(namespace).values()) - start,
         posted=posted,
         began=began,
@@ -204,19 +227,35 @@ def _run(
     run.reviews = {what: count - answered.get(what, 0) for what, count in now_answered.items()}
     run.review_seconds = (now_spent - spent) / max(1.0, sum(run.reviews.values()))
     if gang:
-        _until(lambda: _told(client, namespace), f"the status of {namespace} says Running", AFTERWARDS)
-    client.delete(f"{jobs}/train")
+        what = f"the status of every gang of {namespace} says Running"
+        _until(lambda: _told(client, namespace, scene.gangs), what, AFTERWARDS)
+    for name in sent:
+        client.delete(f"{jobs}/{name}")
     _until(lambda: not client.items(f"/api/v1/namespaces/{namespace}/pods"), f"the pods of {namespace} are gone")
     return run
 
 
-def _told(client: Client, namespace: str) -> bool:
-    """Whether the Placement says Running and the Event about it is there."""
+def _job_seconds(bound: Mapping[str, float], sent: Mapping[str, float]) -> list[float]:
+    """Of each Job, the seconds from its POST to its last binding; pods are called <job>-<index>-<random>."""
+    last: dict[str, float] = {}
+    for pod, when in bound.items():
+        job = pod.split("-")[0]
+        last[job] = max(when, last.get(job, 0.0))
+    return [last[job] - began for job, began in sent.items()]
+
+
+def _told(client: Client, namespace: str, gangs: int) -> bool:
+    """Whether every Placement says Running and the Event about it is there."""
     placements = client.items(f"/apis/{names.API_VERSION}/namespaces/{namespace}/{names.PLACEMENTS}")
-    if not any(one.get("status", {}).get("phase") == "Running" for one in placements):
+    if sum(one.get("status", {}).get("phase") == "Running" for one in placements) < gangs:
         return False
     events = client.items(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")
-    return any(event.get("reportingController", "").startswith(names.DOMAIN) for event in events)
+    about = {event.get("regarding", {}).get("name") for event in events if _ours(event)}
+    return len(about) >= gangs
+
+
+def _ours(event: Mapping[str, Any]) -> bool:
+    return str(event.get("reportingController", "")).startswith(names.DOMAIN)
 
 
 def _count(log: Path, runs: Sequence[Run]) -> None:
@@ -237,9 +276,9 @@ def _until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> N
         time.sleep(0.05)
 
 
-def _report(found: Mapping[int, list[tuple[Run, Run]]], options: argparse.Namespace, console: Console) -> None:
+def _report(found: Mapping[str, list[tuple[Run, Run]]], options: argparse.Namespace, console: Console) -> None:
     times = Table(box=None, pad_edge=False, title="create -> all bound: median (range)", title_justify="left")
-    for column in ("GANG", "SECONDS", "FLOOR", "RATIO BY PAIR", "OUR CPU s", "ALL CPU, RATIO"):
+    for column in ("GANG", "SECONDS", "FLOOR", "RATIO BY PAIR", "MEDIAN JOB, RATIO", "OUR CPU s", "ALL CPU, RATIO"):
         times.add_column(column, justify="left" if column == "GANG" else "right")
     writes = Table(box=None, pad_edge=False, title="our writes for one gang (median)", title_justify="left")
     for column in ("GANG", "A POD", "A GANG", "UNTIL BOUND", "PLACED AT CREATION", "WHICH"):
@@ -247,14 +286,16 @@ def _report(found: Mapping[int, list[tuple[Run, Run]]], options: argparse.Namesp
     answers = Table(box=None, pad_edge=False, title="reviews until all are bound (median)", title_justify="left")
     for column in ("GANG", "A POD", "MEAN ms", "WHICH"):
         answers.add_column(column, justify="left" if column in ("GANG", "WHICH") else "right")
-    for size, pairs in found.items():
+    for name, pairs in found.items():
+        scene = SCENES[name]
         gangs, floors = [gang for gang, _ in pairs], [floor for _, floor in pairs]
-        title = SCENES[size].title
+        title = scene.title
         times.add_row(
             title,
             results.spread([run.seconds for run in gangs]),
             results.spread([run.seconds for run in floors]),
             results.spread([gang.seconds / floor.seconds for gang, floor in pairs]),
+            results.spread([gang.median / floor.median for gang, floor in pairs]),
             results.spread([run.cpu["replicas"] for run in gangs]),
             results.spread([gang.all_cpu / max(floor.all_cpu, 0.01) for gang, floor in pairs]),
         )
@@ -264,16 +305,16 @@ def _report(found: Mapping[int, list[tuple[Run, Run]]], options: argparse.Namesp
             kinds.update(run.writes)
         writes.add_row(
             title,
-            f"{total / size:.3f}",
-            f"{total:g}",
+            f"{total / scene.total:.3f}",
+            f"{total / scene.gangs:g}",
             f"{median(run.writes_until_bound for run in gangs):g}",
-            f"{1 - sum(run.patched for run in gangs) / (size * len(gangs)):.1%}",
+            f"{1 - sum(run.patched for run in gangs) / (scene.total * len(gangs)):.1%}",
             ", ".join(f"{count / len(gangs):g} {what}" for what, count in sorted(kinds.items())),
         )
         kept = {what: median(run.reviews.get(what, 0) for run in gangs) for run in gangs for what in run.reviews}
         answers.add_row(
             title,
-            f"{sum(kept.values()) / size:.2f}",
+            f"{sum(kept.values()) / scene.total:.2f}",
             results.spread([run.review_seconds * 1e3 for run in gangs]),
             ", ".join(f"{count:g} {what}" for what, count in sorted(kept.items()) if count),
         )
@@ -286,8 +327,8 @@ def _report(found: Mapping[int, list[tuple[Run, Run]]], options: argparse.Namesp
             "grid": f"{options.grid.blocks}x{options.grid.racks}x{options.grid.hosts}",
             "replicas": options.replicas,
             "scenes": {
-                SCENES[size].title: [{"gang": asdict(gang), "floor": asdict(floor)} for gang, floor in pairs]
-                for size, pairs in found.items()
+                SCENES[name].title: [{"gang": asdict(gang), "floor": asdict(floor)} for gang, floor in pairs]
+                for name, pairs in found.items()
             },
         },
     )
