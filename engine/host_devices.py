@@ -226,9 +226,7 @@ class HostDevices:
         self._lost.pop(row, None)
         node = self._nodes.get(row)
         told = self._told.get(node.name) if node is not None else None
-        matter = node is not None and (
-            told is not None or row in self._odd or any(node.allocatable.get(name, 0) > 0 for name in KOORDINATOR)
-        )
+        matter = node is not None and (told is not None or row in self._odd or _counts_devices(node))
         if not matter:
             if row not in self._rows:
                 return False
@@ -261,6 +259,12 @@ class HostDevices:
             self._ledger.give(row, holder)
         else:
             self._ledger.take(row, holder, held.request, held.uses, count=held.count)
+
+
+def _counts_devices(node: Node) -> bool:
+    """True when a node reports devices under Koordinator's names."""
+    allocatable = node.allocatable
+    return not KOORDINATOR.isdisjoint(allocatable) and any(allocatable.get(name, 0) > 0 for name in KOORDINATOR)
 
 
 def _trouble(devices: Inventory, told: NodeDevices | None) -> str:

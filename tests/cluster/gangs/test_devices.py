@@ -1,0 +1,179 @@
+"""Device objects on a real API server: pods are told their devices, and nobody else gets these."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from engine import names
+from engine.gpu.resources import CORE, MEMORY, RATIO
+from local.client import Client, ClientError
+from local.nodes import HostShape
+from local.service import Service
+from tests.support.eventually import eventually
+from tests.support.gangs import INDEX, Json, Namespace, require
+
+pytestmark = pytest.mark.timeout(180)
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+NAME = "devices.scheduling.koordinator.sh"
+DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
+FAULTS = "topogate_hosts_with_device_faults"
+
+
+def definition() -> Json:
+    """The resource as Koordinator has it: cluster-scoped, without a status subresource; any fields."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    spec = {
+        "group": "scheduling.koordinator.sh",
+        "scope": "Cluster",
+        "names": {"kind": "Device", "listKind": "DeviceList", "plural": "devices", "singular": "device"},
+        "versions": [version],
+    }
+    return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": spec}
+
+
+@pytest.fixture
+def crd(client: Client) -> None:
+    """The custom resource, installed while the service may be running; the last test of this file removes it."""
+    if client.find(f"{CRDS}/{NAME}") is None:
+        client.create(CRDS, {**definition(), "metadata": {"name": NAME}})
+
+    def served() -> bool:
+        try:
+            client.get(DEVICES)
+        except ClientError as error:
+            assert error.status in (404, 429), error  # not there yet, or "storage is (re)initializing"
+            return False
+        return True
+
+    eventually(served, message="the API server serves devices")
+
+
+def gpu(minor: int, *, health: bool = True) -> Json:
+    amounts = {CORE: "100", RATIO: "100", MEMORY: "80Gi"}
+    return {"type": "gpu", "minor": minor, "id": f"GPU-{minor}", "health": health, "resources": amounts}
+
+
+class Told:
+    """Hosts with two GPUs each that tell them; each object also holds a device that nobody understands."""
+
+    def __init__(self, gangs: Namespace, service: Service, layout: str) -> None:
+        self._client, self._service = gangs.client, service
+        shape = HostShape(gpus=0, extended={CORE: "200", RATIO: "200", MEMORY: "160Gi"})
+        self.hosts = gangs.fleet.grid(layout, shape=shape)
+        for host in self.hosts:
+            body = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device"}
+            self._client.create(DEVICES, {**body, "metadata": {"name": host}, "spec": self._spec()})
+        self.known(len(self.hosts))
+
+    def _spec(self, *sick: int) -> Json:
+        return {"devices": [*(gpu(minor, health=minor not in sick) for minor in range(2)), {"type": "gpu"}]}
+
+    def sick(self, host: str, *minors: int) -> None:
+        """Turn these of a host's GPUs sick, and the others well."""
+        self._client.patch(f"{DEVICES}/{host}", {"spec": self._spec(*minors)})
+
+    def known(self, hosts: int) -> None:
+        """Wait until every replica has counted the faulty device of so many hosts."""
+
+        def counted() -> bool:
+            pages = [replica.page("/metrics")[1] for replica in self._service.running()]
+            return all(f"\n{FAULTS} {hosts}.0\n" in page for page in pages)
+
+        eventually(counted, timeout=60, message=f"every replica knows the devices of {hosts} hosts")
+
+    def clear(self) -> None:
+        for host in self.hosts:
+            if self._client.find(f"{DEVICES}/{host}") is not None:
+                self._client.delete(f"{DEVICES}/{host}")
+        self.known(0)
+
+
+@pytest.fixture
+def told(request: pytest.FixtureRequest, crd: None, gangs: Namespace, service: Service) -> Iterator[Told]:
+    hosts = Told(gangs, service, getattr(request, "param", "1x1x1"))
+    yield hosts
+    hosts.clear()
+
+
+def share(percent: int) -> Json:
+    container = {"name": "gpu", "image": "x", "resources": {"limits": {CORE: str(percent), RATIO: str(percent)}}}
+    return {"containers": [container]}
+
+
+def devices_of(pod: Json) -> list[Mapping[str, Any]]:
+    text = pod["metadata"]["annotations"].get(names.DEVICE_ALLOCATED)
+    return [] if text is None else list(json.loads(text)["gpu"])
+
+
+def minors(gangs: Namespace, job: str) -> dict[int, int]:
+    """Index -> minor of the one GPU of each pod."""
+    return {int(pod["metadata"]["labels"][INDEX]): devices_of(pod)[0]["minor"] for pod in gangs.pods(job)}
+
+
+def planned(gangs: Namespace, job: str) -> dict[int, int]:
+    """Index -> minor of the one GPU that the Placement says; of a gang on one host."""
+    placement = gangs.placement(job)
+    assert placement is not None
+    (slot,) = placement["spec"]["assignment"]["podSets"][0]["slots"]
+    return {index: uses[0]["minor"] for index, uses in enumerate(slot["devices"])}
+
+
+def test_pods_are_told_their_parts_of_devices(gangs: Namespace, told: Told) -> None:
+    """In Koordinator's words and as the Placement says; two halves share a device, never three."""
+    gangs.submit("parts", pods=4, annotations=require("host"), pod_spec=share(50))
+    gangs.all_bound("parts", 4)
+    assert Counter(minors(gangs, "parts").values()) == {0: 2, 1: 2}
+    assert minors(gangs, "parts") == planned(gangs, "parts")
+    for pod in gangs.pods("parts"):
+        (device,) = devices_of(pod)
+        assert device["id"] == f"GPU-{device['minor']}"
+        assert device["resources"] == {CORE: "50", MEMORY: "40Gi", RATIO: "50"}
+    gangs.submit("more", pods=1, annotations=require("host"), pod_spec=share(10))
+    gangs.waits("more", "InsufficientFreeGPUs")
+
+
+def test_a_sick_device_is_nobodys_until_it_is_well(gangs: Namespace, told: Told) -> None:
+    """The gang waits, and is told that it is the devices; the moment the device is well it starts there."""
+    (host,) = told.hosts
+    told.sick(host, 0)
+    gangs.submit("first", pods=1, annotations=require("host"), pod_spec=share(60))
+    gangs.all_bound("first", 1)
+    assert minors(gangs, "first") == {0: 1}
+    gangs.submit("second", pods=1, annotations=require("host"), pod_spec=share(60))
+    gangs.waits("second")
+    told.sick(host)
+    gangs.all_bound("second", 1)
+    assert minors(gangs, "second") == {0: 0}
+
+
+def test_devices_outlive_the_leader_that_chose_them(gangs: Namespace, told: Told, service: Service) -> None:
+    """The next leader knows from pods and Placements who has what, and gives the rest to others."""
+    gangs.submit("first", pods=1, annotations=require("host"), pod_spec=share(60))
+    gangs.all_bound("first", 1)
+    before = minors(gangs, "first")
+    leader = service.leader()
+    assert leader is not None
+    leader.kill()
+    gangs.submit("second", pods=2, annotations=require("host"), pod_spec=share(40))
+    gangs.all_bound("second", 2, timeout=60)
+    assert minors(gangs, "first") == before
+    held = Counter({before[0]: 60})
+    for minor in minors(gangs, "second").values():
+        held[minor] += 40
+    assert max(held.values()) <= 100
+    service.start(2)
+
+
+def test_where_nobody_tells_devices_everything_works_without(gangs: Namespace, told: Told, client: Client) -> None:
+    """The custom resource is removed: the service goes on, counts what nodes report, and names no device."""
+    client.delete(f"{CRDS}/{NAME}")
+    told.known(0)
+    gangs.submit("parts", pods=4, annotations=require("host"), pod_spec=share(50))
+    gangs.all_bound("parts", 4)
+    assert [devices_of(pod) for pod in gangs.pods("parts")] == [[]] * 4
