@@ -81,6 +81,18 @@ def checked(
     return tuple(_as_sent(error, pod) for error in done.errors), done.warnings
 
 
+def beside_unreadable(
+    document: Mapping[str, Any], root: Path, fault: FieldError, *, view: View, policy: Policy
+) -> tuple[FieldError, ...]:
+    """Return everything that is wrong with an object one of whose values cannot be read: `fault`, and its devices.
+
+    Where the value is an amount of a device, our own words about it stand for the fault.
+    """
+    errors, _ = checked(document, root, managed=True, view=view, policy=policy)
+    same = {fault.field, fault.field.replace(".limits[", ".requests[")}
+    return errors if any(error.field in same for error in errors) else (fault, *errors)
+
+
 def annotation_errors(
     annotations: Mapping[str, str], path: str, review: Review, policy: Policy, *, before: Mapping[str, str]
 ) -> tuple[FieldError, ...]:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from engine.cluster.wire import ProjectionError
+from engine.gpu.rules import REASON as GPU_INVALID
 from engine.outcomes import FieldError
 from webhook.mutate import mutate
 from webhook.objects_file import FileObject
@@ -78,7 +79,7 @@ def submit(
     """
     errors = _unreadable(sent, projection) or _incomplete(sent, template)
     if errors:
-        return Submitted(sent, (), errors, ())
+        return Submitted(sent, (), _all_told(one, sent, errors, view), ())
     try:
         mutated = mutate(_review(one, sent), view, DEADLINE)
         stored = apply_patch(sent, mutated.patch)
@@ -117,6 +118,20 @@ def _unreadable(sent: Mapping[str, Any], projection: Callable[[Any], Any]) -> tu
     except ProjectionError as error:
         return (_invalid(*located(error)),)
     return ()
+
+
+def _all_told(
+    one: FileObject, sent: Mapping[str, Any], errors: tuple[FieldError, ...], view: View
+) -> tuple[FieldError, ...]:
+    """The errors of an object that cannot be read, with all that is wrong with its devices where one of them is why."""
+    metadata = sent["metadata"]
+    if not isinstance(metadata, Mapping) or not isinstance(metadata.get("name"), str):
+        return errors
+    try:
+        validated = validate(_review(one, sent), view, DEADLINE)
+    except BadReview:
+        return errors
+    return validated.errors if any(error.reason == GPU_INVALID for error in validated.errors) else errors
 
 
 def _incomplete(sent: Mapping[str, Any], template: str) -> tuple[FieldError, ...]:

@@ -8,8 +8,10 @@ from engine import names
 from engine.cluster import projections
 from engine.outcomes import FieldError
 from engine.policy import PolicyError, parse_policy
+from webhook.devices import beside_unreadable
+from webhook.marks import TEMPLATE
 from webhook.mutate import POD
-from webhook.objects import WORKLOADS, Unreadable, projected
+from webhook.objects import WORKLOADS, Unreadable, decoded, projected
 from webhook.review import Response, Review, Unavailable, allowed, denied
 from webhook.validate_pod import validate_pod
 from webhook.validate_workload import answer, validate_workload
@@ -42,7 +44,9 @@ def validate(review: Review, view: View, deadline: float) -> Response:
             return validate_pod(review, view, policy) if review.operation == "CREATE" else allowed()
         return validate_workload(review, view, policy, deadline)
     except Unreadable as fault:
-        return answer(review, [fault.error], [], policy=policy)
+        root = () if what == POD else TEMPLATE
+        errors = beside_unreadable(decoded(review.object), root, fault.error, view=view, policy=policy)
+        return answer(review, errors, [], policy=policy)
 
 
 def _validate_policy(review: Review, view: View) -> Response:

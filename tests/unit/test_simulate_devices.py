@@ -109,6 +109,15 @@ def test_a_wrong_request_is_rejected_with_every_path(asks: Json) -> None:
     ]
 
 
+def test_an_amount_that_cannot_be_read_hides_no_other_error() -> None:
+    """A fraction, which no server would even store, beside what only we would refuse: both, in our words."""
+    found = gang(told(), asking(job("train", 2), {"limits": {GPU: "0.5"}}, {"limits": {GPU: "150"}}))
+    assert (found["verdict"], found["reason"]) == ("rejected", "GPURequestInvalid")
+    assert ["whole number of percent" in error["message"] for error in found["errors"]] == [True, False]
+    found = gang(told(), asking(job("train", 2), {"limits": {"cpu": "x"}}))
+    assert [error["reason"] for error in found["errors"]] == ["InvalidValue"]
+
+
 def test_a_wrong_request_of_a_pod_is_rejected() -> None:
     """A plain pod, at its own path."""
     found = gang(told(), asking(pod("own", ""), {"limits": {GPU: "50", NVIDIA: "1"}}))
