@@ -50,7 +50,7 @@ def _component(entry: KindEntry, spec: Contained, scope: Scope, index: int, *, r
     if inner is None:
         raise NodeError(scope.here.steps, "holds no object", kind="Required value")
     kind = registry.entry_of(mapping_at(inner))
-    if kind is None or kind.contains is not None or not kind.pod_sets:
+    if kind is None or not kind.pod_sets:
         return _declared(entry, spec, scope, index), []
     root = Node(inner.value)
     inside = Scope(root, root)

@@ -113,6 +113,11 @@ def bind(expression: Expression, scope: Scope, variables: Variables) -> Term:
 
     Raises NodeError where a node of the object is no count.
     """
+    if expression.path is not None:
+        node = find(expression.path, scope)
+        if node is not None:
+            return whole_number(node)
+        return Missing(f"{expression.path} is missing") if expression.default is None else expression.default
     match expression:
         case Expression(const=int(constant)):
             return constant
@@ -124,14 +129,8 @@ def bind(expression: Expression, scope: Scope, variables: Variables) -> Term:
             return _annotation(key, scope, expression.default)
         case Expression(when=Condition() as condition, then=Expression() as then, otherwise=Expression() as otherwise):
             return bind(then if holds(condition, scope) else otherwise, scope, variables)
-        case Expression(path=None):
-            operator, several = _several(expression)
-            return combine(operator, tuple(bind(one, scope, variables) for one in several))
-    assert expression.path is not None
-    node = find(expression.path, scope)
-    if node is not None:
-        return whole_number(node)
-    return Missing(f"{expression.path} is missing") if expression.default is None else expression.default
+    operator, several = _several(expression)
+    return combine(operator, tuple(bind(one, scope, variables) for one in several))
 
 
 def number(expression: Expression, scope: Scope, variables: Variables) -> int | Missing:

@@ -192,10 +192,12 @@ def shown(value: object) -> str:
 
 def _child(node: Node, key: str) -> Node | None:
     """The field of a mapping; None where the mapping is null or has no such field."""
-    if node.value is None:
+    value = node.value
+    if value is None:
         return None
-    inner = mapping_at(node)
-    return Node(inner[key], (*node.steps, key)) if inner.get(key) is not None else None
+    # Objects come out of parsers as dicts; asking them first spares the slow question.
+    inner = value.get(key) if type(value) is dict else mapping_at(node).get(key)
+    return None if inner is None else Node(inner, (*node.steps, key))
 
 
 def _items(node: Node, limit: int) -> list[Node]:

@@ -70,6 +70,15 @@ def test_an_entry_of_a_policy_is_read_like_a_built_in_one() -> None:
     assert structure.suspension.suspended
 
 
+def test_no_more_pods_are_needed_than_there_are() -> None:
+    """A minimum beyond the count would be a gang that is never whole."""
+    found = registry_of([changed(("podSets.0.minimum", {"const": 100}))])
+    raw = {"apiVersion": "example.com/v1", "kind": "Fleet", "spec": {"crews": [{"name": "a", "pod": TEMPLATE}]}}
+    entry = found.entry_of(raw)
+    assert entry is not None
+    assert [(one.minimum, one.count) for one in read(entry, raw, registry=found).pod_sets] == [(2, 2)]
+
+
 def test_without_entries_the_registry_is_the_built_in_one() -> None:
     """Nothing is read again for a policy that adds nothing."""
     assert registry_of(()) is built_in()
