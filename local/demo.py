@@ -23,7 +23,7 @@ from rich.table import Table
 from local import nodes
 from local.controlplane import ControlPlane, ControlPlaneError
 from local.kubelets import complete_pod
-from local.nodes import Grid
+from local.nodes import Grid, HostShape
 from local.programs import ProgramsError, ensure_programs
 from local.service import Service, ServiceError
 
@@ -32,6 +32,8 @@ EXAMPLES = Path("examples") / "demo"
 NAMESPACE = "default"
 INDEX = "batch.kubernetes.io/job-completion-index"
 WAIT_SECONDS = 60.0
+# A host whose GPUs are offered in parts, as Koordinator's agent reports them: eight GPUs, 100 percent each.
+PARTS = HostShape(gpus=0, extended={"koordinator.sh/gpu-core": "800", "koordinator.sh/gpu-memory-ratio": "800"})
 SETTLE = 16.0  # the default of the policy's nodes.settle, and a second for clocks in whole seconds
 
 
@@ -182,10 +184,25 @@ def show(demo: Demo) -> None:
     demo.run("get", "placements", "-o", "wide")
     block, rack = free_rack(demo)
     demo.submitted["five"] = time.monotonic()
-    nodes.add(demo.cluster.client, [nodes.node("host-new", labels={nodes.BLOCK: block, nodes.RACK: rack})])
-    demo.console.print(f"[bold]# host-new joins {block} / {rack}[/]", highlight=False)
+    place = {nodes.BLOCK: block, nodes.RACK: rack}
+    nodes.add(
+        demo.cluster.client,
+        [nodes.node("host-new", labels=place), nodes.node("host-parts", labels=place, shape=PARTS)],
+    )
+    demo.console.print(
+        f"[bold]# host-new joins {block} / {rack}, and host-parts, which reports its GPUs in percent[/]",
+        highlight=False,
+    )
     demo.until_bound("five")
     demo.show_pods("five")
+
+    demo.say(
+        "A Job whose pods take half of a GPU each: written in the names that nodes report, on two GPUs of one host"
+    )
+    demo.apply("halves")
+    demo.until_bound("halves")
+    demo.run("get", "job", "halves", "-o", "jsonpath={.spec.template.spec.containers[0].resources.limits}")
+    demo.show_pods("halves")
     demo.summary()
 
 
