@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -150,6 +151,25 @@ def test_a_sick_device_is_nobodys_until_it_is_well(gangs: Namespace, told: Told)
     told.sick(host)
     gangs.all_bound("second", 1)
     assert minors(gangs, "second") == {0: 0}
+
+
+def test_a_half_and_a_whole_race_for_the_last_device(gangs: Namespace, told: Told) -> None:
+    """Submitted in the same moment, one gets the device and the other waits; when it ends the other one has it."""
+    gangs.submit("before", pods=1, annotations=require("host"), pod_spec=share(100))
+    gangs.all_bound("before", 1)
+    with ThreadPoolExecutor(2) as pool:
+        for one in [
+            pool.submit(gangs.submit, job, pods=1, annotations=require("host"), pod_spec=share(percent))
+            for job, percent in (("half", 50), ("whole", 100))
+        ]:
+            one.result()
+    eventually(lambda: any(gangs.bound(job) for job in ("half", "whole")), message="one of the two runs")
+    first, second = ("half", "whole") if gangs.bound("half") else ("whole", "half")
+    gangs.waits(second, "InsufficientFreeGPUs")
+    assert minors(gangs, first)[0] != minors(gangs, "before")[0]
+    gangs.client.delete(f"{gangs.jobs_path}/{first}")
+    gangs.all_bound(second, 1)
+    assert minors(gangs, second)[0] != minors(gangs, "before")[0]
 
 
 def test_devices_outlive_the_leader_that_chose_them(gangs: Namespace, told: Told, service: Service) -> None:
