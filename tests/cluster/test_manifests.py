@@ -278,7 +278,7 @@ FULL: dict[str, Any] = {
                 "minAvailable": 16,
                 "require": "rack",
                 "prefer": None,
-                "slices": [{"topology": "rack", "size": 8}],
+                "slices": [{"level": "rack", "size": 8}],
                 "colocate": None,
                 "ranked": True,
                 "shapeHash": "0123456789",
