@@ -7,12 +7,12 @@ from dataclasses import replace
 from engine import names
 from engine.cluster import projections
 from engine.outcomes import FieldError
-from engine.policy import PolicyError, parse_policy
+from engine.policy import Policy, PolicyError, parse_policy
 from webhook.devices import beside_unreadable
 from webhook.marks import TEMPLATE
 from webhook.mutate import POD
 from webhook.objects import WORKLOADS, Unreadable, decoded, projected
-from webhook.review import Response, Review, Unavailable, allowed, denied
+from webhook.review import BadReview, Response, Review, Unavailable, allowed, denied
 from webhook.validate_pod import validate_pod
 from webhook.validate_workload import answer, validate_workload
 from webhook.view import View
@@ -44,9 +44,17 @@ def validate(review: Review, view: View, deadline: float) -> Response:
             return validate_pod(review, view, policy) if review.operation == "CREATE" else allowed()
         return validate_workload(review, view, policy, deadline)
     except Unreadable as fault:
-        root = () if what == POD else TEMPLATE
-        errors = beside_unreadable(decoded(review.object), root, fault.error, view=view, policy=policy)
-        return answer(review, errors, [], policy=policy)
+        return answer(review, _with_devices(fault.error, review, view, policy), [], policy=policy)
+
+
+def _with_devices(fault: FieldError, review: Review, view: View, policy: Policy) -> tuple[FieldError, ...]:
+    """A value out of bounds, with what is wrong with the object's devices, where the rest can be read at all."""
+    try:
+        document = decoded(review.object)
+    except BadReview:
+        return (fault,)  # a number that is too long for anybody
+    root = () if (review.group, review.kind) == POD else TEMPLATE
+    return beside_unreadable(document, root, fault, view=view, policy=policy)
 
 
 def _validate_policy(review: Review, view: View) -> Response:

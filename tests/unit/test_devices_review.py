@@ -16,7 +16,7 @@ from engine.policy import Policy, parse_policy
 from tests.support.admission import FakeView, Json, apply, gang_view, live, rack_job, raw_job, raw_pod, review
 from tests.support.golden import golden
 from webhook.mutate import mutate
-from webhook.review import Response
+from webhook.review import Response, decode_review
 from webhook.validate import validate
 
 PLAIN = Reported(frozenset({"cpu", NVIDIA}))
@@ -345,6 +345,25 @@ def test_the_texts_of_refusals() -> None:
         answer = said(created(document, view), view)
         told[title] = "\n".join(f"* {cause.field}: {cause.message}" for cause in answer.causes)
     golden("refusals-of-devices", told)
+
+
+def test_a_number_that_nobody_can_read_is_its_users_fault() -> None:
+    """Beside a wrong request for GPUs: an answer about the number, no fault of ours."""
+    body = json.dumps(
+        {
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {
+                "uid": "u",
+                "kind": {"group": "batch", "version": "v1", "kind": "Job"},
+                "namespace": "ml",
+                "operation": "CREATE",
+                "object": raw_job(pod_spec=spec({"limits": {GPU: "150"}}), parallelism=4),
+            },
+        }
+    ).replace('"parallelism": 4', '"parallelism": ' + "9" * 100_000)
+    answer = validate(decode_review(body.encode()), FakeView(reported=DIMENSIONS), 0.0)
+    assert fields(answer).keys() == {"spec.parallelism"}
 
 
 # The device annotation
