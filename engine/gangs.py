@@ -157,19 +157,17 @@ def can_suspend(workload: Workload) -> bool:
 
 def stale(gang: Gang) -> bool:
     """True when the assignment answers another question than the workload asks now."""
-    ask, placement = gang.understanding.ask, gang.placement
-    if ask is None or placement is None or placement.assignment is None:
+    asked, placement = gang.understanding, gang.placement
+    if not asked.asks or placement is None or placement.assignment is None:
         return False
-    planned = placement.pod_sets[0] if placement.pod_sets else None
-    return (
-        planned is None or request_of(planned) != request_of(ask) or placement.topology != gang.understanding.topology
-    )
+    planned = (tuple(map(request_of, placement.pod_sets)), placement.gang, placement.topology)
+    return planned != (tuple(map(request_of, asked.asks)), asked.gang, asked.topology)
 
 
 def request_of(pod_set: PodSetRequest) -> tuple[object, ...]:
     """What two requests for a pod set must share to have the same answer."""
-    levels = (pod_set.require, pod_set.prefer, pod_set.unconstrained, pod_set.slices)
-    return (pod_set.count, *levels, pod_set.shape_hash, pod_set.ranked)
+    levels = (pod_set.require, pod_set.prefer, pod_set.unconstrained, pod_set.slices, pod_set.colocate)
+    return (pod_set.name, pod_set.count, pod_set.min_available, *levels, pod_set.shape_hash, pod_set.ranked)
 
 
 def decide(

@@ -103,6 +103,7 @@ def proposed(gang: Gang, placed: Placed | None, *, priority: int, now: float) ->
         base,
         topology=gang.understanding.topology or "",
         priority=priority,
-        pod_sets=(ask,),
+        pod_sets=gang.understanding.asks,
+        gang=gang.understanding.gang,
         assignment=assignment,
     )

@@ -226,6 +226,7 @@ class PodSet:
     the completion index of a Job. `selector`: labels of its pods (None: any value), as the kind's controller sets them;
     empty: every pod of the workload. `ordered`: its pods come one after the other. `replace`: what deleting one that is
     not bound costs (`engine.kinds`). `minimum`: how many make a gang, as the object itself says; None: all.
+    `replica`: pods of one of its replicas, where it has such (a JobSet's Jobs): a slice without a size is one of them.
     """
 
     name: str
@@ -241,6 +242,7 @@ class PodSet:
     ordered: bool = False
     replace: str = "retry"
     minimum: int | None = None
+    replica: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +339,9 @@ class Assignment:
 class PodSetRequest:
     """A pod set as understood: counts and levels (aliases, resolved; `auto` is kept as "auto" in require).
 
-    `slices` are (level, size): each group of `size` consecutive ranks in one domain of the level.
+    `slices` are (level, size): each group of `size` consecutive ranks in one domain of the level. Pod sets of one gang
+    with the same `colocate` share one domain of the required level. `relaxed`: the level that was required until the
+    gang had waited too long for it.
     """
 
     name: str
@@ -349,6 +353,18 @@ class PodSetRequest:
     shape_hash: str
     unconstrained: bool = False
     slices: tuple[tuple[str, int], ...] = ()
+    colocate: str | None = None
+    relaxed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GangRequest:
+    """What holds for all pod sets of a gang together; `min_available` None: all of them, or as each says."""
+
+    require: str | None
+    prefer: str | None
+    min_available: int | None
+    relaxed: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +379,10 @@ class WorkloadRef:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A Placement object. `assignment` is None while the gang waits; `status` is the raw status mapping."""
+    """A Placement object. `assignment` is None while the gang waits; `status` is the raw status mapping.
+
+    `gang` is None with one pod set. `group`: the index of the replica, for kinds with a gang per replica.
+    """
 
     namespace: str
     name: str
@@ -376,6 +395,8 @@ class Placement:
     assignment: Assignment | None
     deleting: bool
     created: float
+    gang: GangRequest | None = None
+    group: str | None = None
     generation: int = 0  # metadata.generation: goes up with every change of spec, also when the assignment is dropped
     status: Mapping[str, Any] = field(default_factory=dict)
 

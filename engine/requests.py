@@ -1,4 +1,4 @@
-"""What a workload asks for: one pod set with its levels, or everything that is wrong with the request."""
+"""What a workload asks for: of the whole gang and of each pod set, or everything that is wrong with the request."""
 
 from __future__ import annotations
 
@@ -6,50 +6,63 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from engine import names
-from engine.annotations import (
-    AUTO,
-    Said,
-    Source,
-    asks_in_pod_group_labels,
-    check,
-    invalid,
-    read,
-    unknown_keys,
-)
+from engine.annotations import Said, Source, asks_in_pod_group_labels, check, read, unknown_keys
 from engine.aside import standing_aside
 from engine.levels import LevelNames, choose_topology, level_names
 from engine.outcomes import FieldError
 from engine.policy import Policy
-from engine.records import PodSetRequest, Workload
+from engine.policy_errors import path_of as path_of_steps
+from engine.records import GangRequest, PodSet, PodSetRequest, Workload
+from engine.request_rules import (
+    asks_for_no_level,
+    bounds,
+    colocation_errors,
+    conflict,
+    contradictions,
+    minimum_errors,
+    nesting_errors,
+    not_built,
+    slice_errors,
+)
+from engine.request_scopes import Scope, slices_of
 from engine.shapes import shape_hash
 from engine.topology import Topology
-from engine.wording import joined, plural
+from engine.wording import joined
 
 MAIN = "main"
 """The pod set of a kind that has only one."""
 
 _POD_GROUP_ONLY = "pod-group labels alone ask for nothing yet; add topogate.dev/unconstrained-topology: true"
 _ASKING = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY})
-_UNBUILT = {
-    names.COLOCATE: "colocation is not available in this version; remove it",
-    names.RELAX_AFTER: "relaxing a required level is not available in this version; use prefer-topology instead",
-    names.GANG_NAME: "gangs of plain pods are not available in this version; use one Job for the gang",
-    names.GANG_SIZE: "gangs of plain pods are not available in this version; use one Job for the gang",
-}
+_OF_ALL = frozenset({names.TOPOLOGY, names.RELAX_AFTER})  # wherever they stand, they are about the whole gang
 
 
 @dataclass(frozen=True, slots=True)
 class Understanding:
-    """A workload's request: `ask` (with `topology`), or `errors` (ordered by path), or `ignored` (a reason code).
+    """A workload's request: `asks` (with `topology`), or `errors` (ordered by path), or `ignored` (a reason code).
 
+    `asks` is one request per pod set, in their order; `gang` what holds for all of them together (None with one pod
+    set, whose own request says it). `relax_after`: seconds of waiting after which what is required is preferred.
     `warnings` are sentences for the user, without a prefix.
     """
 
-    ask: PodSetRequest | None = None
+    asks: tuple[PodSetRequest, ...] = ()
+    gang: GangRequest | None = None
     topology: str | None = None
     errors: tuple[FieldError, ...] = ()
     warnings: tuple[str, ...] = ()
     ignored: str | None = None
+    relax_after: float | None = None
+
+    @property
+    def ask(self) -> PodSetRequest | None:
+        """The request of the first pod set; None when the workload asks for nothing that could be planned."""
+        return self.asks[0] if self.asks else None
+
+    @property
+    def count(self) -> int:
+        """The pods of the gang."""
+        return sum(ask.count for ask in self.asks)
 
 
 def understand(
@@ -61,8 +74,8 @@ def understand(
 ) -> Understanding:
     """Read the request of a workload under a policy; all errors at once, nothing raised.
 
-    Annotations of the workload (the whole gang) and of its template (the pod set) are folded, as there is one pod set.
-    The rules: docs/concepts/admission.md.
+    Annotations of the workload are about the whole gang, those of a template about its pod set; with one pod set they
+    are folded. The rules: docs/concepts/admission.md.
     """
     sources = _sources(workload)
     said = read(sources, dialects=policy.annotations.dialects)
@@ -88,32 +101,28 @@ def understand(
 
     chosen = _topology(said, workload, policy=policy, topologies=topologies)
     levels = level_names(policy, topologies, chosen)
-    meanings, value_errors = _fold(said, levels=levels, topologies=topologies)
-    errors += [*value_errors, *_bounds(workload, policy)]
-    errors += _not_built(said, meanings, workload)
-    errors += [*_contradictions(said, meanings, levels), *_slice_errors(said, meanings, levels, workload)]
+    of_all, value_errors = _fold([one for one in said if one.about in _OF_ALL], levels=levels, topologies=topologies)
+    scopes, fold_errors = _scopes(workload, policy=policy, levels=levels, topologies=topologies)
+    whole, of_pods = scopes[0], scopes[1:] or scopes
+    errors += [*value_errors, *fold_errors, *bounds(workload, policy)]
+    for scope in scopes:
+        errors += [*not_built(scope), *contradictions(scope, levels), *minimum_errors(scope)]
+        errors += slice_errors(scope, whole, workload, levels)
+    errors += [*nesting_errors(whole, scopes[1:], levels), *colocation_errors(scopes)]
     if said and not any(one.about in _ASKING for one in said):
-        errors.append(_asks_for_no_level(said[0]))
+        errors.append(asks_for_no_level(said[0]))
     if errors:
         return Understanding(errors=tuple(sorted(set(errors), key=_order)), warnings=warnings)
-    ask = PodSetRequest(
-        name=MAIN,
-        count=workload.slots,
-        min_available=workload.slots,
-        require=meanings.get(names.REQUIRE),
-        prefer=meanings.get(names.PREFER),
-        ranked=workload.pod_sets[0].ranked,
-        shape_hash=shape_hash(workload.template.shape),
-        unconstrained=names.REQUIRE not in meanings and names.PREFER not in meanings,
-        slices=_slices(meanings),
+    gang = _gang(whole, workload) if len(scopes) > 1 else None
+    asks = _asks(whole, of_pods, gang)
+    relax = of_all.get(names.RELAX_AFTER)
+    return Understanding(
+        asks=asks,
+        gang=gang,
+        topology=chosen,
+        warnings=(*warnings, *_warnings(workload, asks)),
+        relax_after=float(relax) if relax is not None else None,
     )
-    if ask.slices and not workload.pod_sets[0].ranked:
-        level, size = ask.slices[0]
-        warnings = (*warnings, f"pods without an index have no order: each {level} gets a multiple of {size} of them")
-    if workload.template.unmodelled:
-        unseen = joined(workload.template.unmodelled)
-        warnings = (*warnings, f"{unseen} of the pods are not planned for: the scheduler may refuse a chosen host")
-    return Understanding(ask=ask, topology=chosen, warnings=warnings)
 
 
 def path_of(workload: Workload, about: str, *, policy: Policy) -> str:
@@ -123,10 +132,32 @@ def path_of(workload: Workload, about: str, *, policy: Policy) -> str:
 
 
 def _sources(workload: Workload) -> tuple[Source, ...]:
-    return (
-        Source("metadata", workload.annotations, workload.labels),
-        Source("spec.template.metadata", workload.template.annotations, workload.template.labels),
-    )
+    of_pods = {one.path: one for one in map(_source, workload.pod_sets)}  # two pod sets may share a template
+    return (Source("metadata", workload.annotations, workload.labels), *of_pods.values())
+
+
+def _source(pod_set: PodSet) -> Source:
+    path = path_of_steps((*pod_set.path, "metadata"))
+    return Source(path, pod_set.template.annotations, pod_set.template.labels)
+
+
+def _scopes(
+    workload: Workload, *, policy: Policy, levels: LevelNames, topologies: Mapping[str, Topology]
+) -> tuple[list[Scope], list[FieldError]]:
+    """The scope of the whole gang, then, when there are several pod sets, that of each."""
+    own = Source("metadata", workload.annotations, workload.labels)
+    first, *others = workload.pod_sets
+    wanted: list[tuple[PodSet | None, tuple[Source, ...]]] = [(first, (own, _source(first)))]
+    if others:
+        wanted = [(None, (own,)), *((one, (_source(one),)) for one in workload.pod_sets)]
+    scopes: list[Scope] = []
+    errors: list[FieldError] = []
+    for pod_set, sources in wanted:
+        said = read(sources, dialects=policy.annotations.dialects)
+        meanings, found = _fold(said, levels=levels, topologies=topologies)
+        scopes.append(Scope(pod_set, workload.slots if pod_set is None else pod_set.slots, said, meanings))
+        errors += found
+    return scopes, errors
 
 
 def _topology(
@@ -135,7 +166,9 @@ def _topology(
     named = [one.value for one in said if one.about == names.TOPOLOGY]
     if named:
         return next((name for name in named if name in topologies), None)
-    return choose_topology(policy, topologies, workload.template.shape.node_selector)
+    asking = (one for one in workload.pod_sets if read((_source(one),), dialects=policy.annotations.dialects))
+    pod_set = next(asking, workload.pod_sets[0])
+    return choose_topology(policy, topologies, pod_set.template.shape.node_selector)
 
 
 def _fold(
@@ -150,101 +183,53 @@ def _fold(
         if isinstance(meaning, FieldError):
             errors.append(meaning)
         elif meanings.setdefault(one.about, meaning) != meaning:
-            errors.append(_conflict(one, f"says something else than {first[one.about].field}; keep one of them"))
+            errors.append(conflict(one, f"says something else than {first[one.about].field}; keep one of them"))
         else:
             first.setdefault(one.about, one)
     return meanings, errors
 
 
-def _not_built(said: Iterable[Said], meanings: Mapping[str, str], workload: Workload) -> Iterable[FieldError]:
-    for one in said:
-        if one.about not in meanings:
-            continue
-        if one.about in _UNBUILT:
-            yield _unavailable(one.field, _UNBUILT[one.about])
-        elif one.about == names.MIN_AVAILABLE and one.value == meanings[one.about] != str(workload.slots):
-            yield _unavailable(
-                one.field,
-                f"a gang smaller than its Job is not available in this version; use {workload.slots} or remove it",
+def _gang(whole: Scope, workload: Workload) -> GangRequest | None:
+    require, prefer = whole.meanings.get(names.REQUIRE), whole.meanings.get(names.PREFER)
+    if workload.group_label is not None and names.SLICE_SIZE not in whole.meanings:
+        # A slice of all pods of a replica is the whole gang of a kind with a gang per replica.
+        require = whole.meanings.get(names.SLICE_TOPOLOGY) or require
+    if require is None and prefer is None:
+        return None
+    return GangRequest(require, prefer, None)
+
+
+def _asks(whole: Scope, of_pods: Iterable[Scope], gang: GangRequest | None) -> tuple[PodSetRequest, ...]:
+    asks = []
+    for scope in of_pods:
+        pod_set, meanings = scope.pod_set, scope.meanings
+        assert pod_set is not None
+        require, prefer = meanings.get(names.REQUIRE), meanings.get(names.PREFER)
+        asks.append(
+            PodSetRequest(
+                name=pod_set.name,
+                count=pod_set.slots,
+                min_available=pod_set.slots,
+                require=require,
+                prefer=prefer,
+                ranked=pod_set.ranked,
+                shape_hash=shape_hash(pod_set.template.shape),
+                unconstrained=require is None and prefer is None,
+                slices=slices_of(scope, whole),
+                colocate=meanings.get(names.COLOCATE) or whole.meanings.get(names.COLOCATE),
             )
-
-
-def _contradictions(said: Iterable[Said], meanings: Mapping[str, str], levels: LevelNames) -> Iterable[FieldError]:
-    by_key = {one.about: one for one in reversed(tuple(said))}
-    require, prefer = meanings.get(names.REQUIRE), meanings.get(names.PREFER)
-    if meanings.get(names.UNCONSTRAINED) == "true" and (require or prefer):
-        other = names.REQUIRE if require else names.PREFER
-        yield _conflict(by_key[names.UNCONSTRAINED], f"asks for no level, but {by_key[other].field} asks for one")
-    if require and prefer and require != AUTO and not levels.coarser(require, prefer):
-        yield _conflict(
-            by_key[names.PREFER],
-            f"must be a finer level than the required one ({require}); remove it or prefer a finer level",
         )
+    return tuple(asks)
 
 
-def _slices(meanings: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
-    level = meanings.get(names.SLICE_TOPOLOGY)
-    return () if level is None else ((level, int(meanings[names.SLICE_SIZE])),)
-
-
-def _slice_errors(
-    said: Iterable[Said], meanings: Mapping[str, str], levels: LevelNames, workload: Workload
-) -> Iterable[FieldError]:
-    by_key = {one.about: one for one in reversed(tuple(said))}
-    of_level, of_size = by_key.get(names.SLICE_TOPOLOGY), by_key.get(names.SLICE_SIZE)
-    if of_level is not None and of_size is None:
-        yield _missing(of_level, names.SLICE_SIZE, "needs the number of pods of a slice beside it")
-    if of_size is not None and of_level is None:
-        yield _missing(of_size, names.SLICE_TOPOLOGY, "needs the level of a slice beside it")
-    level, size = meanings.get(names.SLICE_TOPOLOGY), meanings.get(names.SLICE_SIZE)
-    require = meanings.get(names.REQUIRE)
-    if of_level is not None and level and require and require != AUTO and levels.coarser(level, require):
-        yield _conflict(of_level, f"must not be a coarser level than the required one ({require})")
-    if of_size is not None and size and workload.slots % int(size):
-        yield invalid(
-            of_size,
-            f"must divide the {plural(workload.slots, 'pod')} of the gang (spec.parallelism)",
-            reason="SegmentNotDivisor",
-        )
-
-
-def _missing(one: Said, key: str, message: str) -> FieldError:
-    return FieldError(
-        field=one.field.replace(one.key, key),
-        kind="Required value",
-        value=None,
-        reason="MissingValue",
-        message=f"{one.key} {message}",
-    )
-
-
-def _bounds(workload: Workload, policy: Policy) -> Iterable[FieldError]:
-    if workload.slots > policy.queue.max_gang_pods:
-        yield FieldError(
-            field="spec.parallelism",
-            kind="Invalid value",
-            value=str(workload.slots),
-            reason="GangLimitExceeded",
-            message=f"a gang has at most {policy.queue.max_gang_pods:,} pods (policy queue.maxGangPods)",
-        )
-
-
-def _asks_for_no_level(one: Said) -> FieldError:
-    return FieldError(
-        field=f"metadata.annotations[{names.REQUIRE}]",
-        kind="Required value",
-        value=None,
-        reason="MissingValue",
-        message=f"{one.key} needs a level beside it: require-topology, prefer-topology or unconstrained-topology",
-    )
-
-
-def _conflict(one: Said, message: str) -> FieldError:
-    return invalid(one, message, reason="ConflictingAnnotations")
-
-
-def _unavailable(field: str, message: str) -> FieldError:
-    return FieldError(field=field, kind="Forbidden", value=None, reason="FeatureNotAvailable", message=message)
+def _warnings(workload: Workload, asks: Iterable[PodSetRequest]) -> Iterable[str]:
+    for ask in asks:
+        if ask.slices and not ask.ranked:
+            level, size = ask.slices[0]
+            yield f"pods without an index have no order: each {level} gets a multiple of {size} of them"
+    unseen = dict.fromkeys(name for pod_set in workload.pod_sets for name in pod_set.template.unmodelled)
+    if unseen:
+        yield f"{joined(tuple(unseen))} of the pods are not planned for: the scheduler may refuse a chosen host"
 
 
 def _order(error: FieldError) -> tuple[str, str, str]:

@@ -121,7 +121,7 @@ def _relaxed(workload: Workload, understanding: Understanding, view: View, deadl
     if ask is None or ask.require in (None, AUTO):
         return None
     softer = replace(ask, require=None, prefer=ask.prefer or ask.require)
-    outcome = view.forecast(workload, replace(understanding, ask=softer), deadline)
+    outcome = view.forecast(workload, replace(understanding, asks=(softer,)), deadline)
     return outcome if isinstance(outcome, Placed) else None
 
 

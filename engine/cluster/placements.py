@@ -13,7 +13,7 @@ from engine.cluster import wire
 from engine.cluster.device_uses import device_uses, uses_body
 from engine.cluster.wire import ProjectionError, Source, decode
 from engine.ranks import count_ranks, format_ranks, parse_ranks
-from engine.records import Assignment, OwnerRef, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
+from engine.records import Assignment, GangRequest, OwnerRef, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
 from engine.times import epoch
 
 _MAX_NAME: Final = 63  # the name is also the value of the pods' gang label
@@ -48,6 +48,8 @@ def placement(source: Source) -> Placement:
         assignment=None if spec.assignment is None else _assignment(spec.assignment, spec.pod_sets),
         deleting=meta.deletion_timestamp is not None,
         created=epoch(meta.creation_timestamp),
+        gang=None if spec.gang is None else _gang(spec.gang),
+        group=spec.group,
         generation=meta.generation or 0,
         status=raw.status or {},
     )
@@ -85,7 +87,7 @@ def placement_body(placement: Placement, *, owners: Iterable[OwnerRef] = ()) -> 
         },
         "topology": placement.topology,
         "priority": placement.priority,
-        "gang": None,
+        "gang": None if placement.gang is None else _gang_body(placement.gang),
         "podSets": [
             {
                 "name": pod_set.name,
@@ -94,13 +96,16 @@ def placement_body(placement: Placement, *, owners: Iterable[OwnerRef] = ()) -> 
                 "require": pod_set.require,
                 "prefer": pod_set.prefer,
                 "slices": [{"level": level, "size": size} for level, size in pod_set.slices],
-                "colocate": None,
+                "colocate": pod_set.colocate,
                 "ranked": pod_set.ranked,
                 "shapeHash": pod_set.shape_hash,
+                **_relaxed(pod_set),
             }
             for pod_set in placement.pod_sets
         ],
     }
+    if placement.group is not None:
+        spec["group"] = placement.group
     if placement.assignment is not None:
         spec["assignment"] = assignment_body(placement.assignment)
     return {"apiVersion": names.API_VERSION, "kind": names.PLACEMENT_KIND, "metadata": metadata, "spec": spec}
@@ -145,6 +150,23 @@ def _clean(text: str) -> str:
     return _FOREIGN.sub("-", text.lower()).strip("-.")
 
 
+def _gang(raw: wire.PlacementGang) -> GangRequest:
+    return GangRequest(raw.require, raw.prefer, raw.min_available, raw.relaxed)
+
+
+def _gang_body(gang: GangRequest) -> dict[str, Any]:
+    return {
+        "require": gang.require,
+        "prefer": gang.prefer,
+        "minAvailable": gang.min_available,
+        **_relaxed(gang),
+    }
+
+
+def _relaxed(request: PodSetRequest | GangRequest) -> dict[str, str]:
+    return {} if request.relaxed is None else {"relaxed": request.relaxed}
+
+
 def _request(pod_set: wire.PlacementPodSet) -> PodSetRequest:
     return PodSetRequest(
         name=pod_set.name,
@@ -156,6 +178,8 @@ def _request(pod_set: wire.PlacementPodSet) -> PodSetRequest:
         shape_hash=pod_set.shape_hash or "",
         unconstrained=pod_set.require is None and pod_set.prefer is None,
         slices=tuple((one.level, one.size) for one in pod_set.slices or ()),
+        colocate=pod_set.colocate,
+        relaxed=pod_set.relaxed,
     )
 
 

@@ -426,8 +426,19 @@ class PlacementPodSet(Struct):
     require: str | None = None
     prefer: str | None = None
     slices: list[PlacementSlice] | None = None
+    colocate: str | None = None
+    relaxed: str | None = None
     ranked: bool | None = None
     shape_hash: str | None = None
+
+
+class PlacementGang(Struct):
+    """spec.gang of a Placement."""
+
+    require: str | None = None
+    prefer: str | None = None
+    min_available: Count | None = None
+    relaxed: str | None = None
 
 
 class PlacementDevice(Struct):
@@ -471,6 +482,8 @@ class PlacementSpec(Struct):
     topology: str
     pod_sets: list[PlacementPodSet]
     priority: Int32 | None = None
+    group: str | None = None
+    gang: PlacementGang | None = None
     assignment: PlacementAssignment | None = None
 
 

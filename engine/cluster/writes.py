@@ -51,7 +51,7 @@ _REFUSALS: Final = (
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     HTTPStatus.UNPROCESSABLE_ENTITY,
 )
-_OPTIONAL_SPEC: Final[Mapping[str, None]] = {"assignment": None, "gang": None}
+_OPTIONAL_SPEC: Final[Mapping[str, None]] = {"assignment": None, "gang": None, "group": None}
 
 
 class WriteRefused(ApiFault):

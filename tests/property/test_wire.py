@@ -12,7 +12,7 @@ from engine.cluster.placements import placement, placement_body
 from engine.cluster.projections import job, node, node_devices, pod, quota
 from engine.cluster.wire import ProjectionError
 from engine.ranks import format_ranks, join_ranks, parse_ranks
-from engine.records import Assignment, DeviceUse, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
+from engine.records import Assignment, DeviceUse, GangRequest, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
 
 _NAMES = st.text("abcz0189.-", min_size=1, max_size=12)
 _LEVELS = st.none() | st.sampled_from(("block", "rack", "auto"))
@@ -62,6 +62,9 @@ def _placements(draw: st.DrawFn) -> Placement:
                 ranked=draw(st.booleans()),
                 shape_hash=draw(st.text("0123456789abcdef", max_size=10)),
                 unconstrained=require is None and prefer is None,
+                slices=tuple(draw(st.lists(st.tuples(_NAMES, st.integers(1, 99)), max_size=2))),
+                colocate=draw(st.none() | _NAMES),
+                relaxed=draw(_LEVELS),
             )
         )
     plans = tuple(draw(_plans(pod_set.name)) for pod_set in pod_sets)
@@ -73,6 +76,8 @@ def _placements(draw: st.DrawFn) -> Placement:
         workload=WorkloadRef("batch/v1", draw(_NAMES), draw(_NAMES), draw(st.text(max_size=8))),
         topology=draw(_NAMES),
         priority=draw(st.integers(-(2**31), 2**31 - 1)),
+        gang=draw(st.none() | st.builds(GangRequest, _LEVELS, _LEVELS, st.none() | st.integers(0, 1000), _LEVELS)),
+        group=draw(st.none() | _NAMES),
         pod_sets=tuple(pod_sets),
         assignment=draw(st.none() | st.builds(Assignment, st.integers(1, 2**63 - 1), st.just(plans))),
         deleting=False,

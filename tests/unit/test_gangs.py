@@ -42,7 +42,7 @@ def understood(workload: Workload) -> Understanding:
         ranked=workload.pod_sets[0].ranked,
         shape_hash=shape_hash(workload.template.shape),
     )
-    return Understanding(ask=ask, topology="default")
+    return Understanding(asks=(ask,), topology="default")
 
 
 def look(

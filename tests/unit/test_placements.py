@@ -4,13 +4,24 @@ import copy
 import hashlib
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from engine.cluster.placements import placement, placement_body, placement_name
 from engine.cluster.wire import ProjectionError
-from engine.records import Assignment, DeviceUse, OwnerRef, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
+from engine.records import (
+    Assignment,
+    DeviceUse,
+    GangRequest,
+    OwnerRef,
+    Placement,
+    PodSetPlan,
+    PodSetRequest,
+    Slot,
+    WorkloadRef,
+)
 
 _BODY: dict[str, Any] = {
     "apiVersion": "topogate.dev/v1alpha1",
@@ -106,6 +117,32 @@ def test_the_body_has_the_documented_shape() -> None:
 def test_the_body_reads_back() -> None:
     """A Placement that was written is the one that is read."""
     assert placement(json.dumps(_BODY).encode()) == _RECORD
+
+
+def test_what_holds_for_all_pod_sets_stands_beside_them() -> None:
+    """The gang's own request, what the pod sets share, the replica, and the level that was given up."""
+    several = replace(
+        _RECORD,
+        pod_sets=(
+            PodSetRequest("driver", 1, 1, None, None, True, "0", unconstrained=True, colocate="c"),
+            PodSetRequest("main", 6, 4, None, "rack", True, "1", colocate="c", relaxed="rack"),
+        ),
+        gang=GangRequest(None, "block", 5, "block"),
+        group="3",
+    )
+    body = placement_body(several)
+    assert body["spec"]["group"] == "3"
+    assert body["spec"]["gang"] == {"require": None, "prefer": "block", "minAvailable": 5, "relaxed": "block"}
+    told = [(one["colocate"], one["minAvailable"], one.get("relaxed")) for one in body["spec"]["podSets"]]
+    assert told == [("c", 1, None), ("c", 4, "rack")]
+    assert placement(json.dumps(body).encode()) == several
+
+
+@pytest.mark.parametrize("gang", [[], "x", {"minAvailable": -1}, {"minAvailable": 10**12}, {"require": 7}])
+def test_a_gang_request_that_is_none_is_refused(gang: Any) -> None:
+    """Nothing is guessed."""
+    with pytest.raises(ProjectionError, match=r"\$\.spec\.gang"):
+        placement(changed("spec", "gang", to=gang))
 
 
 def test_a_waiting_placement_has_no_assignment() -> None:

@@ -1,0 +1,156 @@
+"""What may not stand together in a request, each rule with the error at the user's own path. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from engine import names
+from engine.annotations import AUTO, Said, invalid
+from engine.levels import LevelNames
+from engine.outcomes import FieldError
+from engine.policy import Policy
+from engine.policy_errors import path_of
+from engine.records import Workload
+from engine.request_scopes import Scope, slices_of
+from engine.wording import plural
+
+_UNBUILT = {
+    names.RELAX_AFTER: "relaxing a required level is not available in this version; use prefer-topology instead",
+    names.GANG_NAME: "gangs of plain pods are not available in this version; use one Job for the gang",
+    names.GANG_SIZE: "gangs of plain pods are not available in this version; use one Job for the gang",
+}
+
+
+def not_built(scope: Scope) -> Iterator[FieldError]:
+    """What is known and not done yet."""
+    for one in scope.said:
+        if one.about in _UNBUILT and one.about in scope.meanings:
+            yield _unavailable(one.field, _UNBUILT[one.about])
+
+
+def minimum_errors(scope: Scope) -> Iterator[FieldError]:
+    """A minimum is not more than there are pods."""
+    for one in scope.said:
+        if one.about == names.MIN_AVAILABLE and one.value == scope.meanings.get(one.about) != str(scope.pods):
+            yield _unavailable(
+                one.field,
+                f"a gang smaller than its Job is not available in this version; use {scope.pods} or remove it",
+            )
+
+
+def contradictions(scope: Scope, levels: LevelNames) -> Iterator[FieldError]:
+    """Levels that exclude each other."""
+    require, prefer = scope.meanings.get(names.REQUIRE), scope.meanings.get(names.PREFER)
+    nothing, preferred = scope.saying(names.UNCONSTRAINED), scope.saying(names.PREFER)
+    other = scope.saying(names.REQUIRE) if require else preferred
+    if scope.meanings.get(names.UNCONSTRAINED) == "true" and (require or prefer) and nothing and other:
+        yield conflict(nothing, f"asks for no level, but {other.field} asks for one")
+    if require and prefer and preferred and require != AUTO and not levels.coarser(require, prefer):
+        yield conflict(
+            preferred,
+            f"must be a finer level than the required one ({require}); remove it or prefer a finer level",
+        )
+
+
+def nesting_errors(whole: Scope, of_pods: Iterable[Scope], levels: LevelNames) -> Iterator[FieldError]:
+    """A pod set's level lies inside that of the gang."""
+    gang = whole.meanings.get(names.REQUIRE)
+    for scope in of_pods:
+        require, said = scope.meanings.get(names.REQUIRE), scope.saying(names.REQUIRE)
+        if gang and require and said and AUTO not in (gang, require) and levels.coarser(require, gang):
+            yield conflict(said, f"must not be a coarser level than the one required of the whole gang ({gang})")
+
+
+def colocation_errors(scopes: Sequence[Scope]) -> Iterator[FieldError]:
+    """Pod sets that share a domain require one level: one of them names it, or the gang does, and none another."""
+    whole, of_pods = scopes[0], scopes[1:] or scopes
+    default = whole.meanings.get(names.COLOCATE)
+    required: dict[str, tuple[str, Scope]] = {}
+    for scope in of_pods:
+        value, require = scope.meanings.get(names.COLOCATE, default), scope.meanings.get(names.REQUIRE)
+        if value is None or require is None:
+            continue
+        first, named_by = required.setdefault(value, (require, scope))
+        said = scope.saying(names.REQUIRE)
+        if first != require and said is not None:
+            other = named_by.saying(names.REQUIRE)
+            where = other.field if other is not None else first
+            yield conflict(said, f"shares a domain with a pod set that requires {first} ({where}); require the same")
+    levelled = [scope for scope in scopes if not {names.REQUIRE, names.PREFER}.isdisjoint(scope.meanings)]
+    known = {scope.meanings.get(names.COLOCATE, default) for scope in levelled}
+    for scope in scopes if whole not in levelled else ():
+        said = scope.saying(names.COLOCATE)
+        if said is not None and scope.meanings.get(names.COLOCATE) not in (None, *known):
+            yield _missing(said, names.REQUIRE, "needs the level of the domain to share beside it")
+
+
+def slice_errors(scope: Scope, whole: Scope, workload: Workload, levels: LevelNames) -> Iterator[FieldError]:
+    """A slice has a level, not a coarser one than is required, and a size that divides the pods."""
+    of_level, of_size = scope.saying(names.SLICE_TOPOLOGY), scope.saying(names.SLICE_SIZE)
+    if of_level is not None and of_size is None and not _size_known(scope, workload):
+        yield _missing(of_level, names.SLICE_SIZE, "needs the number of pods of a slice beside it")
+    if of_size is not None and of_level is None:
+        yield _missing(of_size, names.SLICE_TOPOLOGY, "needs the level of a slice beside it")
+    level, require = scope.meanings.get(names.SLICE_TOPOLOGY), scope.meanings.get(names.REQUIRE)
+    if of_level is not None and level and require and require != AUTO and levels.coarser(level, require):
+        yield conflict(of_level, f"must not be a coarser level than the required one ({require})")
+    size = scope.meanings.get(names.SLICE_SIZE)
+    if scope.pod_set is not None and of_size is not None and size is not None and scope.pods % int(size):
+        what = "of the gang (spec.parallelism)" if workload.kind == "Job" else f"of {scope.pod_set.name}"
+        yield invalid(of_size, f"must divide the {plural(scope.pods, 'pod')} {what}", reason="SegmentNotDivisor")
+    elif scope.pod_set is not None and scope is not whole and level is None:
+        said = whole.saying(names.SLICE_SIZE)
+        for _, pods in slices_of(scope, whole) if said is not None else ():
+            if scope.pods % pods and said is not None:
+                message = f"must divide the {plural(scope.pods, 'pod')} of {scope.pod_set.name}"
+                yield invalid(said, message, reason="SegmentNotDivisor")
+
+
+def _size_known(scope: Scope, workload: Workload) -> bool:
+    """True where the kind says how many pods a replica has."""
+    if scope.pod_set is not None:
+        return scope.pod_set.replica is not None
+    return workload.group_label is not None or any(one.replica is not None for one in workload.pod_sets)
+
+
+def bounds(workload: Workload, policy: Policy) -> Iterator[FieldError]:
+    """How large a gang may be."""
+    if workload.slots > policy.queue.max_gang_pods:
+        largest = max(workload.pod_sets, key=lambda pod_set: pod_set.slots)
+        yield FieldError(
+            field="spec.parallelism" if workload.kind == "Job" else path_of(largest.path),
+            kind="Invalid value",
+            value=str(workload.slots),
+            reason="GangLimitExceeded",
+            message=f"a gang has at most {policy.queue.max_gang_pods:,} pods (policy queue.maxGangPods)",
+        )
+
+
+def asks_for_no_level(one: Said) -> FieldError:
+    """The error that a key says nothing by itself."""
+    return FieldError(
+        field=f"metadata.annotations[{names.REQUIRE}]",
+        kind="Required value",
+        value=None,
+        reason="MissingValue",
+        message=f"{one.key} needs a level beside it: require-topology, prefer-topology or unconstrained-topology",
+    )
+
+
+def conflict(one: Said, message: str) -> FieldError:
+    """The error that two annotations do not go together."""
+    return invalid(one, message, reason="ConflictingAnnotations")
+
+
+def _missing(one: Said, key: str, message: str) -> FieldError:
+    return FieldError(
+        field=one.field.replace(one.key, key),
+        kind="Required value",
+        value=None,
+        reason="MissingValue",
+        message=f"{one.key} {message}",
+    )
+
+
+def _unavailable(field: str, message: str) -> FieldError:
+    return FieldError(field=field, kind="Forbidden", value=None, reason="FeatureNotAvailable", message=message)

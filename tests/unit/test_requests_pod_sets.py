@@ -1,0 +1,153 @@
+"""Understanding what a workload of several pod sets asks for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from engine import names
+from engine.policy import default_policy, parse_policy
+from engine.records import GangRequest, PodSet, Workload
+from engine.requests import Understanding, understand
+from engine.view import topologies_of
+from tests.support.admission import NODES
+from tests.support.pod_sets import pods_of, several
+
+FIRST, SECOND = (f"spec.replicatedJobs[{n}].template.spec.template.metadata.annotations" for n in (0, 1))
+
+
+def read(workload: Workload, **policy: Any) -> Understanding:
+    rules = parse_policy(policy["policy"]) if policy else default_policy()
+    return understand(workload, policy=rules, topologies=topologies_of(rules, list(NODES)))
+
+
+def two(
+    own: dict[str, str] | None = None,
+    first: dict[str, str] | None = None,
+    second: dict[str, str] | None = None,
+    **more: Any,
+) -> Workload:
+    return several(pods_of("driver", 1, says=first), pods_of("workers", 4, says=second, **more), says=own)
+
+
+def faults(workload: Workload) -> list[tuple[str, str]]:
+    return [(error.field, error.reason) for error in read(workload).errors]
+
+
+def test_the_workload_speaks_for_the_gang_and_a_template_for_its_pod_set() -> None:
+    found = read(two({names.REQUIRE: "block"}, {}, {names.REQUIRE: "rack", names.PREFER: "host"}))
+    assert found.errors == ()
+    assert found.gang == GangRequest("block", None, None)
+    assert [(one.name, one.count, one.require, one.prefer) for one in found.asks] == [
+        ("driver", 1, None, None),
+        ("workers", 4, "rack", "host"),
+    ]
+    assert found.count == 5
+
+
+def test_a_template_alone_asks_for_the_whole_workload() -> None:
+    """One gang: the pod set that says nothing starts with the others, wherever there is room."""
+    found = read(two(second={names.REQUIRE: "rack"}))
+    assert (found.gang, [one.unconstrained for one in found.asks]) == (None, [True, False])
+
+
+def test_with_one_pod_set_everything_is_folded_into_it() -> None:
+    found = read(several(pods_of("workers", 4, says={names.PREFER: "host"}), says={names.REQUIRE: "rack"}))
+    assert found.gang is None
+    assert [(one.name, one.require, one.prefer) for one in found.asks] == [("workers", "rack", "host")]
+
+
+def test_all_errors_of_all_pod_sets_are_told_at_their_own_paths() -> None:
+    workload = two({names.REQUIRE: "rak"}, {names.SLICE_SIZE: "2"}, {names.REQUIRE: "blok", names.COLOCATE: "a b"})
+    assert faults(workload) == [
+        (f"metadata.annotations[{names.REQUIRE}]", "UnknownLevel"),
+        (f"{FIRST}[{names.SLICE_SIZE}]", "SegmentNotDivisor"),
+        (f"{FIRST}[{names.SLICE_TOPOLOGY}]", "MissingValue"),
+        (f"{SECOND}[{names.COLOCATE}]", "InvalidValue"),
+        (f"{SECOND}[{names.REQUIRE}]", "UnknownLevel"),
+    ]
+
+
+def test_pod_sets_that_share_a_template_tell_its_errors_once() -> None:
+    """A leader without a template of its own has that of the workers."""
+    first = pods_of("leader", 1, says={names.REQUIRE: "rak"})
+    workload = several(first, pods_of("workers", 3, says={names.REQUIRE: "rak"}))
+    path = workload.pod_sets[0].path
+    workload = several_on(workload, path)
+    assert faults(workload) == [(f"{FIRST}[{names.REQUIRE}]", "UnknownLevel")]
+
+
+def several_on(workload: Workload, path: tuple[str | int, ...]) -> Workload:
+    return replace(workload, pod_sets=tuple(replace(one, path=path) for one in workload.pod_sets))
+
+
+def test_a_pod_set_does_not_require_a_coarser_level_than_its_gang() -> None:
+    assert faults(two({names.REQUIRE: "rack"}, second={names.REQUIRE: "block"})) == [
+        (f"{SECOND}[{names.REQUIRE}]", "ConflictingAnnotations")
+    ]
+
+
+def test_pod_sets_with_the_same_value_share_a_domain() -> None:
+    both = {names.COLOCATE: "together"}
+    found = read(two(first=both, second={**both, names.REQUIRE: "rack"}))
+    assert found.errors == ()
+    assert [one.colocate for one in found.asks] == ["together", "together"]
+
+
+def test_what_the_workload_says_of_sharing_holds_for_every_pod_set() -> None:
+    found = read(two({names.COLOCATE: "all", names.REQUIRE: "rack"}))
+    assert [one.colocate for one in found.asks] == ["all", "all"]
+
+
+def test_pod_sets_that_share_a_domain_require_the_same_level() -> None:
+    first, second = ({names.COLOCATE: "c", names.REQUIRE: level} for level in ("block", "rack"))
+    assert faults(two(first=first, second=second)) == [(f"{SECOND}[{names.REQUIRE}]", "ConflictingAnnotations")]
+
+
+def test_sharing_needs_a_level() -> None:
+    other = {names.REQUIRE: "rack"}
+    assert faults(two(first={names.COLOCATE: "c"}, second=other)) == [(f"{FIRST}[{names.REQUIRE}]", "MissingValue")]
+
+
+def test_a_slice_without_a_size_is_one_replica() -> None:
+    found = read(two(second={names.SLICE_TOPOLOGY: "rack"}, replica=2))
+    assert [one.slices for one in found.asks] == [(), (("rack", 2),)]
+
+
+def test_slices_of_the_workload_are_those_of_every_pod_set_that_is_as_large() -> None:
+    found = read(two({names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "2"}))
+    assert (found.errors, [one.slices for one in found.asks]) == ((), [(), (("rack", 2),)])
+
+
+def test_a_slice_of_the_workload_divides_every_pod_set_that_is_as_large() -> None:
+    key = f"metadata.annotations[{names.SLICE_SIZE}]"
+    assert faults(two({names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "3"})) == [(key, "SegmentNotDivisor")]
+
+
+def test_a_slice_without_a_size_is_the_gang_where_every_replica_is_one() -> None:
+    """A kind with a gang per replica: its leader and its workers share the domain."""
+    workload = replace(two({names.SLICE_TOPOLOGY: "rack"}), groups=3, group_label="example.com/group")
+    found = read(workload)
+    assert (found.errors, found.gang) == ((), GangRequest("rack", None, None))
+
+
+@pytest.mark.parametrize("own", [{}, {names.UNCONSTRAINED: "false"}])
+def test_no_request_on_any_pod_set_is_none(own: dict[str, str]) -> None:
+    assert read(two(own)).ignored == "NoTopologyRequested"
+
+
+def test_one_template_of_another_scheduler_leaves_the_whole_workload_alone() -> None:
+    """Half a gang is none."""
+    workload = two({names.REQUIRE: "rack"})
+    first, second = workload.pod_sets
+    foreign: PodSet = replace(second, template=replace(second.template, scheduler_name="volcano"))
+    assert read(replace(workload, pod_sets=(first, foreign))).ignored == "OtherScheduler"
+
+
+def test_the_gang_limit_counts_all_pod_sets() -> None:
+    policy = "queue: {maxGangPods: 4}"
+    (error,) = read(two({names.REQUIRE: "rack"}), policy=policy).errors
+    assert (error.reason, error.value) == ("GangLimitExceeded", "5")
+    assert error.field == "spec.replicatedJobs[1].template.spec.template"
