@@ -20,8 +20,9 @@ help: ## Tell what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
-setup: $(STAMP) ## Bring everything that the rest needs (about 5 minutes once for the control plane's programs)
+setup: $(STAMP) ## Bring everything that the rest needs (about 15 minutes once: a control plane and five controllers)
 	@$(BIN)/python -m local programs >/dev/null
+	@$(BIN)/python -m local controllers --build-only >/dev/null
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed, and no python3.11 or python3 on the PATH is." >&2; exit 1; }
@@ -32,7 +33,7 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	@touch $@
 
 .PHONY: demo
-demo: setup ## Show gangs on a real control plane with 32 simulated GPU hosts (KEEP=1 leaves it running)
+demo: $(STAMP) ## Show gangs on a real control plane with 32 simulated GPU hosts (KEEP=1 leaves it running)
 	@$(BIN)/python -m local.demo
 
 .PHONY: test
@@ -66,7 +67,7 @@ bench-review: $(STAMP) ## Measure one review of a pod beside json.loads (20 s)
 bench-mutation: $(STAMP) ## Measure reviews of GPU requests with 1, 8 and 50 containers beside json.loads (1 minute)
 	@$(BIN)/python -m bench.mutation $(ARGS)
 
-bench-cluster: setup ## Measure gangs of 4 to 512 pods, and 100 at once, beside the same Jobs without us (10 minutes)
+bench-cluster: $(STAMP) ## Measure gangs of 4 to 512 pods, and 100 at once, beside the same Jobs without us (10 minutes)
 	@$(BIN)/python -m bench.cluster $(ARGS)
 
 .PHONY: lock

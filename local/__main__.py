@@ -15,9 +15,12 @@ from typing import Any, ParamSpec, TypeVar
 import click
 from urllib3.exceptions import HTTPError
 
-from local import nodes
+from local import additions, nodes
 from local.client import ClientError
-from local.controlplane import ControlPlane, ControlPlaneError, failure, is_running
+from local.controllers.building import ensure_controllers
+from local.controllers.catalogue import CONTROLLERS
+from local.controllers.running import ControllerError, Controllers
+from local.controlplane import ControlPlane, ControlPlaneError, KubectlError, failure, is_running
 from local.nodes import Grid
 from local.programs import ProgramsError, cache_directory, ensure_programs
 from local.service import end_recorded
@@ -46,7 +49,15 @@ def faults_told(command: Callable[P, R]) -> Callable[P, R]:
     def run(*arguments: P.args, **options: P.kwargs) -> R:
         try:
             return command(*arguments, **options)
-        except (ControlPlaneError, ProgramsError, ClientError, HTTPError, OSError) as error:
+        except (
+            ControlPlaneError,
+            ControllerError,
+            ProgramsError,
+            KubectlError,
+            ClientError,
+            HTTPError,
+            OSError,
+        ) as error:
             raise click.ClickException(str(error)) from error
 
     return run
@@ -210,6 +221,36 @@ def programs() -> None:
     """
     for name, path in ensure_programs(progress=_progress).items():
         click.echo(f"{name:24} {path}")
+
+
+@main.command()
+@in_directory
+@click.option("--build-only", is_flag=True, help="Only build them, where nothing runs.")
+@click.argument("names", nargs=-1, type=click.Choice(list(CONTROLLERS)))
+@faults_told
+def controllers(directory: Path, names: tuple[str, ...], build_only: bool) -> None:
+    r"""Run the real controllers of other workload kinds on the control plane; all of them if none is named.
+
+    The first time, each is built from its Go module: two to four minutes, later none. They end with the control plane.
+
+    \b
+    Example:
+      python -m local controllers jobset lws
+    """
+    wanted = names or tuple(CONTROLLERS)
+    running = None if build_only else ControlPlane.find(directory.absolute())
+    kubectl = ensure_programs(progress=_progress)["kubectl"]
+    built = ensure_controllers(wanted, kubectl=kubectl, progress=_progress)
+    for name in wanted:
+        if running is None:
+            click.echo(f"{name:24} {built[name].program}")
+        elif additions.pid(running.directory, name) and not additions.ended(running.directory, name):
+            _progress(f"{name} already runs")
+        else:
+            started = time.monotonic()
+            additions.remove(running.directory, name)
+            Controllers(running, built).start(name)
+            _progress(f"{name} is ready in {time.monotonic() - started:.1f} s; log in {running.log(name)}")
 
 
 def _progress(line: str) -> None:

@@ -13,8 +13,10 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 # Who speaks to the API server, with the groups of the real thing. RBAC is on, so the scheduler and the controller
 # manager can do what their bootstrap roles allow and nothing more.
@@ -98,12 +100,13 @@ def make_webhook_certificates(directory: Path, *, authority: str, service: str, 
     certificates itself.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    ca_key = ec.generate_private_key(ec.SECP256R1())
+    # RSA in the old format: the only one that OPA's cert-controller, inside some controllers, reads.
+    ca_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     ca = _authority(ca_key, now, name=authority)
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = _serving(key, ca, ca_key, now, name=service)
     write_private(directory / "ca.crt", ca.public_bytes(serialization.Encoding.PEM))
-    write_private(directory / "ca.key", _pem(ca_key))
+    write_private(directory / "ca.key", _pem(ca_key, serialization.PrivateFormat.TraditionalOpenSSL))
     write_private(directory / "tls.crt", certificate.public_bytes(serialization.Encoding.PEM))
     write_private(directory / "tls.key", _pem(key))
 
@@ -133,13 +136,11 @@ def write_private(path: Path, content: bytes) -> None:
     temporary.replace(path)
 
 
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+def _pem(key: Key, form: serialization.PrivateFormat = serialization.PrivateFormat.PKCS8) -> bytes:
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
 
 
-def _authority(key: ec.EllipticCurvePrivateKey, now: datetime.datetime, *, name: str) -> x509.Certificate:
+def _authority(key: Key, now: datetime.datetime, *, name: str) -> x509.Certificate:
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     usage = x509.KeyUsage(
         digital_signature=True,
@@ -165,7 +166,7 @@ def _authority(key: ec.EllipticCurvePrivateKey, now: datetime.datetime, *, name:
 def _serving(
     key: ec.EllipticCurvePrivateKey,
     ca: x509.Certificate,
-    ca_key: ec.EllipticCurvePrivateKey,
+    ca_key: Key,
     now: datetime.datetime,
     *,
     name: str,
@@ -189,7 +190,10 @@ def _serving(
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, now: datetime.datetime
+    subject: x509.Name,
+    issuer: x509.Name,
+    public_key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey,
+    now: datetime.datetime,
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()

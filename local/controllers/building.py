@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
@@ -115,8 +115,21 @@ def _build(built: Built, kubectl: Path, go: str, *, environment: Mapping[str, st
         build(program, go, FLAGS, module=module, into=directory, environment=environment, beat=beat)
         written = Path(folder) / MANIFESTS
         # Once here, because YAML of a megabyte takes seconds to read.
-        written.write_text(json.dumps([one for one in yaml.safe_load_all(rendered.stdout) if one]))
+        written.write_text(json.dumps([undescribed(one) for one in yaml.safe_load_all(rendered.stdout) if one]))
         written.rename(built.manifests)
+
+
+def undescribed(value: Any) -> Any:
+    """Return an object without the descriptions of its schemas: two thirds of them, and of what applying them takes."""
+    match value:
+        case dict():
+            # A string: a field that is called description has a schema.
+            kept = {name: one for name, one in value.items() if name != "description" or not isinstance(one, str)}
+            return {name: one if name in ("default", "example") else undescribed(one) for name, one in kept.items()}
+        case list():
+            return [undescribed(one) for one in value]
+        case _:
+            return value
 
 
 def _download(controller: Controller, go: str, *, folder: str, environment: Mapping[str, str]) -> Path:

@@ -74,9 +74,8 @@ def _configuration(group: str) -> dict[str, Any]:
     }
 
 
-def _template(**metadata: Any) -> dict[str, Any]:
-    containers = [{"name": "main", "image": "example.com/none"}]
-    return {"metadata": metadata, "spec": {"restartPolicy": "Never", "containers": containers}}
+def _template(container: str = "main") -> dict[str, Any]:
+    return {"spec": {"restartPolicy": "Never", "containers": [{"name": container, "image": "example.com/none"}]}}
 
 
 JOBSET: Final = Controller(
@@ -128,4 +127,112 @@ LWS: Final = Controller(
         answer="/apis/apps/v1/namespaces/default/statefulsets/$name",
     ),
 )
-CONTROLLERS: Final = {controller.name: controller for controller in (JOBSET, LWS)}
+TRAINING_OPERATOR: Final = Controller(
+    name="training-operator",
+    module="github.com/kubeflow/training-operator",
+    version="v1.9.3",
+    checksum="h1:aaSHqskOtCY8Dn8sVd+l9p5XAczW6O0nYMPjVLAw/lc=",
+    package="./cmd/training-operator.v1",
+    manifests="manifests/overlays/standalone",
+    seconds=175,
+    arguments=(
+        "--metrics-bind-address=0",
+        "--health-probe-bind-address=127.0.0.1:$health_port",
+        "--webhook-server-port=$webhook_port",
+        "--kube-api-qps=500",
+        "--kube-api-burst=500",
+        *(f"--enable-scheme={kind}" for kind in ("pytorchjob", "tfjob", "xgboostjob", "paddlejob", "jaxjob")),
+    ),
+    substitutions=(
+        # One folder for all instances of a machine otherwise; the webhook server itself looks below TMPDIR.
+        Substitution(
+            "pkg/cert/cert.go",
+            "CertDir:        certDir,",
+            'CertDir:        os.TempDir() + "/k8s-webhook-server/serving-certs",',
+        ),
+        Substitution(
+            "cmd/training-operator.v1/main.go",
+            "Port: webhookServerPort,",
+            'Host: "127.0.0.1", Port: webhookServerPort,',
+        ),
+    ),
+    # The MPIJob of mpi-operator has the same name and another version: there can be one in a cluster.
+    without=frozenset({"mpijobs.kubeflow.org"}),
+    secret="training-operator-webhook-cert",  # noqa: S106 - a name
+    authority="training-operator-ca",
+    service="training-operator.kubeflow.svc",
+    probe=Probe(
+        path="/apis/kubeflow.org/v1/namespaces/default/pytorchjobs",
+        body={
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "PyTorchJob",
+            "spec": {
+                "runPolicy": {"suspend": True},
+                "pytorchReplicaSpecs": {"Master": {"replicas": 1, "template": _template("pytorch")}},
+            },
+        },
+    ),
+)
+MPI_OPERATOR: Final = Controller(
+    name="mpi-operator",
+    module="github.com/kubeflow/mpi-operator",
+    version="v0.8.2",
+    checksum="h1:7PVtV31iX3LSVW0BqRQ64w/NYNfAgP86Bmua2OEi5lg=",
+    package="./cmd/mpi-operator",
+    manifests="manifests/overlays/standalone",
+    seconds=250,
+    arguments=(
+        "--lock-namespace=mpi-operator",
+        "--kube-api-qps=500",
+        "--kube-api-burst=500",
+        "--controller-queue-rate-limit=500",
+        "--controller-queue-burst=500",
+    ),
+    substitutions=(
+        # A fixed port, open to the network: the second instance on a machine would end at once.
+        Substitution("cmd/mpi-operator/app/server.go", "healthCheckPort = 8080", "healthCheckPort = 0"),
+        Substitution("cmd/mpi-operator/app/server.go", 'fmt.Sprintf(":%d"', 'fmt.Sprintf("127.0.0.1:%d"'),
+    ),
+    probe=Probe(
+        path="/apis/kubeflow.org/v2beta1/namespaces/default/mpijobs",
+        body={
+            "apiVersion": "kubeflow.org/v2beta1",
+            "kind": "MPIJob",
+            "spec": {
+                "runPolicy": {"suspend": True},
+                "mpiReplicaSpecs": {
+                    "Launcher": {"replicas": 1, "template": _template()},
+                    "Worker": {"replicas": 1, "template": _template()},
+                },
+            },
+        },
+    ),
+)
+KUBERAY: Final = Controller(
+    name="kuberay",
+    module="github.com/ray-project/kuberay/ray-operator",
+    version="v1.6.2",
+    checksum="h1:XUckRswLMyk71D00L62d2Vanh0fVkNqu56+IF/rr+O0=",
+    package=".",
+    manifests="config/default",
+    seconds=180,
+    arguments=(
+        "--metrics-addr=0",
+        "--health-probe-bind-address=127.0.0.1:$health_port",
+        "--enable-leader-election=false",
+        "--feature-gates=RayClusterStatusConditions=true",
+        "--qps=500",
+        "--burst=500",
+    ),
+    probe=Probe(
+        path="/apis/ray.io/v1/namespaces/default/rayclusters",
+        body={
+            "apiVersion": "ray.io/v1",
+            "kind": "RayCluster",
+            "spec": {"suspend": True, "headGroupSpec": {"rayStartParams": {}, "template": _template()}},
+        },
+    ),
+)
+CONTROLLERS: Final = {
+    controller.name: controller for controller in (JOBSET, LWS, TRAINING_OPERATOR, MPI_OPERATOR, KUBERAY)
+}

@@ -14,20 +14,13 @@ from typing import Any, Final
 
 from local.controllers.catalogue import Controller
 
+DEFINITION: Final = "CustomResourceDefinition"
 WEBHOOKS: Final = {
     "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
     "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
 }
-KEPT: Final = {
-    "Namespace",
-    "CustomResourceDefinition",
-    "ServiceAccount",
-    "Role",
-    "RoleBinding",
-    "ClusterRole",
-    "ClusterRoleBinding",
-    *WEBHOOKS,
-}
+ROLES: Final = {"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
+KEPT: Final = {"Namespace", DEFINITION, *ROLES, *WEBHOOKS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +34,14 @@ class Fitted:
     def webhooks(self) -> list[str]:
         """The paths of the webhook configurations in the API."""
         group = "/apis/admissionregistration.k8s.io/v1"
-        return [
-            f"{group}/{WEBHOOKS[one['kind']]}/{one['metadata']['name']}"
-            for one in self.objects
-            if one["kind"] in WEBHOOKS
-        ]
+        found = [one for one in self.objects if one["kind"] in WEBHOOKS]
+        return [f"{group}/{WEBHOOKS[one['kind']]}/{one['metadata']['name']}" for one in found]
 
     @property
     def definitions(self) -> list[str]:
-        """The names of the custom resource definitions."""
-        return [one["metadata"]["name"] for one in self.objects if one["kind"] == "CustomResourceDefinition"]
+        """The paths of the custom resource definitions in the API."""
+        names = [one["metadata"]["name"] for one in self.objects if one["kind"] == DEFINITION]
+        return [f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}" for name in names]
 
 
 def fit(
@@ -85,7 +76,7 @@ def _clients(one: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The places of an object that say whom the API server is to call."""
     if one["kind"] in WEBHOOKS:
         return [webhook["clientConfig"] for webhook in one.get("webhooks", [])]
-    if one["kind"] == "CustomResourceDefinition":
+    if one["kind"] == DEFINITION:
         conversion = one["spec"].get("conversion", {}).get("webhook")
         return [conversion["clientConfig"]] if conversion else []
     return []

@@ -70,8 +70,8 @@ class Controllers:
         """End a controller and take its webhooks away, which nobody would answer; its custom resources stay."""
         fitted = self.running.pop(name)
         additions.remove(self.control_plane.directory, name)
-        for path in fitted.webhooks:
-            self.control_plane.client.delete(path)
+        for configuration in fitted.webhooks:
+            self.control_plane.client.delete(configuration)
 
     def pid(self, name: str) -> int | None:
         """The process of a controller."""
@@ -92,10 +92,15 @@ class Controllers:
                 self._await_probe(built)
                 return fitted
             except ControllerError as error:
-                additions.remove(directory, name)
+                self._end(name, fitted)
                 if PORT_TAKEN not in str(error) or attempt == ATTEMPTS:
                     raise
         raise AssertionError("the last attempt returns or raises")
+
+    def _end(self, name: str, fitted: Fitted) -> None:
+        additions.remove(self.control_plane.directory, name)
+        for path in fitted.webhooks:
+            self.control_plane.client.delete(path)
 
     def _install(self, built: Built, webhook_port: int) -> Fitted:
         """Apply what the controller needs, with webhooks at this port."""
@@ -107,9 +112,13 @@ class Controllers:
         url = f"https://127.0.0.1:{webhook_port}"
         fitted = fit(json.loads(built.manifests.read_bytes()), controller, url=url, certificates=certificates)
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": fitted.objects})
-        kubectl = self.control_plane.kubectl
-        kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=text)
-        kubectl("wait", "--for=condition=Established", "--timeout=30s", *(f"crd/{name}" for name in fitted.definitions))
+        self.control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=text)
+        client = self.control_plane.client
+        deadline = time.monotonic() + START_SECONDS
+        while not all(_established(client.get(definition)) for definition in fitted.definitions):
+            if time.monotonic() > deadline:
+                raise ControllerError(f"the custom resources of {controller.name} are not established")
+            time.sleep(POLL_SECONDS)
         return fitted
 
     def _addition(self, built: Built, fitted: Fitted, webhook_port: int, health_port: int) -> Addition:
@@ -184,6 +193,11 @@ class Controllers:
                     f"its log {log} ends:\n{tail(log)}"
                 )
             time.sleep(POLL_SECONDS)
+
+
+def _established(definition: Mapping[str, Any]) -> bool:
+    conditions = definition.get("status", {}).get("conditions") or []
+    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
 
 def _filled(value: Any, values: Mapping[str, object]) -> Any:

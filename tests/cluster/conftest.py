@@ -17,6 +17,7 @@ from local.controlplane import ControlPlane
 from local.programs import ProgramsError, ensure_programs
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet, fleet_name
+from tests.support.workloads import RESOURCES, collection
 
 Kubectl = Callable[..., subprocess.CompletedProcess[str]]
 PROGRAMS = pytest.StashKey[dict[str, Path] | ProgramsError]()
@@ -87,14 +88,32 @@ def controllers(control_plane: ControlPlane, built_controllers: dict[str, Built]
 
 @pytest.fixture
 def jobset(controllers: Controllers) -> None:
-    """The real JobSet controller runs."""
+    """The real controller of JobSets runs."""
     controllers.start("jobset")
 
 
 @pytest.fixture
 def lws(controllers: Controllers) -> None:
-    """The real LeaderWorkerSet controller runs."""
+    """The real controller of LeaderWorkerSets runs."""
     controllers.start("lws")
+
+
+@pytest.fixture
+def training_operator(controllers: Controllers) -> None:
+    """The real controller of Kubeflow's training jobs runs."""
+    controllers.start("training-operator")
+
+
+@pytest.fixture
+def mpi_operator(controllers: Controllers) -> None:
+    """The real controller of MPIJobs runs."""
+    controllers.start("mpi-operator")
+
+
+@pytest.fixture
+def kuberay(controllers: Controllers) -> None:
+    """The real controller of Ray's kinds runs."""
+    controllers.start("kuberay")
 
 
 @pytest.fixture
@@ -140,11 +159,8 @@ def _empty(client: Client, namespace: str) -> None:
 
     The namespace itself goes in its own time; nobody uses its name again.
     """
-    for collection in ("apis/jobset.x-k8s.io/v1alpha2/{}/jobsets",
-                       "apis/leaderworkerset.x-k8s.io/v1/{}/leaderworkersets",
-                       "apis/batch/v1/{}/cronjobs", "apis/batch/v1/{}/jobs", "apis/apps/v1/{}/deployments",
-                       "apis/apps/v1/{}/statefulsets", "apis/apps/v1/{}/replicasets"):  # fmt: skip
-        client.delete("/" + collection.format(f"namespaces/{namespace}"))
+    for kind in reversed(RESOURCES):  # owners come after what they own
+        client.delete(collection(kind, namespace))
     pods = f"/api/v1/namespaces/{namespace}/pods"
 
     def gone() -> bool:
