@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from local.client import Client
+from local.controllers.building import Built
+from local.controllers.running import Controllers
 from local.controlplane import ControlPlane
 from local.service import NAMESPACE, Service
 from tests.support.eventually import eventually
@@ -58,6 +60,12 @@ def control_plane(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFa
     """A control plane of its own: other tests hold pods and Jobs by hand, and our leader would act on them."""
     with ControlPlane.start(tmp_path_factory.mktemp("control-plane-with-topogate"), programs=programs) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def controllers(control_plane: ControlPlane, built_controllers: dict[str, Built]) -> Controllers:
+    """The controllers of other kinds on this control plane (`jobset`, `lws` ... start them)."""
+    return Controllers(control_plane, built_controllers)
 
 
 @pytest.fixture(scope="session")
