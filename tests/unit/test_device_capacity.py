@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.capacity import Capacity
+from engine.capacity import RECOUNT, Capacity
 from engine.records import DeviceUse, Pod, Shape
 from engine.topology import Topology, build_topology
 from tests.support.cluster_records import job, node, pod
@@ -16,18 +16,24 @@ HALF, ONE, TWO = share(50), asking(gpu=1), asking(gpu=2)
 
 
 class Ledger:
-    """One host with four GPUs, and what fits there by every way of counting."""
+    """A host with four GPUs, and what fits there by every way of counting; beside others, so that it is recounted."""
 
     def __init__(self, *, told: bool = True) -> None:
         self.capacity = Capacity()
         self.capacity.set_node("h", gpu_node("h"))
         if told:
             self.capacity.set_devices("h", gpus("h"))
-        self.topology: Topology = build_topology("flat", (), [gpu_node("h")])
+        others = [gpu_node(f"other-{number}") for number in range(2 * RECOUNT)]
+        for other in others:
+            self.capacity.set_node(other.name, other)
+        self.topology: Topology = build_topology("flat", (), [gpu_node("h"), *others])
+        for shape in (HALF, ONE, TWO):
+            self.capacity.slots(shape, self.topology, scarce="cpu")  # kept from here on
 
     def free(self, shape: Shape) -> int:
-        cold = int(self.capacity.count(shape, self.topology).free[0])
-        warm = int(self.capacity.slots(shape, self.topology, scarce="cpu").slots[0])
+        host = self.topology.tree.index["h"]
+        cold = int(self.capacity.count(shape, self.topology).free[host])
+        warm = int(self.capacity.slots(shape, self.topology, scarce="cpu").slots[host])
         assert warm == cold
         return cold
 
@@ -72,7 +78,8 @@ def test_the_smaller_of_devices_and_numbers_counts() -> None:
     ledger = Ledger()
     ledger.capacity.set_devices("h", gpus("h", sick=(2,)))
     assert (ledger.free(ONE), ledger.free(TWO)) == (3, 1)
-    assert ledger.capacity.count(ONE, ledger.topology).empty.tolist() == [3]
+    host = ledger.topology.tree.index["h"]
+    assert ledger.capacity.count(ONE, ledger.topology).empty[host] == 3
     ledger.capacity.set_devices("h", gpus("h", 8))
     assert ledger.free(ONE) == 4
 
