@@ -296,14 +296,22 @@ class Capacity:
         self._warm.move_to_end(key)
         return known.index
 
+    def eligible(self, shape: Shape, topology: Topology) -> Mask:
+        """Which hosts of the topology may take the shape's pods, whatever is free there, in tree order."""
+        mask: Mask = self._verdicts(shape).mask[self._rows_of(topology)]
+        return mask
+
     def reasons(self, shape: Shape, topology: Topology) -> list[str]:
         """Why each host of the topology is not eligible ("" when it is), in tree order."""
         verdicts = self._verdicts(shape).reasons
         return [verdicts[row] for row in self._rows_of(topology).tolist()]
 
-    def free_of(self, resource: str, topology: Topology) -> Ints:
-        """What is free of one resource on every host of the topology, in tree order, never below 0."""
-        result: Ints = np.maximum(self._of(self._free, self._rows_of(topology), resource), 0)
+    def free_of(self, resource: str, topology: Topology, *, empty: bool = False) -> Ints:
+        """What is free of one resource on every host of the topology, in tree order, never below 0.
+
+        `empty`: what there would be with nobody on them.
+        """
+        result: Ints = np.maximum(self._of(self._alloc if empty else self._free, self._rows_of(topology), resource), 0)
         return result
 
     def reports(self, resource: str) -> bool:
@@ -346,6 +354,11 @@ class Capacity:
             return None
         without = None if instead is None else ("gang", *instead)
         return self._devices.choose(row, request, count, without=without, beside=beside)
+
+    def devices_fit(self, host: str, wanted: Iterable[tuple[DeviceRequest, int]]) -> bool:
+        """True when so many pods of each of several requests get devices on a host beside each other."""
+        row = self._rows.get(host)
+        return row is None or self._devices.fit(row, wanted)
 
     @property
     def devices_matter(self) -> bool:

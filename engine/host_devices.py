@@ -176,6 +176,20 @@ class HostDevices:
         chosen = choose(left, request, count, partitions=self._ledger.inventory(row).partitions)
         return chosen if len(chosen) == count else None
 
+    def fit(self, row: int, wanted: Iterable[tuple[DeviceRequest, int]]) -> bool:
+        """True when the devices of a host do for so many pods more of each request, one after the other."""
+        if row not in self._rows:
+            return True
+        left = self.left(row)
+        partitions = self._ledger.inventory(row).partitions
+        for request, count in wanted:
+            chosen = choose(left, request, count, partitions=partitions)
+            if len(chosen) < count:
+                return False
+            for uses in chosen:
+                _take(left, uses)
+        return True
+
     def lost(self, row: int, holder: Holder) -> bool:
         """True when a holder's devices are not all there for it: sick, gone, or in use by others."""
         if row not in self._rows:

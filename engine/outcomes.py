@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.records import PodSetPlan
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The gang fits; `domains_used` by level alias; `proven` when the number of domains is proven minimal."""
+    """The gang fits; `domains_used` by level alias; `proven` when the number of domains is proven minimal.
+
+    `levels`: what each pod set requires and prefers, by name, with `auto` resolved; empty where there is one pod set.
+    """
 
     pod_sets: tuple[PodSetPlan, ...]
     domains_used: Mapping[str, int]
     proven: bool
     message: str
-    require: str | None  # the level in force, with `auto` resolved
+    require: str | None  # the level in force for all pods together, with `auto` resolved
     prefer: str | None
+    levels: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
+
+    def levels_of(self, name: str) -> tuple[str | None, str | None]:
+        """The levels in force for one pod set."""
+        return self.levels.get(name, (self.require, self.prefer))
 
 
 @dataclass(frozen=True, slots=True)

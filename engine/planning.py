@@ -6,7 +6,7 @@ The one way from a workload to the pure planner, used by the leader, by the webh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,13 +16,14 @@ from engine.capacity import Capacity, Count
 from engine.device_shortfall import device_name, device_shortfall, full, unreported, without_devices
 from engine.explain import placed_text
 from engine.gpu.resources import CORE, KOORDINATOR, RATIO, whole_names
-from engine.joining import join
-from engine.outcomes import Outcome, Placed, Waits
+from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.planner import NoFit, Plan, Request, Slices, domain_slots, lowest_level, plan
 from engine.policy import Policy
 from engine.records import PodSetPlan, PodSetRequest, Shape, Slot, Toleration
 from engine.requests import Understanding
+from engine.shapes import REFUSED_LATELY, TAINT, repairable
 from engine.shortfall import WHOLE_TOPOLOGY, Shortfall, infeasible
+from engine.together import Question, plan_together
 from engine.topology import Topology
 
 Ints = npt.NDArray[np.int64]
@@ -30,40 +31,76 @@ Ints = npt.NDArray[np.int64]
 AUTO = "auto"
 WHOLE_GPU = "nvidia.com/gpu"
 
-TAINT = "taint "  # how `engine.shapes.exclusion` names one
-_REPAIRABLE = ("", "cordoned", "not ready", "just joined", "refused by the scheduler lately")
-
 
 def plan_gang(
     understanding: Understanding,
-    shape: Shape,
+    shapes: Mapping[str, Shape],
     *,
     capacity: Capacity,
     topology: Topology | None,
     policy: Policy,
     settled_before: float | None = None,
     excluded: frozenset[str] = frozenset(),
-    kept: Mapping[int, str] | None = None,
+    kept: Mapping[str, Mapping[int, str]] | None = None,
 ) -> Outcome:
     """Plan the gang of a workload against what is free now. Nothing is changed.
 
-    `settled_before`: nodes that became ready after this time do not count yet (None: all count). `excluded` are hosts
-    that are left out this time. `kept`: rank -> host of pods that run or are pinned already; the others join them,
-    inside the required domain that these use. Raises nothing on odd input: the answer says what is missing.
+    `shapes`: what a pod of each pod set needs, by name. `settled_before`: nodes that became ready after this time do
+    not count yet (None: all count). `excluded` are hosts that are left out this time. `kept`: pod set -> rank -> host
+    of pods that run or are pinned already; the others join them, inside the required domain that these use. Raises
+    nothing on odd input: the answer says what is missing.
     """
-    ask = understanding.ask
-    assert ask is not None, "only a workload that asks is planned"
+    assert understanding.asks, "only a workload that asks is planned"
     if topology is None:
         return Waits("LabelsMissing", f"no topology {understanding.topology} in this cluster yet")
-    if ask.count == 0:
-        return Placed((PodSetPlan(ask.name, ()),), {}, True, "placed 0 pods", ask.require, ask.prefer)
     missing = [
-        level
-        for level in (ask.require, ask.prefer, *[level for level, _ in ask.slices])
-        if level not in (None, AUTO) and topology.level_index(level) is None
+        level for level in _levels(understanding) if level not in (None, AUTO) and topology.level_index(level) is None
     ]
     if missing:
         return Waits("LabelsMissing", f"no node carries the labels of level {missing[0]}")
+    asks = tuple(ask for ask in understanding.asks if ask.count)
+    left_out = _left_out(topology, capacity, settled_before, excluded)
+    standing = {name: hosts for name, hosts in (kept or {}).items() if hosts}
+    if not asks:
+        found: Outcome = _nothing(understanding.asks[0])
+    elif len(asks) == 1 and understanding.gang is None and not standing and asks[0].min_available >= asks[0].count:
+        found = _plan_alike(asks[0], shapes[asks[0].name], capacity, topology, policy=policy, left_out=left_out)
+    else:
+        question = Question(
+            asks=asks,
+            gang=understanding.gang,
+            shapes=shapes,
+            topology=topology,
+            left_out=frozenset(left_out),
+            kept=standing,
+        )
+        scarce = scarce_of(_dearest([shapes[ask.name] for ask in asks]), capacity)
+        found = plan_together(
+            question,
+            capacity=capacity,
+            policy=policy,
+            scarce=capacity.free_of(scarce, topology),
+            explain=lambda answer, ask: _explained(
+                answer, ask, shapes[ask.name], topology, capacity=capacity, left_out=left_out
+            ),
+        )
+    if isinstance(found, Placed) and len(asks) < len(understanding.asks):
+        plans = {plan.name: plan for plan in found.pod_sets}
+        every = tuple(plans.get(ask.name, PodSetPlan(ask.name, ())) for ask in understanding.asks)
+        return replace(found, pod_sets=every)
+    return found
+
+
+def _plan_alike(
+    ask: PodSetRequest,
+    shape: Shape,
+    capacity: Capacity,
+    topology: Topology,
+    *,
+    policy: Policy,
+    left_out: Mapping[str, str],
+) -> Outcome:
+    """Plan equal pods of which none is there yet, on the numbers that are kept between decisions."""
     require = _level(topology, ask.require)
     slices = _slices(ask, topology)
     if ask.require == AUTO:
@@ -82,17 +119,12 @@ def plan_gang(
         slices=slices,
     )
     scarce = scarce_of(shape, capacity)
-    left_out = _left_out(topology, capacity, settled_before, excluded)
     warm = capacity.slots(shape, topology, scarce=scarce)
-    if kept or left_out:
+    if left_out:
         free = warm.slots.copy()
         free[[topology.tree.index[host] for host in left_out]] = 0
-        rare = capacity.free_of(scarce, topology)
-        if kept:
-            return join(kept, ask, request, topology, free=free, scarce=rare)
-        answer = plan(topology.tree, free, request, rare)
+        answer = plan(topology.tree, free, request, capacity.free_of(scarce, topology))
     else:
-        free = warm.slots
         answer = warm.plan(request)
     require_alias = topology.levels[require].name if require is not None else None
     prefer_alias = topology.levels[prefer].name if prefer is not None else None
@@ -100,13 +132,46 @@ def plan_gang(
         case Plan():
             return _placed(answer, ask, topology, require_alias, prefer_alias)
         case NoFit():
-            reasons = capacity.reasons(shape, topology)
-            for host, why in left_out.items():
-                reasons[topology.tree.index[host]] = reasons[topology.tree.index[host]] or why
-            counted = capacity.count(shape, topology)
-            return infeasible(
-                _shortfall(answer, ask, shape, topology, capacity=capacity, free=free, counted=counted, reasons=reasons)
-            )
+            return _explained(answer, ask, shape, topology, capacity=capacity, left_out=left_out)
+
+
+def _explained(
+    answer: NoFit,
+    ask: PodSetRequest,
+    shape: Shape,
+    topology: Topology,
+    *,
+    capacity: Capacity,
+    left_out: Mapping[str, str],
+) -> Waits | Never:
+    """Why one pod set has no room, beside what is there now."""
+    counted = capacity.count(shape, topology)
+    free = counted.free.copy()
+    reasons = capacity.reasons(shape, topology)
+    for host, why in left_out.items():
+        place = topology.tree.index[host]
+        free[place] = 0
+        reasons[place] = reasons[place] or why
+    return infeasible(
+        _shortfall(answer, ask, shape, topology, capacity=capacity, free=free, counted=counted, reasons=reasons)
+    )
+
+
+def _levels(understanding: Understanding) -> list[str | None]:
+    """Every level that the request names."""
+    gang = [understanding.gang.require, understanding.gang.prefer] if understanding.gang is not None else []
+    own = [[ask.require, ask.prefer, *[level for level, _ in ask.slices]] for ask in understanding.asks]
+    return [*gang, *[level for levels in own for level in levels]]
+
+
+def _nothing(ask: PodSetRequest) -> Placed:
+    """The answer for no pods at all."""
+    return Placed((PodSetPlan(ask.name, ()),), {}, True, "placed 0 pods", ask.require, ask.prefer)
+
+
+def _dearest(shapes: Sequence[Shape]) -> Shape:
+    """The shape by which ties go: the first one that asks for GPUs, else the first."""
+    return next((shape for shape in shapes if any("gpu" in name for name, _ in shape.requests)), shapes[0])
 
 
 def scarce_of(shape: Shape, capacity: Capacity) -> str:
@@ -131,7 +196,7 @@ def _left_out(
 ) -> dict[str, str]:
     """Hosts that take nothing this time, with the reason as people read it."""
     late = capacity.unsettled(settled_before) if settled_before is not None else []
-    found = dict.fromkeys(late, "just joined") | dict.fromkeys(excluded, "refused by the scheduler lately")
+    found = dict.fromkeys(late, "just joined") | dict.fromkeys(excluded, REFUSED_LATELY)
     return {host: why for host, why in found.items() if host in topology.tree.index}
 
 
@@ -169,7 +234,7 @@ def _shortfall(
     tree = topology.tree
     level = answer.level
     empty = counted.empty
-    sound = np.array([reason in _REPAIRABLE or reason.startswith(TAINT) for reason in reasons], dtype=np.bool_)
+    sound = np.array([not reason or repairable(reason) for reason in reasons], dtype=np.bool_)
     built = np.where(sound, counted.built, 0)
     slices = _slices(ask, topology)
     by_numbers = without_devices(shape, topology, capacity, counted)

@@ -25,21 +25,19 @@ def plan_in_view(
 
     `settled_before` and `excluded` as in `plan_gang`.
     """
-    ask = gang.understanding.ask
-    assert ask is not None, "only a gang that asks is planned"
     if (missing := _quota_shortfall(view, gang)) is not None:
         return Waits("QuotaExceeded", missing)
     kept = standing(gang)
     hosts = {name: {rank: host_of(pod) or "" for rank, pod in pods.items()} for name, pods in kept.items()}
     outcome = plan_gang(
         gang.understanding,
-        gang.shapes[ask.name],
+        gang.shapes,
         capacity=view.capacity,
         topology=view.topologies.get(gang.understanding.topology or ""),
         policy=view.policy,
         settled_before=settled_before,
         excluded=excluded,
-        kept=hosts.get(ask.name, {}),
+        kept=hosts,
     )
     if isinstance(outcome, Placed):
         return with_devices(outcome, gang.shapes, view.capacity, kept)

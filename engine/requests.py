@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine import names
-from engine.annotations import Said, Source, asks_in_pod_group_labels, check, read, unknown_keys
+from engine.annotations import AUTO, Said, Source, asks_in_pod_group_labels, check, read, unknown_keys
 from engine.aside import standing_aside
 from engine.levels import LevelNames, choose_topology, level_names
 from engine.outcomes import FieldError
@@ -123,6 +123,20 @@ def understand(
         warnings=(*warnings, *_warnings(workload, asks)),
         relax_after=float(relax) if relax is not None else None,
     )
+
+
+def relaxed(understanding: Understanding) -> Understanding:
+    """The request with what is required as what is preferred; `auto` stays, as it always fits somewhere."""
+    gang = understanding.gang
+    if gang is not None and gang.require not in (None, AUTO):
+        gang = replace(gang, require=None, prefer=gang.prefer or gang.require, relaxed=gang.require)
+    asks = tuple(
+        replace(ask, require=None, prefer=ask.prefer or ask.require, relaxed=ask.require)
+        if ask.require not in (None, AUTO)
+        else ask
+        for ask in understanding.asks
+    )
+    return replace(understanding, gang=gang, asks=asks)
 
 
 def path_of(workload: Workload, about: str, *, policy: Policy) -> str:

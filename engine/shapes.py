@@ -19,6 +19,8 @@ from engine.records import Expression, Node, RuntimeClass, SelectorTerm, Shape, 
 
 Amounts = Mapping[str, int]  # resource -> billionths (engine.quantities.nano)
 
+TAINT: Final = "taint "  # what a reason begins with that a taint gives
+REFUSED_LATELY: Final = "refused by the scheduler lately"
 _UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", value="", effect="NoSchedule")
 _CONDITION_PREFIX: Final = "node.kubernetes.io/"
 _INT64: Final = range(-(2**63), 2**63)
@@ -102,6 +104,11 @@ def exclusion(shape: Shape, node: Node) -> str | None:
     if shape.affinity is not None and not any(_term_matches(term, node) for term in shape.affinity):
         return "node affinity"
     return None
+
+
+def repairable(reason: str) -> bool:
+    """Return whether the reason why a host takes no pods of a shape (`exclusion`, or one of the planner's) may pass."""
+    return reason.startswith(TAINT) or reason in ("cordoned", "not ready", "just joined", REFUSED_LATELY)
 
 
 def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:

@@ -141,7 +141,7 @@ class LiveView:
             view.refresh()
             return plan_gang(
                 understanding,
-                view.shape_of(workload, workload.pod_sets[0]),
+                view.shapes_of(workload),
                 capacity=view.capacity,
                 topology=view.topologies.get(understanding.topology or ""),
                 policy=view.policy,

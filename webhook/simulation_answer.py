@@ -14,7 +14,7 @@ from engine.planner import lowest_level
 from engine.quantities import format_bytes
 from engine.ranks import format_ranks
 from engine.reasons import REASONS
-from engine.records import DeviceUse, Slot
+from engine.records import Assignment, DeviceUse, PodSetRequest, Slot
 from engine.requests import MAIN
 from engine.view import View
 from engine.wording import plural
@@ -33,26 +33,14 @@ class About:
 
 def planned(about: About, gang: Gang, outcome: Outcome, view: View, *, microseconds: int = 0) -> output.Gang:
     """The answer for a gang that was planned, or that is not planned for a reason of its own."""
-    ask, topology = gang.understanding.ask, gang.understanding.topology
-    assert ask is not None, "only a gang that asks is planned"
+    asked, topology = gang.understanding, gang.understanding.topology
+    assert asked.asks, "only a gang that asks is planned"
     if isinstance(outcome, Placed):
-        pod_sets = tuple(
-            output.PodSet(
-                name=plan.name,
-                count=ask.count,
-                require=outcome.require,
-                prefer=outcome.prefer,
-                assignment=tuple(_host_slots(slot) for slot in plan.slots),
-                domains_used=dict(outcome.domains_used),
-                proven=outcome.proven,
-            )
-            for plan in outcome.pod_sets
-        )
+        pod_sets = tuple(_placed(ask, outcome) for ask in asked.asks)
         verdict: output.Verdict = "placed"
         reason = None
     else:
-        require, prefer = _levels_in_force(gang, view)
-        pod_sets = (_unplaced(ask.name, ask.count, require, prefer),)
+        pod_sets = tuple(_unplaced(ask.name, ask.count, *_levels_in_force(ask, gang, view)) for ask in asked.asks)
         verdict, reason = "never" if isinstance(outcome, Never) else "waits", outcome.reason
     return _answer(
         about,
@@ -62,6 +50,8 @@ def planned(about: About, gang: Gang, outcome: Outcome, view: View, *, microseco
         topology=topology,
         pod_sets=pod_sets,
         plan_microseconds=microseconds,
+        require=asked.gang.require if asked.gang is not None else None,
+        prefer=asked.gang.prefer if asked.gang is not None else None,
     )
 
 
@@ -110,10 +100,24 @@ def _device(use: DeviceUse) -> output.Devices:
     )
 
 
-def _levels_in_force(gang: Gang, view: View) -> tuple[str | None, str | None]:
+def _placed(ask: PodSetRequest, outcome: Placed) -> output.PodSet:
+    plan = Assignment(0, outcome.pod_sets).plan_of(ask.name)
+    require, prefer = outcome.levels_of(ask.name)
+    paths = [slot.domain for slot in plan.slots]
+    used = {level: len({path[: depth + 1] for path in paths}) for depth, level in enumerate(outcome.domains_used)}
+    return output.PodSet(
+        name=ask.name,
+        count=ask.count,
+        require=require,
+        prefer=prefer,
+        assignment=tuple(_host_slots(slot) for slot in plan.slots),
+        domains_used=used,
+        proven=outcome.proven,
+    )
+
+
+def _levels_in_force(ask: PodSetRequest, gang: Gang, view: View) -> tuple[str | None, str | None]:
     """The levels of a request, with `auto` as the planner reads it."""
-    ask = gang.understanding.ask
-    assert ask is not None
     topology = view.topologies.get(gang.understanding.topology or "")
     if ask.require != AUTO or topology is None:
         return ask.require, ask.prefer
@@ -129,14 +133,13 @@ def _unplaced(name: str, count: int, require: str | None, prefer: str | None) ->
 
 
 def _answer(about: About, **said: Any) -> output.Gang:
-    fields: dict[str, Any] = {"topology": None, "errors": (), "pod_sets": (), "plan_microseconds": 0}
+    fields: dict[str, Any] = {"topology": None, "require": None, "prefer": None}
+    fields |= {"errors": (), "pod_sets": (), "plan_microseconds": 0}
     return output.Gang(
         kind=about.kind,
         namespace=about.namespace,
         name=about.name,
         group=None,
-        require=None,
-        prefer=None,
         warnings=about.warnings,
         **(fields | said),
     )

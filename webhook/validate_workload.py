@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import msgspec
 
 from engine import names
-from engine.annotations import AUTO
 from engine.aside import standing_aside
 from engine.explain import forecast, render
 from engine.outcomes import FieldError, Never, Placed, Waits
 from engine.policy import Policy
 from engine.records import Workload
-from engine.requests import Understanding, path_of, understand
+from engine.requests import Understanding, path_of, relaxed, understand
 from webhook.devices import annotation_errors, checked
 from webhook.guard import mark_errors, request_errors
 from webhook.marks import TEMPLATE
@@ -117,11 +115,10 @@ def _outlook(
 
 def _relaxed(workload: Workload, understanding: Understanding, view: View, deadline: float) -> Placed | None:
     """Where a gang that must wait would go if it preferred what it requires."""
-    ask = understanding.ask
-    if ask is None or ask.require in (None, AUTO):
+    softer = relaxed(understanding)
+    if softer == understanding:
         return None
-    softer = replace(ask, require=None, prefer=ask.prefer or ask.require)
-    outcome = view.forecast(workload, replace(understanding, asks=(softer,)), deadline)
+    outcome = view.forecast(workload, softer, deadline)
     return outcome if isinstance(outcome, Placed) else None
 
 

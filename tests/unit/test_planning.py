@@ -36,7 +36,7 @@ def plan_on(
     assert understanding.errors == ()
     return plan_gang(
         understanding,
-        workload.template.shape,
+        {pod_set.name: pod_set.template.shape for pod_set in workload.pod_sets},
         capacity=view.capacity,
         topology=view.topologies.get(understanding.topology or ""),
         policy=view.policy,

@@ -1,0 +1,251 @@
+"""Planning pod sets that are unlike, and pods that join others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine import names
+from engine.claims import host_port
+from engine.outcomes import Never, Outcome, Placed, Waits
+from engine.policy import Policy, parse_policy
+from engine.proposal import plan_in_view, proposed
+from engine.records import Node, NodeDevices, Pod, PodSet, Shape, Workload
+from engine.seats import slot_by_rank
+from engine.view import Stores, View
+from tests.support.cluster_records import gpu_nodes, job, node, shape
+from tests.support.cluster_records import pod as pod_of
+from tests.support.gpu_hosts import gpu_node, gpus, share
+from tests.support.pod_sets import member, pods_of, several
+
+BIG, SMALL = shape(gpu=8, cpu=8000), shape(cpu=2000)
+
+
+def planned(
+    nodes: list[Node],
+    workload: Workload,
+    *pods: Pod,
+    policy: Policy | None = None,
+    devices: tuple[NodeDevices, ...] = (),
+) -> Outcome:
+    view, uid = view_of(nodes, workload, *pods, policy=policy, devices=devices)
+    gang = view.gang(uid)
+    assert gang is not None
+    assert gang.understanding.errors == ()
+    return plan_in_view(view, gang)
+
+
+def view_of(
+    nodes: list[Node],
+    workload: Workload,
+    *pods: Pod,
+    policy: Policy | None = None,
+    devices: tuple[NodeDevices, ...] = (),
+) -> tuple[View, str]:
+    stores = Stores()
+    view = View(stores, policy)
+    stores.nodes.replace(nodes)
+    stores.devices.replace(devices)
+    stores.workloads.replace([workload])
+    stores.pods.replace(pods)
+    view.refresh()
+    return view, workload.uid
+
+
+def hosts(outcome: Outcome) -> dict[str, list[str]]:
+    """Pod set -> host of every rank, in order."""
+    assert isinstance(outcome, Placed), outcome
+    found: dict[str, list[str]] = {}
+    for plan in outcome.pod_sets:
+        by_rank = slot_by_rank(plan)
+        found[plan.name] = [by_rank[rank].host for rank in sorted(by_rank)]
+    return found
+
+
+def racks(outcome: Outcome) -> set[str]:
+    return {host.rpartition("-")[0] for found in hosts(outcome).values() for host in found}
+
+
+def launcher(**says: str) -> PodSet:
+    return pods_of("launcher", 1, shape=SMALL, says=says)
+
+
+def workers(count: int, **more: object) -> PodSet:
+    return pods_of("workers", count, **({"shape": BIG} | more))  # type: ignore[arg-type]
+
+
+def test_a_level_of_the_workload_holds_all_pod_sets_in_one_domain() -> None:
+    """One rack for launcher and workers, though the first rack would do for the launcher alone."""
+    full = job("other", count=1, require=None)
+    gang = several(launcher(), workers(3), says={names.REQUIRE: "rack"})
+    taken = pod_of(full, 0, host="b0-r0-h0")
+    outcome = planned(gpu_nodes(1, 2, 3), gang, taken)
+    assert racks(outcome) == {"b0-r1"}
+    assert [len(found) for found in hosts(outcome).values()] == [1, 3]
+
+
+def test_pod_sets_with_different_needs_each_get_their_own_level() -> None:
+    """Workers in one rack; the launcher asks for no level and needs no GPU host."""
+    gang = several(launcher(), workers(3, says={names.REQUIRE: "rack"}))
+    plain = node("plain", labels=dict(gpu_nodes(1, 1, 1)[0].labels), allocatable={"cpu": 4000, "pods": 10})
+    found = hosts(planned([*gpu_nodes(1, 1, 3), plain], gang))
+    assert sorted(found["workers"]) == ["b0-r0-h0", "b0-r0-h1", "b0-r0-h2"]
+
+
+def test_all_or_nothing_over_the_pod_sets() -> None:
+    """The workers fit, the launcher's host is missing: nothing is placed, and the message names the pod set."""
+    huge = pods_of("launcher", 1, shape=shape(cpu=95_000, gpu=1))
+    outcome = planned(gpu_nodes(1, 1, 3), several(huge, workers(3, says={names.REQUIRE: "rack"})))
+    assert isinstance(outcome, Never | Waits)
+    assert "1 of launcher and 3 of workers" in outcome.message
+    assert isinstance(outcome, Never)
+
+
+def test_what_does_not_go_together_now_and_would_on_empty_hosts_waits() -> None:
+    """The same gang with one more host that is in use: no proof against it."""
+    huge = pods_of("launcher", 1, shape=shape(cpu=95_000, gpu=1))
+    other = job("other", count=1, require=None)
+    gang = several(huge, workers(3), says={names.REQUIRE: "rack"})
+    outcome = planned(gpu_nodes(1, 1, 4), gang, pod_of(other, 0, host="b0-r0-h3"))
+    assert isinstance(outcome, Waits)
+    assert outcome.reason == "InsufficientFreeGPUs"
+    assert "needs room for 4 pods (1 of launcher and 3 of workers) in one rack" in outcome.message
+
+
+def test_the_pod_set_that_has_no_room_is_named_with_its_own_numbers() -> None:
+    outcome = planned(gpu_nodes(1, 1, 2), several(launcher(), workers(4, says={names.REQUIRE: "rack"})))
+    assert isinstance(outcome, Never)
+    assert outcome.reason == "GangTooLarge"
+    assert outcome.message.startswith("pod set workers: 4 pods x 8 GPUs")
+
+
+def test_pod_sets_that_share_a_domain_go_to_one_with_room_for_both() -> None:
+    """The first rack has room for each of them, the second for both."""
+    shared = {names.COLOCATE: "c", names.REQUIRE: "rack"}
+    nodes = [one for one in gpu_nodes(1, 2, 4) if one.name != "b0-r0-h3"]
+    gang = several(pods_of("head", 2, shape=BIG, says={names.COLOCATE: "c"}), workers(2, says=shared))
+    assert racks(planned(nodes, gang)) == {"b0-r1"}
+
+
+def test_without_sharing_the_same_pod_sets_may_part() -> None:
+    """Three hosts a rack: four whole-host pods need two racks."""
+    gang = several(
+        pods_of("head", 2, shape=BIG, says={names.REQUIRE: "rack"}), workers(2, says={names.REQUIRE: "rack"})
+    )
+    assert racks(planned(gpu_nodes(1, 2, 3), gang)) == {"b0-r0", "b0-r1"}
+    shared = {names.COLOCATE: "c", names.REQUIRE: "rack"}
+    outcome = planned(gpu_nodes(1, 2, 3), several(pods_of("head", 2, shape=BIG, says=shared), workers(2, says=shared)))
+    assert isinstance(outcome, Never)
+    assert "in one rack" in outcome.message
+
+
+@pytest.mark.parametrize(("workers_", "level"), [(2, "rack"), (5, "block")])
+def test_auto_of_the_whole_gang_is_the_lowest_level_that_holds_all(workers_: int, level: str) -> None:
+    gang = several(pods_of("head", 1, shape=BIG), workers(workers_), says={names.REQUIRE: "auto"})
+    outcome = planned(gpu_nodes(2, 2, 3), gang)
+    assert isinstance(outcome, Placed)
+    assert outcome.require == level
+
+
+def test_auto_of_pod_sets_that_share_a_domain_counts_both() -> None:
+    """Three workers fit a rack of three hosts alone, not beside the head."""
+    says = {names.COLOCATE: "c", names.REQUIRE: "auto"}
+    outcome = planned(gpu_nodes(2, 2, 3), several(pods_of("head", 1, shape=BIG, says=says), workers(3, says=says)))
+    assert isinstance(outcome, Placed)
+    assert outcome.levels_of("head") == outcome.levels_of("workers") == ("block", None)
+
+
+def test_slices_hold_in_a_gang_of_several_pod_sets() -> None:
+    gang = several(launcher(), workers(4, says={names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "2"}))
+    found = hosts(planned(gpu_nodes(1, 2, 3), gang))["workers"]
+    assert found[0][:5] == found[1][:5]
+    assert found[2][:5] == found[3][:5]
+
+
+def test_hosts_that_take_one_pod_set_only_are_left_to_it() -> None:
+    """A nodeSelector of the launcher: its own hosts, and no others, count for it."""
+    own = replace(SMALL, node_selector=(("pool", "cpu"),))
+    nodes = gpu_nodes(1, 1, 3)
+    nodes[1] = replace(nodes[1], labels={**nodes[1].labels, "pool": "cpu"})
+    found = hosts(planned(nodes, several(pods_of("launcher", 1, shape=own), workers(3), says={names.REQUIRE: "rack"})))
+    assert found["launcher"] == ["b0-r0-h1"]
+
+
+def test_a_claim_of_one_pod_set_is_not_given_twice() -> None:
+    """A host port is had once per host: a launcher that wants the workers' port needs a host of its own."""
+    asks = Shape(requests=tuple(sorted({"pods": 1, "cpu": 1, host_port(8080, "TCP"): 1}.items())))
+    gang = several(pods_of("launcher", 1, shape=asks), pods_of("workers", 2, shape=asks), says={names.REQUIRE: "rack"})
+    found = hosts(planned(gpu_nodes(1, 1, 3), gang))
+    assert sorted(found["launcher"] + found["workers"]) == ["b0-r0-h0", "b0-r0-h1", "b0-r0-h2"]
+
+
+def test_devices_of_two_pod_sets_are_not_given_twice() -> None:
+    """By numbers 2 x 60 % and 80 % are 200 %: no two GPUs hold them, so the 80 % go to the other host."""
+    pair = [pods_of("heads", 2, shape=share(60)), pods_of("tail", 1, shape=share(80))]
+    nodes = [gpu_node(name, 2) for name in ("a", "b")]
+    told = tuple(gpus(name, 2) for name in ("a", "b"))
+    found = hosts(planned(nodes, several(*pair, says={names.UNCONSTRAINED: "true"}), devices=told))
+    assert found["heads"] == [found["heads"][0]] * 2
+    assert found["tail"] != found["heads"][:1]
+    alone = planned(nodes[:1], several(*pair, says={names.UNCONSTRAINED: "true"}), devices=told[:1])
+    assert not isinstance(alone, Placed)
+
+
+def test_pod_sets_on_one_host_get_different_devices() -> None:
+    pair = [pods_of("heads", 1, shape=share(100)), pods_of("tail", 1, shape=share(100))]
+    gang = several(*pair, says={names.REQUIRE: "host"})
+    outcome = planned([gpu_node("a", 2)], gang, devices=(gpus("a", 2),))
+    assert isinstance(outcome, Placed)
+    given = [use.minor for plan in outcome.pod_sets for uses in plan.slots[0].devices or () for use in uses]
+    assert sorted(given) == [0, 1]
+
+
+def test_a_pod_set_of_no_pods_has_no_slots() -> None:
+    outcome = planned(gpu_nodes(1, 1, 2), several(pods_of("extra", 0), workers(2), says={names.REQUIRE: "rack"}))
+    assert {name: len(found) for name, found in hosts(outcome).items()} == {"extra": 0, "workers": 2}
+
+
+def test_the_rest_of_several_pod_sets_joins_what_runs() -> None:
+    """No Placement is left to go by: the missing pods go to the rack of those that run."""
+    gang = several(launcher(), workers(3), says={names.REQUIRE: "rack"})
+    running = [member(gang, "workers", 1, host="b0-r1-h2"), member(gang, "launcher", 0, host="b0-r1-h0")]
+    found = hosts(planned(gpu_nodes(1, 2, 3), gang, *running))
+    assert found["launcher"] == ["b0-r1-h0"]
+    assert found["workers"][1] == "b0-r1-h2"
+    assert sorted(found["workers"]) == ["b0-r1-h0", "b0-r1-h1", "b0-r1-h2"]
+
+
+def test_pods_that_run_in_two_racks_are_no_gang_of_one() -> None:
+    """Somebody bound them there: nothing is raised, and nothing of it grows."""
+    gang = several(launcher(), workers(3), says={names.REQUIRE: "rack"})
+    running = [member(gang, "workers", 0, host="b0-r0-h0"), member(gang, "workers", 1, host="b0-r1-h0")]
+    outcome = planned(gpu_nodes(1, 2, 3), gang, *running)
+    assert isinstance(outcome, Waits)
+    assert outcome.reason == "Fragmented"
+
+
+def test_a_search_that_runs_out_of_steps_waits() -> None:
+    policy = parse_policy("planner: {steps: 1000}")
+    shapes = [shape(cpu=cpu, memory=memory) for cpu, memory in ((61_000, 9), (37_000, 600_000), (52_000, 350_000))]
+    sets = [pods_of(f"s{n}", 5, shape=one) for n, one in enumerate(shapes)]
+    outcome = planned(gpu_nodes(1, 1, 9), several(*sets, says={names.REQUIRE: "rack"}), policy=policy)
+    assert isinstance(outcome, Placed | Waits | Never)
+
+
+def test_the_placement_tells_every_pod_set() -> None:
+    """What is written is what was planned, by name."""
+    gang = several(launcher(), workers(2), says={names.REQUIRE: "rack"})
+    view, uid = view_of(gpu_nodes(1, 1, 2), gang)
+    seen = view.gang(uid)
+    assert seen is not None
+    outcome = plan_in_view(view, seen)
+    assert isinstance(outcome, Placed)
+    placement = proposed(seen, outcome, priority=0, now=0.0)
+    assert placement.assignment is not None
+    assert [one.name for one in placement.pod_sets] == [one.name for one in placement.assignment.pod_sets]
+    assert placement.gang == seen.understanding.gang
+    view.hold(uid, placement)
+    assert view.capacity.reserved_by(uid) == {"launcher": 1, "workers": 2}
+    free = view.capacity.free("b0-r0-h0")
+    assert free["nvidia.com/gpu"] == 0
