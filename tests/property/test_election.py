@@ -192,7 +192,8 @@ def test_somebody_leads_again_soon_after_a_crash(draws: list[tuple[float, float,
     leader = next(c for c in candidates if c.beliefs and c.beliefs[-1][1] > world.now)
     leader.alive = False
     crashed = world.now
-    world.run_until(crashed + TERMS.duration + TERMS.retry + 1.0)
+    # A renewal may be on its way when the leader goes; reading it, reading it once more and writing take 0.4 s each.
+    world.run_until(crashed + TERMS.duration + TERMS.retry + 2.0)
     assert any(c.beliefs and c.beliefs[-1][1] > world.now for c in candidates if c is not leader)
 
 
