@@ -21,6 +21,7 @@ from engine.cluster.lease import NotLeader
 from engine.cluster.projections import ProjectionError
 from engine.device_choice import chosen_anew
 from engine.errands import Errands, Outdated
+from engine.gang_keys import placed_key
 from engine.gangs import ChooseAnew, Decision, Gang, GiveBack, LetGo, Release, Rest, Resume, Shrink, Status, Timers
 from engine.gangs import Plan as PlanIt
 from engine.members import let_loose
@@ -162,8 +163,8 @@ class Controller:
         else:
             changes = self._view.take_changes()
         now = self._monotonic()
-        for uid in self._due(changes, now):
-            self._guarded(uid, now, lambda uid=uid: self._look(uid, now))  # type: ignore[misc]
+        for key in self._due(changes, now):
+            self._guarded(key, now, lambda key=key: self._look(key, now))  # type: ignore[misc]
         if changes.everything or changes.room:
             self._queue.room = True
         self._plan_queue(now)
@@ -172,18 +173,18 @@ class Controller:
         self._sweep(now)
         metrics.queued.set(len(self._queue))
 
-    def _guarded(self, uid: str, now: float, step: Callable[[], None]) -> None:
+    def _guarded(self, key: str, now: float, step: Callable[[], None]) -> None:
         """Do one step for one gang: whatever it raises is that gang's trouble alone, and is tried again later."""
         try:
             step()
         except Exception:
-            log.exception("a step for %s failed", uid)
+            log.exception("a step for %s failed", key)
             metrics.controller_faults.inc()
-            self._memory.setdefault(uid, _Memory()).back_off(now)
+            self._memory.setdefault(key, _Memory()).back_off(now)
 
     def _due(self, changes: Changes, now: float) -> list[str]:
-        due = set(self._view.uids()) if changes.everything else set(changes.gangs)
-        due |= {uid for uid, memory in self._memory.items() if memory.wake is not None and memory.wake <= now}
+        due = set(self._view.keys()) if changes.everything else set(changes.gangs)
+        due |= {key for key, memory in self._memory.items() if memory.wake is not None and memory.wake <= now}
         return sorted(due - self._busy)
 
     def _pause(self) -> float:
@@ -191,8 +192,8 @@ class Controller:
             return 0.2
         now = self._monotonic()
         times = [now + IDLE]
-        for uid, memory in self._memory.items():
-            if uid in self._busy:
+        for key, memory in self._memory.items():
+            if key in self._busy:
                 continue  # the end of its errand wakes the loop
             if memory.wake is not None:
                 times.append(memory.wake)
@@ -212,15 +213,15 @@ class Controller:
 
     # -- one gang ----------------------------------------------------------------------------------------------------
 
-    def _look(self, uid: str, now: float) -> None:
+    def _look(self, key: str, now: float) -> None:
         view = self._view
         with view.lock:
-            gang = view.gang(uid)
+            gang = view.gang(key)
             if gang is None:
-                self._memory.pop(uid, None)
-                self._queue.drop(uid)
+                self._memory.pop(key, None)
+                self._queue.drop(key)
                 return
-            memory = self._memory.setdefault(uid, _Memory())
+            memory = self._memory.setdefault(key, _Memory())
             memory.wake = None
             slots = _slots_on(gang)
             decision = gangs.decide(
@@ -232,7 +233,7 @@ class Controller:
                 usable=lambda host: self._usable(gang, host, slots(host)),
                 other_devices=lambda: chosen_anew(gang, view.capacity),
             )
-        self._act(uid, gang, decision, memory, now)
+        self._act(key, gang, decision, memory, now)
 
     def _overbooked(self, gang: Gang, host: str, slots: Iterable[tuple[str, Slot]]) -> bool:
         """True when others took room that is reserved there for pods of the gang, or devices of theirs."""
@@ -252,10 +253,10 @@ class Controller:
             for name, slot in slots
         )
 
-    def _act(self, uid: str, gang: Gang, decision: Decision, memory: _Memory, now: float) -> None:
+    def _act(self, key: str, gang: Gang, decision: Decision, memory: _Memory, now: float) -> None:
         memory.wake = decision.wake
         if not isinstance(decision.action, PlanIt):
-            self._queue.drop(uid)
+            self._queue.drop(key)
         loose = let_loose(gang.workload, gang.pods) if gang.understanding.ask is not None else []
         known = memory.refused
         memory.refused = frozenset(pod.uid for pod in (*(refused.pod for refused in decision.refused), *loose))
@@ -268,34 +269,34 @@ class Controller:
                     pod, "GateRemoved", "its gate was not taken off by us; it counts where it lands"
                 )
         if decision.status is not None:
-            self._tell(uid, gang, decision.status, now)
+            self._tell(key, gang, decision.status, now)
         errands = self._errands
         match decision.action:
             case Rest():
                 return
             case PlanIt():
-                self._enqueue(uid, gang, decision.wake)
+                self._enqueue(key, gang, decision.wake)
             case Resume():
-                self._send(uid, lambda: errands.resume(gang))
+                self._send(key, lambda: errands.resume(gang))
             case GiveBack(suspend=suspend, reason=reason, message=message):
                 memory.timers.empty_since = None
                 memory.timers.unbound_since.clear()
                 memory.timers.retry_at = now + (policy_bind(self._view) / 10 if suspend else 0.0)
                 memory.facts = None
                 status = Status("Waiting", reason, message)
-                self._tell(uid, gang, status, now)
-                self._send(uid, lambda: errands.give_back(gang, suspend=suspend))
+                self._tell(key, gang, status, now)
+                self._send(key, lambda: errands.give_back(gang, suspend=suspend))
             case Shrink(assignment=assignment) | ChooseAnew(assignment=assignment):
-                self._send(uid, lambda: errands.rewrite(gang, assignment))
+                self._send(key, lambda: errands.rewrite(gang, assignment))
             case Release(seats=seats):
-                self._send(uid, lambda: errands.release(gang, seats))
+                self._send(key, lambda: errands.release(gang, seats))
             case LetGo(pods=pods, resume=resume, forget=forget, reason=reason):
                 log.info("letting go of %s: %s", gang.workload.key, reason)
-                self._send(uid, lambda: errands.let_go(gang, pods, resume=resume, forget=forget))
+                self._send(key, lambda: errands.let_go(gang, pods, resume=resume, forget=forget))
 
-    def _send(self, uid: str, errand: Callable[[], None]) -> None:
+    def _send(self, key: str, errand: Callable[[], None]) -> None:
         """Run one errand in the pool; the gang is busy until it is done, then it is looked at again."""
-        self._busy.add(uid)
+        self._busy.add(key)
 
         def work() -> None:
             failed = False
@@ -315,34 +316,34 @@ class Controller:
                 log.exception("an errand failed")
                 metrics.controller_faults.inc()
             finally:
-                self._done(uid, failed=failed)
+                self._done(key, failed=failed)
 
         try:
             self._pool.submit(work)
         except RuntimeError:  # the pool is shut down: we are stopping
-            self._busy.discard(uid)
+            self._busy.discard(key)
 
-    def _done(self, uid: str, *, failed: bool) -> None:
-        memory = self._memory.get(uid)
+    def _done(self, key: str, *, failed: bool) -> None:
+        memory = self._memory.get(key)
         if memory is not None and failed:
             memory.back_off(self._monotonic())
         elif memory is not None:
             memory.failures = 0
         # In this order: nobody may look at a gang whose plan is still held without being written, and whoever looks
         # too early, while it counts as busy, is told once more.
-        self._view.settle(uid, failed=failed)
-        self._busy.discard(uid)
+        self._view.settle(key, failed=failed)
+        self._busy.discard(key)
         if failed:
             self._view.changed.set()
         else:
-            self._view.look_again(uid)
+            self._view.look_again(key)
 
     # -- the queue ---------------------------------------------------------------------------------------------------
 
-    def _enqueue(self, uid: str, gang: Gang, not_before: float | None) -> None:
+    def _enqueue(self, key: str, gang: Gang, not_before: float | None) -> None:
         workload = gang.workload
         self._queue.add(
-            uid,
+            key,
             Entry(
                 priority=self._view.priority_of(workload),
                 created=workload.created,
@@ -354,28 +355,28 @@ class Controller:
     def _plan_queue(self, now: float) -> None:
         view = self._view
         strict = view.policy.queue.order == "strict"
-        for uid in self._queue.take(now, strict=strict):
-            if uid in self._busy:
+        for key in self._queue.take(now, strict=strict):
+            if key in self._busy:
                 if strict:
                     self._queue.room = True  # nobody overtakes it: all of them again when it is free
                     break
                 continue
-            self._guarded(uid, now, lambda uid=uid: self._plan_one(uid, now, strict=strict))  # type: ignore[misc]
-            if strict and uid in self._queue and self._blocks(uid):
-                self._queue.behind(uid)
-                for later in self._queue.later_than(uid):
+            self._guarded(key, now, lambda key=key: self._plan_one(key, now, strict=strict))  # type: ignore[misc]
+            if strict and key in self._queue and self._blocks(key):
+                self._queue.behind(key)
+                for later in self._queue.later_than(key):
                     self._tell_behind(later, now)
                 break
 
-    def _plan_one(self, uid: str, now: float, *, strict: bool) -> None:
+    def _plan_one(self, key: str, now: float, *, strict: bool) -> None:
         """Plan a queued gang: it leaves the queue when it is placed, or is told why it waits."""
         view = self._view
         with view.lock:
-            gang = view.gang(uid)
+            gang = view.gang(key)
             if gang is None or gang.understanding.ask is None:
-                self._queue.drop(uid)
+                self._queue.drop(key)
                 return
-            memory = self._memory.setdefault(uid, _Memory())
+            memory = self._memory.setdefault(key, _Memory())
             excluded = memory.timers.hosts_out(now)
             ask = gang.understanding.ask
             question = (gang.understanding.topology, ask.require, ask.prefer, gang.shapes[ask.name], excluded, strict)
@@ -385,35 +386,35 @@ class Controller:
                 outcome = self._errands.plan(gang, excluded=excluded)
             if isinstance(outcome, Placed):
                 placement = self._errands.placement(gang, outcome, priority=view.priority_of(gang.workload))
-                view.hold(uid, placement)
+                view.hold(key, placement)
         metrics.plans.labels(type(outcome).__name__).inc()
         if isinstance(outcome, Placed):
-            self._queue.drop(uid)
+            self._queue.drop(key)
             memory.facts = outcome
             memory.telling = None
-            self._send(uid, lambda: self._errands.place(gang, placement))
+            self._send(key, lambda: self._errands.place(gang, placement))
             return
         memory.own_trouble = isinstance(outcome, Never) or outcome.reason == "QuotaExceeded"
-        self._tell(uid, gang, Status("Waiting", outcome.reason, outcome.message), now)
+        self._tell(key, gang, Status("Waiting", outcome.reason, outcome.message), now)
         if excluded:
             memory.wake = memory.timers.next_back(now)  # no event will tell that its hosts count again
         if ask.require != AUTO and outcome.reason != "QuotaExceeded":
             self._queue.missed(question, ask.count)
 
-    def _blocks(self, uid: str) -> bool:
+    def _blocks(self, key: str) -> bool:
         """True when a gang that was not placed waits for room: what only its own people can mend holds up nobody."""
-        memory = self._memory.get(uid)
+        memory = self._memory.get(key)
         return memory is None or not memory.own_trouble
 
-    def _tell_behind(self, uid: str, now: float) -> None:
-        gang = self._view.gang(uid)
+    def _tell_behind(self, key: str, now: float) -> None:
+        gang = self._view.gang(key)
         if gang is not None:
-            self._tell(uid, gang, Status("Waiting", "QueuedBehind", "a gang ahead of it in the queue waits"), now)
+            self._tell(key, gang, Status("Waiting", "QueuedBehind", "a gang ahead of it in the queue waits"), now)
 
     # -- telling people ----------------------------------------------------------------------------------------------
 
-    def _tell(self, uid: str, gang: Gang, status: Status, now: float) -> None:
-        memory = self._memory.setdefault(uid, _Memory())
+    def _tell(self, key: str, gang: Gang, status: Status, now: float) -> None:
+        memory = self._memory.setdefault(key, _Memory())
         known = memory.told or _status_of(gang)
         if known is not None and (known.phase, known.reason) == (status.phase, status.reason):
             memory.telling = None
@@ -423,21 +424,21 @@ class Controller:
         memory.telling = (now + SETTLE.get(status.phase, 0.0), status)
 
     def _tell_due(self, now: float) -> None:
-        for uid, memory in list(self._memory.items()):
-            if memory.telling is None or memory.telling[0] > now or uid in self._busy:
+        for key, memory in list(self._memory.items()):
+            if memory.telling is None or memory.telling[0] > now or key in self._busy:
                 continue
             status, memory.telling = memory.telling[1], None
-            self._guarded(uid, now, lambda uid=uid, status=status: self._tell_one(uid, status))  # type: ignore[misc]
+            self._guarded(key, now, lambda key=key, status=status: self._tell_one(key, status))  # type: ignore[misc]
 
-    def _tell_one(self, uid: str, status: Status) -> None:
-        memory, gang = self._memory[uid], self._view.gang(uid)
+    def _tell_one(self, key: str, status: Status) -> None:
+        memory, gang = self._memory[key], self._view.gang(key)
         if gang is None:
             return
         memory.told = status
         if gang.placement is not None and not changed(gang.placement.status, status):
             return
         facts = memory.facts
-        self._send(uid, lambda: self._errands.tell(gang, status, facts))
+        self._send(key, lambda: self._errands.tell(gang, status, facts))
 
     # -- pods and Placements that nobody claims ----------------------------------------------------------------------
 
@@ -469,20 +470,20 @@ class Controller:
         self._send(f"pod/{pod.uid}", lambda: self._errands.free_pod(pod))
 
     def _sweep(self, now: float) -> None:
-        """Forget Placements of workloads that are gone (`--cascade=orphan` hides them from the garbage collector)."""
+        """Forget Placements of gangs that are gone (`--cascade=orphan` hides them from the garbage collector)."""
         if now - self._swept_at < SWEEP_EVERY:
             return
         self._swept_at = now
         lost = {
             placement.key: placement
             for placement in self._view.placements()
-            if self._view.workload_by_uid(placement.workload.uid) is None and not placement.deleting
+            if not self._view.knows(placed_key(placement)) and not placement.deleting
         }
         for key in [key for key in self._orphans if key not in lost]:
             del self._orphans[key]
         for key, placement in lost.items():
             if now - self._orphans.setdefault(key, now) >= SWEEP_EVERY:
-                self._send(placement.workload.uid, lambda placement=placement: self._errands.forget(placement))  # type: ignore[misc]
+                self._send(placed_key(placement), lambda placement=placement: self._errands.forget(placement))  # type: ignore[misc]
 
 
 def _slots_on(gang: Gang) -> Callable[[str], list[tuple[str, Slot]]]:

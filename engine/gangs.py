@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from engine import names
+from engine.gang_keys import key_of
 from engine.members import held_by_us, pinned_host, suspended_by_user
 from engine.policy import Policy
 from engine.records import Assignment, Placement, Pod, PodSetRequest, Shape, Workload
@@ -37,11 +38,12 @@ class Gang:
     placement: Placement | None
     pods: tuple[Pod, ...]
     shapes: Mapping[str, Shape]
+    group: str | None = None  # the index of the replica, for kinds with a gang per replica
 
     @property
     def key(self) -> str:
         """What the gang is known by in the view, the ledger and the queue."""
-        return self.workload.uid
+        return key_of(self.workload.uid, self.group)
 
 
 @dataclass(slots=True)

@@ -71,7 +71,7 @@ def _quota_shortfall(view: View, gang: Gang) -> str | None:
         (view.spec_of(workload, pod_set), max(0, pod_set.slots - len(pods)))
         for pod_set, pods in by_pod_set(workload, live)
     ]
-    return quota.shortfall(view.stores.quotas.get_by(workload.namespace), wanted, view.pending(workload))
+    return quota.shortfall(view.stores.quotas.get_by(workload.namespace), wanted, view.pending(gang))
 
 
 def proposed(gang: Gang, placed: Placed | None, *, priority: int, now: float) -> Placement:
@@ -83,7 +83,7 @@ def proposed(gang: Gang, placed: Placed | None, *, priority: int, now: float) ->
     assert ask is not None, "only a gang that asks has a Placement"
     base = known or Placement(
         namespace=workload.namespace,
-        name=placement_name(workload.kind, workload.name, workload.uid),
+        name=placement_name(workload.kind, workload.name, workload.uid, gang.group or ""),
         uid="",
         resource_version="",
         workload=WorkloadRef(workload.api_version, workload.kind, workload.name, workload.uid),
@@ -93,6 +93,7 @@ def proposed(gang: Gang, placed: Placed | None, *, priority: int, now: float) ->
         assignment=None,
         deleting=False,
         created=now,
+        group=gang.group,
     )
     assignment = None
     if placed is not None:

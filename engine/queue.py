@@ -16,7 +16,7 @@ class Entry:
 
 
 class Queue:
-    """Waiting gangs by workload uid. `room` says that one that did not fit may fit now."""
+    """Waiting gangs by their keys. `room` says that one that did not fit may fit now."""
 
     def __init__(self) -> None:
         self.room = False
@@ -27,18 +27,18 @@ class Queue:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __contains__(self, uid: str) -> bool:
-        return uid in self._entries
+    def __contains__(self, key: str) -> bool:
+        return key in self._entries
 
-    def add(self, uid: str, entry: Entry) -> None:
+    def add(self, key: str, entry: Entry) -> None:
         """Put a gang in (again): it is planned at the next turn."""
-        self._entries[uid] = entry
-        self._fresh.add(uid)
+        self._entries[key] = entry
+        self._fresh.add(key)
 
-    def drop(self, uid: str) -> None:
+    def drop(self, key: str) -> None:
         """Take a gang out."""
-        self._entries.pop(uid, None)
-        self._fresh.discard(uid)
+        self._entries.pop(key, None)
+        self._fresh.discard(key)
 
     def take(self, now: float, *, strict: bool) -> list[str]:
         """Gangs to plan now, in order: all when room appeared, else those that are new.
@@ -47,19 +47,19 @@ class Queue:
         """
         self._misses.clear()
         wanted = set(self._entries) if self.room or (strict and self._fresh) else set(self._fresh)
-        ready = {uid for uid in wanted if self._entries[uid].not_before <= now}
+        ready = {key for key in wanted if self._entries[key].not_before <= now}
         self.room = False
         self._fresh -= ready
         return sorted(ready, key=self._order)
 
-    def later_than(self, uid: str) -> list[str]:
+    def later_than(self, key: str) -> list[str]:
         """Gangs behind one in the queue."""
-        mine = self._order(uid)
+        mine = self._order(key)
         return sorted((other for other in self._entries if self._order(other) > mine), key=self._order)
 
-    def behind(self, uid: str) -> None:
-        """Everything behind `uid` waits for it: what is new there is planned when there is room."""
-        self._fresh -= set(self.later_than(uid))
+    def behind(self, key: str) -> None:
+        """Everything behind `key` waits for it: what is new there is planned when there is room."""
+        self._fresh -= set(self.later_than(key))
 
     def hopeless(self, question: tuple[object, ...], count: int) -> bool:
         """True when the same question with no more pods did not fit earlier in this turn."""
@@ -69,6 +69,6 @@ class Queue:
         """Remember that `count` pods did not fit; valid until the next `take`, as plans only use room up."""
         self._misses[question] = min(count, self._misses.get(question, count))
 
-    def _order(self, uid: str) -> tuple[int, float, str]:
-        entry = self._entries[uid]
+    def _order(self, key: str) -> tuple[int, float, str]:
+        entry = self._entries[key]
         return (-entry.priority, entry.created, entry.name)

@@ -17,6 +17,7 @@ from typing import Any
 from engine import names
 from engine.capacity import Capacity
 from engine.cluster.store import Store
+from engine.gang_keys import has_group, keys_of, parts, placed_key
 from engine.gangs import Gang
 from engine.members import by_pod_set, pod_set_of
 from engine.pod_devices import Uses
@@ -50,7 +51,7 @@ TOLD_WITHIN = 2.0
 
 @dataclass(slots=True)
 class Changes:
-    """What `refresh` found: uids of workloads to look at again, and whether room may have appeared for waiting ones."""
+    """What `refresh` found: keys of gangs to look at again, and whether room may have appeared for waiting ones."""
 
     gangs: set[str] = field(default_factory=set)
     room: bool = False
@@ -149,8 +150,8 @@ class View:
                 self._fold(what, old, new, touched)
             if self._topology_stale:
                 self._build_topologies()
-            for uid in touched:
-                self._reserve(uid)
+            for key in touched:
+                self._reserve(key)
             self._pending.gangs |= touched
 
     def take_changes(self) -> Changes:
@@ -207,12 +208,12 @@ class View:
                         self._pending.room = True
             case "placements":
                 placement: Placement = new or old
-                touched.add(placement.workload.uid)
+                touched.add(placed_key(placement))
                 if old is not None:
-                    _drop(self._placements, old.workload.uid, old.key)
-                    touched.add(old.workload.uid)
+                    _drop(self._placements, placed_key(old), old.key)
+                    touched.add(placed_key(old))
                 if new is not None:
-                    self._placements.setdefault(new.workload.uid, {})[new.key] = new
+                    self._placements.setdefault(placed_key(new), {})[new.key] = new
                 if old is not None and old.assignment is not None and (new is None or new.assignment != old.assignment):
                     self._pending.room = True
             case "devices":
@@ -233,13 +234,13 @@ class View:
         self._topology_stale = False
         self._pending.room = True
 
-    def _reserve(self, uid: str) -> None:
-        workload, placement = self.workload_by_uid(uid), self._held.get(uid) or self.placement_of(uid)
+    def _reserve(self, key: str) -> None:
+        workload, placement = self._workload_of(key), self._held.get(key) or self.placement_of(key)
         shapes: dict[str, Shape] = {}
         hosts: dict[str, Counter[str]] = {}
         uses: dict[str, Mapping[str, tuple[Uses, ...]]] = {}
         if workload is not None and placement is not None:
-            pods = self.pods_of(uid)
+            pods = self.pods_of(key)
             if not workload.finished:
                 self._observe(workload, pods)
             for kept in reservations(workload, placement, pods):
@@ -247,17 +248,17 @@ class View:
                     shapes[kept.pod_set.name] = self.shape_of(workload, kept.pod_set)
                     hosts[kept.pod_set.name] = Counter(kept.hosts)
                     uses[kept.pod_set.name] = kept.uses
-        for name, members in self._by_pod_set(uid, workload).items():
+        for name, members in self._by_pod_set(key, workload).items():
             if drifting := adrift(workload, placement, members):
                 requests = shapes[name].requests if name in shapes else ()
                 for pod in members:
                     requests = largest(requests, pod.spec.shape.requests)
                 shapes[name] = with_requests(shapes.get(name) or Shape(()), requests)
                 hosts.setdefault(name, Counter()).update(drifting)
-        for name in self.capacity.reserved_by(uid).keys() | hosts.keys():
+        for name in self.capacity.reserved_by(key).keys() | hosts.keys():
             shape = shapes.get(name) or Shape(())
             self.capacity.reserve(
-                uid,
+                key,
                 hosts.get(name, {}),
                 shape.requests,
                 pod_set=name,
@@ -265,10 +266,10 @@ class View:
                 uses=uses.get(name),
             )
 
-    def _by_pod_set(self, uid: str, workload: Workload | None) -> dict[str, list[Pod]]:
-        """All pods that name the uid as their owner's, by pod set; "" for those of none."""
+    def _by_pod_set(self, key: str, workload: Workload | None) -> dict[str, list[Pod]]:
+        """All pods of a key, by pod set; "" for those of none."""
         found: dict[str, list[Pod]] = {}
-        for pod in self._pods.get(uid, {}).values():
+        for pod in self._pods.get(key, {}).values():
             pod_set = pod_set_of(pod, workload) if workload is not None else None
             found.setdefault(pod_set.name if pod_set is not None else "", []).append(pod)
         return found
@@ -283,26 +284,26 @@ class View:
 
     # -- decisions that are on their way to the API server -----------------------------------------------------------
 
-    def hold(self, uid: str, placement: Placement) -> None:
+    def hold(self, key: str, placement: Placement) -> None:
         """Count a plan as reserved before its Placement is written."""
         with self.lock:
-            self._held[uid] = placement
-            self._reserve(uid)
+            self._held[key] = placement
+            self._reserve(key)
 
-    def settle(self, uid: str, *, failed: bool) -> None:
+    def settle(self, key: str, *, failed: bool) -> None:
         """The write has come through (the store has it) or has failed: the stores speak for themselves again."""
         for store in (self.stores.placements, self.stores.workloads, self.stores.pods):
             store.wait_told(TOLD_WITHIN)
         with self.lock:
             self.refresh()  # the answer to the write is in the inbox: no moment without a reservation
-            if self._held.pop(uid, None) is not None and failed:
+            if self._held.pop(key, None) is not None and failed:
                 self._pending.room = True
-            self._reserve(uid)
+            self._reserve(key)
 
-    def look_again(self, uid: str) -> None:
+    def look_again(self, key: str) -> None:
         """Have a gang looked at in the next turn."""
         with self.lock:
-            self._pending.gangs.add(uid)
+            self._pending.gangs.add(key)
         self.changed.set()
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -311,39 +312,50 @@ class View:
         """The live workload of that uid."""
         return self._workloads.get(uid)
 
-    def placement_of(self, uid: str) -> Placement | None:
-        """The Placement of a workload, in its own namespace; the oldest when somebody made a second one."""
-        workload = self._workloads.get(uid)
+    def placement_of(self, key: str) -> Placement | None:
+        """The Placement of a gang, in its workload's namespace; the oldest when somebody made a second one."""
+        workload = self._workload_of(key)
         known = [
             item
-            for item in self._placements.get(uid, {}).values()
+            for item in self._placements.get(key, {}).values()
             if workload is None or item.namespace == workload.namespace
         ]
         return min(known, key=lambda item: (item.created, item.name), default=None)
 
-    def pods_of(self, uid: str) -> tuple[Pod, ...]:
+    def pods_of(self, key: str) -> tuple[Pod, ...]:
         """Pods whose controller reference names the workload, in the workload's own namespace."""
-        workload = self.workload_by_uid(uid)
+        workload = self._workload_of(key)
         if workload is None:
             return ()
-        return tuple(pod for pod in self._pods.get(uid, {}).values() if belongs(pod, workload))
+        return tuple(pod for pod in self._pods.get(key, {}).values() if belongs(pod, workload))
 
-    def gang(self, uid: str) -> Gang | None:
-        """Everything about the gang of a workload; None when the workload is gone."""
-        workload = self._workloads.get(uid)
+    def gang(self, key: str) -> Gang | None:
+        """Everything about a gang; None when there is none of that key."""
+        workload = self._workload_of(key)
         if workload is None:
             return None
         return Gang(
             workload=workload,
             understanding=self.understand(workload),
-            placement=self._held.get(uid) or self.placement_of(uid),
-            pods=self.pods_of(uid),
+            placement=self._held.get(key) or self.placement_of(key),
+            pods=self.pods_of(key),
             shapes=self.shapes_of(workload),
+            group=parts(key)[1],
         )
 
-    def uids(self) -> list[str]:
-        """Uids of all workloads and of all that a Placement names."""
-        return sorted(self._workloads.keys() | self._placements.keys())
+    def knows(self, key: str) -> bool:
+        """True when there is a gang of that key."""
+        return self._workload_of(key) is not None
+
+    def keys(self) -> list[str]:
+        """Keys of all gangs and of all that a Placement names."""
+        return sorted({key for one in self._workloads.values() for key in keys_of(one)} | self._placements.keys())
+
+    def _workload_of(self, key: str) -> Workload | None:
+        """The live workload that has a gang of that key."""
+        uid, group = parts(key)
+        workload = self._workloads.get(uid)
+        return workload if workload is not None and has_group(workload, group) else None
 
     def placements(self) -> list[Placement]:
         """Every Placement that was folded in."""
@@ -388,15 +400,15 @@ class View:
         best = min(defaults, key=lambda item: item.value, default=None)
         return (best.name, best.value) if best else ("", 0)
 
-    def pending(self, workload: Workload) -> dict[str, int]:
-        """What placed gangs of the workload's namespace will still use of its quotas: their pods do not exist yet."""
+    def pending(self, gang: Gang) -> dict[str, int]:
+        """What other placed gangs of the gang's namespace will still use of its quotas: their pods do not exist yet."""
         total: Counter[str] = Counter()
-        for uid in self.capacity.reserving():
-            other = self._workloads.get(uid)
-            if other is None or uid == workload.uid or other.namespace != workload.namespace:
+        for key in self.capacity.reserving():
+            other = self._workload_of(key)
+            if other is None or key == gang.key or other.namespace != gang.workload.namespace:
                 continue
-            unbound = [pod for pod in self.pods_of(uid) if not pod.finished and not pod.spec.node_name]
-            coming = self.capacity.reserved_by(uid)
+            unbound = [pod for pod in self.pods_of(key) if not pod.finished and not pod.spec.node_name]
+            coming = self.capacity.reserved_by(key)
             for pod_set, pods in by_pod_set(other, unbound):
                 if (missing := coming.get(pod_set.name, 0) - len(pods)) > 0:
                     total.update(usage_of(self.spec_of(other, pod_set), missing))

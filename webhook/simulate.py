@@ -169,7 +169,7 @@ class _Run:
         microseconds = (self._clock() - begun) // 1000
         if isinstance(outcome, Placed):
             placement = proposed(gang, outcome, priority=view.priority_of(gang.workload), now=0.0)
-            view.hold(gang.workload.uid, placement)
+            view.hold(gang.key, placement)
         else:
             self._waiting.append(entry)
         return planned(about, gang, outcome, view, microseconds=microseconds)
