@@ -21,7 +21,7 @@ from engine.planner import NoFit, Plan, Request, Slices, domain_slots, lowest_le
 from engine.policy import Policy
 from engine.records import PodSetPlan, PodSetRequest, Shape, Slot, Toleration
 from engine.requests import Understanding
-from engine.shapes import REFUSED_LATELY, TAINT, repairable
+from engine.shapes import REFUSED_LATELY, ROOM_KEPT, TAINT, repairable
 from engine.shortfall import WHOLE_TOPOLOGY, Shortfall, infeasible
 from engine.together import Question, plan_together
 from engine.topology import Topology
@@ -42,13 +42,16 @@ def plan_gang(
     settled_before: float | None = None,
     excluded: frozenset[str] = frozenset(),
     kept: Mapping[str, Mapping[int, str]] | None = None,
+    room_kept: frozenset[str] = frozenset(),
+    emptied: frozenset[str] = frozenset(),
 ) -> Outcome:
     """Plan the gang of a workload against what is free now. Nothing is changed.
 
     `shapes`: what a pod of each pod set needs, by name. `settled_before`: nodes that became ready after this time do
-    not count yet (None: all count). `excluded` are hosts that are left out this time. `kept`: pod set -> rank -> host
-    of pods that run or are pinned already; the others join them, inside the required domain that these use. Raises
-    nothing on odd input: the answer says what is missing.
+    not count yet (None: all count). `excluded` are hosts that are left out this time, `room_kept` those on which room
+    is kept for another gang (`engine.patience`); `emptied` count as if nobody were there. `kept`: pod set -> rank ->
+    host of pods that run or are pinned already; the others join them, inside the required domain that these use.
+    Raises nothing on odd input: the answer says what is missing.
     """
     assert understanding.asks, "only a workload that asks is planned"
     if topology is None:
@@ -59,12 +62,13 @@ def plan_gang(
     if missing:
         return Waits("LabelsMissing", f"no node carries the labels of level {missing[0]}")
     asks = tuple(ask for ask in understanding.asks if ask.count)
-    left_out = _left_out(topology, capacity, settled_before, excluded)
+    left_out = _left_out(topology, capacity, settled_before, {REFUSED_LATELY: excluded, ROOM_KEPT: room_kept})
+    vacated = frozenset(host for host in emptied if host in topology.tree.index)
     standing = {name: hosts for name, hosts in (kept or {}).items() if hosts}
     if not asks:
         found: Outcome = _nothing(understanding.asks[0])
     elif len(asks) == 1 and understanding.gang is None and not standing and asks[0].min_available >= asks[0].count:
-        found = _plan_alike(asks[0], shapes[asks[0].name], capacity, topology, policy=policy, left_out=left_out)
+        found = _plan_alike(asks[0], shapes[asks[0].name], capacity, topology, policy=policy, left_out=left_out, emptied=vacated)
     else:
         question = Question(
             asks=asks,
@@ -73,6 +77,7 @@ def plan_gang(
             topology=topology,
             left_out=frozenset(left_out),
             kept=standing,
+            emptied=vacated,
         )
         scarce = scarce_of(_dearest([shapes[ask.name] for ask in asks]), capacity)
         found = plan_together(
@@ -99,6 +104,7 @@ def _plan_alike(
     *,
     policy: Policy,
     left_out: Mapping[str, str],
+    emptied: frozenset[str],
 ) -> Outcome:
     """Plan equal pods of which none is there yet, on the numbers that are kept between decisions."""
     require = _level(topology, ask.require)
@@ -120,8 +126,10 @@ def _plan_alike(
     )
     scarce = scarce_of(shape, capacity)
     warm = capacity.slots(shape, topology, scarce=scarce)
-    if left_out:
+    if left_out or emptied:
         free = warm.slots.copy()
+        vacated = [topology.tree.index[host] for host in emptied]
+        free[vacated] = capacity.count(shape, topology).empty[vacated] if vacated else 0
         free[[topology.tree.index[host] for host in left_out]] = 0
         answer = plan(topology.tree, free, request, capacity.free_of(scarce, topology))
     else:
@@ -192,11 +200,16 @@ def _slices(ask: PodSetRequest, topology: Topology) -> tuple[Slices, ...]:
 
 
 def _left_out(
-    topology: Topology, capacity: Capacity, settled_before: float | None, excluded: frozenset[str]
+    topology: Topology,
+    capacity: Capacity,
+    settled_before: float | None,
+    others: Mapping[str, frozenset[str]],
 ) -> dict[str, str]:
-    """Hosts that take nothing this time, with the reason as people read it."""
+    """Hosts that take nothing this time, with the reason as people read it; `others`: reason -> hosts."""
     late = capacity.unsettled(settled_before) if settled_before is not None else []
-    found = dict.fromkeys(late, "just joined") | dict.fromkeys(excluded, REFUSED_LATELY)
+    found = dict.fromkeys(late, "just joined")
+    for why, hosts in others.items():
+        found |= dict.fromkeys(hosts, why)
     return {host: why for host, why in found.items() if host in topology.tree.index}
 
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One waiting gang; not planned before `not_before` (monotonic seconds)."""
+    """One waiting gang; not planned before `not_before`, impatient from `patient_until` on (monotonic seconds)."""
 
     priority: int
     created: float
     name: str
     not_before: float = 0.0
+    patient_until: float = inf
 
 
 class Queue:
-    """Waiting gangs by their keys. `room` says that one that did not fit may fit now."""
+    """Waiting gangs by key. `room` says that one that did not fit may fit now."""
 
     def __init__(self) -> None:
         self.room = False
@@ -30,6 +32,10 @@ class Queue:
     def __contains__(self, key: str) -> bool:
         return key in self._entries
 
+    def keys(self) -> list[str]:
+        """Every gang that waits, in no order."""
+        return list(self._entries)
+
     def add(self, key: str, entry: Entry) -> None:
         """Put a gang in (again): it is planned at the next turn."""
         self._entries[key] = entry
@@ -39,6 +45,15 @@ class Queue:
         """Take a gang out."""
         self._entries.pop(key, None)
         self._fresh.discard(key)
+
+    def entry(self, key: str) -> Entry | None:
+        """The entry of a gang that waits."""
+        return self._entries.get(key)
+
+    def impatient(self, now: float) -> list[str]:
+        """Gangs that have waited for longer than the policy's patience, in order."""
+        waited = [key for key, entry in self._entries.items() if entry.patient_until <= now]
+        return sorted(waited, key=self._order)
 
     def take(self, now: float, *, strict: bool) -> list[str]:
         """Gangs to plan now, in order: all when room appeared, else those that are new.
@@ -58,7 +73,7 @@ class Queue:
         return sorted((other for other in self._entries if self._order(other) > mine), key=self._order)
 
     def behind(self, key: str) -> None:
-        """Everything behind `key` waits for it: what is new there is planned when there is room."""
+        """Everything behind a gang waits for it: what is new there is planned when there is room."""
         self._fresh -= set(self.later_than(key))
 
     def hopeless(self, question: tuple[object, ...], count: int) -> bool:

@@ -126,17 +126,22 @@ def understand(
 
 
 def relaxed(understanding: Understanding) -> Understanding:
-    """The request with what is required as what is preferred; `auto` stays, as it always fits somewhere."""
+    """The request with what is required as what is preferred; slices stay as they are."""
     gang = understanding.gang
-    if gang is not None and gang.require not in (None, AUTO):
-        gang = replace(gang, require=None, prefer=gang.prefer or gang.require, relaxed=gang.require)
+    if gang is not None and gang.require is not None:
+        gang = replace(gang, require=None, prefer=gang.prefer or _preferred(gang.require), relaxed=gang.require)
     asks = tuple(
-        replace(ask, require=None, prefer=ask.prefer or ask.require, relaxed=ask.require)
-        if ask.require not in (None, AUTO)
+        replace(ask, require=None, prefer=ask.prefer or _preferred(ask.require), relaxed=ask.require)
+        if ask.require is not None
         else ask
         for ask in understanding.asks
     )
     return replace(understanding, gang=gang, asks=asks)
+
+
+def _preferred(required: str) -> str:
+    """The level to prefer instead of one that was required; `auto` prefers the lowest one."""
+    return names.HOST_LEVEL if required == AUTO else required
 
 
 def path_of(workload: Workload, about: str, *, policy: Policy) -> str:

@@ -21,6 +21,8 @@ Amounts = Mapping[str, int]  # resource -> billionths (engine.quantities.nano)
 
 TAINT: Final = "taint "  # what a reason begins with that a taint gives
 REFUSED_LATELY: Final = "refused by the scheduler lately"
+ROOM_KEPT: Final = "kept for a gang that has waited longer"
+_PASSING: Final = frozenset({"cordoned", "not ready", "just joined", REFUSED_LATELY, ROOM_KEPT})
 _UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", value="", effect="NoSchedule")
 _CONDITION_PREFIX: Final = "node.kubernetes.io/"
 _INT64: Final = range(-(2**63), 2**63)
@@ -108,7 +110,7 @@ def exclusion(shape: Shape, node: Node) -> str | None:
 
 def repairable(reason: str) -> bool:
     """Return whether the reason why a host takes no pods of a shape (`exclusion`, or one of the planner's) may pass."""
-    return reason.startswith(TAINT) or reason in ("cordoned", "not ready", "just joined", REFUSED_LATELY)
+    return reason.startswith(TAINT) or reason in _PASSING
 
 
 def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:

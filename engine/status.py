@@ -49,7 +49,7 @@ def status_body(before: Mapping[str, Any], status: Status, *, facts: Placed | No
         "reason": status.reason,
         "message": status.message,
         "conditions": conditions,
-        "waitingSince": (before.get("waitingSince") or stamp) if status.phase == "Waiting" else None,
+        "waitingSince": (before.get("waitingSince") or stamp) if _waits_for_us(status) else None,
     }
     if facts is not None:
         body["domainsUsed"] = dict(facts.domains_used)
@@ -58,6 +58,11 @@ def status_body(before: Mapping[str, Any], status: Status, *, facts: Placed | No
         body["domainsUsed"] = None
         body["proven"] = None
     return body
+
+
+def _waits_for_us(status: Status) -> bool:
+    """True while it is not the user who keeps the gang from starting: that time counts for no patience."""
+    return status.phase == "Waiting" and status.reason != "Suspended"
 
 
 def timestamp(now: float) -> str:

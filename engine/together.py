@@ -37,7 +37,8 @@ _DEVICE_TRIES: Final = 16
 class Question:
     """A gang on a topology: pod sets that want pods (`asks`), all of them together (`gang`), and what is in the way.
 
-    `left_out`: hosts that take nothing this time; `kept`: pod set -> rank -> host of the pods that stay where they are.
+    `left_out`: hosts that take nothing this time; `kept`: pod set -> rank -> host of the pods that stay where they are;
+    `emptied`: hosts that count as if nobody were there.
     """
 
     asks: tuple[PodSetRequest, ...]
@@ -46,6 +47,7 @@ class Question:
     topology: Topology
     left_out: frozenset[str]
     kept: Mapping[str, Mapping[int, str]]
+    emptied: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,9 @@ def plan_together(
         return Waits("NodesExcluded", f"a pod of the gang is on {plain(astray[0])}, outside the topology")
     gang = _resolved(question, capacity, policy)
     ground = _ground(question, capacity)
+    if question.emptied:
+        vacated = [tree.index[host] for host in question.emptied - question.left_out]
+        ground.free[vacated] = _ground(question, capacity, empty=True).free[vacated]
     for _ in range(_DEVICE_TRIES):
         try:
             answer = plan_gang(tree, ground.free, _asking(gang, ground), scarce)
