@@ -17,8 +17,8 @@ def standing_aside(workload: Workload, *, policy: Policy, own_namespace: str = n
         return "ExemptNamespace"
     if names.KUEUE_QUEUE in workload.labels or names.KUEUE_QUEUE in workload.annotations:
         return "ManagedByKueue"
-    if workload.managed_by_other:
-        return "CoreGang"
+    if workload.aside is not None:
+        return workload.aside
     if names.EXCLUSIVE_TOPOLOGY & workload.annotations.keys():
         return "ExclusiveTopology"
     found = (template_aside(pod_set.template, policy=policy) for pod_set in workload.pod_sets)

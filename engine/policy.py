@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from functools import cache
+from functools import cache, cached_property
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
@@ -17,6 +17,7 @@ from pydantic.alias_generators import to_camel
 
 from engine import names, strict_yaml
 from engine.durations import DurationError, format_duration, parse_duration
+from engine.kinds import Registry, registry_of
 from engine.outcomes import FieldError
 from engine.policy_errors import PolicyError, apart_from, in_order, structural_errors, text_errors
 from engine.policy_fields import (
@@ -265,6 +266,11 @@ class Policy(_Section):
     admins: Identities = Field(
         default=("system:masters",), description="Users and groups who may write Placements besides us, in emergencies."
     )
+
+    @cached_property
+    def registry(self) -> Registry:
+        """The workload kinds: the built-in ones and those of the policy. Raises RegistryError."""
+        return registry_of(self.kinds)
 
     @property
     def hash(self) -> str:

@@ -227,6 +227,8 @@ class PodSet:
     empty: every pod of the workload. `ordered`: its pods come one after the other. `replace`: what deleting one that is
     not bound costs (`engine.kinds`). `minimum`: how many make a gang, as the object itself says; None: all.
     `replica`: pods of one of its replicas, where it has such (a JobSet's Jobs): a slice without a size is one of them.
+    `templated`: the object has the template (else its shape is known only by its pods); `annotated`: the template has a
+    mapping of annotations.
     """
 
     name: str
@@ -243,16 +245,20 @@ class PodSet:
     replace: str = "retry"
     minimum: int | None = None
     replica: int | None = None
+    templated: bool = True
+    annotated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A workload of a registered kind as the engine sees it; it has at least one pod set.
+    """A workload of a registered kind as the engine sees it; only one that is placed `through` another has no pod set.
 
     `suspended` is the field at `suspend_path` (None: the kind has none), `suspendable` whether it may be set; `started`
     means that the object tells of a start (older servers keep a Job's template immutable then). `resource` is the
-    plural that URLs name. A kind with a gang per replica has `groups` of them, and the index of a pod's in the label
-    `group_label`; its pod sets are those of one. `minimum`: how many pods make a gang, as the object itself says.
+    plural that URLs name. A kind with a gang per replica (`unit` replica; else workload, or pod: each alone) has
+    `groups` of them, and the index of a pod's in the label `group_label`; its pod sets are those of one. `minimum`: how
+    many pods make a gang, as the object itself says. `aside`: the reason code when the object says that somebody else
+    places it. `epoch` differs after a full restart, None where the kind tells of none. `handling` as in `engine.kinds`.
     """
 
     api_version: str
@@ -273,18 +279,21 @@ class Workload:
     deleting: bool
     created: float
     owner: OwnerRef | None
-    managed_by_other: bool  # spec.managedBy names another controller, or spec.scheduling: core gang scheduling
+    aside: str | None
     retries_left: int | None  # backoffLimit - failed; None when unknown
     resource: str = "jobs"
     suspend_path: tuple[str | int, ...] | None = ("spec", "suspend")
     groups: int = 1
     group_label: str | None = None
     minimum: int | None = None
+    unit: str = "workload"
+    epoch: str | None = None
+    handling: str = "placed"
 
     @property
-    def key(self) -> tuple[str, str, str]:
-        """Kind, namespace and name."""
-        return (self.kind, self.namespace, self.name)
+    def key(self) -> tuple[str, str, str, str]:
+        """Group, kind, namespace and name: the same in every version of the kind."""
+        return (self.api_version.rpartition("/")[0], self.kind, self.namespace, self.name)
 
     @property
     def template(self) -> PodSpec:
@@ -295,6 +304,27 @@ class Workload:
     def slots(self) -> int:
         """How many pods of one gang run at a time at most."""
         return sum(pod_set.slots for pod_set in self.pod_sets)
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """An object between a pod and its workload, of a kind that is none of the registered ones: its name and its owner.
+
+    `owner` is the controller reference.
+    """
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    owner: OwnerRef | None
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """Group, kind, namespace and name, as a workload's."""
+        return (self.api_version.rpartition("/")[0], self.kind, self.namespace, self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from engine.capacity import Capacity
 from engine.cluster.store import Store
 from engine.gang_keys import has_group, keys_of, parts, placed_key
 from engine.gangs import Gang
+from engine.kinds import Registry
 from engine.members import by_pod_set, pod_set_of
 from engine.pod_devices import Uses
 from engine.policy import Policy, default_policy
@@ -27,6 +28,7 @@ from engine.quota import usage_of
 from engine.records import (
     Node,
     NodeDevices,
+    Owned,
     Placement,
     Pod,
     PodSet,
@@ -68,6 +70,7 @@ class Stores:
         self.nodes.subscribe(self.reported.changed)
         self.pods: Store[Pod] = Store(key=lambda pod: pod.key, index=lambda pod: pod.owner.uid if pod.owner else None)
         self.workloads: Store[Workload] = Store(key=lambda workload: workload.key, index=lambda workload: workload.uid)
+        self.owned: Store[Owned] = Store(key=lambda one: one.key, index=lambda one: one.uid)
         self.placements: Store[Placement] = Store(
             key=lambda placement: placement.key, index=lambda placement: placement.workload.uid
         )
@@ -84,6 +87,7 @@ class Stores:
             "nodes": self.nodes,
             "pods": self.pods,
             "workloads": self.workloads,
+            "owned": self.owned,
             "placements": self.placements,
             "quotas": self.quotas,
             "priorityclasses": self.priority_classes,
@@ -129,6 +133,11 @@ class View:
             self.changed.set()
 
         return note
+
+    @property
+    def registry(self) -> Registry:
+        """The workload kinds under the policy in force."""
+        return self.policy.registry
 
     # -- taking in what happened -------------------------------------------------------------------------------------
 
@@ -225,6 +234,8 @@ class View:
                 self._pending.everything = True  # a device may be lost for a gang, or there again
             case "quotas":
                 self._pending.room = True
+            case "owned":
+                pass  # a link between a pod and its workload: read when one of them is
             case _:
                 self._pending.everything = True
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from engine.gpu.translation import Reported
+from engine.kinds import Registry
 from engine.members import host_of, pod_set_of, rank_is_slot, rank_of
 from engine.outcomes import Outcome
 from engine.planning import plan_gang
@@ -55,6 +56,11 @@ class LiveView:
         return self._view.policy if self._policy_loaded() else None
 
     @property
+    def registry(self) -> Registry:
+        """The workload kinds under the policy in force; the built-in ones while none is loaded."""
+        return self._view.registry
+
+    @property
     def topologies(self) -> Mapping[str, Topology]:
         """The topologies by name, in the order of the policy."""
         return self._view.topologies
@@ -64,9 +70,9 @@ class LiveView:
         """What nodes report of devices."""
         return self._stores.reported.now
 
-    def workload(self, kind: str, namespace: str, name: str) -> Workload | None:
+    def workload(self, group: str, kind: str, namespace: str, name: str) -> Workload | None:
         """The workload of that name."""
-        return self._stores.workloads.get((kind, namespace, name))
+        return self._stores.workloads.get((group, kind, namespace, name))
 
     def placement_of(self, workload_uid: str) -> Placement | None:
         """The Placement of a workload; the oldest when somebody made a second one."""

@@ -46,7 +46,7 @@ def membership(pod: Pod, view: View, policy: Policy) -> Membership:
     owner = pod.owner
     if owner is None or not registered(owner):
         return Stranger("DaemonSetOrStatic" if owner is not None and owner.kind == "DaemonSet" else "UnsupportedKind")
-    workload = view.workload(owner.kind, pod.namespace, owner.name)
+    workload = view.workload(owner.api_version.rpartition("/")[0], owner.kind, pod.namespace, owner.name)
     if workload is None or not belongs(pod, workload):
         return Stranger("ManagedByKueue") if _in_kueue(pod) else Unsure()
     understanding = understand(workload, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)

@@ -107,7 +107,7 @@ def offline_cluster(
         policy = policy.model_copy(update={"topologies": specs})
     view = View(Stores(), policy)
     for name, store in view.stores.all().items():
-        store.replace(records[name])
+        store.replace(records.get(name, []))
     view.refresh()
     notes += _disagreements(view)
     return OfflineCluster(view=view, nodes=len(view.stores.nodes), notes=tuple(notes))

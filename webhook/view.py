@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from engine.gpu.translation import Reported
+from engine.kinds import Registry
 from engine.outcomes import Outcome
 from engine.pod_devices import Uses
 from engine.policy import Policy
@@ -25,6 +26,10 @@ class View(Protocol):
         """The policy in force; None while none is loaded."""
 
     @property
+    def registry(self) -> Registry:
+        """The workload kinds under the policy in force; the built-in ones while none is loaded."""
+
+    @property
     def topologies(self) -> Mapping[str, Topology]:
         """The topologies by name, in the order of the policy."""
 
@@ -40,7 +45,7 @@ class View(Protocol):
     def own_namespace(self) -> str:
         """The namespace that we run in."""
 
-    def workload(self, kind: str, namespace: str, name: str) -> Workload | None:
+    def workload(self, group: str, kind: str, namespace: str, name: str) -> Workload | None:
         """The workload of that name."""
 
     def placement_of(self, workload_uid: str) -> Placement | None:

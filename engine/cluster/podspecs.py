@@ -31,6 +31,13 @@ KEPT_PREFIXES: Final = (
     "leaderworkerset.sigs.k8s.io/",
     "koordinator.sh/",
     "scheduling.koordinator.sh/",
+    "training.kubeflow.org/",
+    "ray.io/",
+    "volcano.sh/",
+    "spark-role",
+    "sparkoperator.k8s.io/",
+    "apps.kubernetes.io/pod-index",
+    "workload.codeflare.dev/",
 )
 
 _ONE_POD: Final = nano("pods", 1)
@@ -54,8 +61,8 @@ def pod_spec(spec: wire.PodSpec, meta: wire.ObjectMeta, path: str, *, namespace:
         ),
         limits=limits,
         gates=tuple([intern(gate.name or "") for gate in spec.scheduling_gates]) if spec.scheduling_gates else (),
-        labels=_kept(meta.labels),
-        annotations=_kept(meta.annotations),
+        labels=kept(meta.labels),
+        annotations=kept(meta.annotations),
         node_name=intern(spec.node_name or ""),
         scheduler_name=intern(spec.scheduler_name or ""),
         priority_class=intern(spec.priority_class_name or ""),
@@ -194,7 +201,8 @@ def _expressions(raw: Sequence[wire.Requirement] | None) -> tuple[Expression, ..
     )
 
 
-def _kept(raw: wire.StringMap | None) -> dict[str, str]:
+def kept(raw: wire.StringMap | None) -> dict[str, str]:
+    """Return the labels or annotations of an object that anybody here reads."""
     if not raw:
         return {}
     return {intern(key): value or "" for key, value in raw.items() if key.startswith(KEPT_PREFIXES)}

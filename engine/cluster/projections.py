@@ -52,7 +52,8 @@ __all__ = [
 ]
 
 _MIRROR: Final = "kubernetes.io/config.mirror"
-_JOB_CONTROLLER: Final = "kubernetes.io/job-controller"
+_JOB_CONTROLLERS: Final = (None, "", "kubernetes.io/job-controller")
+_KUEUE_CONTROLLER: Final = "kueue.x-k8s.io/multikueue"
 _OVER: Final = frozenset({"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"})
 _DEFAULT_BACKOFF_LIMIT: Final = 6
 _QUOTA_OF_PODS: Final = ("requests.", "limits.", "hugepages-")
@@ -96,7 +97,7 @@ def pod(source: Source) -> Pod:
         uid=meta.uid or "",
         resource_version=meta.resource_version or "",
         spec=pod_spec(raw.spec or wire.PodSpec(), meta, "$.spec", namespace=meta.namespace or ""),
-        owner=_controller(meta.owner_references),
+        owner=controller_of(meta.owner_references),
         phase=intern(status.phase or "Pending"),
         nominated_node=intern(status.nominated_node_name or ""),
         created=epoch(meta.creation_timestamp),
@@ -125,7 +126,7 @@ def job(source: Source) -> Workload:
     else:
         slots, total = min(slots, spec.completions), spec.completions
         remaining = max(0, total - (status.succeeded or 0) - count_ranks(failed))
-    owner = _controller(meta.owner_references)
+    owner = controller_of(meta.owner_references)
     return Workload(
         api_version="batch/v1",
         kind="Job",
@@ -150,6 +151,7 @@ def job(source: Source) -> Workload:
                 remaining=remaining,
                 ranked=spec.completion_mode == "Indexed",
                 finished_ranks=join_ranks((*completed, *failed)),
+                annotated=template.metadata is not None and template.metadata.annotations is not None,
             ),
         ),
         suspended=bool(spec.suspend),
@@ -160,7 +162,7 @@ def job(source: Source) -> Workload:
         deleting=meta.deletion_timestamp is not None,
         created=epoch(meta.creation_timestamp),
         owner=owner,
-        managed_by_other=(spec.managed_by or _JOB_CONTROLLER) != _JOB_CONTROLLER or spec.scheduling is not None,
+        aside=_aside(spec),
         retries_left=_retries_left(spec, status),
     )
 
@@ -228,7 +230,8 @@ def _labels(labels: wire.StringMap | None) -> dict[str, str]:
     return {intern(key): intern(value or "") for key, value in labels.items()} if labels else {}
 
 
-def _controller(references: Iterable[wire.OwnerReference] | None) -> OwnerRef | None:
+def controller_of(references: Iterable[wire.OwnerReference] | None) -> OwnerRef | None:
+    """Return the controller reference; None when there is none."""
     for reference in references or ():
         if reference.controller:
             return OwnerRef(
@@ -253,6 +256,15 @@ def _indexes(text: str | None, field: str) -> Ranges:
         return parse_ranks(text or "")
     except ValueError as error:
         raise ProjectionError(f"$.status.{field}: {error}") from None
+
+
+def _aside(spec: wire.JobSpec) -> str | None:
+    """As the entry of the kind says (`engine.kinds`)."""
+    if spec.managed_by == _KUEUE_CONTROLLER:
+        return "ManagedByKueue"
+    if spec.managed_by not in _JOB_CONTROLLERS:
+        return "OtherController"
+    return "CoreGang" if spec.scheduling is not None else None
 
 
 def _retries_left(spec: wire.JobSpec, status: wire.JobStatus) -> int | None:

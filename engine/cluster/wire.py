@@ -81,6 +81,12 @@ class ObjectMeta(Struct):
     owner_references: list[OwnerReference] | None = None
 
 
+class Object(Struct):
+    """An object of any kind, of which only the metadata matters."""
+
+    metadata: ObjectMeta | None = None
+
+
 class Condition(Struct):
     """status.conditions[*] of any kind."""
 
@@ -497,7 +503,8 @@ class Placement(Struct):
 
 # Made while one thread imports this: msgspec reads a struct's fields when it is first used, and a second thread that
 # decodes a struct which is half read crashes the process.
-_DECODERS: Final[Mapping[type[Any], msgspec.json.Decoder[Any]]] = {
-    kind: msgspec.json.Decoder(kind)
-    for kind in (Node, Pod, Job, Quota, PriorityClass, RuntimeClass, ConfigMap, Device, Placement)
-}
+_KINDS: Final[tuple[type[Any], ...]] = (
+    *(Node, Pod, Job, Quota, PriorityClass, RuntimeClass, ConfigMap, Device, Placement),
+    *(Object, Template, dict),
+)
+_DECODERS: Final[Mapping[type[Any], msgspec.json.Decoder[Any]]] = {kind: msgspec.json.Decoder(kind) for kind in _KINDS}

@@ -9,14 +9,16 @@ and `checks` (what an entry may be), `structure` (the records), `podsets` and `c
 here: which kinds are watched, and what is done with a gang.
 """
 
-from engine.kinds.access import Rules, rules
+from engine.kinds.access import Rules, label_keys, rules
 from engine.kinds.pods import epoch_of, group_of, pod_set_of, rank_in_gang, rank_of
 from engine.kinds.registry import Registry, RegistryError, built_in, registry_of
+from engine.kinds.schema import KindEntry
 from engine.kinds.structure import Gang, PodSet, Structure, Suspension
 from engine.kinds.workload import UnreadableWorkload, read
 
 __all__ = [
     "Gang",
+    "KindEntry",
     "PodSet",
     "Registry",
     "RegistryError",
@@ -27,6 +29,7 @@ __all__ = [
     "built_in",
     "epoch_of",
     "group_of",
+    "label_keys",
     "pod_set_of",
     "rank_in_gang",
     "rank_of",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from engine.kinds.expressions import Expression
 from engine.kinds.registry import Registry
 from engine.kinds.schema import KindEntry
 
@@ -38,6 +39,26 @@ def rules(registry: Registry) -> Rules:
             for resource in permission.resources:
                 granted.setdefault((permission.group, resource), set()).update(permission.verbs)
     return Rules(cluster_role=_cluster_role(granted), webhook=_webhook(sent))
+
+
+def label_keys(registry: Registry) -> frozenset[str]:
+    """Return the keys of all pod labels by which the kinds of a registry tell their pods apart."""
+    found: set[str | None] = set()
+    for entry in registry.entries:
+        found |= {entry.owner_labels.name, entry.owner_labels.uid}
+        found.add(entry.gang.replica_label if entry.gang is not None else None)
+        found.add(entry.restart.epoch_label if entry.restart is not None else None)
+        for spec in entry.pod_sets:
+            found |= spec.selector.keys()
+            found |= set(_labels(spec.rank)) if spec.rank is not None else set()
+    return frozenset(key for key in found if key is not None)
+
+
+def _labels(expression: Expression) -> Iterator[str]:
+    if expression.label is not None:
+        yield expression.label
+    for _, part in expression.parts():
+        yield from _labels(part)
 
 
 def _verbs(entry: KindEntry) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from engine.kinds.expressions import MAX_DEPTH, Expression
 from engine.kinds.schema import KindEntry, PodSetSpec, Text
@@ -59,7 +59,8 @@ def _pod_set(at: Steps, spec: PodSetSpec, *, known: list[str]) -> Iterator[Probl
     for name, expression in spec.vars.items():
         yield from _expression((*at, "vars", name), expression, variables=variables, labels=False)
         variables = (*variables, name)
-    numbers: Mapping[str, Expression | None] = {"count": spec.count, "minimum": spec.minimum, "total": spec.total}
+    numbers: dict[str, Expression | None] = {"count": spec.count, "minimum": spec.minimum}
+    numbers |= {"total": spec.total, "replica": spec.replica}
     for name, number in numbers.items():
         if number is not None:
             yield from _expression((*at, name), number, variables=variables, labels=False)

@@ -87,6 +87,7 @@ class _Reader:
         count = self._count(spec.count, variables, where) or 0
         minimum = self._count(spec.minimum, variables, where)
         total = self._count(spec.total, variables, where)
+        replica = self._count(spec.replica, variables, where)
         rank = self._rank(variables)
         try:
             follows = spec.after_when is None or holds(spec.after_when, scope)
@@ -110,6 +111,7 @@ class _Reader:
             creation=spec.creation or self._creation,
             replace=replace,
             beside=spec.member == "beside",
+            replica=replica or None,
         )
 
     def _name(self, where: Steps) -> str:

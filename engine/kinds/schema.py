@@ -99,6 +99,9 @@ class PodSetSpec(Part):
     count: Expression = Field(description="Pods that run at a time.")
     minimum: Expression | None = Field(default=None, description="Those without which the gang is none; else all.")
     total: Expression | None = Field(default=None, description="Pods that are wanted in all; else the count.")
+    replica: Expression | None = Field(
+        default=None, description="Pods of one of its replicas: what a slice without a size is."
+    )
     rank: Expression | None = Field(default=None, description="The rank in the pod set, out of a pod's labels.")
     ranked: Condition | None = Field(default=None, description="Else the pods have no ranks.")
     after: tuple[DnsLabel, ...] = Field(

@@ -61,7 +61,7 @@ def job(fake: FakeApi, **fields: Any) -> Workload:
         deleting=False,
         created=0.0,
         owner=None,
-        managed_by_other=False,
+        aside=None,
         retries_left=None,
     )
 

@@ -68,7 +68,7 @@ class World:
         return str(self.version)
 
     def gang(self, number: int) -> Gang | None:
-        found = self.stores.workloads.get(("Job", "default", f"j{number}"))
+        found = self.stores.workloads.get(("batch", "Job", "default", f"j{number}"))
         return None if found is None else self.view.gang(found.uid)
 
     def write(self, proposal: Placement) -> None:

@@ -13,6 +13,7 @@ import jsonpatch
 from engine import names
 from engine.cluster import projections
 from engine.gpu.translation import Reported
+from engine.kinds import Registry
 from engine.outcomes import Outcome
 from engine.pod_devices import Uses, allocation
 from engine.policy import Policy, default_policy
@@ -215,8 +216,12 @@ class FakeView:
     def __post_init__(self) -> None:
         self.topologies: Mapping[str, Topology] = topologies_of(self.policy or default_policy(), self.nodes)
 
-    def workload(self, kind: str, namespace: str, name: str) -> Workload | None:
-        return next((one for one in self.workloads if one.key == (kind, namespace, name)), None)
+    @property
+    def registry(self) -> Registry:
+        return (self.policy or default_policy()).registry
+
+    def workload(self, group: str, kind: str, namespace: str, name: str) -> Workload | None:
+        return next((one for one in self.workloads if one.key == (group, kind, namespace, name)), None)
 
     def placement_of(self, workload_uid: str) -> Placement | None:
         return next((one for one in self.placements if one.workload.uid == workload_uid), None)

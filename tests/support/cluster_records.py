@@ -112,7 +112,7 @@ def job(
         "deleting": False,
         "created": 1000.0,
         "owner": None,
-        "managed_by_other": False,
+        "aside": None,
         "retries_left": 6,
     }
     of_pods = {key: more.pop(key) for key in POD_SET_FIELDS if key in more}

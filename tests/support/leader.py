@@ -220,7 +220,7 @@ class Leader:
         self.settle()
 
     def workload(self, name: str = "train") -> Workload:
-        found = self.stores.workloads.get(("Job", "default", name))
+        found = self.stores.workloads.get(("batch", "Job", "default", name))
         assert found is not None
         return found
 

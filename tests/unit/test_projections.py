@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from engine.cluster.projections import ProjectionError, config_map, job, node, pod, priority_class, quota, runtime_class
+from engine.kinds import built_in, read
 from engine.records import DeviceRequest, Expression, OwnerRef, SelectorTerm, Taint, Toleration
 from engine.shapes import merge_runtime_class
 
@@ -350,7 +351,7 @@ def test_a_job() -> None:
     assert record.template.node_name == "h"
     assert (record.suspended, record.suspendable, record.started, record.pod_sets[0].ranked) == (True, True, True, True)
     assert (record.active, record.retries_left) == (2, 1)
-    assert (record.managed_by_other, record.owner, record.deleting) == (False, None, False)
+    assert (record.aside, record.owner, record.deleting) == (None, None, False)
 
 
 @pytest.mark.parametrize(
@@ -368,18 +369,25 @@ def test_retries_left(spec: dict[str, Any], status: dict[str, Any], left: int | 
 
 
 @pytest.mark.parametrize(
-    ("spec", "foreign"),
+    ("spec", "reason"),
     [
-        ({}, False),
-        ({"managedBy": None}, False),
-        ({"managedBy": "kubernetes.io/job-controller"}, False),
-        ({"managedBy": "kueue.x-k8s.io/multikueue"}, True),
-        ({"scheduling": {}}, True),
+        ({}, None),
+        ({"managedBy": None}, None),
+        ({"managedBy": ""}, None),
+        ({"managedBy": "kubernetes.io/job-controller"}, None),
+        ({"managedBy": "kueue.x-k8s.io/multikueue"}, "ManagedByKueue"),
+        ({"managedBy": "example.com/other"}, "OtherController"),
+        ({"scheduling": {}}, "CoreGang"),
     ],
 )
-def test_jobs_that_others_manage(spec: dict[str, Any], foreign: bool) -> None:
-    """A foreign controller, or core gang scheduling."""
-    assert job(a_job(**spec)).managed_by_other is foreign
+def test_jobs_that_others_manage(spec: dict[str, Any], reason: str | None) -> None:
+    """A foreign controller, or core gang scheduling; the entry of the kind says the same."""
+    raw = a_job(**spec)
+    assert job(raw).aside == reason
+    entry = built_in().find("batch", "Job")
+    assert entry is not None
+    template = {"template": {"spec": {"containers": []}}}
+    assert read(entry, raw | {"spec": template | raw["spec"]}, registry=built_in()).stand_aside == reason
 
 
 def test_a_quota_prefers_its_status() -> None:

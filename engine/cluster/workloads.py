@@ -1,0 +1,125 @@
+"""The API server's objects of registered kinds -> Workload, and of the kinds between them and their pods -> Owned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from sys import intern
+from typing import Any, Final
+
+from engine import kinds
+from engine.cluster import projections, wire
+from engine.cluster.podspecs import kept, pod_spec
+from engine.cluster.wire import ProjectionError, Source
+from engine.kinds import KindEntry, Registry, UnreadableWorkload
+from engine.kinds.schema import ANY_VERSION
+from engine.records import Owned, PodSet, PodSpec, Workload
+from engine.times import epoch
+
+__all__ = ["ProjectionError", "UnreadableWorkload", "owned", "workload"]
+
+_JOB: Final = ("batch", "Job")
+
+
+def workload(source: Source, *, entry: KindEntry, registry: Registry, version: str = "") -> Workload:
+    """Return an object of a registered kind; `version` is that of an object that does not say its own (in a list).
+
+    Of labels and annotations those are kept that anybody here reads. Raises ProjectionError for what is no object of
+    the API server (JSON, wrong types of what every kind has) and UnreadableWorkload for what its entry cannot read.
+    """
+    if (entry.match.group, entry.match.kind) == _JOB:
+        return projections.job(source)
+    raw = source if isinstance(source, Mapping) else wire.decode(dict, source)
+    meta = wire.decode(wire.Object, raw).metadata or wire.ObjectMeta()
+    structure = kinds.read(entry, raw, registry=registry)
+    namespace = intern(meta.namespace or "")
+    gang, suspension = structure.gang, structure.suspension
+    by_replica = gang is not None and gang.unit == "replica"
+    group, served = entry.match.group, structure.version or version or _named_version(entry)
+    return Workload(
+        api_version=intern(f"{group}/{served}" if group else served),
+        kind=intern(entry.match.kind),
+        namespace=namespace,
+        name=meta.name or "",
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        generation=meta.generation or 0,
+        labels=kept(meta.labels),
+        annotations=kept(meta.annotations),
+        pod_sets=tuple(_pod_set(one, structure, namespace=namespace) for one in structure.pod_sets if not one.beside),
+        suspended=suspension is not None and suspension.suspended,
+        suspendable=suspension is not None and suspension.allowed,
+        started=structure.started,
+        active=0,
+        finished=structure.finished,
+        deleting=meta.deletion_timestamp is not None,
+        created=epoch(meta.creation_timestamp),
+        owner=projections.controller_of(meta.owner_references),
+        aside=structure.stand_aside,
+        retries_left=None,
+        resource=intern(entry.match.resource),
+        suspend_path=suspension.steps if suspension is not None else None,
+        groups=gang.replicas if gang is not None and by_replica else 1,
+        group_label=gang.replica_label if gang is not None and by_replica else None,
+        minimum=gang.minimum if gang is not None else None,
+        unit=gang.unit if gang is not None else "workload",
+        epoch=structure.epoch,
+        handling=entry.handling,
+    )
+
+
+def owned(source: Source, *, api_version: str, kind: str) -> Owned:
+    """Return an object as a link between its pods and its workload; api version and kind are those of its collection.
+
+    Raises ProjectionError.
+    """
+    meta = wire.decode(wire.Object, source).metadata or wire.ObjectMeta()
+    return Owned(
+        api_version=api_version,
+        kind=kind,
+        namespace=intern(meta.namespace or ""),
+        name=meta.name or "",
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        owner=projections.controller_of(meta.owner_references),
+    )
+
+
+def _pod_set(found: kinds.PodSet, structure: kinds.Structure, *, namespace: str) -> PodSet:
+    template, annotated = _template(found, namespace=namespace)
+    if structure.scheduler is not None:
+        template = replace(template, scheduler_name=intern(structure.scheduler))
+    return PodSet(
+        name=intern(found.name),
+        template=template,
+        slots=found.count,
+        total=found.total,
+        remaining=0 if structure.finished else found.total,
+        ranked=found.ranked,
+        path=found.steps,
+        rank=found.rank,
+        selector=found.selector,
+        ordered=found.ordered,
+        replace=found.replace,
+        minimum=found.minimum if found.minimum < found.count else None,
+        replica=found.replica,
+        templated=found.template is not None,
+        annotated=annotated,
+    )
+
+
+def _template(found: kinds.PodSet, *, namespace: str) -> tuple[PodSpec, bool]:
+    """The template, and whether it has a mapping of annotations."""
+    raw: Mapping[str, Any] = found.template if found.template is not None else {}
+    where = f"$.{found.field}" if found.steps else "$"
+    try:
+        template = wire.decode(wire.Template, raw)
+    except ProjectionError as error:
+        raise ProjectionError(f"{where}{str(error).removeprefix('$')}") from None
+    meta = template.metadata or wire.ObjectMeta()
+    spec = pod_spec(template.spec or wire.PodSpec(), meta, f"{where}.spec", namespace=namespace)
+    return spec, meta.annotations is not None
+
+
+def _named_version(entry: KindEntry) -> str:
+    return next((version for version in entry.match.versions if version != ANY_VERSION), "v1")
