@@ -18,7 +18,7 @@ from urllib3.exceptions import HTTPError
 from local import additions, nodes
 from local.client import ClientError
 from local.controllers.building import ensure_controllers
-from local.controllers.catalogue import CONTROLLERS
+from local.controllers.catalogue import CONTROLLERS, with_needed
 from local.controllers.running import ControllerError, Controllers
 from local.controlplane import ControlPlane, ControlPlaneError, KubectlError, failure, is_running
 from local.nodes import Grid
@@ -237,14 +237,14 @@ def controllers(directory: Path, names: tuple[str, ...], build_only: bool) -> No
     Example:
       python -m local controllers jobset lws
     """
-    wanted = names or tuple(CONTROLLERS)
+    wanted = with_needed(names or CONTROLLERS)
     running = None if build_only else ControlPlane.find(directory.absolute())
     kubectl = ensure_programs(progress=_progress)["kubectl"]
     built = ensure_controllers(wanted, kubectl=kubectl, progress=_progress)
     for name in wanted:
         if running is None:
             click.echo(f"{name:24} {built[name].program}")
-        elif additions.pid(running.directory, name) and not additions.ended(running.directory, name):
+        elif Controllers(running, built).runs(name):
             _progress(f"{name} already runs")
         else:
             started = time.monotonic()

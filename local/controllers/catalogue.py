@@ -6,7 +6,7 @@ inside the module. `seconds` is what building took with empty caches on 2 busy c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,12 +24,14 @@ class Substitution:
 class Probe:
     """An object that a working controller answers: with the object at `answer`, or where that is None in its status.
 
-    It stands in the namespace `default` and makes no pods. In `answer`, `$name` is the probe's name.
+    It stands in the namespace `default` and makes no pods. `needs` are the objects (collection -> body) that it needs
+    itself, which go with it. `$name` is the probe's name.
     """
 
     path: str
     body: Mapping[str, Any]
     answer: str | None = None
+    needs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,8 @@ class Controller:
     `manifests` is the module's own kustomization; its objects in `without` (names) are left out. In `arguments` and
     `configuration` (a file that is JSON, `$configuration` its path) `$webhook_port`, `$health_port` and `$certificates`
     (a folder with ca.crt, tls.crt, tls.key) are filled in. A controller that keeps its certificates itself reads them
-    from the Secret `secret` and looks for a CA called `authority` and a certificate for `service`.
+    from the Secret `secret` and looks for a CA called `authority` and a certificate for `service`. The controllers in
+    `after` must run before it: it watches their kinds.
     """
 
     name: str
@@ -57,6 +60,7 @@ class Controller:
     secret: str = ""
     authority: str = "topogate-local"
     service: str = "localhost"
+    after: tuple[str, ...] = ()
 
 
 def _configuration(group: str) -> dict[str, Any]:
@@ -233,6 +237,125 @@ KUBERAY: Final = Controller(
         },
     ),
 )
+TRAINER: Final = Controller(
+    name="trainer",
+    module="github.com/kubeflow/trainer/v2",
+    version="v2.3.0",
+    checksum="h1:Je+e7zvTLzB4qW09J1fB7pZrqvPtWuGng2NqdN5p5QU=",
+    package="./cmd/trainer-controller-manager",
+    manifests="manifests/overlays/manager",
+    seconds=200,
+    arguments=("--config=$configuration",),
+    configuration={
+        "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
+        "kind": "Configuration",
+        "leaderElection": {"leaderElect": False},
+        "metrics": {"bindAddress": "0"},
+        "health": {"healthProbeBindAddress": "127.0.0.1:$health_port"},
+        "webhook": {"host": "127.0.0.1", "port": "$webhook_port"},
+        "certManagement": {"enable": False},
+        "clientConnection": {"qps": 500, "burst": 500},
+    },
+    substitutions=(
+        # It would be loaded from the network, and it runs already.
+        Substitution("manifests/overlays/manager/kustomization.yaml", "  - ../../third-party/jobset #", "  #"),
+    ),
+    after=("jobset",),
+    probe=Probe(
+        path="/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs",
+        body={
+            "apiVersion": "trainer.kubeflow.org/v1alpha1",
+            "kind": "TrainJob",
+            "spec": {"suspend": True, "runtimeRef": {"kind": "TrainingRuntime", "name": "$name"}},
+        },
+        answer="/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets/$name",
+        needs={
+            "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainingruntimes": {
+                "apiVersion": "trainer.kubeflow.org/v1alpha1",
+                "kind": "TrainingRuntime",
+                "metadata": {"labels": {"trainer.kubeflow.org/framework": "none"}},
+                "spec": {
+                    "mlPolicy": {"numNodes": 1},
+                    "template": {
+                        "spec": {
+                            "replicatedJobs": [
+                                {
+                                    "name": "node",
+                                    "template": {
+                                        "metadata": {
+                                            "labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+                                        },
+                                        "spec": {"template": _template("node")},
+                                    },
+                                }
+                            ]
+                        }
+                    },
+                },
+            }
+        },
+    ),
+)
+APPWRAPPER: Final = Controller(
+    name="appwrapper",
+    module="github.com/project-codeflare/appwrapper",
+    version="v1.2.2",
+    checksum="h1:W5Dm0J8cOUPnb+Jo9rkHcvAzY+GkECy/vdGmozvGKHI=",
+    package="./cmd",
+    manifests="config/default",
+    seconds=150,
+    arguments=("--webhook-port=$webhook_port",),
+    substitutions=(
+        # Fixed ports and folders that instances of one machine would share, and the namespace of a pod.
+        Substitution("cmd/main.go", "Port:    9443,", 'Host: "127.0.0.1", Port: *webhookPort,'),
+        Substitution(
+            "cmd/main.go",
+            "\tvar configMapName string\n",
+            '\tvar configMapName string\n\twebhookPort := flag.Int("webhook-port", 9443, "")\n',
+        ),
+        Substitution("cmd/main.go", 'ns := os.Getenv("NAMESPACE")', 'ns := "appwrapper-system"'),
+        Substitution("pkg/config/config.go", 'BindAddress: ":8443"', 'BindAddress: "0"'),
+        Substitution("pkg/config/config.go", 'BindAddress: ":8081"', 'BindAddress: "0"'),
+        Substitution("pkg/config/config.go", '\t"fmt"\n', '\t"fmt"\n\t"os"\n'),
+        Substitution(
+            "pkg/config/config.go",
+            '"/tmp/k8s-webhook-server/serving-certs"',
+            'os.TempDir() + "/k8s-webhook-server/serving-certs"',
+        ),
+    ),
+    secret="appwrapper-webhook-server-cert",  # noqa: S106 - a name
+    authority="appwrapper-ca",
+    service="appwrapper-webhook-service.appwrapper-system.svc",
+    probe=Probe(
+        path="/apis/workload.codeflare.dev/v1beta2/namespaces/default/appwrappers",
+        body={
+            "apiVersion": "workload.codeflare.dev/v1beta2",
+            "kind": "AppWrapper",
+            "spec": {
+                "suspend": True,
+                "components": [
+                    {
+                        "template": {
+                            "apiVersion": "batch/v1",
+                            "kind": "Job",
+                            "metadata": {"name": "$name"},
+                            "spec": {"template": _template()},
+                        }
+                    }
+                ],
+            },
+        },
+    ),
+)
 CONTROLLERS: Final = {
-    controller.name: controller for controller in (JOBSET, LWS, TRAINING_OPERATOR, MPI_OPERATOR, KUBERAY)
+    controller.name: controller
+    for controller in (JOBSET, LWS, TRAINING_OPERATOR, MPI_OPERATOR, KUBERAY, TRAINER, APPWRAPPER)
 }
+
+
+def with_needed(names: Iterable[str]) -> tuple[str, ...]:
+    """Return these controllers and those that must run before them, each after what it needs."""
+    found: dict[str, None] = {}
+    for name in names:
+        found |= dict.fromkeys((*with_needed(CONTROLLERS[name].after), name))
+    return tuple(found)

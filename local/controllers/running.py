@@ -56,6 +56,7 @@ class Controllers:
         """
         for name in names:
             if name not in self.running:
+                self.start(*(first for first in self.built[name].controller.after if not self.runs(first)))
                 self.running[name] = self._start(self.built[name])
         self.check()
 
@@ -72,6 +73,11 @@ class Controllers:
         additions.remove(self.control_plane.directory, name)
         for configuration in fitted.webhooks:
             self.control_plane.client.delete(configuration)
+
+    def runs(self, name: str) -> bool:
+        """Whether a controller's process is there, whoever started it."""
+        directory = self.control_plane.directory
+        return additions.pid(directory, name) is not None and additions.ended(directory, name) is None
 
     def pid(self, name: str) -> int | None:
         """The process of a controller."""
@@ -170,19 +176,24 @@ class Controllers:
         name = f"probe-{secrets.token_hex(3)}"
         own = f"{probe.path}/{name}"
         deadline = time.monotonic() + START_SECONDS
-        body = {**probe.body, "metadata": {"name": name}}
+        body = _named(_filled(probe.body, {"name": name}), name)
+        needs = {path: _named(_filled(needed, {"name": name}), name) for path, needed in probe.needs.items()}
         last = "nothing yet"
         while True:
             why = additions.ended(self.control_plane.directory, controller.name)
             if why is not None:
                 raise ControllerError(why)
             try:
+                for path, needed in needs.items():
+                    client.find(f"{path}/{name}") or client.create(path, needed)
                 found = client.find(own) or client.create(probe.path, body)
                 answer = None if probe.answer is None else Template(probe.answer).substitute(name=name)
                 if client.find(answer) if answer else found.get("status"):
                     client.delete(own)
                     if answer:
                         client.delete(answer)  # the garbage collector learns of new kinds every 30 s
+                    for path in needs:
+                        client.delete(f"{path}/{name}")
                     return
             except ClientError as error:
                 last = str(error)  # its webhooks do not listen yet
@@ -193,6 +204,10 @@ class Controllers:
                     f"its log {log} ends:\n{tail(log)}"
                 )
             time.sleep(POLL_SECONDS)
+
+
+def _named(body: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {**body, "metadata": {**body.get("metadata", {}), "name": name}}
 
 
 def _established(definition: Mapping[str, Any]) -> bool:

@@ -117,6 +117,18 @@ def kuberay(controllers: Controllers) -> None:
 
 
 @pytest.fixture
+def trainer(controllers: Controllers, jobset: None) -> None:
+    """The real controller of TrainJobs runs, and that of the JobSets which it makes."""
+    controllers.start("trainer")
+
+
+@pytest.fixture
+def appwrapper(controllers: Controllers) -> None:
+    """The real controller of AppWrappers runs."""
+    controllers.start("appwrapper")
+
+
+@pytest.fixture
 def client(control_plane: ControlPlane) -> Client:
     """The admin's client of the session's control plane; says so when that has died."""
     control_plane.check()

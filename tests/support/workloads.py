@@ -29,6 +29,10 @@ RESOURCES = {
     "MPIJob": "kubeflow.org/v2beta1/mpijobs",
     "RayCluster": "ray.io/v1/rayclusters",
     "RayJob": "ray.io/v1/rayjobs",
+    "RayService": "ray.io/v1/rayservices",
+    "TrainingRuntime": "trainer.kubeflow.org/v1alpha1/trainingruntimes",
+    "TrainJob": "trainer.kubeflow.org/v1alpha1/trainjobs",
+    "AppWrapper": "workload.codeflare.dev/v1beta2/appwrappers",
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from local.controllers import building
 from local.controllers.building import ensure_controllers, key, undescribed
-from local.controllers.catalogue import CONTROLLERS, Controller, Probe, Substitution
+from local.controllers.catalogue import CONTROLLERS, Controller, Probe, Substitution, with_needed
 from local.controllers.manifests import fit
 from local.programs import ProgramsError
 
@@ -177,6 +177,12 @@ def test_every_controller_has_an_exact_version_and_a_checksum() -> None:
         assert one.version.count(".") == 2
         assert one.version.startswith("v")
         assert len(base64.b64decode(one.checksum.removeprefix("h1:"), validate=True)) == 32
+
+
+def test_what_a_controller_needs_comes_before_it() -> None:
+    """And once, whoever else is asked for."""
+    assert with_needed(["trainer", "jobset"]) == ("jobset", "trainer")
+    assert with_needed(["lws"]) == ("lws",)
 
 
 def manifests() -> list[dict[str, Any]]:

@@ -1,0 +1,175 @@
+"""Controllers that cannot run here, imitated: a loop in a thread that makes pods as the real one does.
+
+An imitation reads and writes through the API server as an account of its own, like a real controller, and looks at
+one test's namespace. It is deterministic: each turn lists the workloads and the pods, and does what is missing.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from local.client import Client, ClientError
+from local.controlplane import ControlPlane
+from tests.support.eventually import eventually
+
+Json = dict[str, Any]
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+ACCOUNT = "imitations"
+PAUSE_SECONDS = 0.05
+# Made by somebody else meanwhile, changed meanwhile, gone meanwhile, refused: the next turn looks again.
+AGAIN = (404, 409, 422, 500)
+ENDED = ("Succeeded", "Failed")
+
+
+class Imitation(ABC):
+    """One controller for one namespace; a context manager that runs it. `faults` is what stopped it."""
+
+    group: ClassVar[str]
+    version: ClassVar[str]
+    kind: ClassVar[str]
+    plural: ClassVar[str]
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self.client = client
+        self.namespace = namespace
+        self.faults: list[str] = []
+        self._stop = threading.Event()
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._run, name=f"imitated {self.kind}", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        assert not self.faults, self.faults
+
+    @abstractmethod
+    def sync(self, workload: Json, pods: list[Json]) -> None:
+        """Do for one workload what is missing; `pods` are those that have it as an ancestor, also those that go."""
+
+    @abstractmethod
+    def owns(self, workload: Json, pod: Json) -> bool:
+        """Whether a pod is this workload's."""
+
+    @classmethod
+    def definition(cls) -> Json:
+        """The custom resource without a schema: the API server checks nothing that the real one's would."""
+        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        return {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"{cls.plural}.{cls.group}"},
+            "spec": {
+                "group": cls.group,
+                "scope": "Namespaced",
+                "names": {
+                    "plural": cls.plural,
+                    "singular": cls.kind.lower(),
+                    "kind": cls.kind,
+                    "listKind": f"{cls.kind}List",
+                },
+                "versions": [
+                    {
+                        "name": cls.version,
+                        "served": True,
+                        "storage": True,
+                        "schema": {"openAPIV3Schema": schema},
+                        "subresources": {"status": {}},
+                    }
+                ],
+            },
+        }
+
+    @classmethod
+    def install(cls, admin: Client) -> None:
+        """Create the custom resource and wait until it is served."""
+        body = cls.definition()
+        path = f"{DEFINITIONS}/{body['metadata']['name']}"
+        if admin.find(path) is None:
+            admin.create(DEFINITIONS, body)
+        collection = f"/apis/{cls.group}/{cls.version}/{cls.plural}"
+        eventually(lambda: admin.find(collection) is not None, message=f"{collection} is served")
+
+    @property
+    def collection(self) -> str:
+        return f"/apis/{self.group}/{self.version}/namespaces/{self.namespace}/{self.plural}"
+
+    @property
+    def pods(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/pods"
+
+    def reference(self, workload: Json) -> Json:
+        """The owner reference of a controller."""
+        return {
+            "apiVersion": f"{self.group}/{self.version}",
+            "kind": self.kind,
+            "name": workload["metadata"]["name"],
+            "uid": workload["metadata"]["uid"],
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+
+    def make(self, pod: Json) -> None:
+        """Create a pod; that one of its name still goes, or that it is refused, is for the next turn."""
+        self._tried(lambda: self.client.create(self.pods, pod))
+
+    def drop(self, pod: Json) -> None:
+        """Delete a pod."""
+        if "deletionTimestamp" not in pod["metadata"]:
+            self._tried(lambda: self.client.delete(f"{self.pods}/{pod['metadata']['name']}"))
+
+    def tell(self, workload: Json, status: Mapping[str, Any]) -> None:
+        """Write the status where it differs."""
+        if any(workload.get("status", {}).get(name) != value for name, value in status.items()):
+            path = f"{self.collection}/{workload['metadata']['name']}/status"
+            self._tried(lambda: self.client.patch(path, {"status": dict(status)}))
+
+    def _tried(self, call: Any) -> None:
+        try:
+            call()
+        except ClientError as error:
+            if error.status not in AGAIN:
+                raise
+
+    def _run(self) -> None:
+        while not self._stop.wait(PAUSE_SECONDS):
+            try:
+                # Pods first: a workload that is listed after them is not taken for one whose pods are missing.
+                pods = self.client.items(self.pods)
+                for workload in self.client.items(self.collection):
+                    if "deletionTimestamp" not in workload["metadata"]:
+                        self.sync(workload, [pod for pod in pods if self.owns(workload, pod)])
+            except ClientError as error:
+                if error.status not in AGAIN:
+                    self.faults.append(str(error))
+                    return
+
+
+def account(control_plane: ControlPlane) -> Client:
+    """A client with an account of its own, which may do everything that a controller may."""
+    admin = control_plane.client
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+    if admin.find(f"{accounts}/{ACCOUNT}") is None:
+        admin.create(accounts, {"metadata": {"name": ACCOUNT}})
+        subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": "default"}
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+        admin.create(bindings, {"metadata": {"name": ACCOUNT}, "roleRef": role, "subjects": [subject]})
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 86400}}
+    token = admin.create(f"{accounts}/{ACCOUNT}/token", request)["status"]["token"]
+    return Client(control_plane.url, token=token, ca_certificate=control_plane.ca_certificate)
+
+
+def ended(pod: Json) -> bool:
+    return pod["status"].get("phase") in ENDED
+
+
+def controlled(pod: Json, uid: str) -> bool:
+    """Whether the object with this uid controls a pod."""
+    references = pod["metadata"].get("ownerReferences", [])
+    return any(one["uid"] == uid and one.get("controller") for one in references)
