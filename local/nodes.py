@@ -201,15 +201,27 @@ def fail(
     kwok plays the kubelet of a node whose Lease it holds, so somebody else takes the Lease. Until kwok has seen that,
     it makes the node Ready again: this returns when it no longer does.
     """
-    client.patch(_lease(name), {"spec": {"holderIdentity": "nobody", "leaseDurationSeconds": DEAD_SECONDS}})
+    seize(client, name)
     changed = clock() - QUIET_SECONDS
     while True:
-        if _condition(client.get(f"{NODES}/{name}")) == "True":
-            _set_ready(client, name, status="False", reason="KubeletNotReady")
+        if keep_failed(client, name):
             changed = clock()
         elif clock() - changed > QUIET_SECONDS:
             return
         sleep(0.02)
+
+
+def seize(client: Client, name: str) -> None:
+    """Take a node's Lease from kwok, which then leaves the node and its pods alone: the first half of `fail`."""
+    client.patch(_lease(name), {"spec": {"holderIdentity": "nobody", "leaseDurationSeconds": DEAD_SECONDS}})
+
+
+def keep_failed(client: Client, name: str) -> bool:
+    """Make a seized node NotReady, if it is not; True when that was to be done."""
+    if _condition(client.get(f"{NODES}/{name}")) != "True":
+        return False
+    _set_ready(client, name, status="False", reason="KubeletNotReady")
+    return True
 
 
 def recover(client: Client, name: str) -> None:

@@ -1,0 +1,13 @@
+"""Options of all tests."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How many random schedules tests/cluster/gangs/test_faults_chaos.py goes through."""
+    group = parser.getgroup("random schedules")
+    group.addoption("--schedules", type=int, default=2, help="how many random schedules to go through (2)")
+    group.addoption("--first-seed", type=int, default=1, help="the seed of the first; the next are counted up (1)")
+    group.addoption("--seconds", type=float, default=12.0, help="how long things happen in each, roughly (12)")

@@ -1,0 +1,158 @@
+"""Random gangs of a chaos test: how each is made, and what its user may do to it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from local.client import ClientError
+from local.kubelets import complete_pod, fail_pod
+from tests.support.gangs import Json, Namespace, job_body, prefer, require
+from tests.support.sights import ended
+
+GANG_LABEL = "example.com/gang"
+PER_HOST = 8
+
+
+@dataclass(slots=True)
+class Member:
+    """One gang as its user knows it; `level` is what it requires, `slices` (level, pods) what each part of it does."""
+
+    name: str
+    pods: int
+    gpus: int
+    level: str | None
+    slices: tuple[str, int] | None = None
+    suspended: bool = False  # by its user
+    scaled: bool = False
+
+
+@dataclass(slots=True)
+class Crowd:
+    """The gangs of one namespace; each fits the whole fleet of racks of `rack` and blocks of `block` hosts alone."""
+
+    gangs: Namespace
+    rack: int
+    block: int
+    members: dict[str, Member] = field(default_factory=dict)
+    made: int = 0
+
+    def come(self, rng: random.Random) -> str:
+        """Submit a random gang; while no replica answers it is refused, which is right. What was done."""
+        member, body = self._draw(rng, f"gang-{self.made}")
+        self.made += 1
+        self.gangs.client.create(self.gangs.jobs_path, body)
+        self.members[member.name] = member
+        return f"{member.name}: {member.pods} pods of {member.gpus} GPUs, requires {member.level}, {_asked(body)}"
+
+    def _draw(self, rng: random.Random, name: str) -> tuple[Member, Json]:
+        each = rng.choice((8, 8, 8, 4, 2))
+        kind = rng.choice(("rack", "rack", "rack", "block", "prefer", "unconstrained", "slices"))
+        room = {"rack": self.rack, "prefer": 2 * self.rack}.get(kind, self.block) * PER_HOST // each
+        pods = rng.randint(1, min(room, 8))
+        level: str | None = None
+        slices = None
+        match kind:
+            case "rack" | "block":
+                level, annotations = kind, require(kind)
+            case "prefer":
+                annotations = prefer("rack")
+            case "unconstrained":
+                annotations = {"topogate.dev/unconstrained-topology": "true"}
+            case _:
+                pods, slices = 2 * max(1, pods // 2), ("rack", 2)
+                level = "block"
+                annotations = {
+                    **require("block"),
+                    "topogate.dev/slice-topology": "rack",
+                    "topogate.dev/slice-size": "2",
+                }
+        indexed = slices is not None or rng.random() < 0.7
+        body = job_body(
+            name,
+            pods=pods,
+            gpus=each,
+            annotations=annotations,
+            selector=self.gangs.fleet.selector,
+            indexed=indexed,
+            completions=pods * 2 if slices is None and rng.random() < 0.1 else None,
+            spec={
+                "backoffLimit": rng.choice((0, 1000)),
+                "podReplacementPolicy": rng.choice(("Failed", "TerminatingOrFailed")),
+            },
+        )
+        body["spec"]["template"]["metadata"]["labels"] = {GANG_LABEL: name}
+        return Member(name, pods, each, level, slices), body
+
+    def go(self, name: str) -> str:
+        """Its user deletes it."""
+        self.gangs.client.delete(f"{self.gangs.jobs_path}/{name}")
+        del self.members[name]
+        return name
+
+    def scale(self, name: str, *, grow: bool, rng: random.Random) -> str:
+        """Its user wants fewer pods, or more of them again: never more than fit."""
+        member, spec = self.members[name], self.gangs.job(name)["spec"]
+        now = int(spec["parallelism"])
+        if member.slices is not None or not (now < member.pods if grow else now > 1):
+            return f"{name}: left alone"
+        pods = rng.randint(now + 1, member.pods) if grow else rng.randint(1, now - 1)
+        elastic = spec["completionMode"] == "Indexed" and spec["completions"] == now
+        member.scaled = True
+        spec = {"parallelism": pods, **({"completions": pods} if elastic else {})}
+        self.gangs.client.patch(f"{self.gangs.jobs_path}/{name}", {"spec": spec})
+        return f"{name} to {pods} pods"
+
+    def suspend(self, name: str, *, suspended: bool) -> str:
+        """Its user suspends or resumes it."""
+        self.members[name].suspended = suspended
+        self.gangs.client.patch(f"{self.gangs.jobs_path}/{name}", {"spec": {"suspend": suspended}})
+        return f"{name} {'suspended' if suspended else 'resumed'}"
+
+    def complete(self, name: str) -> str:
+        """Its bound pods end well."""
+        done = 0
+        for pod in self.gangs.pods(name):
+            if pod["spec"].get("nodeName") and not ended(pod):
+                complete_pod(self.gangs.client, self.gangs.name, pod["metadata"]["name"])
+                done += 1
+        return f"{done} pods of {name}"
+
+    def pod_of(self, name: str, rng: random.Random) -> str | None:
+        """The name of one of its live pods."""
+        pods = sorted(
+            pod["metadata"]["name"]
+            for pod in self.gangs.pods(name)
+            if "deletionTimestamp" not in pod["metadata"] and not ended(pod)
+        )
+        return rng.choice(pods) if pods else None
+
+    def lose_pod(self, name: str, how: str, rng: random.Random) -> str:
+        """One of its pods is deleted, evicted or fails."""
+        pod = self.pod_of(name, rng)
+        if pod is None:
+            return f"{name} has none"
+        path = f"/api/v1/namespaces/{self.gangs.name}/pods/{pod}"
+        match how:
+            case "pod deleted":
+                self.gangs.client.delete(path, grace=rng.choice((None, 0)))
+            case "pod evicted":
+                eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
+                self.gangs.client.create(f"{path}/eviction", eviction)
+            case _:
+                fail_pod(self.gangs.client, self.gangs.name, pod)
+        return pod
+
+
+def _asked(body: Mapping[str, Any]) -> str:
+    spec = body["spec"]
+    words = [key.partition("/")[2] + "=" + value for key, value in body["metadata"]["annotations"].items()]
+    job = f"{spec['completionMode']}, completions {spec['completions']}, backoff {spec['backoffLimit']}"
+    return f"{' '.join(words)}, {job}"
+
+
+def refused_for_now(error: ClientError) -> bool:
+    """True when a user's request met a moment at which it may be refused: no replica answers, or it came too late."""
+    return error.status in (404, 409, 422, 429, 500, 504)

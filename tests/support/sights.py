@@ -1,0 +1,144 @@
+"""One gang as it looks from outside at one moment: its Job, its Placement, its pods."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from tests.support.books import held, host
+from tests.support.gangs import INDEX, Json
+
+ENDED = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """One gang at one moment: its Job, its Placement, its pods."""
+
+    job: Json
+    placement: Json | None
+    pods: tuple[Json, ...]
+
+    @property
+    def uid(self) -> str:
+        return str(self.job["metadata"]["uid"])
+
+    @property
+    def over(self) -> bool:
+        """It has ended, or is being deleted."""
+        kinds = {one["type"] for one in self.job.get("status", {}).get("conditions", []) if one["status"] == "True"}
+        ended = kinds & {"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"}
+        return bool(ended) or "deletionTimestamp" in self.job["metadata"]
+
+    @property
+    def held_by_us(self) -> bool:
+        annotations = self.job["metadata"].get("annotations", {})
+        return self.suspended and annotations.get("topogate.dev/held-by") == "suspend"
+
+    @property
+    def suspended(self) -> bool:
+        return bool(self.job["spec"].get("suspend"))
+
+    @property
+    def wanted(self) -> int:
+        """Pods that should run at a time."""
+        spec = self.job["spec"]
+        left = int(spec["completions"]) - int(self.job.get("status", {}).get("succeeded", 0))
+        return max(0, min(int(spec["parallelism"]), left))
+
+    @property
+    def ranked(self) -> bool:
+        """Each of its slots is one index."""
+        spec = self.job["spec"]
+        return spec["completionMode"] == "Indexed" and spec["parallelism"] == spec["completions"]
+
+    @property
+    def live(self) -> tuple[Json, ...]:
+        """Pods that have not ended and are not going."""
+        return tuple(pod for pod in self.pods if "deletionTimestamp" not in pod["metadata"] and not ended(pod))
+
+    @property
+    def released(self) -> tuple[Json, ...]:
+        """Live pods without our gate."""
+        return tuple(pod for pod in self.live if not held(pod))
+
+    @property
+    def bound(self) -> tuple[Json, ...]:
+        """Live pods that have a host."""
+        return tuple(pod for pod in self.live if pod["spec"].get("nodeName"))
+
+    @property
+    def planned(self) -> list[Json] | None:
+        """The slots of its assignment; None without one."""
+        assignment = ((self.placement or {}).get("spec") or {}).get("assignment")
+        return None if assignment is None else [slot for one in assignment["podSets"] for slot in one["slots"]]
+
+    @property
+    def requested(self) -> int:
+        """How many pods its Placement was asked for at the least."""
+        return sum(int(one["minAvailable"]) for one in self.placement["spec"]["podSets"]) if self.placement else 0
+
+    @property
+    def told(self) -> tuple[str, str, str]:
+        """Phase, reason and message of its Placement."""
+        status = (self.placement or {}).get("status") or {}
+        return status.get("phase") or "", status.get("reason") or "", status.get("message") or ""
+
+    def reserved(self) -> Counter[str]:
+        """Host -> slots whose pod is still to come there."""
+        slots = self.planned
+        if slots is None or self.over or (self.suspended and not self.held_by_us):
+            return Counter()
+        there = [(pod, where) for pod in self.pods if not ended(pod) and (where := host(pod))]
+        leaving = [(pod, where) for pod, where in there if "deletionTimestamp" in pod["metadata"]]
+        staying = [(pod, where) for pod, where in there if "deletionTimestamp" not in pod["metadata"]]
+        if self.ranked:
+            filled = {rank(pod) for pod, _ in staying}
+            filled |= {rank(pod) for pod in self.pods if pod["status"].get("phase") == "Succeeded"}
+            shared = {(rank(pod), where) for pod, where in leaving}
+            places = [(one, slot["domain"][-1]) for slot in slots for one in ranks(slot["ranks"])]
+            return Counter(
+                where for one, where in places if one not in filled and (one, where) not in shared and one < self.wanted
+            )
+        still = max(0, self.wanted - len(staying))
+        here = Counter(where for _, where in there)
+        found: Counter[str] = Counter()
+        for slot in slots:
+            free = min(max(0, slot["count"] - here[slot["domain"][-1]]), still)
+            found[slot["domain"][-1]] += free
+            still -= free
+        return found
+
+    def summary(self) -> str:
+        """On one line."""
+        slots = {slot["domain"][-1][-8:]: slot["count"] for slot in self.planned or ()}
+        pods = Counter(_state(pod) for pod in self.pods)
+        pause = "held " if self.held_by_us else "suspended " if self.suspended else "over " if self.over else ""
+        return f"{pause}wants {self.wanted}, slots {slots or '-'}, pods {dict(pods) or '-'}, says {self.told[:2]}"
+
+
+def ended(pod: Json) -> bool:
+    """True when its kubelet is through with it."""
+    return pod["status"].get("phase") in ENDED
+
+
+def rank(pod: Json) -> int:
+    """The index of a pod; -1 without one."""
+    return int(pod["metadata"]["labels"].get(INDEX, -1))
+
+
+def ranks(text: str | None) -> list[int]:
+    """The ranks of "0-3,8"."""
+    found: list[int] = []
+    for part in (text or "").split(",") if text else ():
+        first, _, last = part.partition("-")
+        found.extend(range(int(first), int(last or first) + 1))
+    return found
+
+
+def _state(pod: Json) -> str:
+    where = (host(pod) or "nowhere")[-8:]
+    going = " going" if "deletionTimestamp" in pod["metadata"] else ""
+    if ended(pod):
+        return str(pod["status"]["phase"])
+    return ("held" if held(pod) else f"bound {where}" if pod["spec"].get("nodeName") else f"released {where}") + going

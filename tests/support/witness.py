@@ -1,0 +1,211 @@
+"""Watches a namespace during a chaos test and writes down every breach of what the service guarantees.
+
+Each look reads Placements, Jobs, pods and nodes as they stood at one revision of the store, so that nothing is counted
+twice or missed between two lists. What is held against them: no host is promised twice, no gang starts in part, no pod
+leaves the domain that its gang (or slice) requires, and nobody touches a pod that is not ours.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import urllib3
+
+from local.client import Client, ClientError
+from local.nodes import BLOCK, NODES, RACK
+from tests.support.books import gpus, held, host
+from tests.support.crowd import GANG_LABEL, PER_HOST, Member
+from tests.support.gangs import Json
+from tests.support.sights import Sight, ended, rank
+
+PLACEMENTS = "/apis/topogate.dev/v1alpha1/namespaces/{}/placements"
+EVERY = 0.05
+LEVELS = {"block": (BLOCK,), "rack": (BLOCK, RACK)}
+MOST_BREACHES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One namespace at one revision."""
+
+    revision: str
+    gangs: Mapping[str, Sight]  # by name
+    others: tuple[Json, ...]  # pods that are not ours
+    pods: tuple[Json, ...]
+    hosts: frozenset[str]
+
+
+@dataclass
+class Witness:
+    """Looks again and again in a thread of its own; `breaches` is what it must not find.
+
+    `members` are the gangs as their users know them, `strangers` the pods of others as they were made, both by name;
+    `places` tells the topology labels of each host.
+    """
+
+    client: Client
+    namespace: str
+    members: Mapping[str, Member]
+    strangers: Mapping[str, Json]
+    places: Mapping[str, Mapping[str, str]]
+    looks: int = 0
+    breaches: list[str] = field(default_factory=list)
+    diary: list[tuple[float, str]] = field(default_factory=list)  # monotonic, what became of whom
+    _known: dict[str, str] = field(default_factory=dict)
+    _started: set[str] = field(default_factory=set)
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> Witness:
+        self._thread = threading.Thread(target=self._run, name="witness", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.look(self.scene())
+            except ClientError as error:
+                if error.status not in (
+                    404,
+                    410,
+                    429,
+                    500,
+                    503,
+                    504,
+                ):  # a revision that is compacted away, a frozen server
+                    self.breaches.append(f"the witness failed: {error}")
+                    return
+            except urllib3.exceptions.HTTPError:
+                pass  # a frozen server
+            except Exception as error:
+                self.breaches.append(f"the witness failed: {error!r}")
+                return
+            self._stop.wait(EVERY)
+
+    def scene(self) -> Scene:
+        """The namespace as it stands."""
+        listed: Json = self.client.get(PLACEMENTS.format(self.namespace))
+        revision = listed["metadata"]["resourceVersion"]
+        at = {"resourceVersion": revision, "resourceVersionMatch": "Exact"}
+        jobs = self.client.get(f"/apis/batch/v1/namespaces/{self.namespace}/jobs", query=at)["items"]
+        pods = self.client.get(f"/api/v1/namespaces/{self.namespace}/pods", query=at)["items"]
+        nodes = self.client.get(NODES, query=at)["items"]
+        placements = {one["spec"]["workload"]["uid"]: one for one in listed["items"]}
+        of: dict[str, list[Json]] = defaultdict(list)
+        for pod in pods:
+            owner = next(
+                (ref["uid"] for ref in pod["metadata"].get("ownerReferences", []) if ref.get("controller")), ""
+            )
+            of[owner].append(pod)
+        gangs = {
+            job["metadata"]["name"]: Sight(job, placements.get(uid), tuple(of[uid]))
+            for job in jobs
+            for uid in (job["metadata"]["uid"],)
+        }
+        return Scene(
+            revision,
+            gangs,
+            tuple(pod for pod in pods if GANG_LABEL not in pod["metadata"].get("labels", {})),
+            tuple(pods),
+            frozenset(node["metadata"]["name"] for node in nodes),
+        )
+
+    def look(self, scene: Scene) -> None:
+        """Hold one scene against the guarantees."""
+        self.looks += 1
+        now = time.monotonic()
+        for name, sight in scene.gangs.items():
+            if self._known.get(name) != (line := sight.summary()):
+                self._known[name] = line
+                self.diary.append((now, f"{name}: {line}"))
+        for name in self._known.keys() - scene.gangs.keys():
+            del self._known[name]
+            self.diary.append((now, f"{name}: gone"))
+        self._booked(scene)
+        for name, sight in scene.gangs.items():
+            self._whole(scene, name, sight)
+            if (member := self.members.get(name)) is not None:
+                self._together(scene, member, sight)
+        self._untouched(scene)
+
+    def _breach(self, scene: Scene, text: str) -> None:
+        if len(self.breaches) < MOST_BREACHES:
+            self.breaches.append(f"revision {scene.revision}: {text}")
+            self.diary.append((time.monotonic(), f"BREACH {text}"))
+
+    def _booked(self, scene: Scene) -> None:
+        """Our pods and our slots together never ask more of a host than it has."""
+        used: Counter[str] = Counter()
+        for pod in scene.pods:
+            if GANG_LABEL in pod["metadata"].get("labels", {}) and not ended(pod) and (where := host(pod)):
+                used[where] += gpus(pod)
+        reserved: Counter[str] = Counter()
+        for sight in scene.gangs.values():
+            each = gpus(sight.job["spec"]["template"])
+            for where, count in sight.reserved().items():
+                reserved[where] += each * count
+        for where in scene.hosts & (used.keys() | reserved.keys()):
+            if used[where] + reserved[where] > PER_HOST:
+                there = [name for name, sight in scene.gangs.items() if where[-8:] in sight.summary()]
+                self._breach(
+                    scene,
+                    f"{where}: {used[where]} GPUs used, {reserved[where]} reserved, by {there or 'deleted gangs'}",
+                )
+
+    def _whole(self, scene: Scene, name: str, sight: Sight) -> None:
+        """At its first release all of a gang has slots; whatever is released has a pin."""
+        released = sight.released
+        if not released:
+            if sight.suspended or not sight.live:
+                self._started.discard(sight.uid)
+            return
+        if loose := [pod["metadata"]["name"] for pod in released if host(pod) is None]:
+            self._breach(scene, f"{name}: released without a pin: {loose}")
+        if sight.uid in self._started or sight.suspended or sight.over:
+            return
+        self._started.add(sight.uid)
+        slots = sight.planned
+        if slots is None:
+            self._breach(scene, f"{name}: starts without slots: {sight.summary()}")
+        elif sum(slot["count"] for slot in slots) < min(sight.requested, sight.wanted):
+            self._breach(scene, f"{name}: starts with slots for a part of it: {sight.summary()}")
+
+    def _together(self, scene: Scene, member: Member, sight: Sight) -> None:
+        """Live pods that are bound or let go stand in one domain of the required level; those of a slice likewise."""
+        parts: list[tuple[str, str, list[Json]]] = []
+        pods = list(sight.released)
+        if member.level is not None:
+            parts.append((member.name, member.level, pods))
+        if member.slices is not None:
+            level, size = member.slices
+            for number in {rank(pod) // size for pod in pods}:
+                part = [pod for pod in pods if rank(pod) // size == number]
+                parts.append((f"slice {number} of {member.name}", level, part))
+        for what, level, group in parts:
+            domains = {
+                tuple(self.places[where][key] for key in LEVELS[level])
+                for pod in group
+                if (where := host(pod)) in self.places and where is not None
+            }
+            if len(domains) > 1:
+                self._breach(scene, f"{what}: in {len(domains)} domains of {level}: {sight.summary()}")
+
+    def _untouched(self, scene: Scene) -> None:
+        """Pods of others are as they were made, but for their host."""
+        for pod in scene.others:
+            made = self.strangers.get(pod["metadata"]["name"])
+            if made is None:
+                continue
+            marks = [key for key in pod["metadata"].get("annotations", {}) if key.startswith("topogate.dev/")]
+            spec, before = pod["spec"], made["spec"]
+            same = all(spec.get(key) == before.get(key) for key in ("affinity", "nodeSelector", "schedulingGates"))
+            if held(pod) or marks or not same or pod["metadata"].get("labels") != made["metadata"].get("labels"):
+                self._breach(scene, f"{pod['metadata']['name']} is not ours and was changed")
