@@ -20,6 +20,7 @@ from engine.presets import HOST, presets
 from engine.reasons import REASONS, Kind
 from webhook.cli_reference import cli_page
 from webhook.kinds_reference import kinds_page
+from webhook.manifest_pages import webhooks_page, workloads_role_page
 from webhook.simulation_output import Simulation
 
 _SCHEMA_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -51,6 +52,8 @@ def pages() -> dict[str, str]:
         "docs/reference/messages.md": messages_page(),
         "docs/reference/cli.md": cli_page(),
         "docs/reference/kinds.md": kinds_page(),
+        "manifests/base/webhooks.yaml": webhooks_page(),
+        "manifests/base/rbac-workloads.yaml": workloads_role_page(),
     }
 
 

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from engine import names
+from engine.kinds import built_in, rules
 from engine.policy import parse_policy
 from engine.presets import presets
 
@@ -26,13 +27,13 @@ ALIAS_KEYS = sorted(key for dialect in names.ALIASES.values() for key in dialect
 MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
 # The table of the entries: what each is called for, what its absence means, how long a user may have to wait.
 ENTRIES = {
-    (MUTATING, "workloads.topogate.dev"): ("jobs", ["CREATE", "UPDATE"], "Fail", 3),
-    (MUTATING, "gpu-workloads.topogate.dev"): ("jobs", ["CREATE", "UPDATE"], "Ignore", 3),
+    (MUTATING, "workloads.topogate.dev"): ("workloads", ["CREATE", "UPDATE"], "Fail", 3),
+    (MUTATING, "gpu-workloads.topogate.dev"): ("workloads", ["CREATE", "UPDATE"], "Ignore", 3),
     (MUTATING, "asking-pods.topogate.dev"): ("pods", ["CREATE"], "Fail", 2),
     (MUTATING, "pods.topogate.dev"): ("pods", ["CREATE"], "Ignore", 2),
     (MUTATING, "gpu-pods.topogate.dev"): ("pods", ["CREATE"], "Ignore", 2),
-    (VALIDATING, "workloads.topogate.dev"): ("jobs", ["CREATE", "UPDATE"], "Fail", 3),
-    (VALIDATING, "gpu-workloads.topogate.dev"): ("jobs", ["CREATE", "UPDATE"], "Ignore", 3),
+    (VALIDATING, "workloads.topogate.dev"): ("workloads", ["CREATE", "UPDATE"], "Fail", 3),
+    (VALIDATING, "gpu-workloads.topogate.dev"): ("workloads", ["CREATE", "UPDATE"], "Ignore", 3),
     (VALIDATING, "asking-pods.topogate.dev"): ("pods", ["CREATE"], "Fail", 2),
     (VALIDATING, "gpu-pods.topogate.dev"): ("pods", ["CREATE"], "Ignore", 2),
     (VALIDATING, "policy.topogate.dev"): ("configmaps", ["CREATE", "UPDATE"], "Ignore", 3),
@@ -77,9 +78,11 @@ def test_the_entries_are_exactly_those_of_the_contract() -> None:
     found = {}
     for kind in (MUTATING, VALIDATING):
         for hook in one(kind, names.MUTATING_CONFIGURATION)["webhooks"]:
-            [rule] = hook["rules"]
-            [resource] = rule["resources"]
-            found[kind, hook["name"]] = (resource, rule["operations"], hook["failurePolicy"], hook["timeoutSeconds"])
+            of_kinds = hook["rules"] == [dict(rule) for rule in rules(built_in()).webhook]
+            resource = "workloads" if of_kinds else ",".join(hook["rules"][0]["resources"])
+            assert of_kinds or len(hook["rules"]) == 1
+            [operations] = {tuple(rule["operations"]) for rule in hook["rules"]}
+            found[kind, hook["name"]] = (resource, [*operations], hook["failurePolicy"], hook["timeoutSeconds"])
     assert found == ENTRIES
 
 
@@ -248,14 +251,24 @@ def test_the_image_has_the_version_of_the_project() -> None:
 
 
 def test_cluster_wide_rights_hold_no_secret_and_no_wildcard() -> None:
-    """Nothing cluster-wide reads Secrets, deletes pods, or widens itself."""
-    for rule in one("ClusterRole")["rules"]:
+    """Nothing cluster-wide reads Secrets, deletes workloads, or widens itself."""
+    for rule in (*one("ClusterRole")["rules"], *one("ClusterRole", "topogate-workloads")["rules"]):
         resources, verbs = set(rule["resources"]), set(rule["verbs"])
         assert not resources & {"secrets", "configmaps", "pods/exec", "*"}
         assert not verbs & {"*", "escalate", "bind", "impersonate", "deletecollection"}
         assert "*" not in rule["apiGroups"]
-        if resources & {"pods", "jobs"}:
+        if "pods" in resources:
+            assert verbs <= {"get", "list", "watch", "patch", "delete"}
+        elif rule["apiGroups"] not in ([names.API_GROUP], ["events.k8s.io"]) and "pods/eviction" not in resources:
             assert verbs <= {"get", "list", "watch", "patch"}
+
+
+def test_workloads_are_what_the_registry_says() -> None:
+    """The role for workloads grants what the kinds need and nothing else, to our account alone."""
+    assert one("ClusterRole", "topogate-workloads")["rules"] == [dict(rule) for rule in rules(built_in()).cluster_role]
+    binding = one("ClusterRoleBinding", "topogate-workloads")
+    assert binding["roleRef"]["name"] == "topogate-workloads"
+    assert binding["subjects"] == one("ClusterRoleBinding")["subjects"]
 
 
 def test_rights_by_name_name_our_objects() -> None:

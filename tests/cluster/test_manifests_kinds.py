@@ -1,0 +1,370 @@
+"""Which workloads of every kind reach the service, on a real API server whose custom resources have no schema.
+
+On a control plane of their own: the session's one belongs to tests that run the service behind the same names.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import names
+from engine.kinds import built_in, read
+from engine.kinds.schema import KindEntry
+from local.client import Client, ClientError
+from local.controlplane import ControlPlane
+from tests.support.eventually import eventually
+from tests.support.installed import install
+from tests.support.kinds import TEMPLATE, example
+from tests.support.recorder import Recorder
+
+NAMESPACE = "team"
+CORE = ("", "apps", "batch")
+ENTRIES = [entry for entry in built_in().entries if entry.handling != "pods"]
+CUSTOM = [entry for entry in ENTRIES if entry.match.group not in CORE]
+ASKING = {names.REQUIRE: "rack"}
+ALIAS = {"kueue.x-k8s.io/podset-required-topology": "rack"}
+DEVICES = {"limits": {"koordinator.sh/gpu": "50"}}
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def recorder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorder]:
+    with Recorder(tmp_path_factory.mktemp("recorder")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def plane(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with ControlPlane.start(tmp_path_factory.mktemp("kinds"), programs=programs) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def admin(plane: ControlPlane, recorder: Recorder) -> Client:
+    """The admin of a control plane with the manifests and every kind, the custom ones without a schema."""
+    client = install(plane, recorder, namespace=NAMESPACE, probe=lambda client: create(client, asking_job()))
+    made: set[str] = set()
+    for entry in CUSTOM:
+        name = f"{entry.match.resource}.{entry.match.group}"
+        if name not in made:
+            made.add(name)
+            client.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition(entry))
+    for entry in CUSTOM:
+        path = collection(entry)
+        eventually(partial(served, client, path), message=f"{path} is served")
+    return client
+
+
+def served(client: Client, path: str) -> bool:
+    try:
+        return client.find(path) is not None
+    except ClientError:
+        return False  # 429 while its storage is made
+
+
+def definition(entry: KindEntry) -> Json:
+    """A CustomResourceDefinition that takes anything, in every version that any entry of the kind names."""
+    group, kind, plural = entry.match.group, entry.match.kind, entry.match.resource
+    versions = sorted(
+        {
+            one
+            for other in CUSTOM
+            if other.match.kind == kind and other.match.group == group
+            for one in versions_of(other)
+        }
+    )
+    anything = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    return {
+        "metadata": {
+            "name": f"{plural}.{group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
+        },
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"plural": plural, "kind": kind},
+            "versions": [
+                {"name": version, "served": True, "storage": not index, "schema": anything}
+                for index, version in enumerate(versions)
+            ],
+        },
+    }
+
+
+def versions_of(entry: KindEntry) -> list[str]:
+    return [version for version in entry.match.versions if version != "*"]
+
+
+def collection(entry: KindEntry, *, version: str = "") -> str:
+    version = version or versions_of(entry)[0]
+    return f"/apis/{entry.match.group}/{version}/namespaces/{NAMESPACE}/{entry.match.resource}"
+
+
+def asking_job() -> Json:
+    return {
+        "metadata": {"name": "probe", "annotations": ASKING},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}}},
+    }
+
+
+def create(
+    client: Client, body: Mapping[str, Any], *, path: str = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
+) -> None:
+    """Create an object as far as admission goes: nothing is stored."""
+    client.create(path, body, dry_run=True)
+
+
+def plain(entry: KindEntry) -> Json:
+    """The example of a kind, asking for nothing."""
+    body: Json = copy.deepcopy(example(entry.name)["object"])
+    body["metadata"] = {"name": "one"}
+    if entry.name == "sparkapplication":  # it may do without
+        for role in ("driver", "executor"):
+            body["spec"][role] = {**body["spec"].get(role, {}), "template": copy.deepcopy(TEMPLATE)}
+    if entry.match.group in CORE:
+        body.pop("status", None)
+        complete(body)
+    return body
+
+
+def complete(body: Json) -> None:
+    """What the API server asks of its own kinds."""
+    kind, spec = body["kind"], body["spec"]
+    if kind == "CronJob":
+        spec |= {"schedule": "0 0 * * *"}
+        spec["jobTemplate"]["spec"]["template"]["spec"]["restartPolicy"] = "Never"
+        return
+    if kind == "Job":
+        spec["template"]["spec"]["restartPolicy"] = "Never"
+        return
+    spec["selector"] = {"matchLabels": {"app": "x"}}
+    spec["template"]["metadata"] = {"labels": {"app": "x"}}
+
+
+def template_fields(entry: KindEntry, body: Json) -> list[str]:
+    """The JSON paths of the templates of an object that the registry reads."""
+    raw = {**body, "metadata": {**body["metadata"], "namespace": NAMESPACE, "uid": "u"}}
+    return [found.field for found in read(entry, raw, registry=built_in()).pod_sets]
+
+
+def at(body: Any, field: str) -> Any:
+    """The node of an object at a JSON path such as `spec.tasks[0].template`."""
+    for step in field.replace("[", ".").replace("]", "").split("."):
+        body = body[int(step)] if isinstance(body, list) else body[step]
+    return body
+
+
+def both(entry: KindEntry, operation: str = "CREATE") -> list[tuple[str, str, str]]:
+    return [(path, operation, entry.match.kind) for path in ("/mutate", "/validate")]
+
+
+BY_NAME = {entry.name: entry for entry in ENTRIES}
+
+
+def asked(recorder: Recorder, client: Client, entry: KindEntry, body: Json) -> list[tuple[str, str, str]]:
+    return recorder.during(partial(create, client, body, path=collection(entry)))
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_workload_that_asks_for_nothing_is_not_sent(admin: Client, recorder: Recorder, name: str) -> None:
+    """Of no kind, with or without foreign keys everywhere."""
+    entry, body = BY_NAME[name], plain(BY_NAME[name])
+    assert asked(recorder, admin, entry, body) == []
+    foreign = {"annotations": {"example.com/topogate.dev": "x"}, "labels": {"app": "x"}}
+    body["metadata"] |= foreign
+    if entry.handling == "placed":
+        for field in known_templates(entry, body):
+            at(body, field)["metadata"] = foreign
+    assert asked(recorder, admin, entry, body) == []
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_workload_that_asks_itself_is_sent(admin: Client, recorder: Recorder, name: str) -> None:
+    """By a key of ours or of another dialect, by a misspelt one too."""
+    entry = BY_NAME[name]
+    for request in (ASKING, {"topogate.dev/require": "rack"}, {"kai.scheduler/topology": "x"}):
+        body = plain(entry)
+        body["metadata"]["annotations"] = request
+        assert asked(recorder, admin, entry, body) == both(entry), request
+
+
+def known_templates(entry: KindEntry, body: Json) -> list[str]:
+    """Those at the paths of kinds: what an AppWrapper declares of kinds without an entry is in its own annotations."""
+    return [field for field in template_fields(entry, body) if ".parts[" not in field]
+
+
+MARKS: dict[str, Json] = {
+    "our annotation": {"metadata": {"annotations": ASKING}},
+    "an alias": {"metadata": {"annotations": ALIAS}},
+    "a pod group": {"metadata": {"labels": {names.POD_GROUP_NAME: "g"}}},
+    "our label": {"metadata": {"labels": {names.MANAGED: "true"}}},
+    "our gate": {"spec": {"schedulingGates": [{"name": names.GATE}]}},
+}
+
+
+@pytest.mark.parametrize("mark", MARKS)
+@pytest.mark.parametrize("name", [entry.name for entry in ENTRIES if entry.handling == "placed"])
+def test_a_workload_of_which_any_template_asks_is_sent(admin: Client, recorder: Recorder, name: str, mark: str) -> None:
+    """Each template of the kind by itself."""
+    entry = BY_NAME[name]
+    fields = known_templates(entry, plain(entry))
+    assert fields
+    for field in fields:
+        body = plain(entry)
+        template = at(body, field)
+        for part, value in MARKS[mark].items():
+            template[part] = merged_maps(template.get(part) or {}, value)
+        assert asked(recorder, admin, entry, body) == both(entry), field
+
+
+def merged_maps(one: Json, other: Json) -> Json:
+    return {
+        **one,
+        **{key: {**one.get(key, {}), **value} if isinstance(value, dict) else value for key, value in other.items()},
+    }
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in ENTRIES if entry.handling == "placed"])
+def test_what_kueue_has_is_not_sent_for_an_alias(admin: Client, recorder: Recorder, name: str) -> None:
+    """Its queue on the workload takes every template out; a request of ours does not go unseen."""
+    entry = BY_NAME[name]
+    body = plain(entry)
+    body["metadata"]["labels"] = {names.KUEUE_QUEUE: "q"}
+    for field in known_templates(entry, body):
+        template = at(body, field)
+        template["metadata"] = merged_maps(template.get("metadata") or {}, {"annotations": ALIAS})
+    assert asked(recorder, admin, entry, body) == []
+    body["metadata"]["annotations"] = ASKING
+    assert asked(recorder, admin, entry, body) == both(entry)
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in ENTRIES if entry.handling == "placed"])
+def test_a_workload_of_which_any_template_names_devices_is_sent(admin: Client, recorder: Recorder, name: str) -> None:
+    """Without any other request, once, to the entry that stops nobody; a template that is marked keeps it out."""
+    entry = BY_NAME[name]
+    for field in known_templates(entry, plain(entry)):
+        body = plain(entry)
+        at(body, field)["spec"].setdefault("containers", [{"name": "main", "image": "none"}])
+        at(body, field)["spec"]["containers"][0]["resources"] = DEVICES
+        assert asked(recorder, admin, entry, body) == both(entry), field
+
+
+# Custom resources that nobody has checked
+
+
+WRONG: list[Any] = [None, "x", 7, 1.5, True, [], {}, [None], [7], ["x"], [[]], [{}], {"a": None}, {"a": 7}, {"a": [7]}]
+
+
+def wrong_everywhere(body: Any) -> Iterator[tuple[list[str | int], Any]]:
+    """Each node of an object below its spec, by its steps."""
+    stack: list[tuple[list[str | int], Any]] = [(["spec"], body["spec"])]
+    while stack:
+        steps, node = stack.pop()
+        yield steps, node
+        inner = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+        stack += [([*steps, key], value) for key, value in inner]
+
+
+def replaced(body: Json, steps: list[str | int], value: Any) -> Json:
+    body = copy.deepcopy(body)
+    node: Any = body
+    for step in steps[:-1]:
+        node = node[step]
+    node[steps[-1]] = value
+    return body
+
+
+@pytest.mark.parametrize("name", sorted({entry.name for entry in CUSTOM}))
+def test_a_malformed_object_that_asks_for_nothing_is_not_sent_and_not_refused(
+    admin: Client, recorder: Recorder, name: str
+) -> None:
+    """Whatever stands in whatever field of a custom resource without a schema."""
+    entry = BY_NAME[name]
+    body = plain(entry)
+    if entry.handling == "placed":
+        for field in known_templates(entry, body):
+            template = at(body, field)
+            template["metadata"] = {"annotations": {"a": "b"}, "labels": {"a": "b"}}
+            template["spec"] |= {"schedulingGates": [{"name": "example.com/x"}]}
+            template["spec"].setdefault("containers", [{"name": "main"}])
+            template["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
+    for number, (steps, _) in enumerate(list(wrong_everywhere(body))):
+        # Every wrong value meets every depth; all of them everywhere would be thousands of requests.
+        for value in WRONG[number % 5 :: 5]:
+            assert asked(recorder, admin, entry, replaced(body, steps, value)) == [], (steps, value)
+    for value in WRONG:
+        assert asked(recorder, admin, entry, {**body, "spec": value}) == []
+    del body["spec"]
+    assert asked(recorder, admin, entry, body) == []
+
+
+@pytest.mark.parametrize("value", WRONG, ids=str)
+def test_a_wrong_part_hides_no_request_in_another(admin: Client, recorder: Recorder, value: Any) -> None:
+    """A template that asks is seen, whatever stands beside it."""
+    entry = BY_NAME["raycluster"]
+    asking = {"metadata": {"annotations": ASKING}, **TEMPLATE}
+    for spec in (
+        {"headGroupSpec": value, "workerGroupSpecs": [{"template": asking}]},
+        {"headGroupSpec": {"template": asking}, "workerGroupSpecs": value},
+        {"headGroupSpec": {"template": asking}, "workerGroupSpecs": [value, {"template": value}]},
+        {"headGroupSpec": {"template": value}, "workerGroupSpecs": [value, {"template": asking}]},
+        {"headGroupSpec": {"template": {"metadata": value, "spec": value}}, "workerGroupSpecs": [{"template": asking}]},
+    ):
+        body = {**plain(entry), "spec": spec}
+        assert asked(recorder, admin, entry, body) == both(entry), spec
+
+
+def test_large_objects_cost_nobody_his_workload(admin: Client, recorder: Recorder) -> None:
+    """The conditions stay within the API server's budget for CEL: over it, the object would be refused."""
+    entry = BY_NAME["raycluster"]
+    many = {f"example.com/k{number:03}": "" for number in range(300)}
+    group = {"template": {"metadata": {"annotations": many, "labels": many}, **TEMPLATE}}
+    body = {**plain(entry), "spec": {"headGroupSpec": group, "workerGroupSpecs": [group] * 60}}
+    assert asked(recorder, admin, entry, body) == []
+
+
+@pytest.fixture
+def stored(admin: Client) -> Iterator[Callable[[KindEntry, Json], str]]:
+    """Stores an object and returns its path."""
+    paths: list[str] = []
+
+    def store(entry: KindEntry, body: Json) -> str:
+        admin.create(collection(entry), body)
+        paths.append(f"{collection(entry)}/{body['metadata']['name']}")
+        return paths[-1]
+
+    yield store
+    for path in paths:
+        admin.delete(path)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_request_that_comes_or_goes_is_sent(
+    admin: Client, recorder: Recorder, stored: Callable[[KindEntry, Json], str], name: str
+) -> None:
+    """At UPDATE, of every kind; foreign annotations are nobody's business."""
+    entry = BY_NAME[name]
+    path = stored(entry, {**plain(entry), "metadata": {"name": "changing"}})
+    come = {"metadata": {"annotations": ASKING}}
+    foreign = {"metadata": {"annotations": {"example.com/x": "y"}}}
+    gone = {"metadata": {"annotations": {names.REQUIRE: None}}}
+    assert recorder.during(lambda: admin.patch(path, foreign)) == []
+    assert set(recorder.during(lambda: admin.patch(path, come))) == set(both(entry, "UPDATE"))
+    assert recorder.during(lambda: admin.patch(path, {"metadata": {"annotations": {"example.com/x": "z"}}})) == []
+    assert set(recorder.during(lambda: admin.patch(path, gone))) == set(both(entry, "UPDATE"))
+    assert recorder.during(lambda: admin.patch(path, foreign)) == []
+
+
+def test_a_version_that_no_entry_names_is_sent(admin: Client, recorder: Recorder) -> None:
+    """The rules know no versions."""
+    entry = BY_NAME["mpijob"]
+    body = {**plain(entry), "apiVersion": "kubeflow.org/v1"}
+    body["metadata"]["annotations"] = ASKING
+    path = collection(entry, version="v1")
+    assert recorder.during(partial(create, admin, body, path=path)) == both(entry)
