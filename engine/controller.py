@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
+from math import inf
 
 from engine import gangs, metrics, names
 from engine.cluster.api import ApiFault
@@ -29,9 +30,10 @@ from engine.outcomes import Never, Placed
 from engine.planning import AUTO
 from engine.queue import Entry, Queue
 from engine.records import Pod, Slot
+from engine.relaxing import relaxes_at
 from engine.seats import moved
 from engine.shapes import exclusion
-from engine.status import SETTLE, changed
+from engine.status import SETTLE, changed, waiting_since
 from engine.view import Changes, View, belongs
 
 log = logging.getLogger("topogate.controller")
@@ -62,6 +64,11 @@ class _Memory:
     wake: float | None = None
     failures: int = 0
     own_trouble: bool = False  # it fits nowhere ever, or its namespace's quota does not take it
+
+    def wake_at(self, when: float | None) -> None:
+        """Have the gang looked at by then; None: it needs no look."""
+        if when is not None:
+            self.wake = when if self.wake is None else min(self.wake, when)
 
     def back_off(self, now: float) -> None:
         """Take in that something failed: it is tried again after a pause, and told again."""
@@ -275,7 +282,7 @@ class Controller:
             case Rest():
                 return
             case PlanIt():
-                self._enqueue(key, gang, decision.wake)
+                self._wait(key, gang, decision.wake, now)
             case Resume():
                 self._send(key, lambda: errands.resume(gang))
             case GiveBack(suspend=suspend, reason=reason, message=message):
@@ -340,8 +347,19 @@ class Controller:
 
     # -- the queue ---------------------------------------------------------------------------------------------------
 
-    def _enqueue(self, key: str, gang: Gang, not_before: float | None) -> None:
-        workload = gang.workload
+    def _wait(self, key: str, gang: Gang, not_before: float | None, now: float) -> None:
+        """Put a gang into the queue, unless it has waited so long that its request is to be relaxed first."""
+        workload, policy, memory = gang.workload, self._view.policy, self._memory[key]
+        clock = now - self._wall()  # what makes a time of day one of our own
+        relaxes = relaxes_at(gang.understanding, gang.placement, policy)
+        if relaxes is not None and relaxes + clock <= now:
+            self._queue.drop(key)
+            self._send(key, lambda: self._errands.relax(gang))
+            return
+        since = waiting_since(gang.placement.status) if gang.placement is not None else None
+        patient_until = since + policy.queue.patience + clock if since is not None else inf
+        memory.wake_at(relaxes + clock if relaxes is not None else None)
+        memory.wake_at(patient_until if now < patient_until < inf else None)
         self._queue.add(
             key,
             Entry(
@@ -349,6 +367,7 @@ class Controller:
                 created=workload.created,
                 name=f"{workload.namespace}/{workload.name}",
                 not_before=not_before or 0.0,
+                patient_until=patient_until,
             ),
         )
 
@@ -397,7 +416,7 @@ class Controller:
         memory.own_trouble = isinstance(outcome, Never) or outcome.reason == "QuotaExceeded"
         self._tell(key, gang, Status("Waiting", outcome.reason, outcome.message), now)
         if excluded:
-            memory.wake = memory.timers.next_back(now)  # no event will tell that its hosts count again
+            memory.wake_at(memory.timers.next_back(now))  # no event will tell that its hosts count again
         if ask.require != AUTO and outcome.reason != "QuotaExceeded":
             self._queue.missed(question, ask.count)
 

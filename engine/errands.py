@@ -24,6 +24,8 @@ from engine.pin import release_patch
 from engine.pod_devices import allocation
 from engine.proposal import plan_in_view, proposed
 from engine.records import Assignment, Placement, Pod, Workload
+from engine.relaxing import relaxing_text
+from engine.requests import relaxed
 from engine.seats import Seat
 from engine.status import status_body
 from engine.view import View
@@ -199,6 +201,19 @@ class Errands:
         reason = status.reason or status.phase
         message = facts.message if facts is not None and status.phase in ("Placed", "Running") else status.message
         self._event(gang, reason, message, warning=bool(status.reason))
+
+    def relax(self, gang: Gang) -> None:
+        """Write down that what the gang requires is preferred from now on, and tell it."""
+        assert gang.placement is not None
+        text = relaxing_text(gang.understanding, self._view.policy)
+        softer = replace(gang, understanding=relaxed(gang.understanding))
+        written = self._write(self.placement(softer, None, priority=self._view.priority_of(gang.workload)))
+        status = Status("Waiting", str(gang.placement.status.get("reason") or ""), text)
+        body = status_body(gang.placement.status, status, facts=None, now=self._wall())
+        result = writes.patch_placement_status(self._api, written, body, fence=self._fence)
+        if not isinstance(result, Gone):
+            self._took_placement(result)
+        self._event(gang, "LevelRelaxed", text, warning=True)
 
     def unclaimed(self, pod: Pod) -> str | None:
         """Why a held pod that no gang claims stays held; None when nothing asks for it to be."""

@@ -68,7 +68,8 @@ def plan_gang(
     if not asks:
         found: Outcome = _nothing(understanding.asks[0])
     elif len(asks) == 1 and understanding.gang is None and not standing and asks[0].min_available >= asks[0].count:
-        found = _plan_alike(asks[0], shapes[asks[0].name], capacity, topology, policy=policy, left_out=left_out, emptied=vacated)
+        shape = shapes[asks[0].name]
+        found = _plan_alike(asks[0], shape, capacity, topology, policy=policy, left_out=left_out, emptied=vacated)
     else:
         question = Question(
             asks=asks,

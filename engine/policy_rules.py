@@ -27,7 +27,6 @@ NOT_BUILT: Final = (
     "nodeLoss",
     "timeouts.node",
     "timeouts.recover",
-    "timeouts.relaxAfter",
     "kinds",
 )
 POD_GROUP_BUILT: Final = ("coscheduling", "none")

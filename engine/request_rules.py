@@ -15,7 +15,6 @@ from engine.request_scopes import Scope, slices_of
 from engine.wording import plural
 
 _UNBUILT = {
-    names.RELAX_AFTER: "relaxing a required level is not available in this version; use prefer-topology instead",
     names.GANG_NAME: "gangs of plain pods are not available in this version; use one Job for the gang",
     names.GANG_SIZE: "gangs of plain pods are not available in this version; use one Job for the gang",
 }

@@ -8,17 +8,32 @@ from typing import Any
 
 from engine.gangs import Status
 from engine.outcomes import Placed
+from engine.times import epoch
 
 # A step that mostly passes at once is worth a write only when it lasts (seconds): a placed gang runs a moment later,
 # and a pod that has ended well leaves the cache before its Job counts its index as done.
 SETTLE = {"Placed": 2.0, "Incomplete": 5.0}
 
 _CONDITIONS = ("Placed", "Released", "Complete")
+# Reasons whose sentence is news by itself: it says where, and has no number that changes all the time.
+_TELLING = frozenset({"RoomKept"})
 
 
 def changed(before: Mapping[str, Any], status: Status) -> bool:
     """True when a status is worth a write: another phase or another reason (numbers alone are not)."""
-    return (before.get("phase"), before.get("reason") or "") != (status.phase, status.reason)
+    known = (before.get("phase"), before.get("reason") or "")
+    if known != (status.phase, status.reason):
+        return True
+    return status.reason in _TELLING and before.get("message") != status.message
+
+
+def waiting_since(status: Mapping[str, Any]) -> float | None:
+    """Since when a gang waits for us (seconds since the epoch); None when it does not, or nobody can read it."""
+    since = status.get("waitingSince")
+    try:
+        return epoch(datetime.fromisoformat(since)) if isinstance(since, str) else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def status_body(before: Mapping[str, Any], status: Status, *, facts: Placed | None, now: float) -> dict[str, Any]:

@@ -39,6 +39,7 @@ from engine.records import (
     Shape,
     Workload,
 )
+from engine.relaxing import in_force
 from engine.reported import ReportedNodes
 from engine.requests import Understanding, understand
 from engine.reservations import adrift, reservations
@@ -345,10 +346,11 @@ class View:
         workload = self._workload_of(key)
         if workload is None:
             return None
+        placement = self._held.get(key) or self.placement_of(key)
         return Gang(
             workload=workload,
-            understanding=self.understand(workload),
-            placement=self._held.get(key) or self.placement_of(key),
+            understanding=in_force(self.understand(workload), placement, self.policy),
+            placement=placement,
             pods=self.pods_of(key),
             shapes=self.shapes_of(workload),
             group=parts(key)[1],

@@ -21,7 +21,9 @@ from engine.gangs import Gang, Status
 from engine.outcomes import Placed
 from engine.policy import parse_policy
 from engine.records import Assignment, Node, Placement, Pod, Workload
+from engine.requests import relaxed
 from engine.seats import Seat
+from engine.status import status_body
 from engine.view import Stores, View
 from tests.support.cluster_records import pinned
 
@@ -131,7 +133,16 @@ class Hands(Errands):
         self._called("tell", gang.workload.name)
         self.told.append((gang.workload.name, status))
         placement = gang.placement or self.placement(gang, None, priority=0)
-        self.put(replace(placement, status={"phase": status.phase, "reason": status.reason}))
+        self._status(placement, status, facts)
+
+    def relax(self, gang: Gang) -> None:
+        self._called("relax", gang.workload.name)
+        softer = replace(gang, understanding=relaxed(gang.understanding))
+        self.put(self.placement(softer, None, priority=0))
+
+    def _status(self, placement: Placement, status: Status, facts: Placed | None) -> None:
+        body = status_body(placement.status, status, facts=facts, now=self._wall())
+        self.put(replace(placement, status={key: value for key, value in body.items() if value is not None}))
 
     def pod_event(self, pod: Pod, reason: str, message: str) -> None:
         self.events.append((pod.name, reason))

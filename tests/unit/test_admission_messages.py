@@ -51,7 +51,6 @@ CREATED: Mapping[str, Json] = {
         | {
             names.SLICE_TOPOLOGY: "rack",
             names.SLICE_SIZE: "2",
-            names.RELAX_AFTER: "10m",
             names.MIN_AVAILABLE: "3",
             names.GANG_NAME: "g",
         }

@@ -142,7 +142,6 @@ def test_a_written_policy_reads_back() -> None:
         ("nodeLoss: evict", "nodeLoss"),
         ("timeouts: {node: 61s}", "timeouts.node"),
         ("timeouts: {recover: 1h}", "timeouts.recover"),
-        ("timeouts: {relaxAfter: 1h}", "timeouts.relaxAfter"),
         ("kinds: [{kind: Foo}]", "kinds"),
         ("topologies: [{name: a, fromObject: {group: kai.scheduler, name: b}}]", "topologies[0].fromObject"),
     ],

@@ -228,7 +228,6 @@ def test_hostile_keys_are_escaped_and_cut() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        (names.RELAX_AFTER, "10m"),
         (names.MIN_AVAILABLE, "3"),
         (names.GANG_NAME, "g"),
         (names.GANG_SIZE, "4"),

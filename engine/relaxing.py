@@ -1,0 +1,60 @@
+"""A required level that becomes a preferred one when a gang has waited too long for it. Pure.
+
+The Placement is the memory: it says which levels were relaxed and since when the gang waits, so that neither a
+fail-over nor a re-plan starts the time anew or takes the relaxation back.
+"""
+
+from __future__ import annotations
+
+from engine.durations import format_duration
+from engine.policy import Policy
+from engine.records import GangRequest, Placement, PodSetRequest
+from engine.requests import Understanding, relaxed
+from engine.status import waiting_since
+from engine.wording import joined, plain
+
+Relaxed = tuple[str | None, tuple[tuple[str, str | None], ...]]
+
+
+def in_force(understanding: Understanding, placement: Placement | None, policy: Policy) -> Understanding:
+    """The request that counts: as the user wrote it, or relaxed if the Placement says that this very one was.
+
+    A gang that has slots keeps them also when nothing is to be relaxed any more; one that waits is as its user says.
+    """
+    if placement is None or _relaxed_levels(placement.gang, placement.pod_sets) == _NOTHING or not understanding.asks:
+        return understanding
+    if placement.assignment is None and _after(understanding, policy) is None:
+        return understanding
+    softer = relaxed(understanding)
+    same = _relaxed_levels(softer.gang, softer.asks) == _relaxed_levels(placement.gang, placement.pod_sets)
+    return softer if same else understanding
+
+
+def relaxes_at(understanding: Understanding, placement: Placement | None, policy: Policy) -> float | None:
+    """When what is required becomes preferred (seconds since the epoch); None: nothing is to be relaxed, or not yet."""
+    after = _after(understanding, policy)
+    since = waiting_since(placement.status) if placement is not None else None
+    if after is None or since is None or relaxed(understanding) == understanding:
+        return None
+    return since + after
+
+
+def relaxing_text(understanding: Understanding, policy: Policy) -> str:
+    """What people read when it happens; `understanding` is the one before."""
+    levels = [understanding.gang.require] if understanding.gang is not None else []
+    levels += [ask.require for ask in understanding.asks]
+    named = joined([plain(level) for level in dict.fromkeys(levels) if level is not None])
+    waited = format_duration(_after(understanding, policy) or 0.0)
+    return f"has waited for {waited}: {named} is preferred from now on, not required"
+
+
+def _after(understanding: Understanding, policy: Policy) -> float | None:
+    return understanding.relax_after if understanding.relax_after is not None else policy.timeouts.relax_after
+
+
+def _relaxed_levels(gang: GangRequest | None, pod_sets: tuple[PodSetRequest, ...]) -> Relaxed:
+    named = tuple((one.name, one.relaxed) for one in pod_sets if one.relaxed is not None)
+    return (gang.relaxed if gang is not None else None, named)
+
+
+_NOTHING: Relaxed = (None, ())
