@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
 from engine import names
-from engine.cluster import placements, projections, writes
+from engine.cluster import placements, projections, workloads, writes
 from engine.cluster.api import Api, ApiError, ApiFault, object_path
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
@@ -103,7 +103,7 @@ class Errands:
         revision = placement.assignment.revision
 
         def attempt(workload: Workload) -> Result:
-            return writes.resume_job(
+            return writes.resume_workload(
                 self._api, workload, placement=placement.name, revision=revision, fence=self._fence
             )
 
@@ -116,7 +116,7 @@ class Errands:
         """Drop the assignment; with `suspend`, only after the workload is suspended again."""
         if suspend and not gang.workload.suspended:
             result = self._on_newest(
-                gang.workload, lambda workload: writes.suspend_job(self._api, workload, fence=self._fence)
+                gang.workload, lambda workload: writes.suspend_workload(self._api, workload, fence=self._fence)
             )
             if isinstance(result, Refused):
                 self._event(gang, "SuspendRefused", f"cannot be suspended: {result.message}", warning=True)
@@ -161,7 +161,7 @@ class Errands:
         self._all(self.free_pod, pods)
         if resume:
             result = self._on_newest(
-                gang.workload, lambda workload: writes.resume_job(self._api, workload, fence=self._fence)
+                gang.workload, lambda workload: writes.resume_workload(self._api, workload, fence=self._fence)
             )
             if isinstance(result, Refused):
                 raise writes.WriteRefused(result.message)
@@ -243,8 +243,14 @@ class Errands:
 
     def _all(self, do: Callable[[T], None], items: Iterable[T]) -> None:
         """Do the same to many, in parallel: one that fails stops no other. Raises the worst of what went wrong."""
-        futures = [self._patchers.submit(do, item) for item in items]
+        futures: list[Future[None]] = []
         faults: list[Exception] = []
+        for item in items:
+            try:
+                futures.append(self._patchers.submit(do, item))
+            except RuntimeError:  # closed meanwhile
+                faults.append(NotLeader("stopping"))
+                break
         for future in futures:
             try:
                 future.result()
@@ -287,7 +293,7 @@ class Errands:
         """Write to a workload as it was decided on; when it is not as new as that any more, to what it is now, if that
         asks for the same.
 
-        The Job controller notes the suspension in the status a moment after the Job is made: mostly the watch has told
+        A controller notes the suspension in the status a moment after the workload is made: mostly the watch has told
         us by now, else the conflict does, and waiting for the watch then would cost the gang its head start.
         """
         known = self._view.stores.workloads.get(workload.key)
@@ -296,15 +302,33 @@ class Errands:
         for _ in range(ATTEMPTS):
             result = write(workload)
             if isinstance(result, Done):
-                self._view.stores.workloads.apply_own_write(projections.job(result.body))
+                self._took_workload(workload, result)
             if not isinstance(result, Conflict):
                 return result
-            path = object_path(workload.api_version, "jobs", namespace=workload.namespace, name=workload.name)
-            newest = projections.job(self._api.request("GET", path))
-            if not self._same_question(newest, workload):
+            newest = self._read_again(workload)
+            if newest is None or not self._same_question(newest, workload):
                 return result  # its user was faster: look again
             workload = newest
         return result
+
+    def _took_workload(self, workload: Workload, result: Done) -> None:
+        if (written := self._projected(workload, result.body)) is not None:
+            self._view.stores.workloads.apply_own_write(written)
+
+    def _read_again(self, workload: Workload) -> Workload | None:
+        path = object_path(workload.api_version, workload.resource, namespace=workload.namespace, name=workload.name)
+        return self._projected(workload, self._api.request("GET", path))
+
+    def _projected(self, workload: Workload, body: bytes) -> Workload | None:
+        """The object as it stands now; None when it is none any more that can be read: then the watch tells as well."""
+        group, _, version = workload.api_version.rpartition("/")
+        registry = self._view.registry
+        entry = registry.find(group, workload.kind, version)
+        try:
+            return workloads.workload(body, entry=entry, registry=registry) if entry is not None else None
+        except (workloads.ProjectionError, workloads.UnreadableWorkload) as fault:
+            log.warning("%s cannot be read any more: %s", workload.name, fault)
+            return None
 
     def _same_question(self, newer: Workload, older: Workload) -> bool:
         """True when nothing between two versions of a workload changes a decision: status and foreign keys do not.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Final
@@ -26,6 +26,7 @@ POOL_SIZE: Final = 32
 MAX_MESSAGE: Final = 2000
 
 JSON: Final = "application/json"
+JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
@@ -178,7 +179,7 @@ class Api:
         path: str,
         *,
         query: Mapping[str, str] | None = None,
-        body: bytes | Mapping[str, Any] | None = None,
+        body: bytes | Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         content_type: str = JSON,
         timeout: tuple[float, float] = (5, 30),
     ) -> bytes:

@@ -9,15 +9,17 @@ docs/contributor/kubernetes-facts.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
 from engine import metrics
+from engine.cluster import suspension
 from engine.cluster.api import (
     APPLY_PATCH,
     JSON,
+    JSON_PATCH,
     MERGE_PATCH,
     STRATEGIC_MERGE_PATCH,
     Api,
@@ -28,8 +30,6 @@ from engine.cluster.api import (
 from engine.names import (
     API_VERSION,
     FIELD_MANAGER,
-    HELD_BY,
-    HELD_BY_SUSPEND,
     LAST_GOOD_POLICY_NAME,
     PLACEMENT,
     PLACEMENTS,
@@ -118,41 +118,30 @@ def delete_placement(api: Api, placement: Placement, *, fence: Fence) -> Result:
     return _delete(api, _placement(placement), placement.uid, fence)
 
 
-def resume_job(
-    api: Api, job: Workload, *, fence: Fence, placement: str | None = None, revision: int | None = None
+def resume_workload(
+    api: Api, workload: Workload, *, fence: Fence, placement: str | None = None, revision: int | None = None
 ) -> Result:
-    """Let a Job that we hold run, and tell its pods (through the template) which Placement is theirs.
+    """Let a workload that we hold run, and tell its pods (through the templates) which Placement is theirs.
 
-    Without `placement` the template is left alone. A server that keeps the template of a re-suspended Job fixed
-    (older ones, while startTime is set) is asked again without it: the revision is only a lower bound.
+    Without `placement` the templates are left alone. A server that keeps them fixed (a Job's on older ones, while
+    startTime is set; a kind's own webhook) is asked again without them: the revision is only a lower bound.
     """
-    path = object_path(job.api_version, "jobs", namespace=job.namespace, name=job.name)
-    body: dict[str, Any] = {
-        "metadata": {**_as_known(job), "annotations": {HELD_BY: None}},
-        "spec": {"suspend": False},
-    }
-    if placement is not None:
+    if placement is not None and suspension.told(workload):
         annotations = {PLACEMENT: placement} | ({} if revision is None else {REVISION: str(revision)})
-        told = {**body, "spec": {"suspend": False, "template": {"metadata": {"annotations": annotations}}}}
-        result = _send(api, "PATCH", path, told, MERGE_PATCH, fence=fence)
-        match result:
-            case Refused(status=HTTPStatus.UNPROCESSABLE_ENTITY, causes=causes) if any(
-                field.startswith("spec.template") for field, _ in causes
-            ):
-                pass
-            case _:
-                return result
-    return _send(api, "PATCH", path, body, MERGE_PATCH, fence=fence)
+        body = suspension.telling(workload, annotations)
+        content_type = JSON_PATCH if isinstance(body, list) else MERGE_PATCH
+        result = _send(api, "PATCH", _workload(workload), body, content_type, fence=fence)
+        # Also 422 without a word: a JSON Patch whose path is not there any more. The merge patch tells a conflict then.
+        if not isinstance(result, Refused) or not suspension.about_templates(
+            workload, tuple(field for field, _ in result.causes)
+        ):
+            return result
+    return _send(api, "PATCH", _workload(workload), suspension.resuming(workload), MERGE_PATCH, fence=fence)
 
 
-def suspend_job(api: Api, job: Workload, *, fence: Fence) -> Result:
-    """Suspend a Job and note that it was us; its pods are removed without counting as failures."""
-    body = {
-        "metadata": {**_as_known(job), "annotations": {HELD_BY: HELD_BY_SUSPEND}},
-        "spec": {"suspend": True},
-    }
-    path = object_path(job.api_version, "jobs", namespace=job.namespace, name=job.name)
-    return _send(api, "PATCH", path, body, MERGE_PATCH, fence=fence)
+def suspend_workload(api: Api, workload: Workload, *, fence: Fence) -> Result:
+    """Suspend a workload and note that it was us; its controller removes the pods without counting failures."""
+    return _send(api, "PATCH", _workload(workload), suspension.suspending(workload), MERGE_PATCH, fence=fence)
 
 
 def release_pod(api: Api, pod: Pod, body: Mapping[str, Any], *, fence: Fence) -> Result:
@@ -187,7 +176,14 @@ def _delete(api: Api, path: str, uid: str, fence: Fence) -> Result:
 
 
 def _send(
-    api: Api, method: str, path: str, body: Mapping[str, Any], content_type: str, *, fence: Fence, force: bool = False
+    api: Api,
+    method: str,
+    path: str,
+    body: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    content_type: str,
+    *,
+    fence: Fence,
+    force: bool = False,
 ) -> Result:
     query = {} if method == "DELETE" else {"fieldManager": FIELD_MANAGER} | ({"force": "true"} if force else {})
     fence()
@@ -220,12 +216,12 @@ def _result(error: ApiError) -> Result:
     raise error
 
 
-def _as_known(job: Workload) -> dict[str, str]:
-    return {"uid": job.uid, "resourceVersion": job.resource_version}
-
-
 def _placement(placement: Placement) -> str:
     return object_path(API_VERSION, PLACEMENTS, namespace=placement.namespace, name=placement.name)
+
+
+def _workload(workload: Workload) -> str:
+    return object_path(workload.api_version, workload.resource, namespace=workload.namespace, name=workload.name)
 
 
 def _pod(pod: Pod) -> str:

@@ -175,9 +175,9 @@ def test_jobs_are_suspended_and_resumed_at_the_version_that_we_know(api: Api, cl
     created = client.create(path, {"metadata": {"name": "j"}, "spec": {"suspend": True, "template": template}})
     job = projections.job(msgspec.json.encode(created))
     eventually(lambda: client.get(f"{path}/j")["status"].get("conditions"))
-    assert isinstance(writes.resume_job(api, job, placement="p", revision=3, fence=ok), Conflict)
+    assert isinstance(writes.resume_workload(api, job, placement="p", revision=3, fence=ok), Conflict)
     job = projections.job(api.request("GET", f"{path}/j"))
-    result = writes.resume_job(api, job, placement="p", revision=3, fence=ok)
+    result = writes.resume_workload(api, job, placement="p", revision=3, fence=ok)
     assert isinstance(result, Done)
     resumed = msgspec.json.decode(result.body)
     annotations = resumed["spec"]["template"]["metadata"]["annotations"]
@@ -185,7 +185,7 @@ def test_jobs_are_suspended_and_resumed_at_the_version_that_we_know(api: Api, cl
 
     def suspend() -> bool:
         job = projections.job(api.request("GET", f"{path}/j"))
-        return isinstance(writes.suspend_job(api, job, fence=ok), Done)
+        return isinstance(writes.suspend_workload(api, job, fence=ok), Done)
 
     eventually(suspend)
     held = client.get(f"{path}/j")

@@ -10,7 +10,9 @@ from engine import metrics, names
 from engine.cluster import writes
 from engine.cluster.api import Api, ApiError, ApiUnavailable
 from engine.cluster.lease import NotLeader
+from engine.cluster.workloads import workload
 from engine.cluster.writes import Conflict, Done, Gone, Refused, Result
+from engine.kinds import built_in
 from engine.records import Placement, Pod, PodSet, PodSpec, Shape, Workload, WorkloadRef
 from tests.support.fake_api import Answer, FakeApi, Hang
 
@@ -116,8 +118,8 @@ def every_write(api: Api, fake: FakeApi, fence: Callable[[], None]) -> dict[str,
         "replace_placement_spec": lambda: writes.replace_placement_spec(api, a_placement, {"x": 1}, fence=fence),
         "patch_placement_status": lambda: writes.patch_placement_status(api, a_placement, {"x": 1}, fence=fence),
         "delete_placement": lambda: writes.delete_placement(api, a_placement, fence=fence),
-        "resume_job": lambda: writes.resume_job(api, a_job, placement="p", revision=1, fence=fence),
-        "suspend_job": lambda: writes.suspend_job(api, a_job, fence=fence),
+        "resume_workload": lambda: writes.resume_workload(api, a_job, placement="p", revision=1, fence=fence),
+        "suspend_workload": lambda: writes.suspend_workload(api, a_job, fence=fence),
         "release_pod": lambda: writes.release_pod(api, a_pod, {"spec": {}}, fence=fence),
         "keep_policy": lambda: writes.keep_policy(api, "topogate-system", "x", fence=fence),
     }
@@ -128,8 +130,8 @@ WRITES = [
     "replace_placement_spec",
     "patch_placement_status",
     "delete_placement",
-    "resume_job",
-    "suspend_job",
+    "resume_workload",
+    "suspend_workload",
     "release_pod",
     "keep_policy",
 ]
@@ -153,9 +155,9 @@ def test_no_write_passes_a_fallen_fence(fake: FakeApi, api: Api, name: str) -> N
 def test_an_answer_that_would_be_repeated_is_a_refusal(fake: FakeApi, api: Api, name: str, status: int) -> None:
     """Validation, policy and missing rights are results with the server's words."""
     write = every_write(api, fake, ok)[name]
-    fake.fault(Answer(status, {"reason": "No", "message": "because"}))
+    fake.fault(Answer(status, {"reason": "No", "message": "because"}), times=2)
     assert write() == Refused(status, "because")
-    assert len(fake.requests) == 1
+    assert len(fake.requests) == (2 if name == "resume_workload" else 1)  # it may have been about the template
 
 
 @pytest.mark.parametrize("name", WRITES)
@@ -191,7 +193,7 @@ def test_an_object_that_is_gone_or_another_is_gone(fake: FakeApi, api: Api, name
     assert {path: fake.get(path) for path in (JOB, POD, PLACEMENT)} == before
 
 
-@pytest.mark.parametrize("name", ["replace_placement_spec", "resume_job", "suspend_job"])
+@pytest.mark.parametrize("name", ["replace_placement_spec", "resume_workload", "suspend_workload"])
 def test_a_changed_object_is_a_conflict(fake: FakeApi, api: Api, name: str) -> None:
     """Somebody changed the object since we decided: nothing is written."""
     write = every_write(api, fake, ok)[name]
@@ -237,7 +239,7 @@ def test_resuming_says_where_the_pods_belong(fake: FakeApi, api: Api) -> None:
         metadata={"annotations": {names.HELD_BY: "suspend", "mine": "1"}},
         spec={"suspend": True, "template": {"metadata": {"annotations": {"theirs": "2"}}, "spec": {"x": 1}}},
     )
-    assert isinstance(writes.resume_job(api, held, placement="job-train-1", revision=7, fence=ok), Done)
+    assert isinstance(writes.resume_workload(api, held, placement="job-train-1", revision=7, fence=ok), Done)
     body = stored(fake, JOB)
     assert body["metadata"]["annotations"] == {"mine": "1"}
     assert body["spec"] == {
@@ -253,7 +255,7 @@ def test_resuming_says_where_the_pods_belong(fake: FakeApi, api: Api) -> None:
 def test_resuming_without_a_placement_leaves_the_template(fake: FakeApi, api: Api) -> None:
     """A workload that is let go keeps its template."""
     held = job(fake, spec={"suspend": True, "template": {"spec": {}}})
-    assert isinstance(writes.resume_job(api, held, fence=ok), Done)
+    assert isinstance(writes.resume_workload(api, held, fence=ok), Done)
     assert "template" not in fake.requests[0].json()["spec"]
 
 
@@ -263,16 +265,142 @@ def test_a_server_with_a_fixed_template_is_asked_without_it(fake: FakeApi, api: 
     held = job(fake, spec={"suspend": True})
     causes = [{"field": "spec.template", "message": "field is immutable"}]
     fake.fault(Answer(422, {"reason": "Invalid", "details": {"causes": causes}}))
-    result = writes.resume_job(api, held, placement="p", revision=2, fence=lambda: fenced.append(1))
+    result = writes.resume_workload(api, held, placement="p", revision=2, fence=lambda: fenced.append(1))
     assert isinstance(result, Done)
     assert stored(fake, JOB)["spec"] == {"suspend": False}
     assert len(fenced) == 2
 
 
+def test_a_refusal_of_something_else_is_not_asked_again(fake: FakeApi, api: Api) -> None:
+    """The causes name fields, and none of them is in a template."""
+    held = job(fake, spec={"suspend": True})
+    causes = [{"field": "spec.suspend", "message": "may not be"}]
+    fake.fault(Answer(422, {"reason": "Invalid", "details": {"causes": causes}}))
+    assert isinstance(writes.resume_workload(api, held, placement="p", revision=2, fence=ok), Refused)
+    assert len(fake.requests) == 1
+
+
+JOBSET = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/team/jobsets/train"
+TRAINING = "/apis/kubeflow.org/v1/namespaces/team/pytorchjobs/train"
+TRAINJOB = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/team/trainjobs/train"
+TOLD = {names.PLACEMENT: "jobset-train-1", names.REVISION: "7"}
+
+
+def held_object(fake: FakeApi, path: str, kind: str, spec: dict[str, Any]) -> Workload:
+    """A workload of a kind, stored and read as the caches do."""
+    _, _, group, version, *_ = path.split("/")
+    raw = fake.put(
+        path,
+        apiVersion=f"{group}/{version}",
+        kind=kind,
+        metadata={"annotations": {names.HELD_BY: names.HELD_BY_SUSPEND}},
+        spec=spec,
+    )
+    entry = built_in().find(group, kind, version)
+    assert entry is not None
+    return workload(raw, entry=entry, registry=built_in())
+
+
+def a_jobset(fake: FakeApi) -> Workload:
+    """Two replicated jobs, the template of the second has annotations."""
+    other = {"metadata": {"annotations": {"theirs": "1"}}, "spec": {"containers": []}}
+    templates: list[Any] = [{"metadata": {"labels": {"a": "b"}}, "spec": {"containers": []}}, other]
+    jobs = [{"name": f"j{at}", "template": {"spec": {"template": one}}} for at, one in enumerate(templates)]
+    return held_object(fake, JOBSET, "JobSet", {"suspend": True, "replicatedJobs": jobs})
+
+
+def templates_of_jobset(fake: FakeApi) -> list[Any]:
+    return [one["template"]["spec"]["template"] for one in stored(fake, JOBSET)["spec"]["replicatedJobs"]]
+
+
+def test_templates_in_a_list_are_told_one_by_one(fake: FakeApi, api: Api) -> None:
+    """One JSON Patch: runs, forgets that we held it, and names Placement and revision in every template."""
+    held = a_jobset(fake)
+    assert isinstance(writes.resume_workload(api, held, placement="jobset-train-1", revision=7, fence=ok), Done)
+    body = stored(fake, JOBSET)
+    assert (body["spec"]["suspend"], body["metadata"]["annotations"]) == (False, {})
+    first, second = templates_of_jobset(fake)
+    assert first["metadata"] == {"labels": {"a": "b"}, "annotations": TOLD}
+    assert second["metadata"]["annotations"] == {"theirs": "1"} | TOLD
+    assert fake.requests[0].headers["content-type"] == "application/json-patch+json"
+    assert len(fake.requests) == 1
+
+
+def test_templates_in_a_mapping_are_merged(fake: FakeApi, api: Api) -> None:
+    """A merge patch where no list is on the way; the field that suspends is the kind's own."""
+    replicas = {kind: {"replicas": 1, "template": {"spec": {"containers": []}}} for kind in ("Master", "Worker")}
+    spec = {"runPolicy": {"suspend": True}, "pytorchReplicaSpecs": replicas}
+    held = held_object(fake, TRAINING, "PyTorchJob", spec)
+    assert isinstance(writes.resume_workload(api, held, placement="jobset-train-1", revision=7, fence=ok), Done)
+    body = stored(fake, TRAINING)["spec"]
+    assert body["runPolicy"] == {"suspend": False}
+    for kind in ("Master", "Worker"):
+        assert body["pytorchReplicaSpecs"][kind]["template"]["metadata"] == {"annotations": TOLD}
+        assert body["pytorchReplicaSpecs"][kind]["replicas"] == 1
+    assert fake.requests[0].headers["content-type"] == "application/merge-patch+json"
+
+
+def test_what_is_placed_through_another_just_runs(fake: FakeApi, api: Api) -> None:
+    """Its pod sets are the other one's, and so are the paths of their templates."""
+    held = replace(held_object(fake, TRAINJOB, "TrainJob", {"suspend": True}), pod_sets=a_jobset(fake).pod_sets)
+    assert isinstance(writes.resume_workload(api, held, placement="p", revision=7, fence=ok), Done)
+    assert stored(fake, TRAINJOB)["spec"] == {"suspend": False}
+
+
+def test_a_template_that_is_missing_is_not_made(fake: FakeApi, api: Api) -> None:
+    """Only what the object has is told."""
+    held = a_jobset(fake)
+    first, second = held.pod_sets
+    held = replace(held, pod_sets=(replace(first, templated=False), second))
+    assert isinstance(writes.resume_workload(api, held, placement="p", revision=7, fence=ok), Done)
+    told = templates_of_jobset(fake)
+    assert "annotations" not in told[0]["metadata"]
+    assert told[1]["metadata"]["annotations"][names.REVISION] == "7"
+
+
+def test_a_json_patch_to_a_changed_object_is_a_conflict(fake: FakeApi, api: Api) -> None:
+    """The version that we know is a precondition there too: nothing is written."""
+    held = a_jobset(fake)
+    fake.put(JOBSET, metadata={"labels": {"a": "b"}})
+    before = fake.get(JOBSET)
+    assert isinstance(writes.resume_workload(api, held, placement="p", revision=7, fence=ok), Conflict)
+    assert fake.get(JOBSET) == before
+
+
+def test_a_json_patch_whose_place_is_gone_is_a_conflict(fake: FakeApi, api: Api) -> None:
+    """The server calls it invalid; asked again without the templates it tells what is the matter."""
+    held = a_jobset(fake)
+    fake.put(JOBSET, spec={"replicatedJobs": []})
+    before = fake.get(JOBSET)
+    assert isinstance(writes.resume_workload(api, held, placement="p", revision=7, fence=ok), Conflict)
+    assert fake.get(JOBSET) == before
+
+
+@pytest.mark.parametrize("status", [403, 422])
+def test_a_webhook_that_keeps_templates_fixed_is_asked_without_them(fake: FakeApi, api: Api, status: int) -> None:
+    """It denies in its own words, mostly without naming a field."""
+    held = a_jobset(fake)
+    fake.fault(Answer(status, {"reason": "Forbidden", "message": "admission webhook denied: immutable"}))
+    assert isinstance(writes.resume_workload(api, held, placement="p", revision=7, fence=ok), Done)
+    body = stored(fake, JOBSET)
+    assert (body["spec"]["suspend"], body["metadata"]["annotations"]) == (False, {})
+    assert "annotations" not in templates_of_jobset(fake)[0]["metadata"]
+
+
+def test_a_suspension_of_another_kind_is_its_own_field(fake: FakeApi, api: Api) -> None:
+    """Whatever stands around it stays."""
+    spec = {"pytorchReplicaSpecs": {"Worker": {"template": {"spec": {}}}}, "runPolicy": {"cleanPodPolicy": "None"}}
+    running = held_object(fake, TRAINING, "PyTorchJob", spec)
+    assert isinstance(writes.suspend_workload(api, running, fence=ok), Done)
+    body = stored(fake, TRAINING)
+    assert body["spec"] == spec | {"runPolicy": {"cleanPodPolicy": "None", "suspend": True}}
+    assert body["metadata"]["annotations"] == {names.HELD_BY: "suspend"}
+
+
 def test_suspending_remembers_that_it_was_us(fake: FakeApi, api: Api) -> None:
     """One PATCH suspends and annotates."""
     running = job(fake, spec={"suspend": False})
-    assert isinstance(writes.suspend_job(api, running, fence=ok), Done)
+    assert isinstance(writes.suspend_workload(api, running, fence=ok), Done)
     body = stored(fake, JOB)
     assert body["spec"]["suspend"] is True
     assert body["metadata"]["annotations"] == {names.HELD_BY: "suspend"}
@@ -328,7 +456,7 @@ def test_every_write_is_counted_by_what_it_did_and_how_it_ended(fake: FakeApi, a
 
     done, gone = count("PATCH jobs", "Done"), count("PATCH placements/status", "Gone")
     known = placement(fake)
-    writes.suspend_job(api, job(fake), fence=ok)
+    writes.suspend_workload(api, job(fake), fence=ok)
     fake.remove(PLACEMENT)
     writes.patch_placement_status(api, known, {"phase": "Placed"}, fence=ok)
     assert count("PATCH jobs", "Done") == done + 1

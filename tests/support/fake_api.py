@@ -23,6 +23,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+import jsonpatch
+
 Json = dict[str, Any]
 BODY_LIMIT = 8 * 1024 * 1024
 
@@ -320,6 +322,8 @@ class FakeApi:
     def _patch(self, request: Request) -> Json:
         if request.headers["content-type"] == "application/apply-patch+yaml":
             return self._apply(request)
+        if request.headers["content-type"] == "application/json-patch+json":
+            return self._write(request, lambda held: _json_patched(held, json.loads(request.body)))
         strategic = request.headers["content-type"] == "application/strategic-merge-patch+json"
         return self._write(request, lambda held: merge(held, request.json(), strategic=strategic))
 
@@ -503,6 +507,15 @@ def merge(held: Any, patch: Any, *, strategic: bool = False) -> Any:
         else:
             result[key] = merge(result.get(key), value, strategic=strategic)
     return result
+
+
+def _json_patched(held: Json, operations: list[Json]) -> Json:
+    """RFC 6902; what cannot be applied is 422 without causes, as a real server answers."""
+    try:
+        patched: Json = jsonpatch.apply_patch(held, operations)
+    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
+        raise Refusal(422, "Invalid", str(error)) from None
+    return patched
 
 
 def _bare(body: Json) -> Json:

@@ -16,8 +16,11 @@ from engine.cluster.api import Api, ApiError, ApiFault, ApiUnavailable
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
 from engine.cluster.placements import placement_body
+from engine.cluster.workloads import workload
 from engine.cluster.writes import WriteRefused
 from engine.errands import Errands, Outdated
+from engine.gangs import Gang
+from engine.kinds import built_in
 from engine.records import Assignment, Pod, Workload
 from engine.seats import Seat, slots_of
 from engine.view import Stores, View
@@ -267,3 +270,73 @@ def test_without_the_lease_nothing_is_sent(desk: Desk) -> None:
         with pytest.raises(NotLeader):
             errand()
     assert desk.server.asked == []
+
+
+def a_jobset(*, version: str, **more: Any) -> dict[str, Any]:
+    """A JobSet as the API server stores it."""
+    template = {"metadata": {"labels": {names.MANAGED: "true"}}, "spec": {"containers": []}}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {
+            "name": "train",
+            "namespace": "default",
+            "uid": "uid-train",
+            "resourceVersion": version,
+            "generation": 1,
+            "annotations": {names.REQUIRE: "rack", names.HELD_BY: names.HELD_BY_SUSPEND},
+        },
+        "spec": {
+            "suspend": True,
+            "replicatedJobs": [{"name": "w", "template": {"spec": {"template": template}}}],
+            **more,
+        },
+    }
+
+
+def held_jobset(desk: Desk) -> Gang:
+    entry = built_in().find("jobset.x-k8s.io", "JobSet")
+    assert entry is not None
+    gang = workload(a_jobset(version="7"), entry=entry, registry=built_in())
+    desk.stores.workloads.replace([gang])
+    desk.view.refresh()
+    known = desk.view.gang(gang.uid)
+    assert known is not None
+    return replace(known, placement=placement(gang, {"b0-r0-h0": 1}))
+
+
+def test_any_kind_is_written_to_where_it_is_served(desk: Desk) -> None:
+    """After a conflict it is read again by its own entry, and written to once more."""
+    gang = held_jobset(desk)
+    answers = [ApiError(409, "Conflict", "changed"), a_jobset(version="8"), a_jobset(version="9", suspend=False)]
+    paths: list[str] = []
+
+    def answer(_method: str, path: str) -> bytes:
+        paths.append(path)
+        said = answers.pop(0)
+        if isinstance(said, ApiError):
+            raise said
+        return json.dumps(said).encode()
+
+    desk.server.answer = answer
+    desk.errands.resume(gang)
+    assert desk.server.asked == [("PATCH", "train"), ("GET", "train"), ("PATCH", "train")]
+    assert set(paths) == {"/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets/train"}
+    written = desk.stores.workloads.get(gang.workload.key)
+    assert written is not None
+    assert (written.resource_version, written.suspended) == ("9", False)
+
+
+def test_an_object_that_cannot_be_read_any_more_is_left_to_the_watch(desk: Desk) -> None:
+    """Whatever its user made of it meanwhile."""
+    gang = held_jobset(desk)
+
+    def answer(method: str, _path: str) -> bytes:
+        if method == "PATCH":
+            raise ApiError(409, "Conflict", "changed")
+        return json.dumps(a_jobset(version="8", replicatedJobs=7)).encode()
+
+    desk.server.answer = answer
+    with pytest.raises(Outdated):
+        desk.errands.resume(gang)
+    assert [method for method, _ in desk.server.asked] == ["PATCH", "GET"]
