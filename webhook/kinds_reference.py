@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from engine.kinds import Registry, built_in
@@ -37,8 +38,11 @@ _HOW: Final[dict[Handling, str]] = {
 }
 
 
-def kinds_page(registry: Registry | None = None) -> str:
-    """Return the reference of the workload kinds: templates, counts, ranks, and how each kind is held."""
+def kinds_page(registry: Registry | None = None, *, tested: Mapping[str, str] | None = None) -> str:
+    """Return the reference of the workload kinds: templates, counts, ranks, and how each kind is held.
+
+    `tested`: name of an entry -> with what it is tested.
+    """
     entries = (registry or built_in()).entries
     lines = [
         "# Workload kinds",
@@ -56,10 +60,13 @@ def kinds_page(registry: Registry | None = None) -> str:
         "gang is planned whole whatever the order. A replacement is a pod that is deleted before it runs, so that "
         "another one can be made.",
         "",
-        "| kind | API group | held by | gang | created | a replacement costs | |",
-        "|---|---|---|---|---|---|---|",
+        "Tested with: the kind's real controller, or an imitation that makes and deletes pods with the names, labels, "
+        "owners and order of the real one.",
+        "",
+        "| kind | API group | held by | gang | created | a replacement costs | tested with | |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    lines += [_kind_row(entry) for entry in entries]
+    lines += [_kind_row(entry, (tested or {}).get(entry.name, "not tested")) for entry in entries]
     lines += [
         "",
         "## Pod sets, counts and ranks",
@@ -122,7 +129,7 @@ def _factor(expression: Expression) -> str:
     return f"({text})" if expression.sum or expression.default is not None else text
 
 
-def _kind_row(entry: KindEntry) -> str:
+def _kind_row(entry: KindEntry, tested: str) -> str:
     how = _HOW[entry.handling].format(through=entry.through.kind if entry.through is not None else "")
     gang, created = how, ""
     if entry.gang is not None:
@@ -136,6 +143,7 @@ def _kind_row(entry: KindEntry) -> str:
         gang,
         created,
         _cost(entry),
+        tested,
         entry.note or "",
     )
     return " ".join(f"| {' | '.join(cells)} |".split())

@@ -18,6 +18,7 @@ from engine.policy_rules import NOT_BUILT
 from engine.policy_sections import fields_of, section_of
 from engine.presets import HOST, presets
 from engine.reasons import REASONS, Kind
+from local.controllers.catalogue import how_tested
 from webhook.cli_reference import cli_page
 from webhook.kinds_reference import kinds_page
 from webhook.manifest_pages import webhooks_page, workloads_role_page
@@ -51,7 +52,7 @@ def pages() -> dict[str, str]:
         "docs/reference/policy.md": policy_page(),
         "docs/reference/messages.md": messages_page(),
         "docs/reference/cli.md": cli_page(),
-        "docs/reference/kinds.md": kinds_page(),
+        "docs/reference/kinds.md": kinds_page(tested=how_tested()),
         "manifests/base/webhooks.yaml": webhooks_page(),
         "manifests/base/rbac-workloads.yaml": workloads_role_page(),
     }

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from local.programs import versions
+
 
 @dataclass(frozen=True, slots=True)
 class Substitution:
@@ -36,7 +38,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """What it takes to build and to run one controller.
+    """What it takes to build and to run one controller of `kinds` (names of entries in engine/kinds/kinds.yaml).
 
     `manifests` is the module's own kustomization; its objects in `without` (names) are left out. In `arguments` and
     `configuration` (a file that is JSON, `$configuration` its path) `$webhook_port`, `$health_port` and `$certificates`
@@ -46,6 +48,7 @@ class Controller:
     """
 
     name: str
+    kinds: tuple[str, ...]
     module: str
     version: str
     checksum: str
@@ -84,6 +87,7 @@ def _template(container: str = "main") -> dict[str, Any]:
 
 JOBSET: Final = Controller(
     name="jobset",
+    kinds=("jobset",),
     module="sigs.k8s.io/jobset",
     version="v0.12.0",
     checksum="h1:YYPuV0px8Ongq/RXmJg6V0w2UC67aiR+rCMD06vhQQQ=",
@@ -107,6 +111,7 @@ JOBSET: Final = Controller(
 )
 LWS: Final = Controller(
     name="lws",
+    kinds=("leaderworkerset",),
     module="sigs.k8s.io/lws",
     version="v0.9.0",
     checksum="h1:DcJCgxjjoGOx//QHZkeKpyiblxYq70aCRZNYSfykWyI=",
@@ -133,6 +138,7 @@ LWS: Final = Controller(
 )
 TRAINING_OPERATOR: Final = Controller(
     name="training-operator",
+    kinds=("pytorchjob", "tfjob", "xgboostjob", "paddlejob", "jaxjob"),
     module="github.com/kubeflow/training-operator",
     version="v1.9.3",
     checksum="h1:aaSHqskOtCY8Dn8sVd+l9p5XAczW6O0nYMPjVLAw/lc=",
@@ -179,6 +185,7 @@ TRAINING_OPERATOR: Final = Controller(
 )
 MPI_OPERATOR: Final = Controller(
     name="mpi-operator",
+    kinds=("mpijob",),
     module="github.com/kubeflow/mpi-operator",
     version="v0.8.2",
     checksum="h1:7PVtV31iX3LSVW0BqRQ64w/NYNfAgP86Bmua2OEi5lg=",
@@ -214,6 +221,7 @@ MPI_OPERATOR: Final = Controller(
 )
 KUBERAY: Final = Controller(
     name="kuberay",
+    kinds=("raycluster", "rayjob", "rayservice"),
     module="github.com/ray-project/kuberay/ray-operator",
     version="v1.6.2",
     checksum="h1:XUckRswLMyk71D00L62d2Vanh0fVkNqu56+IF/rr+O0=",
@@ -239,6 +247,7 @@ KUBERAY: Final = Controller(
 )
 TRAINER: Final = Controller(
     name="trainer",
+    kinds=("trainjob",),
     module="github.com/kubeflow/trainer/v2",
     version="v2.3.0",
     checksum="h1:Je+e7zvTLzB4qW09J1fB7pZrqvPtWuGng2NqdN5p5QU=",
@@ -298,6 +307,7 @@ TRAINER: Final = Controller(
 )
 APPWRAPPER: Final = Controller(
     name="appwrapper",
+    kinds=("appwrapper",),
     module="github.com/project-codeflare/appwrapper",
     version="v1.2.2",
     checksum="h1:W5Dm0J8cOUPnb+Jo9rkHcvAzY+GkECy/vdGmozvGKHI=",
@@ -359,3 +369,17 @@ def with_needed(names: Iterable[str]) -> tuple[str, ...]:
     for name in names:
         found |= dict.fromkeys((*with_needed(CONTROLLERS[name].after), name))
     return tuple(found)
+
+
+KUBERNETES: Final = ("job", "cronjob", "statefulset", "deployment", "pod")
+"""The kinds whose controllers are Kubernetes' own."""
+IMITATED: Final = {"volcano-job": "Volcano 1.16", "sparkapplication": "spark-operator 2.5"}
+"""The kinds whose controllers are imitated in tests (tests/support/imitations), and what the imitation follows."""
+
+
+def how_tested() -> dict[str, str]:
+    """Return with what each kind (name of its entry in the registry) is tested: the real controller or an imitation."""
+    found = dict.fromkeys(KUBERNETES, f"real: Kubernetes {versions()['k8s.io/kubernetes']}")
+    for controller in CONTROLLERS.values():
+        found |= dict.fromkeys(controller.kinds, f"real: {controller.name} {controller.version}")
+    return found | {kind: f"imitated: {source}" for kind, source in IMITATED.items()}

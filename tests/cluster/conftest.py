@@ -11,7 +11,7 @@ import pytest
 
 from local.client import Client
 from local.controllers.building import Built, ensure_controllers
-from local.controllers.catalogue import CONTROLLERS
+from local.controllers.catalogue import CONTROLLERS, with_needed
 from local.controllers.running import Controllers
 from local.controlplane import ControlPlane
 from local.programs import ProgramsError, ensure_programs
@@ -35,7 +35,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build the programs before the first test: inside one, the build would run into that test's time limit.
 
-    Of the controllers of other kinds, those that a collected test asks for by a fixture: `jobset`, `mpi_operator`.
+    Of the controllers of other kinds, those that a collected test asks for: by a fixture (`jobset`, `mpi_operator`), or
+    by the marker `controllers`.
     """
     if session.config.option.collectonly or not any(item.path.is_relative_to(HERE) for item in session.items):
         return
@@ -48,7 +49,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         session.config.stash[PROGRAMS] = session.config.stash[BUILT] = error
         return
     fixtures = {name for item in session.items for name in getattr(item, "fixturenames", ())}
-    wanted = [name for name in CONTROLLERS if name.replace("-", "_") in fixtures]
+    marked = {name for item in session.items for marker in item.iter_markers("controllers") for name in marker.args}
+    wanted = with_needed(name for name in CONTROLLERS if name.replace("-", "_") in fixtures or name in marked)
     try:
         session.config.stash[BUILT] = ensure_controllers(wanted, kubectl=found["kubectl"], progress=progress)
     except ProgramsError as error:

@@ -32,8 +32,12 @@ RESOURCES = {
     "RayService": "ray.io/v1/rayservices",
     "TrainingRuntime": "trainer.kubeflow.org/v1alpha1/trainingruntimes",
     "TrainJob": "trainer.kubeflow.org/v1alpha1/trainjobs",
+    "VolcanoJob": "batch.volcano.sh/v1alpha1/jobs",
+    "SparkApplication": "sparkoperator.k8s.io/v1beta2/sparkapplications",
     "AppWrapper": "workload.codeflare.dev/v1beta2/appwrappers",
 }
+# The kinds that have another name here than in their group.
+KINDS = {"VolcanoJob": "Job"}
 
 
 class Workloads:
@@ -48,10 +52,11 @@ class Workloads:
         """The path of a collection, or of one object."""
         return collection(kind, self.namespace) + (f"/{name}" if name else "")
 
-    def create(self, kind: str, name: str, spec: Json) -> Json:
+    def create(self, kind: str, name: str, spec: Json, *, annotations: Mapping[str, str] | None = None) -> Json:
         """Create a workload as a user would."""
         version = RESOURCES[kind].rpartition("/")[0]
-        body = {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+        metadata = {"name": name, "annotations": dict(annotations or {})}
+        body = {"apiVersion": version, "kind": KINDS.get(kind, kind), "metadata": metadata, "spec": spec}
         created: Json = self.client.create(self.path(kind), body)
         return created
 

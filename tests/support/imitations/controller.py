@@ -57,6 +57,11 @@ class Imitation(ABC):
         """Whether a pod is this workload's."""
 
     @classmethod
+    def header(cls) -> Json:
+        """The apiVersion and kind of its objects."""
+        return {"apiVersion": f"{cls.group}/{cls.version}", "kind": cls.kind}
+
+    @classmethod
     def definition(cls) -> Json:
         """The custom resource without a schema: the API server checks nothing that the real one's would."""
         schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

@@ -9,11 +9,22 @@ from typing import Any
 
 import pytest
 
+from engine.kinds import built_in
 from local.controllers import building
 from local.controllers.building import ensure_controllers, key, undescribed
-from local.controllers.catalogue import CONTROLLERS, Controller, Probe, Substitution, with_needed
+from local.controllers.catalogue import (
+    CONTROLLERS,
+    IMITATED,
+    Controller,
+    Probe,
+    Substitution,
+    how_tested,
+    with_needed,
+)
 from local.controllers.manifests import fit
 from local.programs import ProgramsError
+from tests.support.imitations.spark import SparkApplications
+from tests.support.imitations.volcano import VolcanoJobs
 
 SOURCE = "package main\nconst port = 8080\n"
 # Answers `go mod download -json` with a module, `go env`, and "builds" the module's main.go.
@@ -42,6 +53,7 @@ kind: Namespace
 def controller(**changes: Any) -> Controller:
     fields: dict[str, Any] = {
         "name": "thing",
+        "kinds": (),
         "module": "example.com/thing",
         "version": "v1.2.3",
         "checksum": "h1:good",
@@ -183,6 +195,15 @@ def test_what_a_controller_needs_comes_before_it() -> None:
     """And once, whoever else is asked for."""
     assert with_needed(["trainer", "jobset"]) == ("jobset", "trainer")
     assert with_needed(["lws"]) == ("lws",)
+
+
+def test_every_kind_of_the_registry_says_with_what_it_is_tested() -> None:
+    """Only the older MPIJob is not: its custom resource has the name of the newer one's."""
+    kinds = {entry.name for entry in built_in().entries}
+    assert kinds - how_tested().keys() == {"mpijob-v1"}
+    assert how_tested().keys() <= kinds
+    imitated = {entry.name for one in (VolcanoJobs, SparkApplications) if (entry := built_in().entry_of(one.header()))}
+    assert IMITATED.keys() == imitated
 
 
 def manifests() -> list[dict[str, Any]]:
