@@ -109,6 +109,8 @@ def _size_known(scope: Scope, workload: Workload) -> bool:
     """True where the kind says how many pods a replica has."""
     if scope.pod_set is not None:
         return scope.pod_set.replica is not None
+    if not workload.pod_sets:
+        return True  # placed through another: what that says is seen when it is there
     return workload.group_label is not None or any(one.replica is not None for one in workload.pod_sets)
 
 

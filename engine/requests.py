@@ -60,6 +60,11 @@ class Understanding:
         return self.asks[0] if self.asks else None
 
     @property
+    def asking(self) -> bool:
+        """True when the workload asks and nothing is wrong; one placed through another has no `asks` of its own."""
+        return self.ignored is None and not self.errors
+
+    @property
     def count(self) -> int:
         """The pods of the gang."""
         return sum(ask.count for ask in self.asks)
@@ -103,7 +108,7 @@ def understand(
     levels = level_names(policy, topologies, chosen)
     of_all, value_errors = _fold([one for one in said if one.about in _OF_ALL], levels=levels, topologies=topologies)
     scopes, fold_errors = _scopes(workload, policy=policy, levels=levels, topologies=topologies)
-    whole, of_pods = scopes[0], scopes[1:] or scopes
+    whole, of_pods = scopes[0], scopes[1:] or [scope for scope in scopes if scope.pod_set is not None]
     errors += [*value_errors, *fold_errors, *bounds(workload, policy)]
     for scope in scopes:
         errors += [*not_built(scope), *contradictions(scope, levels), *minimum_errors(scope)]
@@ -113,7 +118,7 @@ def understand(
         errors.append(asks_for_no_level(said[0]))
     if errors:
         return Understanding(errors=tuple(sorted(set(errors), key=_order)), warnings=warnings)
-    gang = _gang(whole, workload) if len(scopes) > 1 else None
+    gang = _gang(whole, workload) if whole.pod_set is None else None
     asks = _asks(whole, of_pods, gang)
     relax = of_all.get(names.RELAX_AFTER)
     return Understanding(
@@ -144,10 +149,20 @@ def _preferred(required: str) -> str:
     return names.HOST_LEVEL if required == AUTO else required
 
 
-def path_of(workload: Workload, about: str, *, policy: Policy) -> str:
-    """The JSON path of the annotation by which the workload says something about a key, an alias perhaps."""
-    said = read(_sources(workload), dialects=policy.annotations.dialects)
-    return next((one.field for one in said if one.about == about), f"metadata.annotations[{about}]")
+def path_of(workload: Workload, about: str, *, policy: Policy, pod_set: PodSet | None = None) -> str:
+    """The JSON path of the annotation by which the workload says something about a key, an alias perhaps.
+
+    `pod_set`: that of its template, if it says so there.
+    """
+    own = Source("metadata", workload.annotations, workload.labels)
+    sources = _sources(workload) if pod_set is None else (own, _source(pod_set))
+    said = [one for one in read(sources, dialects=policy.annotations.dialects) if one.about == about]
+    if pod_set is not None and len(workload.pod_sets) > 1:
+        said = [one for one in said if not one.field.startswith("metadata.")] or said
+        missing = f"{_source(pod_set).path}.annotations[{about}]"
+    else:
+        missing = f"metadata.annotations[{about}]"
+    return next((one.field for one in said), missing)
 
 
 def _sources(workload: Workload) -> tuple[Source, ...]:
@@ -165,10 +180,12 @@ def _scopes(
 ) -> tuple[list[Scope], list[FieldError]]:
     """The scope of the whole gang, then, when there are several pod sets, that of each."""
     own = Source("metadata", workload.annotations, workload.labels)
-    first, *others = workload.pod_sets
-    wanted: list[tuple[PodSet | None, tuple[Source, ...]]] = [(first, (own, _source(first)))]
-    if others:
-        wanted = [(None, (own,)), *((one, (_source(one),)) for one in workload.pod_sets)]
+    pod_sets = workload.pod_sets
+    wanted: list[tuple[PodSet | None, tuple[Source, ...]]]
+    if len(pod_sets) == 1:
+        wanted = [(pod_sets[0], (own, _source(pod_sets[0])))]
+    else:
+        wanted = [(None, (own,)), *((one, (_source(one),)) for one in pod_sets)]
     scopes: list[Scope] = []
     errors: list[FieldError] = []
     for pod_set, sources in wanted:
@@ -186,8 +203,9 @@ def _topology(
     if named:
         return next((name for name in named if name in topologies), None)
     asking = (one for one in workload.pod_sets if read((_source(one),), dialects=policy.annotations.dialects))
-    pod_set = next(asking, workload.pod_sets[0])
-    return choose_topology(policy, topologies, pod_set.template.shape.node_selector)
+    pod_set = next(asking, workload.pod_sets[0] if workload.pod_sets else None)
+    selector = pod_set.template.shape.node_selector if pod_set is not None else ()
+    return choose_topology(policy, topologies, selector)
 
 
 def _fold(

@@ -7,7 +7,7 @@ of its containers and the two annotations about them.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any, Final
@@ -20,6 +20,7 @@ from engine.gpu.resources import device_names, whole_names
 from engine.gpu.translation import Translation, in_scope, translate
 from engine.outcomes import FieldError
 from engine.policy import Policy
+from engine.policy_errors import path_of
 from webhook.patch import Edits, Path
 from webhook.review import Review
 from webhook.view import View
@@ -49,14 +50,22 @@ def translate_in(edits: Edits, root: Path, *, managed: bool, view: View, policy:
 
 
 def translate_again(
-    edits: Edits, old: Mapping[str, Any], root: Path, *, may_change: bool, managed: bool, view: View, policy: Policy
+    edits: Edits,
+    old: Mapping[str, Any],
+    root: Path,
+    old_root: Path,
+    *,
+    may_change: bool,
+    managed: bool,
+    view: View,
+    policy: Policy,
 ) -> None:
-    """Settle the GPU requests of a template at `root` that is updated; `old` is the object as it was.
+    """Settle the GPU requests of a template at `root` that is updated; it was at `old_root` of the `old` object.
 
     Who asks for the same as before gets the same as before, also on a live workload, whose template may not change.
     What he changed is translated where the template may change (`may_change`); else the API server refuses it.
     """
-    new, before = _at(edits.document, root), _at(old, root)
+    new, before = _at(edits.document, root), _at(old, old_root)
     vendors = policy.gpu.vendors
     if not in_scope(new, managed=managed, scope=policy.gpu.scope):
         return
@@ -82,15 +91,21 @@ def checked(
 
 
 def beside_unreadable(
-    document: Mapping[str, Any], root: Path, fault: FieldError, *, view: View, policy: Policy
+    document: Mapping[str, Any],
+    roots: Iterable[Path],
+    faults: Sequence[FieldError],
+    *,
+    view: View,
+    policy: Policy,
 ) -> tuple[FieldError, ...]:
-    """Return everything that is wrong with an object one of whose values cannot be read: `fault`, and its devices.
+    """Return everything that is wrong with an object that cannot be read: `faults`, and its devices.
 
     Where the value is an amount of a device, our own words about it stand for the fault.
     """
-    errors, _ = checked(document, root, managed=True, view=view, policy=policy)
-    same = {fault.field, fault.field.replace(".limits[", ".requests[")}
-    return errors if any(error.field in same for error in errors) else (fault, *errors)
+    errors = [error for root in roots for error in checked(document, root, managed=True, view=view, policy=policy)[0]]
+    told = {error.field for error in errors}
+    others = (one for one in faults if told.isdisjoint((one.field, one.field.replace(".limits[", ".requests["))))
+    return (*others, *errors)
 
 
 def annotation_errors(
@@ -150,7 +165,7 @@ def _translation(pod: PodResources, root: Path, *, managed: bool, view: View, po
         pod,
         mode=gpu.translation,
         reported=view.reported,
-        path=".".join(map(str, (*root, "spec"))),
+        path=path_of((*root, "spec")),
         managed=managed,
         scope=gpu.scope,
         vendors=gpu.vendors,
@@ -160,7 +175,10 @@ def _translation(pod: PodResources, root: Path, *, managed: bool, view: View, po
 def _at(document: Mapping[str, Any], root: Path) -> PodResources:
     found: Any = document
     for step in root:
-        found = found.get(step) if isinstance(found, Mapping) else None
+        if isinstance(found, list) and isinstance(step, int):
+            found = found[step] if step < len(found) else None
+        else:
+            found = found.get(step) if isinstance(found, Mapping) else None
     if not isinstance(found, Mapping):
         return PodResources(())
     metadata = found.get("metadata")

@@ -6,31 +6,57 @@ docs/concepts/admission.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from engine import names
 from engine.members import held_by_us
 from engine.outcomes import FieldError
 from engine.policy import Policy
-from engine.records import Placement, Workload
+from engine.policy_errors import path_of as path_of_steps
+from engine.records import Placement, PodSet, PodSetRequest, Workload
 from engine.requests import Understanding, path_of
 from engine.seats import slots_of
-from webhook.marks import ANNOTATIONS, LABELS, TEMPLATE_LABELS
+from webhook.marks import ANNOTATIONS, LABELS, template_labels, templates
 
-RESTART = "suspend the Job, change it and resume it"
+_COPIED = frozenset({names.PLACEMENT, names.REVISION})  # by controllers, from the template of the parent
 
 
-def mark_errors(old: Workload, new: Workload, *, asks: bool) -> Iterator[FieldError]:
-    """Changes of what only we may write; `/mutate` has been there already, so its own changes are let through."""
-    yield from _annotations(old.annotations, new.annotations, "metadata", held_by=_held_by_may_change(old, new, asks))
+def mark_errors(old: Workload, new: Workload, *, asks: bool, child: bool = False) -> Iterator[FieldError]:
+    """Changes of what only we may write; `/mutate` has been there already, so its own changes are let through.
+
+    `child`: made by the controller of another workload, out of whose templates it copies our marks.
+    """
+    own = _own(new)
+    changes = _held_by_may_change(old, new, asks)
+    yield from _annotations(old.annotations, new.annotations, "metadata", own, free={names.HELD_BY} if changes else ())
     yield from _labels(old.labels, new.labels, "metadata", ours={}, may_go=False)
-    where = "spec.template.metadata"
-    yield from _annotations(old.template.annotations, new.template.annotations, where, may_go=not asks)
-    ours = TEMPLATE_LABELS if asks else {}
-    yield from _labels(old.template.labels, new.template.labels, where, ours=ours, may_go=not asks)
-    had, has = names.GATE in old.template.gates, names.GATE in new.template.gates
+    was = {pod_set.name: pod_set for pod_set in old.pod_sets}
+    for pod_set in templates(new).values():
+        yield from _template(was.get(pod_set.name), pod_set, own, asks=asks, child=child)
+
+
+def _template(
+    old: PodSet | None, new: PodSet, own: Mapping[str, str], *, asks: bool, child: bool
+) -> Iterator[FieldError]:
+    where = path_of_steps((*new.path, "metadata"))
+    annotations = old.template.annotations if old is not None else {}
+    labels = old.template.labels if old is not None else {}
+    yield from _annotations(
+        annotations, new.template.annotations, where, own, free=_COPIED if child else (), may_go=not asks
+    )
+    yield from _labels(labels, new.template.labels, where, ours=_ours(new, asks, child), may_go=not asks)
+    had, has = old is not None and names.GATE in old.template.gates, names.GATE in new.template.gates
     if has not in (had, asks):
-        yield _forbidden("spec.template.spec.schedulingGates", f"{names.GATE} is set and removed by topogate alone")
+        gates = path_of_steps((*new.path, "spec", "schedulingGates"))
+        yield _forbidden(gates, f"{names.GATE} is set and removed by topogate alone")
+
+
+def _ours(pod_set: PodSet, asks: bool, child: bool) -> Mapping[str, str]:
+    """The labels that the template may have got from us; a child keeps the pod set's name of its parent."""
+    if not asks:
+        return {}
+    name = pod_set.template.labels.get(names.POD_SET, pod_set.name) if child else pod_set.name
+    return template_labels(name)
 
 
 def _held_by_may_change(old: Workload, new: Workload, asks: bool) -> bool:
@@ -41,12 +67,18 @@ def _held_by_may_change(old: Workload, new: Workload, asks: bool) -> bool:
 
 
 def _annotations(
-    old: Mapping[str, str], new: Mapping[str, str], path: str, *, held_by: bool = False, may_go: bool = False
+    old: Mapping[str, str],
+    new: Mapping[str, str],
+    path: str,
+    own: Mapping[str, str],
+    *,
+    free: Iterable[str] = (),
+    may_go: bool = False,
 ) -> Iterator[FieldError]:
     for key in ANNOTATIONS:
-        if old.get(key) == new.get(key) or (key == names.HELD_BY and held_by) or (may_go and key not in new):
+        if old.get(key) == new.get(key) or key in free or (may_go and key not in new):
             continue
-        yield _forbidden(f"{path}.annotations[{key}]", _ALONE[key])
+        yield _forbidden(f"{path}.annotations[{key}]", own[key])
 
 
 def _labels(
@@ -66,37 +98,73 @@ def request_errors(
     *,
     before: Understanding,
     after: Understanding,
-    placement: Placement | None,
+    placements: Iterable[Placement],
     policy: Policy,
 ) -> Iterator[FieldError]:
     """Changes of a running, placed gang that would need another placement."""
-    if old.suspended or new.suspended or placement is None or placement.assignment is None or after.ask is None:
+    assigned = [placement.assignment for placement in placements if placement.assignment is not None]
+    if old.suspended or new.suspended or not assigned or after.ask is None:
         return
+    refused = f"the gang is placed and runs; {_anew(new)}"
     if before.ask is not None:
-        for key, was, now in (
-            (names.REQUIRE, before.ask.require, after.ask.require),
-            (names.PREFER, before.ask.prefer, after.ask.prefer),
-            (names.UNCONSTRAINED, before.ask.unconstrained, after.ask.unconstrained),
-            (names.TOPOLOGY, before.topology, after.topology),
-        ):
-            if was != now:
-                yield _forbidden(path_of(new, key, policy=policy), f"the gang is placed and runs; {RESTART}")
-    have = sum(slot.count for slot in slots_of(placement.assignment))
-    if new.slots > max(old.slots, have):
+        for field in dict.fromkeys(_changed(new, before, after, policy)):
+            yield _forbidden(field, refused)
+    have = sum(slot.count for assignment in assigned for slot in slots_of(assignment))
+    if new.groups == 1 and new.slots > max(old.slots, have):
         yield FieldError(
-            field="spec.parallelism",
+            field="spec.parallelism" if new.kind == "Job" else path_of_steps(new.pod_sets[0].path),
             kind="Forbidden",
             value=None,
             reason="FeatureNotAvailable",
-            message=f"a running gang cannot grow in this version (it has {have} slots); {RESTART}",
+            message=f"a running gang cannot grow in this version (it has {have} slots); {_anew(new)}",
         )
+
+
+def _changed(new: Workload, before: Understanding, after: Understanding, policy: Policy) -> Iterator[str]:
+    """The path of every part of the request that differs from what was asked before."""
+    if before.topology != after.topology:
+        yield path_of(new, names.TOPOLOGY, policy=policy)
+    if before.gang is not None or after.gang is not None:
+        gang = [(one.require, one.prefer) if one is not None else (None, None) for one in (before.gang, after.gang)]
+        for key, was, now in zip((names.REQUIRE, names.PREFER), *gang, strict=True):
+            if was != now:
+                yield f"metadata.annotations[{key}]"
+    asked = {ask.name: ask for ask in before.asks}
+    for pod_set, ask in zip(new.pod_sets, after.asks, strict=True):
+        earlier = asked.get(ask.name)
+        for key in _differing(earlier, ask) if earlier is not None else ():
+            yield path_of(new, key, policy=policy, pod_set=pod_set)
+
+
+def _differing(was: PodSetRequest, now: PodSetRequest) -> Iterator[str]:
+    for key, one, other in (
+        (names.REQUIRE, was.require, now.require),
+        (names.PREFER, was.prefer, now.prefer),
+        (names.UNCONSTRAINED, was.unconstrained, now.unconstrained),
+        (names.SLICE_TOPOLOGY, [level for level, _ in was.slices], [level for level, _ in now.slices]),
+        (names.SLICE_SIZE, [size for _, size in was.slices], [size for _, size in now.slices]),
+        (names.COLOCATE, was.colocate, now.colocate),
+    ):
+        if one != other:
+            yield key
+
+
+def _anew(workload: Workload) -> str:
+    """What a user does who wants another placement."""
+    if workload.suspend_path is not None and workload.suspendable:
+        return f"suspend the {workload.kind}, change it and resume it"
+    return f"delete the {workload.kind} and create it again"
 
 
 def _forbidden(field: str, message: str) -> FieldError:
     return FieldError(field=field, kind="Forbidden", value=None, reason="ImmutableField", message=message)
 
 
+def _own(workload: Workload) -> Mapping[str, str]:
+    """What is said of each of our annotations when somebody else writes it."""
+    path = path_of_steps(workload.suspend_path or ("spec", "suspend"))
+    held = f"written by topogate alone; to take the {workload.kind} out of the queue set {path} to false, or delete it"
+    return {key: _WRITTEN for key in ANNOTATIONS} | {names.HELD_BY: held}
+
+
 _WRITTEN = "written by topogate alone; leave it as it is"
-_ALONE: Mapping[str, str] = {key: _WRITTEN for key in ANNOTATIONS} | {
-    names.HELD_BY: "written by topogate alone; to take the Job out of the queue set spec.suspend to false, or delete it"
-}

@@ -11,7 +11,6 @@ from engine.kinds.conditions import Condition
 from engine.kinds.expressions import Expression
 from engine.kinds.schema import Cost, Creation, Handling, KindEntry, PodSetSpec, Text, Unit
 from engine.wording import joined
-from webhook.objects import WORKLOADS
 
 _CREATION: Final[dict[Creation, str]] = {
     "all-at-once": "all at once",
@@ -50,8 +49,7 @@ def kinds_page(registry: Registry | None = None, *, tested: Mapping[str, str] | 
         "<!-- Generated from engine/kinds/kinds.yaml by `python -m webhook.reference`; do not edit. -->",
         "",
         "What Topogate knows of each kind. Paths with `[*]` (lists) or `{*}` (mappings) are there once for each entry; "
-        "paths of counts start at that entry. A version that is not named is read like the newest that is known."
-        + _now(),
+        "paths of counts start at that entry. A version that is not named is read like the newest that is known.",
         "",
         "## How each kind is held and placed",
         "",
@@ -147,14 +145,6 @@ def _kind_row(entry: KindEntry, tested: str) -> str:
         entry.note or "",
     )
     return " ".join(f"| {' | '.join(cells)} |".split())
-
-
-def _now() -> str:
-    """Which of the kinds this version places, as long as it is not all of them."""
-    known = {(entry.match.group, entry.match.kind) for entry in built_in().entries if entry.handling == "placed"}
-    if known <= WORKLOADS.keys():
-        return ""
-    return f" This version places {joined(sorted(kind for _, kind in WORKLOADS))} only."
 
 
 def _held(entry: KindEntry) -> str:

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from engine import names
-from engine.records import PodSpec
+from engine.records import PodSet, PodSpec, Workload
 from engine.requests import MAIN
 from webhook.patch import Edits, Path
 
 ANNOTATIONS: Final = (names.HELD_BY, names.PLACEMENT, names.REVISION, names.DOMAIN_PATH, names.RANK)
 LABELS: Final = (names.MANAGED, names.POD_SET, names.GANG)
-TEMPLATE_LABELS: Final[Mapping[str, str]] = {names.MANAGED: "true", names.POD_SET: MAIN}
-TEMPLATE: Final[Path] = ("spec", "template")
+
+
+def templates(workload: Workload) -> Mapping[Path, PodSet]:
+    """The templates of a workload by their path; of pod sets that share one the first stands for all."""
+    found: dict[Path, PodSet] = {}
+    for pod_set in workload.pod_sets:
+        found.setdefault(pod_set.path, pod_set)
+    return found
+
+
+def template_labels(pod_set: str = MAIN) -> Mapping[str, str]:
+    """The labels of a managed template or pod of the pod set of that name."""
+    return {names.MANAGED: "true", names.POD_SET: pod_set}
 
 
 def gate_on(edits: Edits, root: Path = ()) -> None:
@@ -27,16 +38,18 @@ def gate_off(edits: Edits, root: Path = ()) -> None:
     edits.drop_items((*root, "spec", "schedulingGates"), _ours)
 
 
-def mark(edits: Edits, root: Path = ()) -> None:
-    """Mark the pod or template at `root` as one that we hold: gate and labels."""
-    label(edits, root)
+def mark(edits: Edits, root: Path = (), *, pod_set: str = MAIN, keep: bool = False) -> None:
+    """Mark the pod or template at `root` as one that we hold: gate and labels, as `label` does."""
+    label(edits, root, pod_set=pod_set, keep=keep)
     gate_on(edits, root)
 
 
-def label(edits: Edits, root: Path = ()) -> None:
-    """Label the pod or template at `root` as a managed one."""
-    for key, value in TEMPLATE_LABELS.items():
-        edits.put((*root, "metadata", "labels", key), value)
+def label(edits: Edits, root: Path = (), *, pod_set: str = MAIN, keep: bool = False) -> None:
+    """Label the pod or template at `root` as a managed one; with `keep` the name of a pod set that is there stays."""
+    for key, value in template_labels(pod_set).items():
+        where = (*root, "metadata", "labels", key)
+        if not (keep and key == names.POD_SET and edits.get(*where) is not None):
+            edits.put(where, value)
 
 
 def drop_annotations(edits: Edits, root: Path = (), *, keep: tuple[str, ...] = ()) -> None:
@@ -60,9 +73,48 @@ def drop_all(edits: Edits, root: Path = ()) -> None:
     gate_off(edits, root)
 
 
-def marked(spec: PodSpec) -> bool:
+def restore(edits: Edits, root: Path, before: Any) -> None:
+    """Put our marks on the template at `root` back as `before`, the template as it was, has them."""
+    was = Edits({"was": before})
+    for kind, keys in (("annotations", ANNOTATIONS), ("labels", LABELS)):
+        for key in keys:
+            value = was.get("was", "metadata", kind, key)
+            if value is None:
+                edits.drop((*root, "metadata", kind, key))
+            else:
+                edits.put((*root, "metadata", kind, key), value)
+    if any(map(_ours, was.get("was", "spec", "schedulingGates") or ())):
+        gate_on(edits, root)
+    else:
+        gate_off(edits, root)
+
+
+def bare(template: Any) -> Any:
+    """A template without our marks, and without what says nothing: two that are equal differ in marks alone."""
+    if not isinstance(template, Mapping):
+        return template or {}
+    result = {key: value for key, value in template.items() if value is not None}
+    metadata, spec = result.get("metadata"), result.get("spec")
+    if isinstance(metadata, Mapping):
+        kept = {key: value for key, value in metadata.items() if key not in ("annotations", "labels")}
+        for kind, ours in (("annotations", ANNOTATIONS), ("labels", LABELS)):
+            said = metadata.get(kind)
+            said = said if isinstance(said, Mapping) else {}
+            kept[kind] = {key: value for key, value in said.items() if key not in ours}
+        result["metadata"] = {key: value for key, value in kept.items() if value not in (None, {})}
+    if isinstance(spec, Mapping):
+        gates = spec.get("schedulingGates")
+        others = [gate for gate in gates if not _ours(gate)] if isinstance(gates, list) else gates
+        result["spec"] = {**{key: value for key, value in spec.items() if value is not None}, "schedulingGates": others}
+        if not others:
+            del result["spec"]["schedulingGates"]
+    return {key: value for key, value in result.items() if value != {}}
+
+
+def marked(spec: PodSpec, pod_set: str = MAIN) -> bool:
     """True when a template or pod carries exactly the marks that `mark` puts on."""
-    return names.GATE in spec.gates and all(spec.labels.get(key) == value for key, value in TEMPLATE_LABELS.items())
+    labels = template_labels(pod_set)
+    return names.GATE in spec.gates and all(spec.labels.get(key) == value for key, value in labels.items())
 
 
 def _ours(gate: object) -> bool:

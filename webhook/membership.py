@@ -11,7 +11,6 @@ from engine.policy import Policy
 from engine.records import OwnerRef, Pod, PodSet, PodSetRequest, Workload
 from engine.requests import understand
 from engine.view import belongs
-from webhook.objects import WORKLOADS
 from webhook.view import View
 
 
@@ -69,7 +68,7 @@ def pod_aside(pod: Pod, view: View, policy: Policy) -> bool:
 
 def registered(owner: OwnerRef) -> bool:
     """True when the owner is of a kind that can be placed, whatever version of its group the reference names."""
-    return (owner.api_version.rpartition("/")[0], owner.kind) in WORKLOADS
+    return (owner.api_version.rpartition("/")[0], owner.kind) == ("batch", "Job")
 
 
 def _in_kueue(pod: Pod) -> bool:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from webhook.mutate_pod import mutate_pod
 from webhook.mutate_workload import mutate_workload
-from webhook.objects import WORKLOADS, Unreadable
+from webhook.objects import POD, Unreadable, entry_of
 from webhook.review import Response, Review, Unavailable, allowed
 from webhook.view import View
-
-POD = ("", "Pod")
 
 
 def mutate(review: Review, view: View, deadline: float) -> Response:
@@ -17,7 +15,9 @@ def mutate(review: Review, view: View, deadline: float) -> Response:
     What is not ours to change passes. Raises BadReview for malformed objects and Unavailable while no policy is loaded.
     """
     what = (review.group, review.kind)
-    if review.subresource or review.username == view.own_username or (what != POD and what not in WORKLOADS):
+    if review.subresource or review.username == view.own_username:
+        return allowed()
+    if what != POD and entry_of(review, view) is None:
         return allowed()
     if review.operation not in (("CREATE",) if what == POD else ("CREATE", "UPDATE")):
         return allowed()

@@ -5,81 +5,136 @@ The rules: docs/concepts/admission.md.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
 from engine import names
 from engine.aside import standing_aside
 from engine.gangs import can_suspend
 from engine.members import held_by_us
 from engine.policy import Policy
-from engine.records import Workload
+from engine.records import PodSet, Workload
 from engine.requests import Understanding, understand
 from webhook.devices import translate_again, translate_in
 from webhook.marks import (
     ANNOTATIONS,
-    TEMPLATE,
+    bare,
     drop_all,
     drop_annotations,
     drop_labels,
     mark,
     marked,
+    restore,
+    templates,
 )
 from webhook.objects import decoded, workload_of
+from webhook.parents import Standing, standing
 from webhook.patch import Edits, Path
 from webhook.review import Response, Review, allowed, patched
 from webhook.view import View
 
-SUSPEND: Path = ("spec", "suspend")
 HELD_BY: Path = ("metadata", "annotations", names.HELD_BY)
 HELD_AGAIN = "topogate: the gang has no slots yet: it is held, and resumed by itself when it is placed"
+# The controller of a child copies these out of the template of its parent, where the leader writes them.
+_COPIED = (names.PLACEMENT, names.REVISION)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a workload asks for and what it is to others; `managed`: its pods are held and placed by us."""
+
+    understanding: Understanding
+    standing: Standing
+
+    @property
+    def managed(self) -> bool:
+        """True when its pods, or those of its gang, are placed by us; a request that is wrong counts."""
+        return self.standing == "child" or self.understanding.ignored is None
+
+    @property
+    def marks(self) -> bool:
+        """True when its templates are to carry our marks."""
+        return self.standing == "child" or self.understanding.asking
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """A workload as it was before an UPDATE: read, and as it was sent."""
+
+    workload: Workload
+    document: Mapping[str, Any]
+
+    def pod_set(self, name: str) -> PodSet | None:
+        """The pod set of that name; None when it is new."""
+        return next((one for one in self.workload.pod_sets if one.name == name), None)
 
 
 def mutate_workload(review: Review, view: View, policy: Policy) -> Response:
     """Answer a CREATE or UPDATE of a workload; an invalid request is left as it is (`/validate` refuses it)."""
-    workload = workload_of(review, review.object)
-    understanding = understand(workload, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
-    if workload.deleting:
+    workload = workload_of(review, review.object, view)
+    if workload.deleting or workload.handling == "hint":
         return allowed()
+    understanding = understand(workload, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
+    asked = _Asked(understanding, standing(workload, view, policy))
     edits = Edits(decoded(review.object))
     translates = standing_aside(workload, policy=policy, own_namespace=view.own_namespace) is None
-    managed = understanding.ignored is None
     if review.operation == "CREATE":
-        if not understanding.errors:
-            _create(edits, workload, understanding)
-        if translates:
-            translate_in(edits, TEMPLATE, managed=managed, view=view, policy=policy)
+        if asked.standing == "child" or not understanding.errors:
+            _create(edits, workload, asked)
+        for root in templates(workload) if translates else ():
+            translate_in(edits, root, managed=asked.managed, view=view, policy=policy)
         return patched(edits.operations)
-    old = workload_of(review, review.old_object)
-    _pass_on(edits, old, workload)
-    warnings = () if understanding.errors else _update(edits, old, workload, understanding, view)
+    before = _Before(workload_of(review, review.old_object, view), decoded(review.old_object))
     if translates:
-        translate_again(
-            edits,
-            decoded(review.old_object),
-            TEMPLATE,
-            may_change=_template_open(old),
-            managed=managed,
-            view=view,
-            policy=policy,
-        )
+        _translate_again(edits, before, workload, managed=asked.managed, view=view, policy=policy)
+    _pass_on(edits, before.workload, workload)
+    invalid = understanding.errors and asked.standing != "child"
+    warnings = () if invalid else _update(edits, before, workload, asked, view)
     return patched(edits.operations, warnings)
 
 
-def _create(edits: Edits, workload: Workload, understanding: Understanding) -> None:
+def _create(edits: Edits, workload: Workload, asked: _Asked) -> None:
     drop_labels(edits)
-    if understanding.ask is None:
+    if asked.standing != "alone":
+        _create_child(edits, workload, asked)
+        return
+    if not asked.marks:
         drop_annotations(edits)
-        drop_all(edits, TEMPLATE)
+        for root in templates(workload):
+            drop_all(edits, root)
         return
     # Called a second time for one CREATE we see our own suspension; a user's own comes without our marks.
-    held = held_by_us(workload) and marked(workload.template)
-    if not workload.suspended and can_suspend(workload):
-        edits.put(SUSPEND, True)
+    held = held_by_us(workload) and all(marked(one.template, one.name) for one in templates(workload).values())
+    if not workload.suspended and can_suspend(workload) and workload.suspend_path is not None:
+        edits.put(workload.suspend_path, True)
         held = True
     drop_annotations(edits, keep=(names.HELD_BY,) if held else ())
     if held:
         edits.put(HELD_BY, names.HELD_BY_SUSPEND)
-    drop_annotations(edits, TEMPLATE)
-    drop_labels(edits, TEMPLATE, keep=(names.MANAGED, names.POD_SET))
-    mark(edits, TEMPLATE)
+    for root, pod_set in templates(workload).items():
+        _mark_new(edits, root, pod_set)
+
+
+def _mark_new(edits: Edits, root: Path, pod_set: PodSet) -> None:
+    drop_annotations(edits, root)
+    drop_labels(edits, root, keep=(names.MANAGED, names.POD_SET))
+    mark(edits, root, pod_set=pod_set.name)
+
+
+def _create_child(edits: Edits, workload: Workload, asked: _Asked) -> None:
+    """What a controller makes out of the templates of its own workload, whose marks it copies with them.
+
+    While its parent is not known, what carries marks keeps them: the answer is "hold".
+    """
+    drop_annotations(edits)
+    for root, pod_set in templates(workload).items():
+        if asked.marks or names.GATE in pod_set.template.gates:
+            drop_annotations(edits, root, keep=_COPIED)
+            drop_labels(edits, root, keep=(names.MANAGED, names.POD_SET))
+            mark(edits, root, pod_set=pod_set.name, keep=True)
+        else:
+            drop_all(edits, root)
 
 
 def _pass_on(edits: Edits, old: Workload, new: Workload) -> None:
@@ -88,38 +143,79 @@ def _pass_on(edits: Edits, old: Workload, new: Workload) -> None:
         edits.drop(HELD_BY)
 
 
-def _update(edits: Edits, old: Workload, new: Workload, understanding: Understanding, view: View) -> tuple[str, ...]:
+def _update(edits: Edits, before: _Before, new: Workload, asked: _Asked, view: View) -> tuple[str, ...]:
     """Edit an UPDATE; the answer is warnings."""
-    template_open = _template_open(old)
-    if understanding.ask is None:
-        if template_open:
-            drop_all(edits, TEMPLATE)
-        if held_by_us(old) and held_by_us(new):
-            edits.put(SUSPEND, False)
+    old = before.workload
+    for root, pod_set in templates(new).items():
+        _settle(edits, root, pod_set, before, asked)
+    if not asked.marks:
+        if held_by_us(old) and held_by_us(new) and new.suspend_path is not None:
+            edits.put(new.suspend_path, False)
             edits.drop(HELD_BY)
         return ()
-    if template_open:
-        _keep_marks(edits, old)
     resumed_his_own = old.suspended and not new.suspended and not held_by_us(old)
-    if resumed_his_own and can_suspend(new) and not _assigned(new, view):
-        edits.put(SUSPEND, True)
+    if resumed_his_own and can_suspend(new) and new.suspend_path is not None and not _assigned(new, view):
+        edits.put(new.suspend_path, True)
         edits.put(HELD_BY, names.HELD_BY_SUSPEND)
         return (HELD_AGAIN,)
     return ()
 
 
-def _template_open(old: Workload) -> bool:
+def _settle(edits: Edits, root: Path, pod_set: PodSet, before: _Before, asked: _Asked) -> None:
+    """Mark a template that is updated, or take our marks off, where that rolls nothing out and ends no Job.
+
+    A template that differs from the one before by our marks alone is put back as it was: the pods of a live workload
+    are made of it already. One that its user changes besides is made anew anyway.
+    """
+    old = before.pod_set(pod_set.name)
+    if old is None:
+        if asked.marks:
+            _mark_new(edits, root, pod_set)
+        else:
+            drop_all(edits, root)
+        return
+    stood = Edits(before.document).get(*old.path)
+    if not template_open(before.workload) and bare(edits.get(*root)) == bare(stood):
+        restore(edits, root, stood)
+    elif asked.marks:
+        _keep_marks(edits, root, pod_set, old, keep=asked.standing != "alone")
+    elif asked.standing == "alone":
+        drop_all(edits, root)
+
+
+def template_open(old: Workload) -> bool:
     """The API server refuses a changed template of a live Job, also from a webhook: not even a finalizer could go."""
     return old.suspended and not old.started
 
 
-def _keep_marks(edits: Edits, old: Workload) -> None:
+def _keep_marks(edits: Edits, root: Path, pod_set: PodSet, old: PodSet, *, keep: bool) -> None:
     """Mark a template that may still change, and put back what a replaced manifest has lost of our annotations."""
-    mark(edits, TEMPLATE)
+    mark(edits, root, pod_set=pod_set.name, keep=keep)
     for key in ANNOTATIONS:
         value = old.template.annotations.get(key)
-        if value is not None and edits.get(*TEMPLATE, "metadata", "annotations", key) is None:
-            edits.put((*TEMPLATE, "metadata", "annotations", key), value)
+        if value is not None and edits.get(*root, "metadata", "annotations", key) is None:
+            edits.put((*root, "metadata", "annotations", key), value)
+
+
+def _translate_again(
+    edits: Edits, before: _Before, new: Workload, *, managed: bool, view: View, policy: Policy
+) -> None:
+    may_change = template_open(before.workload) or before.workload.suspend_path is None
+    for root, pod_set in templates(new).items():
+        old = before.pod_set(pod_set.name)
+        if old is None:
+            translate_in(edits, root, managed=managed, view=view, policy=policy)
+        else:
+            translate_again(
+                edits,
+                before.document,
+                root,
+                old.path,
+                may_change=may_change,
+                managed=managed,
+                view=view,
+                policy=policy,
+            )
 
 
 def _assigned(workload: Workload, view: View) -> bool:

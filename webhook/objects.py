@@ -7,7 +7,7 @@ as a negative count, is its user's fault and becomes a field error.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -15,25 +15,28 @@ import msgspec
 
 from engine.cluster import projections
 from engine.cluster.projections import ProjectionError
+from engine.cluster.workloads import UnreadableWorkload, workload
+from engine.kinds import KindEntry
 from engine.outcomes import FieldError
 from engine.records import Pod, Workload
 from webhook.review import BadReview, Review
+from webhook.type_words import located
+from webhook.view import View
 
 Record = TypeVar("Record")
 
-WORKLOADS: Final[dict[tuple[str, str], Callable[[Any], Workload]]] = {("batch", "Job"): projections.job}
-"""The kinds that can be placed, by API group and kind, with the projection of each."""
-
+POD: Final = ("", "Pod")
+_TYPED: Final = frozenset({"", "apps", "batch"})  # groups whose objects the API server itself reads
 _BOUND: Final = re.compile(r"Expected `int` (>=|<=) (-?\d+)")
 _WRONG_TYPE: Final = ", got `"  # msgspec: Expected `int`, got `str`
 
 
 class Unreadable(Exception):
-    """A value of the object is out of all bounds; `error` says which."""
+    """Values of the object are out of all bounds, or none that its kind knows; `errors` says which."""
 
-    def __init__(self, error: FieldError) -> None:
-        super().__init__(f"{error.field}: {error.message}")
-        self.error = error
+    def __init__(self, errors: Iterable[FieldError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__("; ".join(f"{error.field}: {error.message}" for error in self.errors))
 
 
 def decoded(raw: msgspec.Raw | None) -> dict[str, Any]:
@@ -51,8 +54,11 @@ def decoded(raw: msgspec.Raw | None) -> dict[str, Any]:
     return value
 
 
-def projected(raw: msgspec.Raw | None, projection: Callable[[Any], Record]) -> Record:
-    """The record of an object. Raises BadReview(400) for wrong types, Unreadable for values out of bounds."""
+def projected(raw: msgspec.Raw | None, projection: Callable[[Any], Record], *, typed: bool = True) -> Record:
+    """The record of an object. Raises BadReview(400) for wrong types, Unreadable for values out of bounds.
+
+    Unless the API server knows the object's types (`typed`) a wrong one is its user's fault too.
+    """
     if raw is None:
         raise BadReview(400, "the review has no object")
     try:
@@ -60,25 +66,39 @@ def projected(raw: msgspec.Raw | None, projection: Callable[[Any], Record]) -> R
     except ProjectionError as fault:
         path, _, text = str(fault).partition(": ")
         field = path.removeprefix("$").removeprefix(".")
-        if not field or _WRONG_TYPE in text:
+        if not field or (typed and _WRONG_TYPE in text):
             raise BadReview(400, f"malformed object: {fault}") from None
-        raise Unreadable(
-            FieldError(field=field, kind="Invalid value", value=None, reason="InvalidValue", message=_in_words(text))
-        ) from None
+        raise Unreadable((_invalid(*located(fault)) if not typed else _invalid(field, _in_words(text)),)) from None
+    except UnreadableWorkload as fault:
+        raise Unreadable(fault.errors) from None
     except RecursionError:
         raise BadReview(400, "the object is nested too deeply") from None
 
 
-def workload_of(review: Review, raw: msgspec.Raw | None) -> Workload:
+def entry_of(review: Review, view: View) -> KindEntry | None:
+    """The entry of the kind of workload that a review is about; None for pods and what is of no registered kind."""
+    entry = view.registry.find(review.group, review.kind, review.version)
+    return entry if entry is not None and entry.handling != "pods" else None
+
+
+def workload_of(review: Review, raw: msgspec.Raw | None, view: View) -> Workload:
     """The workload in a review of a registered kind, in the namespace that the API server names."""
-    workload = projected(raw, WORKLOADS[review.group, review.kind])
-    return replace(workload, namespace=review.namespace or workload.namespace)
+    entry, registry = entry_of(review, view), view.registry
+    assert entry is not None
+    found = projected(
+        raw, lambda source: workload(source, entry=entry, registry=registry), typed=review.group in _TYPED
+    )
+    return replace(found, namespace=review.namespace or found.namespace)
 
 
 def pod_of(review: Review) -> Pod:
     """The pod in a review, in the namespace that the API server names."""
     pod = projected(review.object, projections.pod)
     return replace(pod, namespace=review.namespace or pod.namespace)
+
+
+def _invalid(field: str, message: str) -> FieldError:
+    return FieldError(field=field, kind="Invalid value", value=None, reason="InvalidValue", message=message)
 
 
 def _in_words(text: str) -> str:

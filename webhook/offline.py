@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -12,10 +13,12 @@ import msgspec
 from engine import names
 from engine.cluster import projections
 from engine.cluster.projections import ProjectionError
+from engine.cluster.workloads import UnreadableWorkload, owned, workload
+from engine.kinds import Registry
 from engine.outcomes import Outcome
 from engine.policy import LevelSpec, Policy, PolicyError, TopologySpec, default_policy, parse_policy
 from engine.presets import MAX_LEVELS, RESERVED_NAMES, is_label_key
-from engine.records import Node, NodeDevices, Pod, Workload
+from engine.records import Node, NodeDevices, Owned, Pod, Workload
 from engine.requests import Understanding
 from engine.view import Stores, View
 from engine.wording import plain, quote
@@ -28,7 +31,6 @@ KUBELET_PODS: Final = 110  # the kubelet's default of maxPods, for a Node of the
 _STORES: Final[dict[tuple[str, str], tuple[str, Callable[[Any], Any]]]] = {
     ("", "Node"): ("nodes", projections.node),
     ("", "Pod"): ("pods", projections.pod),
-    ("batch", "Job"): ("workloads", projections.job),
     (names.API_GROUP, names.PLACEMENT_KIND): ("placements", projections.placement),
     ("", "ResourceQuota"): ("quotas", projections.quota),
     ("scheduling.k8s.io", "PriorityClass"): ("priorityclasses", projections.priority_class),
@@ -87,6 +89,7 @@ def offline_cluster(
     notes: list[str] = []
     config_maps: list[FileObject] = []
     found: list[TopologySpec] = []
+    others: list[FileObject] = []
     for one in objects:
         if one.what in _STORES:
             into, projection = _STORES[one.what]
@@ -97,6 +100,8 @@ def offline_cluster(
             config_maps.append(one)
         elif one.what in _TOPOLOGIES:
             found.append(_topology(one))
+        else:
+            others.append(one)
     asked = _spec("default", levels, where="--levels") if levels else None
     policy = policy or _policy_of(config_maps) or default_policy()
     if policy.topologies:
@@ -105,6 +110,7 @@ def offline_cluster(
     else:
         specs = (asked,) if asked is not None else tuple({spec.name: spec for spec in found}.values())
         policy = policy.model_copy(update={"topologies": specs})
+    records |= _of_registry(others, policy.registry, namespace, notes)
     view = View(Stores(), policy)
     for name, store in view.stores.all().items():
         store.replace(records.get(name, []))
@@ -118,6 +124,29 @@ def _projected(one: FileObject, projection: Callable[[Any], Any]) -> Any:
         return projection(one.source)
     except ProjectionError as error:
         raise FileProblem(f"{one.where}: {one.kind}: {': '.join(filter(None, located(error)))}") from None
+
+
+def _of_registry(
+    objects: Iterable[FileObject], registry: Registry, namespace: str, notes: list[str]
+) -> dict[str, list[Any]]:
+    """Workloads, and what stands between them and their pods; the unreadable is left out and told."""
+    workloads: list[Workload] = []
+    links: list[Owned] = []
+    between = {(ref.group, ref.kind) for entry in registry.entries for ref in entry.owners}
+    for one in objects:
+        entry = registry.find(one.group, one.kind, one.version)
+        if entry is None and one.what in between:
+            version = f"{one.group}/{one.version}".removeprefix("/")
+            link = _projected(one, partial(owned, api_version=version, kind=one.kind))
+            links.append(replace(link, namespace=link.namespace or namespace))
+        elif entry is not None and entry.handling in ("placed", "through"):
+            projection = partial(workload, entry=entry, registry=registry, version=one.version)
+            try:
+                workloads.append(_completed(_projected(one, projection), one, namespace))
+            except UnreadableWorkload as error:
+                first = error.errors[0]
+                notes.append(f"{one.where}: the {one.kind} is left out: {first.field}: {first.message}")
+    return {"workloads": workloads, "owned": links}
 
 
 def _devices(one: FileObject, notes: list[str]) -> list[NodeDevices]:

@@ -14,39 +14,45 @@ from typing import Any, Final
 import msgspec
 
 from engine import names
-from engine.annotations import meanings
 from engine.aside import exempt, template_aside
 from engine.cluster import projections
 from engine.cluster.projections import ProjectionError
+from engine.cluster.workloads import UnreadableWorkload, workload
 from engine.explain import forecast
+from engine.gang_keys import keys_of
 from engine.gangs import Gang, Timers, decide
 from engine.gangs import Plan as PlanIt
 from engine.members import suspended_by_user
 from engine.outcomes import FieldError, Outcome, Placed, Waits
 from engine.proposal import plan_in_view, proposed
 from engine.reasons import REASONS
+from engine.records import Pod, Workload
 from engine.view import View
 from webhook import simulation_output as output
-from webhook.objects import WORKLOADS
+from webhook.objects import POD
 from webhook.objects_file import FileObject, FileProblem
 from webhook.offline import OfflineCluster, OfflineView
 from webhook.patch import Operation
 from webhook.simulation_answer import About, held, ignored, planned, rejected
 from webhook.submission import Submitted, as_sent, submit
+from webhook.unreadable import asks_anywhere, mappings
 
-_POD: Final = ("", "Pod")
-_TEMPLATE: Final = "spec.template.spec"
 _UIDS: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "simulate.topogate.dev")
 _YOUNGEST: Final = float("inf")
-_MAX_SEARCHED: Final = 100_000  # values of one object that are searched for a pod template
+_MAX_GROUPS: Final = 1_000  # gangs of one workload, each with an answer of its own
+
+_THROUGH: Final = "it is placed through the object that its controller makes of it"
 
 Json = dict[str, Any]
-Key = tuple[str, str, str]
+Key = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """What happened to one workload: the answer, the object as it would be stored (None: refused), and our patch."""
+    """What happened to one workload: the answer, the object as it would be stored (None: refused), and our patch.
+
+    A workload of several gangs has one of these for each; all but the first are without object and patch.
+    """
 
     gang: output.Gang
     stored: Mapping[str, Any] | None
@@ -55,7 +61,7 @@ class Simulated:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A workload as it is sent; `key` is kind, namespace and name, `created` its age where the file tells one."""
+    """A workload as it is sent; `key`: group, kind, namespace, name; `created`: its age where the file tells one."""
 
     one: FileObject
     sent: Json
@@ -81,10 +87,10 @@ def simulate(
     """
     entries = _entries(workloads, cluster.view, namespace=namespace)
     if queue:
-        entries.sort(key=lambda entry: (-entry.priority, entry.created, entry.key[1:]))
+        entries.sort(key=lambda entry: (-entry.priority, entry.created, entry.key[2:], entry.key[:2]))
         entries = [replace(entry, serial=place) for place, entry in enumerate(entries)]
     run = _Run(cluster.view, independent=independent, clock=clock)
-    return [run.one(entry) for entry in entries]
+    return [answer for entry in entries for answer in run.one(entry)]
 
 
 def facts(cluster: OfflineCluster) -> output.ClusterFacts:
@@ -106,34 +112,76 @@ class _Run:
         self._clock = clock
         self._waiting: list[_Entry] = []
 
-    def one(self, entry: _Entry) -> Simulated:
-        """Submit, decide, plan, hold."""
-        one, about = entry.one, About(*entry.key)
-        if one.what == _POD:
-            projection, template = projections.pod, "spec"
-        elif one.what in WORKLOADS:
-            projection, template = WORKLOADS[one.what], _TEMPLATE  # type: ignore[assignment]
-        else:
-            return self._unregistered(entry, about)
+    def one(self, entry: _Entry) -> list[Simulated]:
+        """Submit, decide, plan, hold; one answer for every gang."""
+        one, about = entry.one, About(*entry.key[1:])
+        projection = self._projection(one)
+        if projection is None:
+            return [self._unregistered(entry, about)]
         offline = OfflineView(self._view)
-        submitted = submit(one, entry.sent, offline, projection=projection, template=template)
+        if self._left_alone(entry, projection):
+            return [Simulated(ignored(about, 0, "NoTopologyRequested"), entry.sent, ())]
+        submitted = submit(one, entry.sent, offline, projection=projection)
         about = replace(about, warnings=submitted.warnings)
         if submitted.errors:
-            return Simulated(rejected(about, submitted.errors), None, ())
-        if one.what == _POD:
-            gang = self._pod(about, submitted, offline)
+            return [Simulated(rejected(about, submitted.errors), None, ())]
+        if one.what == POD:
+            gangs = [self._pod(about, submitted, offline)]
         else:
-            gang = self._workload(entry, about, submitted, offline)
-        return Simulated(gang, submitted.stored, submitted.patch)
+            gangs = self._workload(entry, about, submitted, offline)
+        first, *others = gangs
+        return [Simulated(first, submitted.stored, submitted.patch), *(Simulated(gang, None, ()) for gang in others)]
 
-    def _workload(self, entry: _Entry, about: About, submitted: Submitted, offline: OfflineView) -> output.Gang:
+    def _projection(self, one: FileObject) -> Callable[[Any], Pod | Workload] | None:
+        """How the objects of a kind are read; None for a kind that nobody registered."""
+        if one.what == POD:
+            return projections.pod
+        registry = self._view.registry
+        entry = registry.find(one.group, one.kind, one.version)
+        if entry is None:
+            return None
+        return lambda source: workload(source, entry=entry, registry=registry)
+
+    def _left_alone(self, entry: _Entry, projection: Callable[[Any], Pod | Workload]) -> bool:
+        """True for an object that asks for nothing and cannot be read: nobody refuses that."""
+        try:
+            projection(msgspec.json.encode(entry.sent))
+        except UnreadableWorkload:
+            return not asks_anywhere(entry.sent, self._view.policy.annotations.dialects)
+        except ProjectionError:
+            pass
+        return False
+
+    def _workload(self, entry: _Entry, about: About, submitted: Submitted, offline: OfflineView) -> list[output.Gang]:
         view = self._view
-        uid = str(uuid.uuid5(_UIDS, "/".join(entry.key)))
-        workload = replace(WORKLOADS[entry.one.what](msgspec.json.encode(submitted.stored)), uid=uid)
-        view.stores.workloads.apply("ADDED", workload)
+        projection = self._projection(entry.one)
+        assert projection is not None
+        stored = projection(msgspec.json.encode(submitted.stored))
+        assert isinstance(stored, Workload)
+        if stored.handling == "hint":
+            return [ignored(about, 0, "NoTopologyRequested")]
+        if stored.groups > _MAX_GROUPS:
+            raise FileProblem(f"{entry.one.where}: {stored.groups:,} gangs; at most {_MAX_GROUPS:,} are simulated")
+        found = replace(stored, uid=str(uuid.uuid5(_UIDS, "/".join(entry.key))))
+        if found.handling == "through" and view.understand(found).asking and view.policy.mode == "enforce":
+            return [held(about, "WaitingForMembers", _THROUGH)]
+        view.stores.workloads.apply("ADDED", found)
         view.refresh()
-        gang = view.gang(uid)
-        assert gang is not None
+        answers = []
+        for number, key in enumerate(keys_of(found)):
+            one = about if number == 0 else replace(about, warnings=())
+            gang = view.gang(key)
+            assert gang is not None
+            answers.append(self._gang(entry, replace(one, group=gang.group), gang, offline))
+            if gang.understanding.ask is None:
+                break  # none of its gangs is ours
+        if self._independent or not answers:
+            view.stores.workloads.apply("DELETED", found)
+            view.refresh()
+        return answers or [ignored(about, 0, "NoTopologyRequested")]
+
+    def _gang(self, entry: _Entry, about: About, gang: Gang, offline: OfflineView) -> output.Gang:
+        view, found = self._view, gang.workload
         decision = decide(
             gang,
             timers=Timers(),
@@ -143,17 +191,12 @@ class _Run:
             usable=lambda _: True,
         )
         if isinstance(decision.action, PlanIt):
-            answer = self._plan(entry, about, gang, offline)
-        elif gang.understanding.ask is not None and view.policy.mode == "enforce" and suspended_by_user(workload):
-            answer = planned(about, gang, Waits("Suspended", REASONS["Suspended"].description), view)
-        elif gang.understanding.ignored is not None:
-            answer = ignored(about, workload.slots, gang.understanding.ignored)
-        else:
-            answer = ignored(about, workload.slots, "PolicyOff", self._off())
-        if self._independent:
-            view.stores.workloads.apply("DELETED", workload)
-            view.refresh()
-        return answer
+            return self._plan(entry, about, gang, offline)
+        if gang.understanding.ask is not None and view.policy.mode == "enforce" and suspended_by_user(found):
+            return planned(about, gang, Waits("Suspended", REASONS["Suspended"].description), view)
+        if gang.understanding.ignored is not None:
+            return ignored(replace(about, group=None), found.slots * found.groups, gang.understanding.ignored)
+        return ignored(about, found.slots, "PolicyOff", self._off())
 
     def _plan(self, entry: _Entry, about: About, gang: Gang, offline: OfflineView) -> output.Gang:
         view = self._view
@@ -188,7 +231,7 @@ class _Run:
         pod = projections.pod(msgspec.json.encode(submitted.stored))
         if names.GATE in pod.spec.gates:
             return held(about, "WaitingForMembers")
-        if not _asks(submitted.stored, policy.annotations.dialects):
+        if not asks_anywhere(submitted.stored, policy.annotations.dialects):
             return ignored(about, 1, "NoTopologyRequested")
         if policy.mode != "enforce":
             return ignored(about, 1, "PolicyOff", self._off())
@@ -199,7 +242,7 @@ class _Run:
     def _unregistered(self, entry: _Entry, about: About) -> Simulated:
         """A kind that we do not place: let through when it asks for nothing, refused rather than silently ignored."""
         policy = self._view.policy
-        if not _asks(entry.sent, policy.annotations.dialects):
+        if not asks_anywhere(entry.sent, policy.annotations.dialects):
             return Simulated(ignored(about, 0, "NoTopologyRequested"), entry.sent, ())
         if policy.mode != "enforce":
             return Simulated(ignored(about, 0, "PolicyOff", self._off()), entry.sent, ())
@@ -208,7 +251,7 @@ class _Run:
             kind="Unsupported value",
             value=entry.one.kind,
             reason="UnsupportedKind",
-            message="cannot be placed in this version; use a Job, or remove the annotation",
+            message="no kind that can be placed; add it to the policy's kinds, or remove the annotation",
         )
         return Simulated(rejected(about, (error,)), None, ())
 
@@ -218,13 +261,14 @@ def _entries(workloads: Iterable[FileObject], view: View, *, namespace: str) -> 
     seen: dict[Key, str] = {}
     for one in workloads:
         raw = one.decoded()
-        if one.what not in WORKLOADS and one.what != _POD and not _has_pod_template(raw):
+        known = view.registry.find(one.group, one.kind, one.version) is not None
+        if not known and not _has_pod_template(raw):
             continue
         sent = as_sent(one, namespace=namespace, serial=len(entries))
         metadata = sent["metadata"] if isinstance(sent["metadata"], dict) else {}
-        key = (one.kind, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
-        if key[2] and seen.setdefault(key, one.where) != one.where:
-            raise FileProblem(f"{one.where}: {one.kind} {key[1]}/{key[2]} stands in {seen[key]} already")
+        key = (one.group, one.kind, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
+        if key[3] and seen.setdefault(key, one.where) != one.where:
+            raise FileProblem(f"{one.where}: {one.kind} {key[2]}/{key[3]} stands in {seen[key]} already")
         priority, created = _rank_in_queue(one, raw, view)
         entries.append(_Entry(one, sent, key, priority, created, len(entries)))
     if not entries:
@@ -234,11 +278,14 @@ def _entries(workloads: Iterable[FileObject], view: View, *, namespace: str) -> 
 
 def _rank_in_queue(one: FileObject, raw: Json, view: View) -> tuple[int, float]:
     """Priority and creation; what cannot be read has neither, and is refused later."""
-    try:
-        workload = WORKLOADS[one.what](raw)
-    except (KeyError, ProjectionError):
+    entry = view.registry.find(one.group, one.kind, one.version)
+    if entry is None or entry.handling == "pods":
         return 0, _YOUNGEST
-    return view.priority_of(workload), workload.created or _YOUNGEST
+    try:
+        found = workload(raw, entry=entry, registry=view.registry)
+    except (UnreadableWorkload, ProjectionError):
+        return 0, _YOUNGEST
+    return view.priority_of(found) if found.pod_sets else 0, found.created or _YOUNGEST
 
 
 def _order(entry: _Entry) -> tuple[int, float, int]:
@@ -247,25 +294,4 @@ def _order(entry: _Entry) -> tuple[int, float, int]:
 
 
 def _has_pod_template(raw: Json) -> bool:
-    return any(isinstance(value.get("containers"), list) for value in _mappings(raw))
-
-
-def _asks(raw: Mapping[str, Any], dialects: Iterable[str]) -> bool:
-    """True when annotations anywhere in the object ask for a topology or a gang."""
-    known = meanings(tuple(dialects)).keys()
-    found = (value.get("annotations") for value in _mappings(raw))
-    return any(isinstance(annotations, dict) and not known.isdisjoint(annotations) for annotations in found)
-
-
-def _mappings(raw: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-    """Every mapping of an object, itself first."""
-    rest: list[Any] = [raw]
-    for _ in range(_MAX_SEARCHED):
-        if not rest:
-            return
-        value = rest.pop()
-        if isinstance(value, Mapping):
-            yield value
-            rest.extend(value.values())
-        elif isinstance(value, list):
-            rest.extend(value)
+    return any(isinstance(value.get("containers"), list) for value in mappings(raw))

@@ -23,12 +23,13 @@ from webhook import simulation_output as output
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Which workload an answer is about, and what admission warned of."""
+    """Which workload, or which of its groups, an answer is about, and what admission warned of."""
 
     kind: str
     namespace: str
     name: str
     warnings: tuple[str, ...] = ()
+    group: str | None = None
 
 
 def planned(about: About, gang: Gang, outcome: Outcome, view: View, *, microseconds: int = 0) -> output.Gang:
@@ -66,10 +67,11 @@ def ignored(about: About, count: int, reason: str, message: str | None = None) -
     )
 
 
-def held(about: About, reason: str) -> output.Gang:
-    """The answer for a pod whose gang is another workload's."""
-    pod_sets = (_unplaced(MAIN, 1, None, None),)
-    return _answer(about, verdict="waits", reason=reason, message=REASONS[reason].description, pod_sets=pod_sets)
+def held(about: About, reason: str, message: str | None = None) -> output.Gang:
+    """The answer for a pod whose gang is another workload's, or a workload that is placed through another."""
+    pod_sets = (_unplaced(MAIN, 1, None, None),) if message is None else ()
+    message = message or REASONS[reason].description
+    return _answer(about, verdict="waits", reason=reason, message=message, pod_sets=pod_sets)
 
 
 def rejected(about: About, errors: Sequence[FieldError]) -> output.Gang:
@@ -139,7 +141,7 @@ def _answer(about: About, **said: Any) -> output.Gang:
         kind=about.kind,
         namespace=about.namespace,
         name=about.name,
-        group=None,
+        group=about.group,
         warnings=about.warnings,
         **(fields | said),
     )

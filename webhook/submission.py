@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from engine.cluster.wire import ProjectionError
+from engine.cluster.workloads import UnreadableWorkload
 from engine.gpu.rules import REASON as GPU_INVALID
 from engine.outcomes import FieldError
+from engine.policy_errors import path_of
+from engine.records import Pod, Workload
+from webhook.marks import templates
 from webhook.mutate import mutate
 from webhook.objects_file import FileObject
-from webhook.patch import Operation
+from webhook.patch import Edits, Operation, Path
 from webhook.patch_applier import apply_patch
 from webhook.review import BadReview, Response, Review, decode_review
 from webhook.type_words import located
@@ -71,13 +75,19 @@ def as_sent(one: FileObject, *, namespace: str, serial: int) -> dict[str, Any]:
 
 
 def submit(
-    one: FileObject, sent: Mapping[str, Any], view: View, *, projection: Callable[[Any], Any], template: str
+    one: FileObject, sent: Mapping[str, Any], view: View, *, projection: Callable[[Any], Pod | Workload]
 ) -> Submitted:
     """Create an object: mutated, then validated, by the service's own functions.
 
-    `projection` reads objects of this kind; `template` is the path of its pod template's spec ("spec" for a pod).
+    `projection` reads objects of this kind.
     """
-    errors = _unreadable(sent, projection) or _incomplete(sent, template)
+    try:
+        record = projection(msgspec.json.encode(sent))
+    except ProjectionError as error:
+        return Submitted(sent, (), _all_told(one, sent, (_invalid(*located(error)),), view), ())
+    except UnreadableWorkload as error:
+        return Submitted(sent, (), _all_told(one, sent, error.errors, view), ())
+    errors = _incomplete(sent, record)
     if errors:
         return Submitted(sent, (), _all_told(one, sent, errors, view), ())
     try:
@@ -111,15 +121,6 @@ def _review(one: FileObject, sent: Mapping[str, Any]) -> Review:
     return decode_review(msgspec.json.encode(body))
 
 
-def _unreadable(sent: Mapping[str, Any], projection: Callable[[Any], Any]) -> tuple[FieldError, ...]:
-    """Wrong types and numbers that no server would take."""
-    try:
-        projection(msgspec.json.encode(sent))
-    except ProjectionError as error:
-        return (_invalid(*located(error)),)
-    return ()
-
-
 def _all_told(
     one: FileObject, sent: Mapping[str, Any], errors: tuple[FieldError, ...], view: View
 ) -> tuple[FieldError, ...]:
@@ -134,17 +135,20 @@ def _all_told(
     return validated.errors if any(error.reason == GPU_INVALID for error in validated.errors) else errors
 
 
-def _incomplete(sent: Mapping[str, Any], template: str) -> tuple[FieldError, ...]:
-    """What no server stores an object without."""
+def _incomplete(sent: Mapping[str, Any], record: Pod | Workload) -> tuple[FieldError, ...]:
+    """What no server stores an object without; a template that a workload may leave out is not missing."""
     missing = []
     metadata = sent["metadata"]
     if not metadata.get("name"):
         missing.append(_required("metadata.name", "name or generateName is required"))
-    spec: Any = sent
-    for step in template.split("."):
-        spec = spec.get(step) if isinstance(spec, Mapping) else None
-    if not isinstance(spec, Mapping) or not spec.get("containers"):
-        missing.append(_required(f"{template}.containers", "a pod has at least one container"))
+    roots: Iterable[Path] = [()]
+    if isinstance(record, Workload):
+        roots = [path for path, pod_set in templates(record).items() if pod_set.templated]
+    for root in roots:
+        spec = Edits(sent).get(*root, "spec")
+        if not isinstance(spec, Mapping) or not spec.get("containers"):
+            path = path_of((*root, "spec", "containers"))
+            missing.append(_required(path, "a pod has at least one container"))
     return tuple(missing)
 
 

@@ -7,14 +7,12 @@ from dataclasses import replace
 from engine import names
 from engine.cluster import projections
 from engine.outcomes import FieldError
-from engine.policy import Policy, PolicyError, parse_policy
-from webhook.devices import beside_unreadable
-from webhook.marks import TEMPLATE
-from webhook.mutate import POD
-from webhook.objects import WORKLOADS, Unreadable, decoded, projected
-from webhook.review import BadReview, Response, Review, Unavailable, allowed, denied
+from engine.policy import PolicyError, parse_policy
+from webhook.objects import POD, Unreadable, entry_of, projected
+from webhook.review import Response, Review, Unavailable, allowed, denied
+from webhook.unreadable import unreadable
 from webhook.validate_pod import validate_pod
-from webhook.validate_workload import answer, validate_workload
+from webhook.validate_workload import validate_workload
 from webhook.view import View
 
 CONFIG_MAP = ("", "ConfigMap")
@@ -32,7 +30,7 @@ def validate(review: Review, view: View, deadline: float) -> Response:
         return allowed()
     if what == CONFIG_MAP:
         return _validate_policy(review, view)
-    if review.username == view.own_username or (what != POD and what not in WORKLOADS):
+    if review.username == view.own_username or (what != POD and entry_of(review, view) is None):
         return allowed()
     policy = view.policy
     if policy is None:
@@ -44,17 +42,7 @@ def validate(review: Review, view: View, deadline: float) -> Response:
             return validate_pod(review, view, policy) if review.operation == "CREATE" else allowed()
         return validate_workload(review, view, policy, deadline)
     except Unreadable as fault:
-        return answer(review, _with_devices(fault.error, review, view, policy), [], policy=policy)
-
-
-def _with_devices(fault: FieldError, review: Review, view: View, policy: Policy) -> tuple[FieldError, ...]:
-    """A value out of bounds, with what is wrong with the object's devices, where the rest can be read at all."""
-    try:
-        document = decoded(review.object)
-    except BadReview:
-        return (fault,)  # a number that is too long for anybody
-    root = () if (review.group, review.kind) == POD else TEMPLATE
-    return beside_unreadable(document, root, fault, view=view, policy=policy)
+        return unreadable(review, fault.errors, view, policy)
 
 
 def _validate_policy(review: Review, view: View) -> Response:

@@ -9,11 +9,11 @@ from engine.outcomes import FieldError
 from engine.policy import Policy
 from engine.records import Pod
 from engine.wording import quote
+from webhook.answers import answer
 from webhook.devices import annotation_errors, checked
 from webhook.membership import Stranger, membership, pod_aside, registered
 from webhook.objects import decoded, pod_of
 from webhook.review import Response, Review, allowed, forbidden
-from webhook.validate_workload import answer
 from webhook.view import View
 
 

@@ -2,75 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from engine import names
-from engine.aside import standing_aside
-from engine.explain import forecast, render
+from engine.annotations import meanings
+from engine.aside import exempt, standing_aside
+from engine.explain import forecast
 from engine.outcomes import FieldError, Never, Placed, Waits
 from engine.policy import Policy
-from engine.records import Workload
+from engine.policy_errors import path_of as path_of_steps
+from engine.records import Placement, Workload
 from engine.requests import Understanding, path_of, relaxed, understand
+from engine.wording import plain
+from webhook.answers import answer
 from webhook.devices import annotation_errors, checked
 from webhook.guard import mark_errors, request_errors
-from webhook.marks import TEMPLATE
-from webhook.objects import decoded, workload_of
-from webhook.review import Response, Review, allowed, denied, forbidden
+from webhook.marks import templates
+from webhook.objects import Unreadable, decoded, workload_of
+from webhook.parents import standing
+from webhook.review import Response, Review, allowed
 from webhook.view import View
-
-# A refusal for these is the admin's decision (403), not a fault of what the user wrote (422).
-POLICY_REASONS = frozenset({"NamespaceNotAllowed", "LevelNotAllowed", "GangLimitExceeded"})
 
 
 def validate_workload(review: Review, view: View, policy: Policy, deadline: float) -> Response:
     """Answer a CREATE or UPDATE of a workload, as it is after all mutation."""
-    workload = workload_of(review, review.object)
+    workload = workload_of(review, review.object, view)
     if workload.deleting:
         return allowed()
-    understanding = _understood(workload, view, policy)
+    if workload.handling == "hint":
+        return _hint(workload, view, policy)
+    understanding, stands = _understood(workload, view, policy), standing(workload, view, policy)
     devices, noted = _devices(review.object, workload, understanding, view, policy)
-    errors, old = [*understanding.errors, *devices], None
-    forgeable: Mapping[str, str] = {}
-    if review.operation == "UPDATE":
-        old = workload_of(review, review.old_object)
+    # Its parent was told what is wrong with the request: a controller that is refused its children helps nobody.
+    own = stands == "alone"
+    errors, old = [*(understanding.errors if own else ()), *devices], _old(review, view)
+    warnings = [*(understanding.warnings if own else ()), *noted]
+    forgeable: Mapping[str, Mapping[str, str]] = {}
+    if old is not None:
         before = _understood(old, view, policy)
         # A request that a later policy made invalid must not block every other change of its workload.
         known = {*before.errors, *_devices(review.old_object, old, before, view, policy)[0]}
         errors = [error for error in errors if error not in known]
-        forgeable = old.template.annotations
+        forgeable = {pod_set.name: pod_set.template.annotations for pod_set in old.pod_sets}
         if not _trusted(review, policy):
-            errors += mark_errors(old, workload, asks=understanding.ask is not None)
+            asks = understanding.asking or stands == "child"
+            errors += mark_errors(old, workload, asks=asks, child=not own)
         errors += request_errors(
             old,
             workload,
             before=before,
             after=understanding,
-            placement=view.placement_of(old.uid),
+            placements=_placements(old, view),
             policy=policy,
         )
-    errors += annotation_errors(
-        workload.template.annotations, "spec.template.metadata", review, policy, before=forgeable
-    )
-    warnings = [f"topogate: {text}" for text in (*understanding.warnings, *noted)]
-    if not errors and understanding.ask is not None and (old is None or _asks_anew(old, workload, view, policy)):
+        warnings += _late(old, workload, before, understanding) if own else ()
+    for path, pod_set in templates(workload).items():
+        where, stood = path_of_steps((*path, "metadata")), forgeable.get(pod_set.name, {})
+        errors += annotation_errors(pod_set.template.annotations, where, review, policy, before=stood)
+    if own and understanding.asking:
+        warnings += _priorities(workload)
+    told = [f"topogate: {text}" for text in warnings]
+    anew = old is None or _asks_anew(old, workload, view, policy)
+    if own and not errors and understanding.ask is not None and anew:
         never, outlook = _outlook(workload, understanding, view, policy, deadline)
-        warnings += outlook
+        told += outlook
         errors += never
-    return answer(review, errors, warnings, policy=policy)
+    return answer(review, errors, told, policy=policy)
 
 
-def answer(review: Review, errors: Sequence[FieldError], warnings: Sequence[str], *, policy: Policy) -> Response:
-    """Refuse for the errors, or, where the policy only observes, say what would have been refused."""
-    if not errors:
-        return allowed(warnings)
-    if policy.mode != "enforce":
-        return allowed([*(f"topogate: {error.field}: {render(error)}" for error in errors), *warnings])
-    if all(error.reason in POLICY_REASONS for error in errors):
-        text = "; ".join(f"{error.field}: {render(error)}" for error in errors)
-        return forbidden(text, errors[0].reason, warnings, errors=errors)
-    return denied(errors, review, warnings)
+def _old(review: Review, view: View) -> Workload | None:
+    """The workload before an UPDATE; None at CREATE, and where nobody could read it."""
+    if review.operation != "UPDATE":
+        return None
+    try:
+        return workload_of(review, review.old_object, view)
+    except Unreadable:
+        return None
+
+
+def _placements(workload: Workload, view: View) -> list[Placement]:
+    placement = view.placement_of(workload.uid)
+    return [placement] if placement is not None else []
 
 
 def _understood(workload: Workload, view: View, policy: Policy) -> Understanding:
@@ -80,12 +94,17 @@ def _understood(workload: Workload, view: View, policy: Policy) -> Understanding
 def _devices(
     raw: msgspec.Raw | None, workload: Workload, understanding: Understanding, view: View, policy: Policy
 ) -> tuple[tuple[FieldError, ...], tuple[str, ...]]:
-    """What is wrong with the devices that the template asks for, and, of a workload that is none of ours, warnings."""
+    """What is wrong with the devices that the templates ask for, and, of a workload that is none of ours, warnings."""
     if standing_aside(workload, policy=policy, own_namespace=view.own_namespace) is not None:
         return (), ()
-    managed = understanding.ignored is None
-    errors, warnings = checked(decoded(raw), TEMPLATE, managed=managed, view=view, policy=policy)
-    return errors, () if managed else warnings
+    managed, document = understanding.ignored is None, decoded(raw)
+    errors: list[FieldError] = []
+    warnings: dict[str, None] = {}
+    for root in templates(workload):
+        wrong, noted = checked(document, root, managed=managed, view=view, policy=policy)
+        errors += wrong
+        warnings |= dict.fromkeys(noted)
+    return tuple(errors), () if managed else tuple(warnings)
 
 
 def _trusted(review: Review, policy: Policy) -> bool:
@@ -94,7 +113,36 @@ def _trusted(review: Review, policy: Policy) -> bool:
 
 def _asks_anew(old: Workload, new: Workload, view: View, policy: Policy) -> bool:
     """True when an UPDATE of a gang that waits changes what it asks for."""
-    return new.suspended and _understood(old, view, policy).ask != _understood(new, view, policy).ask
+    return new.suspended and _understood(old, view, policy).asks != _understood(new, view, policy).asks
+
+
+def _hint(workload: Workload, view: View, policy: Policy) -> Response:
+    """A request on an object of a kind that is not placed itself, as a CronJob is not: its Jobs are."""
+    asks = sorted(meanings(policy.annotations.dialects).keys() & workload.annotations.keys())
+    if not asks or exempt(workload.namespace, policy=policy, own_namespace=view.own_namespace):
+        return allowed()
+    where = f"spec.jobTemplate.metadata.annotations, or nothing of this {workload.kind} is placed"
+    return allowed([f"topogate: {plain(key.partition('/')[2])} belongs in {where}" for key in asks])
+
+
+def _late(old: Workload, new: Workload, before: Understanding, after: Understanding) -> Iterator[str]:
+    """A request that comes when the pods are there already holds none of them."""
+    if before.ignored is None or not after.asking or (old.suspended and new.suspended):
+        return
+    held = all(names.GATE in pod_set.template.gates for pod_set in new.pod_sets)
+    if not (held and new.pod_sets):
+        yield f"the request came after the {new.kind}: its pods are not held, and stay where they are"
+
+
+def _priorities(workload: Workload) -> Iterator[str]:
+    """A gang goes by its highest priority; pods of a lower one may be preempted for others."""
+    found = {
+        pod_set.name: pod_set.template.priority_class or pod_set.template.priority or "none"
+        for pod_set in workload.pod_sets
+    }
+    if len(set(found.values())) > 1:
+        listed = ", ".join(f"{plain(name)}: {plain(str(priority))}" for name, priority in found.items())
+        yield f"the pods of the gang have different priorities ({listed})"
 
 
 def _outlook(
@@ -124,7 +172,7 @@ def _relaxed(workload: Workload, understanding: Understanding, view: View, deadl
 
 def _never(outcome: Never, workload: Workload, policy: Policy) -> FieldError:
     if outcome.reason == "HostTooSmall":
-        field = "spec.template.spec.containers"
+        field = path_of_steps((*workload.pod_sets[0].path, "spec", "containers"))
     else:
         field = path_of(workload, names.REQUIRE, policy=policy)
     return FieldError(field=field, kind="Invalid value", value=None, reason=outcome.reason, message=outcome.message)

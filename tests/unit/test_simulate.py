@@ -402,9 +402,14 @@ def test_a_bound_pod_is_none_of_ours() -> None:
 
 
 def test_other_kinds() -> None:
-    """A kind that cannot be placed is refused when it asks, ignored when it does not; no pods: not even listed."""
+    """A kind that nobody registered is refused when it asks; what does not ask is ignored; no pods: not even listed."""
     template = {"metadata": {"annotations": {names.REQUIRE: "rack"}}, "spec": {"containers": [{"name": "c"}]}}
-    asking = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {"template": template}}
+    asking = {
+        "apiVersion": "example.com/v1",
+        "kind": "Fleet",
+        "metadata": {"name": "d"},
+        "spec": {"template": template},
+    }
     plain = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "s"}}
     plain |= {"spec": {"template": {"spec": {"containers": [{"name": "c"}]}}}}
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "svc"}, "spec": {"ports": []}}

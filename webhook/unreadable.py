@@ -1,0 +1,89 @@
+"""What `/validate` says about objects that nobody can read: every fault at its path, to those who ask for something.
+
+Custom resources may hold anything. One that asks for nothing is none of ours, whatever stands in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from engine import names
+from engine.annotations import meanings
+from engine.aside import exempt
+from engine.outcomes import FieldError
+from engine.policy import Policy
+from webhook.answers import answer
+from webhook.devices import beside_unreadable
+from webhook.objects import POD, Unreadable, decoded, entry_of, workload_of
+from webhook.patch import Path
+from webhook.review import BadReview, Response, Review, allowed
+from webhook.view import View
+
+_MAX_SEARCHED: Final = 100_000  # values of one object that are searched for a request
+_JOB: Final = ("batch", "Job")
+_TEMPLATE: Final[Path] = ("spec", "template")
+
+
+def unreadable(review: Review, faults: tuple[FieldError, ...], view: View, policy: Policy) -> Response:
+    """Answer a review whose object, or whose object before, cannot be read for these faults."""
+    what = (review.group, review.kind)
+    try:
+        document = decoded(review.object)
+    except BadReview:
+        return answer(review, faults, [], policy=policy)  # a number that is too long for anybody
+    if what not in (POD, _JOB):
+        if _left_alone(document, review, view, policy):
+            return allowed()
+        before = _before(review, view)
+        faults = tuple(fault for fault in faults if fault not in before)
+        if not faults:
+            return allowed()  # it was so before: other changes of the object must go through
+        return answer(review, faults, [], policy=policy)
+    roots = [()] if what == POD else [_TEMPLATE]
+    return answer(review, beside_unreadable(document, roots, faults, view=view, policy=policy), [], policy=policy)
+
+
+def asks_anywhere(raw: Mapping[str, Any], dialects: Iterable[str]) -> bool:
+    """True when annotations anywhere in the object ask for a topology or a gang."""
+    known = meanings(tuple(dialects)).keys()
+    found = (value.get("annotations") for value in mappings(raw))
+    return any(isinstance(annotations, dict) and not known.isdisjoint(annotations) for annotations in found)
+
+
+def mappings(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Every mapping of an object, itself first; bounded."""
+    rest: list[Any] = [raw]
+    for _ in range(_MAX_SEARCHED):
+        if not rest:
+            return
+        value = rest.pop()
+        if isinstance(value, Mapping):
+            yield value
+            rest.extend(value.values())
+        elif isinstance(value, list):
+            rest.extend(value)
+
+
+def _left_alone(document: Mapping[str, Any], review: Review, view: View, policy: Policy) -> bool:
+    """True for an object that asks for nothing, that another system has, or that is being deleted."""
+    metadata = document.get("metadata")
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    said = (metadata.get("labels"), metadata.get("annotations"))
+    return (
+        metadata.get("deletionTimestamp") is not None
+        or not asks_anywhere(document, policy.annotations.dialects)
+        or exempt(review.namespace, policy=policy, own_namespace=view.own_namespace)
+        or any(isinstance(one, Mapping) and names.KUEUE_QUEUE in one for one in said)
+    )
+
+
+def _before(review: Review, view: View) -> tuple[FieldError, ...]:
+    """What could not be read of the object before."""
+    if review.operation != "UPDATE" or entry_of(review, view) is None:
+        return ()
+    try:
+        workload_of(review, review.old_object, view)
+    except Unreadable as fault:
+        return fault.errors
+    return ()
