@@ -151,9 +151,11 @@ def review(
 ) -> Review:
     """A review of an object, as decoded from the wire."""
     kind = obj.get("kind", "Job") if isinstance(obj, dict) else "Job"
+    served = obj.get("apiVersion") if isinstance(obj, dict) else None
+    group, _, version = (served or ("batch/v1" if kind == "Job" else "v1")).rpartition("/")
     request: Json = {
         "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
-        "kind": {"group": "batch" if kind == "Job" else "", "version": "v1", "kind": kind},
+        "kind": {"group": group, "version": version, "kind": kind},
         "namespace": "ml",
         "name": "train-7",
         "operation": operation or ("CREATE" if old is None else "UPDATE"),

@@ -1,0 +1,154 @@
+"""Both webhooks on what the controller of a workload makes of it: gate and labels, never a suspension of its own."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from engine import names
+from engine.cluster.workloads import workload
+from engine.kinds import built_in
+from engine.records import Workload
+from tests.support.admission import UID, FakeView, Json, apply, live, raw_job, review
+from tests.support.kinds import example
+from webhook.mutate import mutate
+from webhook.validate import validate
+
+CHILD_UID = "3c7f8a52-0000-4000-8000-000000000002"
+COPIED = {names.PLACEMENT: "jobset-x", names.REVISION: "1"}
+
+
+def stored(name: str, **annotations: str) -> Json:
+    raw: Json = copy.deepcopy(example(name)["object"])
+    raw["metadata"] = {"name": "parent", "namespace": "ml", "uid": UID, "annotations": annotations}
+    return raw
+
+
+def read(raw: Json) -> Workload:
+    entry = built_in().entry_of(raw)
+    assert entry is not None
+    return workload(raw, entry=entry, registry=built_in())
+
+
+def owned(raw: Json, parent: Json) -> Json:
+    reference = {"apiVersion": parent["apiVersion"], "kind": parent["kind"], "controller": True}
+    raw["metadata"]["ownerReferences"] = [{**reference, "name": "parent", "uid": parent["metadata"]["uid"]}]
+    return raw
+
+
+def child(name: str, parent: Json, **annotations: str) -> Json:
+    raw: Json = copy.deepcopy(example(name)["object"])
+    raw["metadata"] = {"name": "child", "namespace": "ml", "annotations": annotations}
+    return owned(raw, parent)
+
+
+def job_of(parent: Json, **more: Any) -> Json:
+    """A Job as the JobSet controller makes it of a template that we marked."""
+    labels = {names.MANAGED: "true", names.POD_SET: "workers"}
+    return owned(raw_job(template_labels=labels, pod_spec={"schedulingGates": [{"name": names.GATE}]}, **more), parent)
+
+
+def view(*parents: Json) -> FakeView:
+    return FakeView(workloads=[read(parent) for parent in parents])
+
+
+def create(raw: Json, seen: FakeView) -> Json:
+    return apply(raw, mutate(review(raw), seen, 0.0))
+
+
+def template(job: Json) -> Json:
+    found: Json = job["spec"]["template"]
+    return found
+
+
+def test_the_jobset_of_a_trainjob_that_asks_is_marked_and_not_suspended() -> None:
+    parent = stored("trainjob", **{names.REQUIRE: "rack"})
+    created = create(child("jobset", parent), view(parent))
+    assert not read(created).suspended
+    assert names.HELD_BY not in created["metadata"]["annotations"]
+    for one in read(created).pod_sets:
+        assert one.template.labels == {names.MANAGED: "true", names.POD_SET: one.name}
+        assert one.template.gates == (names.GATE,)
+    assert mutate(review(created), view(parent), 0.0).patch == ()
+    assert validate(review(created), view(parent), 0.0).warnings == ()
+
+
+def test_the_cluster_of_a_rayjob_carries_its_annotation_and_is_not_suspended() -> None:
+    parent = stored("rayjob", **{names.REQUIRE: "rack"})
+    created = create(child("raycluster", parent, **{names.REQUIRE: "rack", names.HELD_BY: "suspend"}), view(parent))
+    assert not read(created).suspended
+    assert created["metadata"]["annotations"] == {names.REQUIRE: "rack"}
+    assert {one.template.labels[names.POD_SET] for one in read(created).pod_sets} == {
+        one.name for one in read(parent).pod_sets
+    }
+
+
+def test_the_job_of_a_jobset_keeps_the_pod_set_and_the_revision_of_its_parents_template() -> None:
+    parent = stored("jobset", **{names.REQUIRE: "rack"})
+    sent = job_of(parent, template=dict(COPIED), suspend=True)
+    created = create(sent, view(parent))
+    assert template(created)["metadata"]["labels"][names.POD_SET] == "workers"
+    assert {key: template(created)["metadata"]["annotations"][key] for key in COPIED} == COPIED
+    assert created["spec"]["suspend"] is True
+    assert names.HELD_BY not in (created["metadata"].get("annotations") or {})
+
+
+def test_a_jobset_controller_that_resumes_its_job_with_our_revision_is_let_through() -> None:
+    parent = stored("jobset", **{names.REQUIRE: "rack"})
+    old = live(create(job_of(parent, suspend=True), view(parent)), uid=CHILD_UID)
+    new = copy.deepcopy(old)
+    new["spec"]["suspend"] = False
+    template(new)["metadata"]["annotations"] = {**(template(new)["metadata"].get("annotations") or {}), **COPIED}
+    answer = mutate(review(new, old=old), view(parent), 0.0)
+    changed = apply(new, answer)
+    assert changed["spec"]["suspend"] is False
+    assert answer.warnings == ()
+    assert validate(review(changed, old=old), view(parent), 0.0).allowed
+
+
+def test_what_is_wrong_with_the_request_is_told_to_the_parent_alone() -> None:
+    """A pod set's slices may be those of all Jobs: for one Job they need not divide."""
+    parent = stored("jobset", **{names.REQUIRE: "rack"})
+    sent = job_of(parent, template={names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "3"})
+    assert not validate(
+        review(create({**sent, "metadata": {"name": "x", "namespace": "ml"}}, view())), view(), 0.0
+    ).allowed
+    assert validate(review(create(sent, view(parent))), view(parent), 0.0).allowed
+
+
+@pytest.mark.parametrize("asks", [{}, {names.REQUIRE: "rack"}])
+def test_while_the_parent_is_not_known_what_is_marked_stays_held(asks: dict[str, str]) -> None:
+    created = create(job_of(stored("jobset"), annotations=asks), view())
+    assert created["spec"]["suspend"] is False
+    assert template(created)["spec"]["schedulingGates"] == [{"name": names.GATE}]
+    assert template(created)["metadata"]["labels"][names.POD_SET] == "workers"
+
+
+def test_the_statefulset_of_a_leader_pod_stays_held() -> None:
+    """LeaderWorkerSet: the leader's pod owns the StatefulSet of its workers."""
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"uid": UID}}
+    sent = child("statefulset", pod)
+    sent["spec"]["template"]["spec"]["schedulingGates"] = [{"name": names.GATE}]
+    assert read(create(sent, view())).pod_sets[0].template.gates == (names.GATE,)
+
+
+def test_a_child_of_a_parent_that_asks_nothing_asks_for_itself() -> None:
+    parent = stored("jobset")
+    asking = owned(raw_job({names.REQUIRE: "rack"}), parent)
+    created = create(asking, view(parent))
+    assert created["spec"]["suspend"] is False
+    assert template(created)["metadata"]["labels"] == {names.MANAGED: "true", names.POD_SET: "main"}
+    plain = job_of(parent)
+    assert (
+        "schedulingGates" not in template(create(plain, view(parent)))["spec"]
+        or not template(create(plain, view(parent)))["spec"]["schedulingGates"]
+    )
+
+
+def test_a_reference_to_another_object_of_that_name_leads_nowhere() -> None:
+    parent = stored("jobset", **{names.REQUIRE: "rack"})
+    sent = child("jobset", parent)
+    sent["metadata"]["ownerReferences"][0]["uid"] = CHILD_UID
+    assert read(create(sent, view(parent))).pod_sets[0].template.gates == ()
