@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from math import inf
 
 from engine import gangs, metrics, names
@@ -21,20 +22,25 @@ from engine.cluster.api import ApiFault
 from engine.cluster.lease import NotLeader
 from engine.cluster.projections import ProjectionError
 from engine.device_choice import chosen_anew
+from engine.durations import format_duration
 from engine.errands import Errands, Outdated
 from engine.gang_keys import placed_key
 from engine.gangs import ChooseAnew, Decision, Gang, GiveBack, LetGo, Release, Rest, Resume, Shrink, Status, Timers
 from engine.gangs import Plan as PlanIt
 from engine.members import let_loose
-from engine.outcomes import Never, Placed
-from engine.planning import AUTO
-from engine.queue import Entry, Queue
+from engine.outcomes import Never, Placed, Waits
+from engine.patience import KeptRoom, Room, Waiting
+from engine.proposal import standing
+from engine.queue import Entry, Queue, question_of
+from engine.reasons import REASONS
 from engine.records import Pod, Slot
 from engine.relaxing import relaxes_at
+from engine.room import room_for
 from engine.seats import moved
 from engine.shapes import exclusion
-from engine.status import SETTLE, changed, waiting_since
+from engine.status import SETTLE, changed, differs, waiting_since
 from engine.view import Changes, View, belongs
+from engine.wording import plural
 
 log = logging.getLogger("topogate.controller")
 
@@ -104,6 +110,7 @@ class Controller:
         self._pool = pool or ThreadPoolExecutor(max_workers=WRITERS, thread_name_prefix="write")
         self._stop = threading.Event()
         self._in_term = False
+        self._counted: set[str] = set()  # reasons that the metrics show gangs for
         self._fenced = threading.Event()  # a write was stopped: the term in which it was decided is over
         self._reset()
 
@@ -111,6 +118,7 @@ class Controller:
         self._memory: dict[str, _Memory] = {}
         self._busy: set[str] = set()
         self._queue = Queue()
+        self._room = KeptRoom()
         self._unclaimed: dict[tuple[str, str], float] = {}
         self._orphans: dict[tuple[str, str], float] = {}
         self._swept_at = float("-inf")
@@ -154,7 +162,8 @@ class Controller:
         if not self._leads():
             self._in_term = False
             self._view.take_changes()  # and forget them: a term begins with a look at everything
-            metrics.queued.set(0)
+            self._queue = Queue()
+            self._count_waiting()
             return
         if not self._in_term:
             if self._busy:
@@ -178,7 +187,7 @@ class Controller:
         self._tell_due(now)
         self._claim(changes, now)
         self._sweep(now)
-        metrics.queued.set(len(self._queue))
+        self._count_waiting()
 
     def _guarded(self, key: str, now: float, step: Callable[[], None]) -> None:
         """Do one step for one gang: whatever it raises is that gang's trouble alone, and is tried again later."""
@@ -374,35 +383,78 @@ class Controller:
     def _plan_queue(self, now: float) -> None:
         view = self._view
         strict = view.policy.queue.order == "strict"
+        self._keep_room(now, strict=strict)
         for key in self._queue.take(now, strict=strict):
             if key in self._busy:
                 if strict:
                     self._queue.room = True  # nobody overtakes it: all of them again when it is free
                     break
                 continue
-            self._guarded(key, now, lambda key=key: self._plan_one(key, now, strict=strict))  # type: ignore[misc]
+            self._guarded(key, now, lambda key=key: self._plan_one(key, now))  # type: ignore[misc]
             if strict and key in self._queue and self._blocks(key):
                 self._queue.behind(key)
                 for later in self._queue.later_than(key):
-                    self._tell_behind(later, now)
+                    self._tell_behind(later, key, now)
                 break
 
-    def _plan_one(self, key: str, now: float, *, strict: bool) -> None:
+    def _keep_room(self, now: float, *, strict: bool) -> None:
+        """Keep room for gangs that have waited too long; in strict order nobody overtakes them anyway."""
+        waiting = []
+        for key in [] if strict else self._queue.impatient(now):
+            gang, entry = self._view.gang(key), self._queue.entry(key)
+            if gang is not None and entry is not None and self._blocks(key):
+                waiting.append(Waiting(key, entry.priority, gang.understanding.topology or ""))
+        kept = {room.key for room in self._room.kept()}
+        if self._room.renew(waiting, now, partial(self._find_room, now)):
+            self._queue.room = True
+        for room in self._room.kept():
+            if room.key not in kept:
+                log.info("keeping %s for %s", room.where, room.name)
+                self._queue.again(room.key)  # so that it says so
+        metrics.rooms_kept.set(len(self._room))
+
+    def _find_room(self, now: float, waiting: Waiting, kept: Room | None, taken: frozenset[str]) -> Room | None:
+        view, memory = self._view, self._memory.setdefault(waiting.key, _Memory())
+        with view.lock:
+            gang, topology = view.gang(waiting.key), view.topologies.get(waiting.topology)
+            if gang is None or topology is None or not gang.understanding.count:
+                return None
+            excluded = memory.timers.hosts_out(now)
+            return room_for(
+                waiting,
+                gang.understanding,
+                gang.shapes,
+                name=f"{gang.workload.namespace}/{gang.workload.name}",
+                kept=kept,
+                capacity=view.capacity,
+                topology=topology,
+                pods=view.stores.pods.values(),
+                plan=lambda emptied, out: self._errands.plan(
+                    gang, excluded=excluded | out, room_kept=taken, emptied=emptied
+                ),
+            )
+
+    def _plan_one(self, key: str, now: float) -> None:
         """Plan a queued gang: it leaves the queue when it is placed, or is told why it waits."""
         view = self._view
         with view.lock:
-            gang = view.gang(key)
-            if gang is None or gang.understanding.ask is None:
+            gang, entry = view.gang(key), self._queue.entry(key)
+            if gang is None or entry is None or gang.understanding.ask is None:
                 self._queue.drop(key)
                 return
             memory = self._memory.setdefault(key, _Memory())
             excluded = memory.timers.hosts_out(now)
-            ask = gang.understanding.ask
-            question = (gang.understanding.topology, ask.require, ask.prefer, gang.shapes[ask.name], excluded, strict)
-            if self._queue.hopeless(question, ask.count) and memory.told is not None:
+            ahead = self._room.before(key, entry.priority)
+            room_kept = frozenset[str]().union(*(room.hosts for room in ahead))
+            question = question_of(gang.understanding, gang.shapes, excluded, room_kept)
+            joins = bool(standing(gang))  # pods that stay make it a question of its own
+            miss = None if joins or self._room.of(key) else self._queue.hopeless(question)
+            if miss is not None and memory.told is not None and _as_told(miss, memory.told.reason):
                 return
             with metrics.plan_seconds.time():
-                outcome = self._errands.plan(gang, excluded=excluded)
+                outcome = self._errands.plan(gang, excluded=excluded, room_kept=room_kept)
+                if room_kept and isinstance(outcome, Waits) and outcome.reason != "QuotaExceeded":
+                    outcome = self._behind(gang, outcome, excluded, ahead)
             if isinstance(outcome, Placed):
                 placement = self._errands.placement(gang, outcome, priority=view.priority_of(gang.workload))
                 view.hold(key, placement)
@@ -414,28 +466,62 @@ class Controller:
             self._send(key, lambda: self._errands.place(gang, placement))
             return
         memory.own_trouble = isinstance(outcome, Never) or outcome.reason == "QuotaExceeded"
-        self._tell(key, gang, Status("Waiting", outcome.reason, outcome.message), now)
+        self._tell(key, gang, self._why(key, gang, outcome), now)
         if excluded:
             memory.wake_at(memory.timers.next_back(now))  # no event will tell that its hosts count again
-        if ask.require != AUTO and outcome.reason != "QuotaExceeded":
-            self._queue.missed(question, ask.count)
+        if not joins and outcome.reason not in ("QuotaExceeded", "SearchLimit"):
+            self._queue.missed(question, outcome.reason)
+
+    def _behind(self, gang: Gang, outcome: Waits, excluded: frozenset[str], ahead: list[Room]) -> Waits:
+        """Why a gang waits for which room may be kept elsewhere: for that, if it would fit there."""
+        without = self._errands.plan(gang, excluded=excluded)
+        if not isinstance(without, Placed):
+            return outcome
+        hosts = {slot.host for pods in without.pod_sets for slot in pods.slots}
+        room = next((room for room in ahead if not hosts.isdisjoint(room.hosts)), ahead[0])
+        first = _named(room.name, gang)
+        return Waits("QueuedBehind", f"the room that it needs is kept for {first}, which has waited longer")
+
+    def _why(self, key: str, gang: Gang, outcome: Waits | Never) -> Status:
+        """What people read of a gang that was not placed."""
+        room = self._room.of(key)
+        if room is None or self._memory[key].own_trouble:
+            return Status("Waiting", outcome.reason, outcome.message)
+        waited = format_duration(self._view.policy.queue.patience)
+        pods = plural(gang.understanding.count, "pod")
+        return Status("Waiting", "RoomKept", f"has waited for {waited}: {room.where} kept free until {pods} fit")
+
+    def _count_waiting(self) -> None:
+        """Tell the metrics who waits, and why: of reason codes there are few."""
+        reasons = Counter[str]()
+        for key in self._queue:
+            memory = self._memory.get(key)
+            if memory is not None and memory.told is not None and memory.told.reason in REASONS:
+                reasons[memory.told.reason] += 1
+        for reason in self._counted - reasons.keys():
+            metrics.waiting.labels(reason).set(0)
+        for reason, gangs_of in reasons.items():
+            metrics.waiting.labels(reason).set(gangs_of)
+        self._counted = set(reasons)
+        metrics.queued.set(len(self._queue))
 
     def _blocks(self, key: str) -> bool:
         """True when a gang that was not placed waits for room: what only its own people can mend holds up nobody."""
         memory = self._memory.get(key)
         return memory is None or not memory.own_trouble
 
-    def _tell_behind(self, key: str, now: float) -> None:
-        gang = self._view.gang(key)
-        if gang is not None:
-            self._tell(key, gang, Status("Waiting", "QueuedBehind", "a gang ahead of it in the queue waits"), now)
+    def _tell_behind(self, key: str, first: str, now: float) -> None:
+        gang, ahead = self._view.gang(key), self._queue.entry(first)
+        if gang is not None and ahead is not None:
+            message = f"{_named(ahead.name, gang)} goes first and has no room yet"
+            self._tell(key, gang, Status("Waiting", "QueuedBehind", message), now)
 
     # -- telling people ----------------------------------------------------------------------------------------------
 
     def _tell(self, key: str, gang: Gang, status: Status, now: float) -> None:
         memory = self._memory.setdefault(key, _Memory())
         known = memory.told or _status_of(gang)
-        if known is not None and (known.phase, known.reason) == (status.phase, status.reason):
+        if known is not None and not differs(known, status):
             memory.telling = None
             return
         if memory.telling is not None and memory.telling[1].phase == status.phase and status.phase in SETTLE:
@@ -525,7 +611,18 @@ def policy_bind(view: View) -> float:
     return view.policy.timeouts.bind
 
 
+def _named(name: str, gang: Gang) -> str:
+    """Another gang's workload (namespace/name), named only to those who may see it anyway."""
+    namespace, _, own = name.partition("/")
+    return own if namespace == gang.workload.namespace else "a gang of another namespace"
+
+
+def _as_told(miss: str, told: str) -> bool:
+    """True when a gang that meets the same answer as another need not be told: numbers are no news, a rank is."""
+    return miss == told or {"QueuedBehind", "RoomKept"}.isdisjoint((miss, told))
+
+
 def _status_of(gang: Gang) -> Status | None:
     status = gang.placement.status if gang.placement is not None else {}
     phase = status.get("phase")
-    return Status(str(phase), str(status.get("reason") or ""), "") if phase else None
+    return Status(str(phase), str(status.get("reason") or ""), str(status.get("message") or "")) if phase else None

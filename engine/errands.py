@@ -73,10 +73,19 @@ class Errands:
 
     # -- planning (no writes) ----------------------------------------------------------------------------------------
 
-    def plan(self, gang: Gang, *, excluded: frozenset[str]) -> Outcome:
-        """The answer for a gang now. The view's lock is held."""
+    def plan(
+        self,
+        gang: Gang,
+        *,
+        excluded: frozenset[str],
+        room_kept: frozenset[str] = frozenset(),
+        emptied: frozenset[str] = frozenset(),
+    ) -> Outcome:
+        """The answer for a gang now; `plan_gang` explains the hosts. The view's lock is held."""
         settled_before = self._wall() - self._view.policy.nodes.settle
-        return plan_in_view(self._view, gang, settled_before=settled_before, excluded=excluded)
+        return plan_in_view(
+            self._view, gang, settled_before=settled_before, excluded=excluded, room_kept=room_kept, emptied=emptied
+        )
 
     def placement(self, gang: Gang, placed: Placed | None, *, priority: int) -> Placement:
         """The Placement to write for a gang, with the answer when it is placed."""

@@ -14,6 +14,12 @@ plan_seconds = Histogram(
     registry=registry,
 )
 queued = Gauge("topogate_gangs_waiting", "Gangs that wait for room (on the leader).", registry=registry)
+waiting = Gauge(
+    "topogate_gangs_waiting_by_reason", "Gangs that wait, by the reason they say.", ["reason"], registry=registry
+)
+rooms_kept = Gauge(
+    "topogate_rooms_kept", "Gangs for which room is kept, having waited too long (on the leader).", registry=registry
+)
 leading = Gauge("topogate_leader", "1 on the replica that leads.", registry=registry)
 writes = Counter(
     "topogate_writes", "Requests that write, by what they do and how they ended.", ["what", "result"], registry=registry

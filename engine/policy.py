@@ -194,7 +194,7 @@ class Queue(_Section):
         default="best-effort", description="Whether a gang may overtake one that does not fit now."
     )
     patience: Annotated[float, Duration("1s", "168h")] = Field(
-        default=600.0, description="How long a gang may be overtaken."
+        default=600.0, description="How long a gang may be overtaken; then room is kept free for it."
     )
     max_gang_pods: Annotated[int, Field(ge=1, le=100_000)] = Field(
         default=10_000, description="The largest gang that is accepted."

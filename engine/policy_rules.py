@@ -22,7 +22,6 @@ NOT_AVAILABLE: Final = "FeatureNotAvailable"
 # Fields that the schema knows and nothing acts on yet: a value that would be ignored is refused.
 NOT_BUILT: Final = (
     "namespaces.defaults",
-    "queue.patience",
     "incomplete",
     "nodeLoss",
     "timeouts.node",

@@ -19,11 +19,17 @@ from engine.view import View
 
 
 def plan_in_view(
-    view: View, gang: Gang, *, settled_before: float | None = None, excluded: frozenset[str] = frozenset()
+    view: View,
+    gang: Gang,
+    *,
+    settled_before: float | None = None,
+    excluded: frozenset[str] = frozenset(),
+    room_kept: frozenset[str] = frozenset(),
+    emptied: frozenset[str] = frozenset(),
 ) -> Outcome:
     """The answer for a gang now: its namespace's quota first, then the planner. The caller holds the view's lock.
 
-    `settled_before` and `excluded` as in `plan_gang`.
+    `settled_before`, `excluded`, `room_kept` and `emptied` as in `plan_gang`; no devices are chosen on emptied hosts.
     """
     if (missing := _quota_shortfall(view, gang)) is not None:
         return Waits("QuotaExceeded", missing)
@@ -38,8 +44,10 @@ def plan_in_view(
         settled_before=settled_before,
         excluded=excluded,
         kept=hosts,
+        room_kept=room_kept,
+        emptied=emptied,
     )
-    if isinstance(outcome, Placed):
+    if isinstance(outcome, Placed) and not emptied:
         return with_devices(outcome, gang.shapes, view.capacity, kept)
     return outcome
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
+
+from engine.annotations import AUTO
+from engine.records import Shape
+from engine.requests import Understanding
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +22,30 @@ class Entry:
     patient_until: float = inf
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of the planner: `about` all that the answer rests on but how many pods want room (`count`)."""
+
+    about: tuple[object, ...]
+    count: int
+
+
+def question_of(understanding: Understanding, shapes: Mapping[str, Shape], *beside: object) -> Question:
+    """The question of a gang; `beside`: what else decides, such as hosts that are left out.
+
+    More pods never fit better, but that can be told of equal pods alone: for several pod sets, and where the
+    number decides which level `auto` is, only the very same question has the same answer.
+    """
+    asks, gang = understanding.asks, understanding.gang
+    about = [
+        (ask.name, ask.require, ask.prefer, ask.slices, ask.colocate, ask.ranked, shapes[ask.name]) for ask in asks
+    ]
+    counts = [(ask.count, ask.min_available) for ask in asks]
+    if len(asks) > 1 or gang is not None or asks[0].require == AUTO:
+        return Question((understanding.topology, gang, *about, *counts, *beside), 0)
+    return Question((understanding.topology, *about, *beside), min(counts[0]))
+
+
 class Queue:
     """Waiting gangs by key. `room` says that one that did not fit may fit now."""
 
@@ -24,7 +53,7 @@ class Queue:
         self.room = False
         self._entries: dict[str, Entry] = {}
         self._fresh: set[str] = set()  # not planned since they came in or were put back
-        self._misses: dict[tuple[object, ...], int] = {}
+        self._misses: dict[tuple[object, ...], tuple[float, str]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -32,14 +61,19 @@ class Queue:
     def __contains__(self, key: str) -> bool:
         return key in self._entries
 
-    def keys(self) -> list[str]:
+    def __iter__(self) -> Iterator[str]:
         """Every gang that waits, in no order."""
-        return list(self._entries)
+        return iter(self._entries)
 
     def add(self, key: str, entry: Entry) -> None:
         """Put a gang in (again): it is planned at the next turn."""
         self._entries[key] = entry
         self._fresh.add(key)
+
+    def again(self, key: str) -> None:
+        """Have a gang planned at the next turn, without the others."""
+        if key in self._entries:
+            self._fresh.add(key)
 
     def drop(self, key: str) -> None:
         """Take a gang out."""
@@ -76,13 +110,15 @@ class Queue:
         """Everything behind a gang waits for it: what is new there is planned when there is room."""
         self._fresh -= set(self.later_than(key))
 
-    def hopeless(self, question: tuple[object, ...], count: int) -> bool:
-        """True when the same question with no more pods did not fit earlier in this turn."""
-        return question in self._misses and count >= self._misses[question]
+    def hopeless(self, question: Question) -> str | None:
+        """Why the same question with no more pods did not fit earlier in this turn; None when nobody asked it."""
+        count, reason = self._misses.get(question.about, (inf, ""))
+        return reason if question.count >= count else None
 
-    def missed(self, question: tuple[object, ...], count: int) -> None:
-        """Remember that `count` pods did not fit; valid until the next `take`, as plans only use room up."""
-        self._misses[question] = min(count, self._misses.get(question, count))
+    def missed(self, question: Question, reason: str) -> None:
+        """Remember that it did not fit, and why; valid until the next `take`, as plans only use room up."""
+        if self.hopeless(question) is None:
+            self._misses[question.about] = (question.count, reason)
 
     def _order(self, key: str) -> tuple[int, float, str]:
         entry = self._entries[key]

@@ -56,6 +56,7 @@ REASONS: Final[dict[str, Reason]] = {
         NodesExcluded="The nodes that are needed are left out by nodeSelector, node affinity or taints.",
         LabelsMissing="No node carries the labels of the topology's levels.",
         QueuedBehind="Another gang goes first.",
+        RoomKept="The gang has waited for longer than the policy's patience: hosts are kept free until it fits.",
         SearchLimit="The search for a placement reached the policy's step limit.",
         QuotaExceeded="The namespace's ResourceQuota has no room for the whole gang.",
         SchedulerRefused="The scheduler did not bind a pod to its host; another host is tried.",

@@ -21,10 +21,15 @@ _TELLING = frozenset({"RoomKept"})
 
 def changed(before: Mapping[str, Any], status: Status) -> bool:
     """True when a status is worth a write: another phase or another reason (numbers alone are not)."""
-    known = (before.get("phase"), before.get("reason") or "")
-    if known != (status.phase, status.reason):
+    known = (before.get("phase"), before.get("reason"), before.get("message"))
+    return differs(Status(*(str(part or "") for part in known)), status)
+
+
+def differs(known: Status, status: Status) -> bool:
+    """True when one status is news after another."""
+    if (known.phase, known.reason) != (status.phase, status.reason):
         return True
-    return status.reason in _TELLING and before.get("message") != status.message
+    return status.reason in _TELLING and known.message != status.message
 
 
 def waiting_since(status: Mapping[str, Any]) -> float | None:

@@ -68,11 +68,11 @@ class Hands(Errands):
     def version(self) -> str:
         return str(next(self._versions))
 
-    def plan(self, gang: Gang, *, excluded: frozenset[str]) -> Any:
+    def plan(self, gang: Gang, *, excluded: frozenset[str], **more: Any) -> Any:
         self.planned.append(gang.workload.name)
         if (fault := self.broken.get("plan")) is not None:
             fault(gang.workload.name)
-        return super().plan(gang, excluded=excluded)
+        return super().plan(gang, excluded=excluded, **more)
 
     def put(self, placement: Placement) -> Placement:
         written = replace(

@@ -137,7 +137,6 @@ def test_a_written_policy_reads_back() -> None:
         ("namespaces: {defaults: [{namespaces: [a], annotations: {x: y}}]}", "namespaces.defaults"),
         ("podGroup: {labels: koordinator}", "podGroup.labels"),
         ("podGroup: {labels: scheduler-plugins}", "podGroup.labels"),
-        ("queue: {patience: 11m}", "queue.patience"),
         ("incomplete: restart", "incomplete"),
         ("nodeLoss: evict", "nodeLoss"),
         ("timeouts: {node: 61s}", "timeouts.node"),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from engine.queue import Entry, Queue
+from engine.queue import Entry, Question, Queue, question_of
+from engine.records import PodSetRequest
+from engine.requests import Understanding
+from tests.support.cluster_records import shape
 
 
 def filled(**entries: tuple[int, float]) -> Queue:
@@ -60,10 +63,65 @@ def test_a_dropped_gang_is_forgotten() -> None:
 
 
 def test_a_question_that_failed_is_not_asked_again_for_more_pods() -> None:
-    """In one turn room only shrinks: what did not fit for 4 pods does not fit for 8."""
+    """In one turn room only shrinks: what did not fit for 4 pods does not fit for 8, and for the same reason."""
     queue = Queue()
-    queue.missed(("rack", "shape"), 4)
-    assert queue.hopeless(("rack", "shape"), 8)
-    assert not queue.hopeless(("rack", "shape"), 3)
+    queue.missed(Question(("rack", "shape"), 4), "Fragmented")
+    assert queue.hopeless(Question(("rack", "shape"), 8)) == "Fragmented"
+    assert queue.hopeless(Question(("rack", "shape"), 3)) is None
+    assert queue.hopeless(Question(("block", "shape"), 8)) is None
     queue.take(0.0, strict=False)
-    assert not queue.hopeless(("rack", "shape"), 8)
+    assert queue.hopeless(Question(("rack", "shape"), 8)) is None
+
+
+def asking(*counts: int, require: str | None = "rack", **more: object) -> Question:
+    asks = tuple(
+        PodSetRequest(f"set-{i}", count, count, require, None, True, "h", **more)  # type: ignore[arg-type]
+        for i, count in enumerate(counts)
+    )
+    return question_of(Understanding(asks=asks, topology="default"), {ask.name: shape(gpu=8) for ask in asks}, "out")
+
+
+def test_the_question_of_equal_pods_is_the_same_for_any_number() -> None:
+    """Only the number differs."""
+    assert asking(4).about == asking(8).about
+    assert (asking(4).count, asking(8).count) == (4, 8)
+
+
+def test_the_question_of_several_pod_sets_has_all_of_them() -> None:
+    """A launcher that fits says nothing about its workers: another second pod set is another question."""
+    assert asking(1, 4) == asking(1, 4)
+    assert asking(1, 4).about != asking(1, 2).about
+    assert asking(1, 4).about != asking(1).about
+
+
+def test_the_question_of_auto_has_its_number() -> None:
+    """The number decides which level it is, and more pods may fit a coarser one."""
+    assert asking(4, require="auto").about != asking(8, require="auto").about
+
+
+def test_what_stands_beside_decides_too() -> None:
+    """Levels, slices, colocation."""
+    plain = asking(4).about
+    assert asking(4, require="block").about != plain
+    assert asking(4, slices=(("rack", 2),)).about != plain
+    assert asking(4, colocate="x").about != plain
+
+
+def test_who_has_waited_too_long_is_named_in_order() -> None:
+    """Highest priority first, then the oldest; nobody before his time."""
+    queue = Queue()
+    queue.add("young", Entry(priority=0, created=2.0, name="young", patient_until=10.0))
+    queue.add("old", Entry(priority=0, created=1.0, name="old", patient_until=10.0))
+    queue.add("urgent", Entry(priority=5, created=3.0, name="urgent", patient_until=20.0))
+    queue.add("patient", Entry(priority=9, created=0.0, name="patient"))
+    assert queue.impatient(10.0) == ["old", "young"]
+    assert queue.impatient(20.0) == ["urgent", "old", "young"]
+
+
+def test_one_gang_may_be_planned_again_alone() -> None:
+    """The others wait for room; whoever is gone stays gone."""
+    queue = filled(a=(0, 1.0), b=(0, 2.0))
+    queue.take(0.0, strict=False)
+    queue.again("b")
+    queue.again("c")
+    assert queue.take(1.0, strict=False) == ["b"]

@@ -1,0 +1,108 @@
+"""Room that is kept free for a gang which has waited for longer than the policy's patience. Pure.
+
+At most one gang of a topology has room kept, on no more hosts than it will use, and only gangs of the same or a lower
+priority are planned around them; so what a large gang costs the others is bounded by its own size. Lost with the term:
+the next leader chooses again, and what has become free since is chosen first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+
+# Which hosts are kept is looked at again after this long: pods end where nobody expected it (seconds).
+RENEW_EVERY = 5.0
+# Gangs of one topology that are tried at a time: one that cannot be helped (quota, broken hosts) holds up no other.
+TRIES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A gang that has waited too long."""
+
+    key: str
+    priority: int
+    topology: str
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Hosts that are kept for one gang; `where` in words."""
+
+    key: str
+    name: str  # namespace/name of its workload
+    priority: int
+    topology: str
+    hosts: frozenset[str]
+    where: str
+
+
+Find = Callable[[Waiting, Room | None, frozenset[str]], Room | None]
+
+
+class KeptRoom:
+    """The room that is kept at the moment, by topology."""
+
+    def __init__(self) -> None:
+        self._rooms: dict[str, Room] = {}
+        self._tried: set[str] = set()  # since the last look at everything
+        self._look_at = -inf
+
+    def __len__(self) -> int:
+        return len(self._rooms)
+
+    def kept(self) -> list[Room]:
+        """All room that is kept."""
+        return list(self._rooms.values())
+
+    def of(self, key: str) -> Room | None:
+        """What is kept for a gang."""
+        return next((room for room in self._rooms.values() if room.key == key), None)
+
+    def before(self, key: str, priority: int) -> list[Room]:
+        """What a gang must leave alone: room that is kept for others of no lower priority."""
+        return [room for room in self._rooms.values() if room.key != key and room.priority >= priority]
+
+    def renew(self, waiting: Sequence[Waiting], now: float, find: Find) -> bool:
+        """Keep room for the first of those who have waited too long, in order; True when others may go on instead.
+
+        `find(gang, kept, taken)` names the hosts to keep, or nothing when that would not help it; `kept` is what is
+        kept for it already, `taken` the hosts that are kept for others. Whoever has room keeps it until somebody
+        of a higher priority has waited too long.
+        """
+        before = dict(self._rooms)
+        present = {gang.key: gang for gang in waiting}
+        for topology, room in before.items():
+            gang = present.get(room.key)
+            if gang is None or (gang.topology, gang.priority) != (topology, room.priority):
+                del self._rooms[topology]
+        lost = len(self._rooms) < len(before)
+        if lost or now >= self._look_at:
+            self._look_at = now + RENEW_EVERY
+            self._tried.clear()
+        by_topology: dict[str, list[Waiting]] = {}
+        for gang in waiting:
+            by_topology.setdefault(gang.topology, []).append(gang)
+        for topology, gangs in by_topology.items():
+            self._renew_one(topology, gangs, find)
+        return any(topology not in self._rooms or self._rooms[topology] != room for topology, room in before.items())
+
+    def _renew_one(self, topology: str, gangs: Sequence[Waiting], find: Find) -> None:
+        room = self._rooms.get(topology)
+        ahead = [gang for gang in gangs if room is None or gang.key == room.key or gang.priority > room.priority]
+        ahead.sort(key=lambda gang: -gang.priority)  # stable: in order among equals
+        for gang in ahead[:TRIES]:
+            if gang.key in self._tried:
+                if room is not None and gang.key == room.key:
+                    return
+                continue
+            self._tried.add(gang.key)
+            taken = [other.hosts for name, other in self._rooms.items() if name != topology]
+            found = find(gang, room if room is not None and room.key == gang.key else None, frozenset().union(*taken))
+            if found is not None:
+                self._rooms[topology] = found
+                return
+            if room is not None and gang.key == room.key:
+                del self._rooms[topology]
+                room = None

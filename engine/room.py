@@ -1,0 +1,213 @@
+"""Which hosts to keep for a gang that waits: enough for all of it once they are empty, and as nearly empty as can be.
+
+Nobody knows when pods end, so what counts is how many pods of the gang lack room. Hosts are taken into account one
+after the other, those first that are in the domain that lacks least, until the planner places the gang on them as if
+they were empty.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.annotations import AUTO
+from engine.capacity import Capacity
+from engine.outcomes import Outcome, Placed
+from engine.patience import Room, Waiting
+from engine.planner import Slices, domain_slots, lowest_level
+from engine.records import Pod, PodSetRequest, Shape
+from engine.requests import Understanding
+from engine.topology import Topology
+from engine.wording import plain, plural
+
+Ints = npt.NDArray[np.int64]
+# Plan with these hosts as if they were empty, and without those.
+PlanOn = Callable[[frozenset[str], frozenset[str]], Outcome]
+
+# Hosts on which pods that never end (of DaemonSets) leave too little are found one plan at a time.
+_TRIES = 8
+# The owners of pods that do not end: every host has them, also one that is kept free.
+_LASTING = frozenset({"DaemonSet", "Node"})
+
+
+def room_for(
+    waiting: Waiting,
+    understanding: Understanding,
+    shapes: Mapping[str, Shape],
+    *,
+    name: str,
+    kept: Room | None,
+    capacity: Capacity,
+    topology: Topology,
+    pods: Iterable[Pod],
+    plan: PlanOn,
+) -> Room | None:
+    """The hosts to keep for a gang: those that are kept already (`kept`), while no others lack less; None when no hosts
+    of the topology would help it, however empty.
+
+    `plan(emptied, out)` plans the gang; `pods` are those of the cluster, for what stays on a host that is kept.
+    """
+    lasting = _lasting(pods)
+    found = _found(understanding, shapes, capacity=capacity, topology=topology, lasting=lasting, plan=plan)
+    if found is None:
+        return None
+    if kept is not None and kept.hosts <= topology.tree.index.keys():
+        stays = plan(kept.hosts, frozenset(topology.tree.hosts) - kept.hosts)
+        if (
+            isinstance(stays, Placed)
+            and not _crowded(stays, shapes, capacity, topology, lasting)
+            and _lacking(stays, shapes, capacity, topology) <= _lacking(found, shapes, capacity, topology)
+        ):
+            return kept
+    hosts = frozenset(slot.host for pods_of in found.pod_sets for slot in pods_of.slots)
+    return Room(waiting.key, name, waiting.priority, waiting.topology, hosts, _where(found, topology))
+
+
+def _found(
+    understanding: Understanding,
+    shapes: Mapping[str, Shape],
+    *,
+    capacity: Capacity,
+    topology: Topology,
+    lasting: Mapping[str, Counter[str]],
+    plan: PlanOn,
+) -> Placed | None:
+    """Where the gang would go if as few busy hosts as possible were empty; None when not even all would help it."""
+    order = _order(understanding, shapes, capacity, topology)
+    out: frozenset[str] = frozenset()
+    for _ in range(_TRIES):
+        found = _fewest([host for host in order if host not in out], out, plan)
+        if found is None:
+            return None
+        crowded = _crowded(found, shapes, capacity, topology, lasting)
+        if not crowded:
+            return found
+        out |= crowded
+    return None
+
+
+def _lacking(found: Placed, shapes: Mapping[str, Shape], capacity: Capacity, topology: Topology) -> int:
+    """How many pods of a plan have no room yet on their hosts."""
+    missing = 0
+    for pods in found.pod_sets:
+        free = capacity.count(shapes[pods.name], topology).free if pods.slots else None
+        for slot in pods.slots:
+            assert free is not None
+            missing += max(0, slot.count - int(free[topology.tree.index[slot.host]]))
+    return missing
+
+
+def _where(found: Placed, topology: Topology) -> str:
+    """The hosts of a plan in words: the finest domain above them that holds all of them, else their number."""
+    paths = [slot.domain for pods in found.pod_sets for slot in pods.slots]
+    shared = 0
+    while len({path[: shared + 1] for path in paths}) == 1 and shared < len(topology.levels):
+        shared += 1
+    hosts = plural(len({path[-1] for path in paths}), "host")
+    if shared == 0:
+        return hosts
+    if shared == len(topology.levels):
+        return plain(paths[0][-1])
+    return f"{plain(paths[0][shared - 1])} ({hosts})"
+
+
+def _fewest(order: list[str], out: frozenset[str], plan: PlanOn) -> Placed | None:
+    """The plan with as few hosts emptied, from the start of the order, as it takes."""
+    best = plan(frozenset(order), out)
+    if not isinstance(best, Placed):
+        return None
+    low, high = 0, len(order)  # it fits with the first `high`
+    while low < high:
+        middle = (low + high) // 2
+        answer = plan(frozenset(order[:middle]), out)
+        if isinstance(answer, Placed):
+            best, high = answer, middle
+        else:
+            low = middle + 1
+    return best
+
+
+def _order(
+    understanding: Understanding, shapes: Mapping[str, Shape], capacity: Capacity, topology: Topology
+) -> list[str]:
+    """Hosts that could take pods of the gang: of domains that lack the least first, then the least busy."""
+    tree = topology.tree
+    asks = [ask for ask in understanding.asks if ask.count]
+    counts = {ask.name: capacity.count(shapes[ask.name], topology) for ask in asks}
+    level, binding = _level(understanding, asks, counts[_largest(asks).name].empty, topology)
+    lack = np.zeros(tree.size(level) if level >= 0 else 1, dtype=np.int64)
+    closed = np.zeros(len(lack), dtype=np.bool_)
+    busy = np.zeros(len(tree.hosts), dtype=np.float64)
+    useful = np.zeros(len(tree.hosts), dtype=np.bool_)
+    for ask in asks:
+        counted, slices = counts[ask.name], _slices(ask, topology)
+        wanted = min(ask.count, ask.min_available)
+        lack += np.maximum(0, wanted - domain_slots(tree, counted.free, level, slices))
+        closed |= domain_slots(tree, counted.empty, level, slices) < wanted
+        busy += (counted.empty - counted.free) / np.maximum(counted.empty, 1)
+        useful |= counted.empty > 0
+    if binding:
+        lack[closed] = np.iinfo(np.int64).max
+    of_host = lack[tree.domains[level]] if level >= 0 else np.zeros(len(tree.hosts), dtype=np.int64)
+    domain = tree.domains[level] if level >= 0 else of_host
+    order = np.lexsort((np.arange(len(tree.hosts)), busy, domain, of_host))
+    return [tree.hosts[host] for host in order.tolist() if useful[host]]
+
+
+def _level(
+    understanding: Understanding, asks: list[PodSetRequest], empty: Ints, topology: Topology
+) -> tuple[int, bool]:
+    """The level whose domains are compared, and whether the gang must go into one of them; -1: the whole topology."""
+    largest = _largest(asks)
+    gang = understanding.gang
+    required = (gang.require if gang is not None else None) or largest.require
+    if required == AUTO:
+        found = lowest_level(topology.tree, empty, largest.count, _slices(largest, topology))
+        return (found, True) if found is not None else (0, True)
+    preferred = (gang.prefer if gang is not None else None) or largest.prefer
+    alias = required or preferred
+    index = topology.level_index(alias) if alias is not None else None
+    return (index if index is not None else -1, required is not None and len(asks) == 1)
+
+
+def _largest(asks: list[PodSetRequest]) -> PodSetRequest:
+    return max(asks, key=lambda ask: ask.count)
+
+
+def _slices(ask: PodSetRequest, topology: Topology) -> tuple[Slices, ...]:
+    levels = [(topology.level_index(level), size) for level, size in ask.slices]
+    return tuple(Slices(level, size) for level, size in levels if level is not None)
+
+
+def _lasting(pods: Iterable[Pod]) -> dict[str, Counter[str]]:
+    """What pods that never end use, by host and resource."""
+    used: dict[str, Counter[str]] = {}
+    for pod in pods:
+        if pod.owner is not None and pod.owner.kind in _LASTING and pod.spec.node_name and not pod.finished:
+            used.setdefault(pod.spec.node_name, Counter()).update(dict(pod.spec.shape.requests))
+    return used
+
+
+def _crowded(
+    found: Placed,
+    shapes: Mapping[str, Shape],
+    capacity: Capacity,
+    topology: Topology,
+    lasting: Mapping[str, Counter[str]],
+) -> frozenset[str]:
+    """Hosts of a plan on which pods that never end leave too little for it."""
+    wanted: dict[str, Counter[str]] = {}
+    for pods in found.pod_sets:
+        for slot in pods.slots:
+            if slot.host in lasting:
+                total = wanted.setdefault(slot.host, Counter(lasting[slot.host]))
+                total.update({name: amount * slot.count for name, amount in shapes[pods.name].requests})
+    built = {name: capacity.free_of(name, topology, empty=True) for total in wanted.values() for name in total}
+    return frozenset(
+        host
+        for host, total in wanted.items()
+        if any(amount > built[name][topology.tree.index[host]] for name, amount in total.items())
+    )
