@@ -92,11 +92,17 @@ def _would_place(placed: Placed, room: tuple[int, int] | None) -> str:
     paths = [slot.domain for slot in slots]
     levels = tuple(placed.domains_used)
     pods = plural(sum(slot.count for slot in slots), "pod")
+    of_sets = [
+        f"{sum(slot.count for slot in one.slots):,} of {plain(one.name)}" for one in placed.pod_sets if one.slots
+    ]
     where = _where(paths, levels)
     shared = {path[:-1] for path in paths}
     if room is not None and len(shared) == 1 and paths[0][:-1]:
         where = f" in {plain(paths[0][-2])} ({room[0]:,} of {plural(room[1], 'host')} free)"
     text = f"topogate: would place {pods}{where}"
+    if len(of_sets) > 1:  # each has ranks of its own
+        longer = f"topogate: would place {pods} ({joined(of_sets)}){where}"
+        return fit(longer if len(longer) <= MAX_WARNING else text, MAX_WARNING)
     ranks = [bounds for slot in slots for bounds in slot.ranks or ()]
     if ranks and (longer := f"{text}, ranks 0-{max(last for _, last in ranks):,} in host order"):
         text = longer if len(longer) <= MAX_WARNING else text

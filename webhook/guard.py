@@ -137,16 +137,14 @@ def _changed(new: Workload, before: Understanding, after: Understanding, policy:
 
 
 def _differing(was: PodSetRequest, now: PodSetRequest) -> Iterator[str]:
-    for key, one, other in (
+    parts = (
         (names.REQUIRE, was.require, now.require),
         (names.PREFER, was.prefer, now.prefer),
-        (names.UNCONSTRAINED, was.unconstrained, now.unconstrained),
         (names.SLICE_TOPOLOGY, [level for level, _ in was.slices], [level for level, _ in now.slices]),
         (names.SLICE_SIZE, [size for _, size in was.slices], [size for _, size in now.slices]),
         (names.COLOCATE, was.colocate, now.colocate),
-    ):
-        if one != other:
-            yield key
+    )
+    yield from (key for key, one, other in parts if one != other)
 
 
 def _anew(workload: Workload) -> str:

@@ -68,6 +68,8 @@ def validate_workload(review: Review, view: View, policy: Policy, deadline: floa
     if own and not errors and understanding.ask is not None and anew:
         never, outlook = _outlook(workload, understanding, view, policy, deadline)
         told += outlook
+        if outlook and workload.groups > 1:
+            told.append(f"topogate: this is about the first of {workload.groups:,} groups; each is a gang of its own")
         errors += never
     return answer(review, errors, told, policy=policy)
 
