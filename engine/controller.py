@@ -39,7 +39,7 @@ from engine.room import room_for
 from engine.seats import moved
 from engine.shapes import exclusion
 from engine.status import SETTLE, changed, differs, waiting_since
-from engine.view import Changes, View, belongs
+from engine.view import Changes, View
 from engine.wording import plural
 
 log = logging.getLogger("topogate.controller")
@@ -558,8 +558,7 @@ class Controller:
             if pod is None or pod.finished or pod.deleting or names.GATE not in pod.spec.gates:
                 del self._unclaimed[key]
                 continue
-            workload = self._view.workload_by_uid(pod.owner.uid) if pod.owner else None
-            if workload is not None and belongs(pod, workload):
+            if self._view.gang_of(pod) is not None:
                 del self._unclaimed[key]  # its gang decides
                 continue
             if now - since >= UNCLAIMED_AFTER:

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from engine.records import Placement, Workload
+from engine import plain_gangs
+from engine.records import Placement, Pod, Workload
 
 _GROUP_DIGITS = 7  # 1,000,000 replicas at most
 
 
-def key_of(uid: str, group: str | None = None) -> str:
-    """The key of a gang: `<uid>`, or `<uid>/<group>` for a gang of one replica."""
-    return uid if group is None else f"{uid}/{group}"
+def key_of(workload: Workload, group: str | None = None) -> str:
+    """The key of a gang: `<uid>`, `<uid>/<group>` for that of one replica, `pods/<namespace>/<name>` for plain pods."""
+    if not workload.uid and workload.kind == plain_gangs.KIND:
+        return plain_gangs.gang_key(workload.namespace, workload.name)
+    return _key(workload.uid, group)
 
 
 def placed_key(placement: Placement) -> str:
     """The key of the gang that a Placement says it is of."""
-    return key_of(placement.workload.uid, placement.group)
+    workload = placement.workload
+    if not workload.uid and workload.kind == plain_gangs.KIND:
+        return plain_gangs.gang_key(placement.namespace, workload.name)
+    return _key(workload.uid, placement.group)
+
+
+def joined_key(workload: Workload, pod: Pod) -> str:
+    """The key of the gang of a workload that a pod joins; one that no gang has when its label is no plain index."""
+    if workload.group_label is None:
+        return _key(workload.uid, None)
+    group = pod.spec.labels.get(workload.group_label, "")
+    return _key(workload.uid, group if _plain(group) else "")
 
 
 def parts(key: str) -> tuple[str, str | None]:
@@ -26,13 +40,21 @@ def parts(key: str) -> tuple[str, str | None]:
 def keys_of(workload: Workload) -> tuple[str, ...]:
     """The keys of all gangs of a workload."""
     if workload.group_label is None:
-        return (workload.uid,)
-    return tuple(key_of(workload.uid, str(index)) for index in range(workload.groups))
+        return (key_of(workload),)
+    return tuple(_key(workload.uid, str(index)) for index in range(workload.groups))
 
 
 def has_group(workload: Workload, group: str | None) -> bool:
     """True when a workload has a gang of that group: None for all of it, else the plain index of a replica."""
     if workload.group_label is None or group is None:
         return workload.group_label is None and group is None
-    plain = group.isascii() and group.isdigit() and len(group) <= _GROUP_DIGITS and str(int(group)) == group
-    return plain and int(group) < workload.groups
+    return _plain(group) and int(group) < workload.groups
+
+
+def _key(uid: str, group: str | None) -> str:
+    return uid if group is None else f"{uid}/{group}"
+
+
+def _plain(group: str) -> bool:
+    digits = group.isascii() and group.isdigit() and len(group) <= _GROUP_DIGITS
+    return digits and str(int(group)) == group

@@ -43,7 +43,7 @@ class Gang:
     @property
     def key(self) -> str:
         """What the gang is known by in the view, the ledger and the queue."""
-        return key_of(self.workload.uid, self.group)
+        return key_of(self.workload, self.group)
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine import quota
-from engine.cluster.placements import placement_name
+from engine.cluster.placements import name_of
 from engine.device_choice import with_devices
 from engine.gangs import Gang
 from engine.members import by_pod_set, host_of, rank_is_slot, rank_of
@@ -91,7 +91,7 @@ def proposed(gang: Gang, placed: Placed | None, *, priority: int, now: float) ->
     assert ask is not None, "only a gang that asks has a Placement"
     base = known or Placement(
         namespace=workload.namespace,
-        name=placement_name(workload.kind, workload.name, workload.uid, gang.group or ""),
+        name=name_of(workload, gang.group),
         uid="",
         resource_version="",
         workload=WorkloadRef(workload.api_version, workload.kind, workload.name, workload.uid),

@@ -85,5 +85,6 @@ REASONS: Final[dict[str, Reason]] = {
         NodeNameSet="The pods name their node themselves.",
         DaemonSetOrStatic="The pods belong to a DaemonSet or a node's static manifests.",
         PolicyOff="The policy's mode is off.",
+        PartOfGang="A workload above it is the gang that it is a part of.",
     ),
 }

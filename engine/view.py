@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from engine import names
+from engine import names, plain_gangs
 from engine.capacity import Capacity
 from engine.cluster.store import Store
-from engine.gang_keys import has_group, keys_of, parts, placed_key
+from engine.gang_keys import has_group, key_of, keys_of, parts, placed_key
 from engine.gangs import Gang
+from engine.homes import Homes
 from engine.kinds import Registry
+from engine.lineage import Lineage
 from engine.members import by_pod_set, pod_set_of
+from engine.owners import key_to
 from engine.pod_devices import Uses
 from engine.policy import Policy, default_policy
 from engine.presets import choose_default
@@ -41,7 +44,7 @@ from engine.records import (
 )
 from engine.relaxing import in_force
 from engine.reported import ReportedNodes
-from engine.requests import Understanding, understand
+from engine.requests import Understanding
 from engine.reservations import adrift, reservations
 from engine.shapes import merge_runtime_class, with_requests
 from engine.topology import Topology, build_topology
@@ -62,6 +65,12 @@ class Changes:
     unclaimed_pods: set[tuple[str, str]] = field(default_factory=set)
 
 
+def _gang_label(pod: Pod) -> tuple[str, str] | None:
+    """The Placement that a pod's label names, which proves nothing: it finds candidates quickly."""
+    name = pod.spec.labels.get(names.GANG)
+    return None if name is None else (pod.namespace, name)
+
+
 class Stores:
     """The stores that a view reads; filled by reflectors or by `Store.replace`. `reported` is what the nodes report."""
 
@@ -69,12 +78,10 @@ class Stores:
         self.reported = ReportedNodes()
         self.nodes: Store[Node] = Store(key=lambda node: node.name)
         self.nodes.subscribe(self.reported.changed)
-        self.pods: Store[Pod] = Store(key=lambda pod: pod.key, index=lambda pod: pod.owner.uid if pod.owner else None)
+        self.pods: Store[Pod] = Store(key=lambda pod: pod.key, index=_gang_label)
         self.workloads: Store[Workload] = Store(key=lambda workload: workload.key, index=lambda workload: workload.uid)
         self.owned: Store[Owned] = Store(key=lambda one: one.key, index=lambda one: one.uid)
-        self.placements: Store[Placement] = Store(
-            key=lambda placement: placement.key, index=lambda placement: placement.workload.uid
-        )
+        self.placements: Store[Placement] = Store(key=lambda placement: placement.key, index=placed_key)
         self.quotas: Store[Quota] = Store(
             key=lambda quota: (quota.namespace, quota.name), index=lambda quota: quota.namespace
         )
@@ -120,10 +127,11 @@ class View:
         self._inbox: deque[tuple[str, Any, Any]] = deque()
         self._workloads: dict[str, Workload] = {}
         self._placements: dict[str, dict[tuple[str, str], Placement]] = {}
-        self._pods: dict[str, dict[tuple[str, str], Pod]] = {}
+        self._homes = Homes()
         self._observed: dict[str, dict[str, Requests]] = {}  # by uid and pod set
         self._held: dict[str, Placement] = {}
         self._topology_stale = True
+        self._refile = False
         self._pending = Changes(everything=True)
         for what, store in stores.all().items():
             store.subscribe(self._subscriber(what))
@@ -148,6 +156,7 @@ class View:
             self.policy = policy
             self._topology_stale = True
             self._pending.everything = True
+            self._refile = True
             self.refresh()  # reviews read both: never the new policy beside the old one's topologies
         self.changed.set()
 
@@ -155,6 +164,9 @@ class View:
         """Fold everything that happened since the last call into topologies, usage and reservations."""
         with self.lock:
             touched: set[str] = set()
+            if self._refile:
+                self._refile = False
+                touched |= self._homes.refile(self.lineage)
             while self._inbox:
                 what, old, new = self._inbox.popleft()
                 self._fold(what, old, new, touched)
@@ -191,24 +203,19 @@ class View:
             case "pods":
                 pod: Pod = new or old
                 self.capacity.set_pod(pod.key, new)
-                if old is not None and old.owner is not None:
-                    _drop(self._pods, old.owner.uid, old.key)
-                if new is not None and new.owner is not None:
-                    self._pods.setdefault(new.owner.uid, {})[new.key] = new
+                touched |= self._homes.set_pod(old, new, self.lineage)
                 if new is None or new.finished or (old is not None and not old.deleting and new.deleting):
                     self._pending.room = True
-                if pod.owner is not None:
-                    touched.add(pod.owner.uid)
                 if new is not None and names.GATE in new.spec.gates:
                     self._pending.unclaimed_pods.add(pod.key)
             case "workloads":
                 workload: Workload = new or old
-                touched.add(workload.uid)
+                touched |= self._keys_about(old, new)
                 if old is not None and (new is None or new.uid != old.uid):
                     self._workloads.pop(old.uid, None)
                     self._observed.pop(old.uid, None)
-                    self._held.pop(old.uid, None)
-                    touched.add(old.uid)
+                    for key in self._held.keys() & set(keys_of(old)):
+                        del self._held[key]
                     self._pending.room = True
                 if new is not None:
                     self._workloads[new.uid] = new
@@ -216,6 +223,8 @@ class View:
                         self._observed.pop(new.uid, None)
                     if old is not None and _wants(old) != _wants(new):
                         self._pending.room = True
+                touched |= self._homes.set_link(old, new, self.lineage)
+                touched |= self._keys_through(workload)
             case "placements":
                 placement: Placement = new or old
                 touched.add(placed_key(placement))
@@ -236,7 +245,7 @@ class View:
             case "quotas":
                 self._pending.room = True
             case "owned":
-                pass  # a link between a pod and its workload: read when one of them is
+                touched |= self._homes.set_link(old, new, self.lineage)
             case _:
                 self._pending.everything = True
 
@@ -279,9 +288,9 @@ class View:
             )
 
     def _by_pod_set(self, key: str, workload: Workload | None) -> dict[str, list[Pod]]:
-        """All pods of a key, by pod set; "" for those of none."""
+        """All pods that have to do with a key, by pod set; "" for those of none."""
         found: dict[str, list[Pod]] = {}
-        for pod in self._pods.get(key, {}).values():
+        for pod in (*self._homes.members(key), *self._homes.strays(key)):
             pod_set = pod_set_of(pod, workload) if workload is not None else None
             found.setdefault(pod_set.name if pod_set is not None else "", []).append(pod)
         return found
@@ -335,23 +344,20 @@ class View:
         return min(known, key=lambda item: (item.created, item.name), default=None)
 
     def pods_of(self, key: str) -> tuple[Pod, ...]:
-        """Pods whose controller reference names the workload, in the workload's own namespace."""
-        workload = self._workload_of(key)
-        if workload is None:
-            return ()
-        return tuple(pod for pod in self._pods.get(key, {}).values() if belongs(pod, workload))
+        """The pods of a gang: those whose chain of controller references leads to its workload, and to its group."""
+        return self._homes.members(key) if self.knows(key) else ()
 
     def gang(self, key: str) -> Gang | None:
         """Everything about a gang; None when there is none of that key."""
         workload = self._workload_of(key)
         if workload is None:
             return None
-        placement = self._held.get(key) or self.placement_of(key)
+        placement, pods = self._held.get(key) or self.placement_of(key), self.pods_of(key)
         return Gang(
             workload=workload,
-            understanding=in_force(self.understand(workload), placement, self.policy),
+            understanding=self._understanding(workload, pods, placement),
             placement=placement,
-            pods=self.pods_of(key),
+            pods=pods,
             shapes=self.shapes_of(workload),
             group=parts(key)[1],
         )
@@ -362,13 +368,46 @@ class View:
 
     def keys(self) -> list[str]:
         """Keys of all gangs and of all that a Placement names."""
-        return sorted({key for one in self._workloads.values() for key in keys_of(one)} | self._placements.keys())
+        of_workloads = {key for one in self._workloads.values() for key in keys_of(one)}
+        return sorted(of_workloads | self._placements.keys() | set(self._homes.plain_keys()))
+
+    def gang_of(self, pod: Pod) -> str | None:
+        """The key of the gang that a pod is of; None when no gang claims it."""
+        key = self._homes.home_of(pod.key)
+        return key if key is not None and self.knows(key) else None
 
     def _workload_of(self, key: str) -> Workload | None:
-        """The live workload that has a gang of that key."""
+        """The live workload that has a gang of that key, with all its pod sets."""
+        if plain_gangs.is_plain(key):
+            pods = self._homes.members(key)
+            dialects = self.policy.annotations.dialects
+            return plain_gangs.plain_workload(*plain_gangs.place_of(key), pods, dialects=dialects) if pods else None
         uid, group = parts(key)
         workload = self._workloads.get(uid)
-        return workload if workload is not None and has_group(workload, group) else None
+        return self.lineage.whole(workload) if workload is not None and has_group(workload, group) else None
+
+    def _understanding(self, workload: Workload, pods: Sequence[Pod], placement: Placement | None) -> Understanding:
+        found = in_force(self.understand(workload), placement, self.policy)
+        if workload.handling != "pods" or found.ignored is not None:
+            return found
+        placed = placement is not None and placement.assignment is not None
+        errors = plain_gangs.faults(workload, pods, placed=placed, dialects=self.policy.annotations.dialects)
+        return Understanding(errors=errors) if errors else found
+
+    def _keys_about(self, old: Workload | None, new: Workload | None) -> set[str]:
+        """The keys of the gangs that a change of a workload is about."""
+        # The status of a kind with many gangs tells every step of every one.
+        known = None if old is None or new is None or new.group_label is None else old
+        if known is not None and new is not None and replace(known, resource_version=new.resource_version) == new:
+            return set()
+        return {key for one in (old, new) if one is not None for key in keys_of(one)}
+
+    def _keys_through(self, child: Workload) -> set[str]:
+        """The key of the gang that is placed through a workload."""
+        if child.owner is None:
+            return set()
+        above = self._homes.find(key_to(child.namespace, child.owner))
+        return {key_of(above)} if isinstance(above, Workload) and above.handling == "through" else set()
 
     def placements(self) -> list[Placement]:
         """Every Placement that was folded in."""
@@ -429,7 +468,12 @@ class View:
 
     def understand(self, workload: Workload) -> Understanding:
         """The request of a workload under the policy and topologies in force."""
-        return understand(workload, policy=self.policy, topologies=self.topologies, own_namespace=self._own_namespace)
+        return self.lineage.understand(workload)
+
+    @property
+    def lineage(self) -> Lineage:
+        """Owner chains as they were folded in, under the policy in force."""
+        return Lineage(self._homes.find, self.policy, self.topologies, self._own_namespace)
 
 
 def largest(one: Requests, other: Requests) -> Requests:
@@ -457,17 +501,6 @@ def _wants(workload: Workload) -> tuple[object, ...]:
     return (
         tuple((one.name, one.slots, one.total, one.remaining, one.finished_ranks) for one in workload.pod_sets),
         (workload.finished, workload.deleting, workload.suspended, workload.annotations.get(names.HELD_BY)),
-    )
-
-
-def belongs(pod: Pod, workload: Workload) -> bool:
-    """True when the pod's controller reference is this very workload: namespace, kind, name and uid fit."""
-    owner = pod.owner
-    return (
-        owner is not None
-        and owner.controller
-        and pod.namespace == workload.namespace
-        and (owner.kind, owner.name, owner.uid) == (workload.kind, workload.name, workload.uid)
     )
 
 

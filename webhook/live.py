@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
+from engine.gang_keys import placed_key
 from engine.gpu.translation import Reported
 from engine.kinds import Registry
+from engine.lineage import Lineage
 from engine.members import host_of, pod_set_of, rank_is_slot, rank_of
 from engine.outcomes import Outcome
+from engine.owners import Key, Link
 from engine.planning import plan_gang
 from engine.pod_devices import Uses, allocation
 from engine.policy import Policy
@@ -16,7 +19,7 @@ from engine.records import Node, Placement, Pod, PodSet, Shape, Workload
 from engine.requests import Understanding
 from engine.seats import slot_of_rank
 from engine.topology import Topology
-from engine.view import View, belongs
+from engine.view import View
 
 # A replica whose cache lags behind the leader waits this long for the Placement that a pod names.
 REVISION_WAIT = 0.2
@@ -74,16 +77,22 @@ class LiveView:
         """The workload of that name."""
         return self._stores.workloads.get((group, kind, namespace, name))
 
-    def placement_of(self, workload_uid: str) -> Placement | None:
-        """The Placement of a workload; the oldest when somebody made a second one."""
-        found = self._stores.placements.get_by(workload_uid)
+    def find(self, key: Key) -> Link | None:
+        """The workload, pod or other owner of a group, kind, namespace and name: what owner chains are made of."""
+        if key[:2] == ("", "Pod"):
+            return self._stores.pods.get(key[2:])
+        return self._stores.workloads.get(key) or self._stores.owned.get(key)
+
+    def placement_of(self, key: str) -> Placement | None:
+        """The Placement of a gang; the oldest when somebody made a second one."""
+        found = self._stores.placements.get_by(key)
         return min(found, key=lambda item: (item.created, item.name), default=None)
 
-    def await_revision(self, workload_uid: str, revision: int, deadline: float) -> Placement | None:
-        """The workload's Placement once its assignment is of that revision or newer; waits 200 ms at most."""
+    def await_revision(self, key: str, revision: int, deadline: float) -> Placement | None:
+        """The gang's Placement once its assignment is of that revision or newer; waits 200 ms at most."""
         end = min(deadline, self._clock() + REVISION_WAIT)
         while True:
-            placement = self.placement_of(workload_uid)
+            placement = self.placement_of(key)
             if placement is not None and placement.assignment is not None and placement.assignment.revision >= revision:
                 return placement
             if self._clock() >= end:
@@ -96,18 +105,17 @@ class LiveView:
         Where ranks come and go (more completions than slots) the leader may have given the slot to another rank: then
         the slot counts as claimed when its host is full of pods of the gang.
         """
-        workload = next(iter(self._stores.workloads.get_by(placement.workload.uid)), None)
-        if workload is None or placement.assignment is None:
+        if placement.assignment is None:
             return 0
         # The rank first: of all pods of the gang it leaves one or none, and every review of one comes here.
-        pods = self._stores.pods.get_by(workload.uid)
-        same = sum(1 for pod in pods if rank_of(pod, pod_set) == rank and _lives(pod, workload, pod_set))
+        pods = self._stores.pods.get_by((placement.namespace, placement.name))
+        same = sum(1 for pod in pods if rank_of(pod, pod_set) == rank and self._lives(pod, placement, pod_set))
         if same or rank_is_slot(pod_set):
             return same
         slot = slot_of_rank(placement.assignment.plan_of(pod_set.name), rank)
         if slot is None:
             return 0
-        there = sum(1 for pod in pods if host_of(pod) == slot.host and _lives(pod, workload, pod_set))
+        there = sum(1 for pod in pods if host_of(pod) == slot.host and self._lives(pod, placement, pod_set))
         return 1 if there >= slot.count else 0
 
     def node(self, name: str) -> Node | None:
@@ -123,6 +131,14 @@ class LiveView:
         workload = next(iter(self._stores.workloads.get_by(placement.workload.uid)), None)
         return None if workload is None else self._view.shape_of(workload, pod_set)
 
+    def _lives(self, pod: Pod, placement: Placement, pod_set: PodSet) -> bool:
+        """True for a live pod of the pod set of the placed gang: the label names candidates, the owners prove them."""
+        if pod.finished or pod.deleting:
+            return False
+        view = self._view
+        claim = Lineage(self.find, view.policy, view.topologies, self.own_namespace).claim(pod)
+        return claim.workload is not None and claim.key == placed_key(placement) and _in(pod, claim.workload, pod_set)
+
     def allocation(self, placement: Placement, host: str, uses: Uses) -> str | None:
         """The annotation that tells a pod of the gang its devices; None when they are not there for it any more.
 
@@ -131,7 +147,7 @@ class LiveView:
         if not self._view.lock.acquire(timeout=DEVICES_WAIT):
             return None
         try:
-            if self._view.capacity.lost_devices(placement.workload.uid, host):
+            if self._view.capacity.lost_devices(placed_key(placement), host):
                 return None
         finally:
             self._view.lock.release()
@@ -155,10 +171,6 @@ class LiveView:
             )
         finally:
             view.lock.release()
-
-
-def _lives(pod: Pod, workload: Workload, pod_set: PodSet) -> bool:
-    return belongs(pod, workload) and not pod.finished and not pod.deleting and _in(pod, workload, pod_set)
 
 
 def _in(pod: Pod, workload: Workload, pod_set: PodSet) -> bool:

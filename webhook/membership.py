@@ -1,16 +1,18 @@
-"""Whose pod is it: the gang of a pod under creation, found by its controller reference and nothing else."""
+"""Whose pod is it: the gang of a pod under creation, found by its controller references and nothing else."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine import names
+from engine import names, plain_gangs
+from engine.annotations import Source, read
 from engine.aside import exempt, template_aside
+from engine.gang_keys import has_group, parts
+from engine.lineage import Lineage
 from engine.members import pod_set_of
+from engine.outcomes import FieldError
 from engine.policy import Policy
 from engine.records import OwnerRef, Pod, PodSet, PodSetRequest, Workload
-from engine.requests import understand
-from engine.view import belongs
 from webhook.view import View
 
 
@@ -23,38 +25,70 @@ class Stranger:
 
 @dataclass(frozen=True, slots=True)
 class Unsure:
-    """Perhaps ours: its workload is not in the cache yet, or its request cannot be read under the policy in force."""
+    """Perhaps ours: its owners are not in the cache yet, or its request cannot be read under the policy in force."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A pod of `pod_set` of the gang of `workload`, which asks for `ask`."""
+    """A pod of `pod_set` of a gang of `workload`, which asks for `ask`; `key` and `group` as in `engine.gang_keys`."""
 
     workload: Workload
     pod_set: PodSet
     ask: PodSetRequest
+    key: str
+    group: str | None = None
 
 
 Membership = Stranger | Unsure | Member
 
 
 def membership(pod: Pod, view: View, policy: Policy) -> Membership:
-    """Follow the controller reference (kind, name, uid, in the pod's own namespace); labels prove nothing."""
+    """Follow the controller references (group, kind, name, uid, in the pod's own namespace); labels prove nothing."""
     if exempt(pod.namespace, policy=policy, own_namespace=view.own_namespace):
         return Stranger("ExemptNamespace")
     owner = pod.owner
-    if owner is None or not registered(owner):
-        return Stranger("DaemonSetOrStatic" if owner is not None and owner.kind == "DaemonSet" else "UnsupportedKind")
-    workload = view.workload(owner.api_version.rpartition("/")[0], owner.kind, pod.namespace, owner.name)
-    if workload is None or not belongs(pod, workload):
-        return Stranger("ManagedByKueue") if _in_kueue(pod) else Unsure()
-    understanding = understand(workload, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
-    if understanding.ignored is not None:
-        return Stranger(understanding.ignored)
-    pod_set = pod_set_of(pod, workload)
-    if understanding.ask is None or pod_set is None:
+    if pod.mirror or (owner is not None and owner.kind == "DaemonSet"):
+        return Stranger("DaemonSetOrStatic")
+    lineage = Lineage(view.find, policy, view.topologies, view.own_namespace)
+    claim = lineage.claim(pod)
+    if claim.missing is not None:
+        if _in_kueue(pod):
+            return Stranger("ManagedByKueue")
+        # Owners are made before their pods and may be seen after them. A Job's pods are held while nobody knows.
+        return Unsure() if _looks_managed(pod, policy) or registered(claim.missing) else Stranger("UnsupportedKind")
+    if claim.workload is not None and claim.key is not None:
+        return _of_workload(pod, claim.workload, claim.key, lineage)
+    if claim.key is not None:
+        dialects = policy.annotations.dialects
+        workload = plain_gangs.plain_workload(*plain_gangs.place_of(claim.key), [pod], dialects=dialects)
+        return _of_workload(pod, workload, claim.key, lineage)
+    if owner is not None and template_aside(pod.spec, policy=policy) is None and _asks(pod, policy):
+        return Unsure()  # of an owner that we know nothing of: told how to become a gang
+    return Stranger("UnsupportedKind")
+
+
+def _of_workload(pod: Pod, workload: Workload, key: str, lineage: Lineage) -> Membership:
+    reason = lineage.ignored(workload)
+    if reason is not None:
+        return Stranger(reason)
+    understanding, pod_set = lineage.own(workload), pod_set_of(pod, workload)
+    group = None if workload.handling == "pods" else parts(key)[1]
+    ask = next((one for one in understanding.asks if pod_set is not None and one.name == pod_set.name), None)
+    if pod_set is None or ask is None or not has_group(workload, group):
         return Unsure()
-    return Member(workload, pod_set, understanding.ask)
+    return Member(workload, pod_set, ask, key, group)
+
+
+def plain_errors(pod: Pod, view: View, policy: Policy) -> tuple[FieldError, ...] | None:
+    """What is wrong with the request of a pod of a gang of plain pods; None for any other pod."""
+    lineage = Lineage(view.find, policy, view.topologies, view.own_namespace)
+    claim = lineage.claim(pod)
+    if claim.workload is not None or claim.key is None:
+        return None
+    dialects = policy.annotations.dialects
+    workload = plain_gangs.plain_workload(*plain_gangs.place_of(claim.key), [pod], dialects=dialects)
+    own = plain_gangs.faults(workload, [pod], placed=False, dialects=dialects)
+    return (*lineage.own(workload).errors, *(one for one in own if one.reason != "WaitingForMembers"))
 
 
 def pod_aside(pod: Pod, view: View, policy: Policy) -> bool:
@@ -67,8 +101,17 @@ def pod_aside(pod: Pod, view: View, policy: Policy) -> bool:
 
 
 def registered(owner: OwnerRef) -> bool:
-    """True when the owner is of a kind that can be placed, whatever version of its group the reference names."""
+    """True when the owner is a Job, whatever version of its group the reference names."""
     return (owner.api_version.rpartition("/")[0], owner.kind) == ("batch", "Job")
+
+
+def _looks_managed(pod: Pod, policy: Policy) -> bool:
+    return names.MANAGED in pod.spec.labels or names.GATE in pod.spec.gates or _asks(pod, policy)
+
+
+def _asks(pod: Pod, policy: Policy) -> bool:
+    source = Source("metadata", pod.spec.annotations, pod.spec.labels)
+    return bool(read((source,), dialects=policy.annotations.dialects))
 
 
 def _in_kueue(pod: Pod) -> bool:

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine import names
-from engine.cluster.projections import placement_name
+from engine.cluster.placements import name_of
 from engine.members import over, rank_of
 from engine.pin import pin_labels, pinned_terms
 from engine.policy import Policy
 from engine.records import Placement, Pod, Slot
+from engine.requests import MAIN
 from engine.seats import moved, slot_of_rank
 from engine.shapes import covers, exclusion
 from engine.slot_devices import devices_by_rank
@@ -61,21 +62,22 @@ def mutate_pod(review: Review, view: View, policy: Policy, deadline: float) -> R
             if not pod_aside(pod, view, policy):
                 translate_in(edits, (), managed=False, view=view, policy=policy)
         case Unsure():
-            _hold(edits, pod, view, template_selector={})
+            _hold(edits, pod, view, pod_set=pod.spec.labels.get(names.POD_SET, MAIN), template_selector={})
             edits.drop(("metadata", "labels", names.GANG))
         case Member() as member:
             _label(edits, pod, member, policy)
             seat = _seat(pod, member, view, deadline)
             if seat is None:
-                _hold(edits, pod, view, template_selector=dict(member.pod_set.template.shape.node_selector))
+                own = dict(member.pod_set.template.shape.node_selector)
+                _hold(edits, pod, view, pod_set=member.pod_set.name, template_selector=own)
             else:
-                _pin(edits, pod, seat)
+                _pin(edits, pod, seat, pod_set=member.pod_set.name)
     return patched(edits.operations)
 
 
 def _label(edits: Edits, pod: Pod, member: Member, policy: Policy) -> None:
     workload, labels = member.workload, pod.spec.labels
-    gang = placement_name(workload.kind, workload.name, workload.uid)
+    gang = name_of(workload, member.group)
     edits.put(("metadata", "labels", names.GANG), gang)
     own = labels.get(names.POD_GROUP_NAME) == gang
     if policy.pod_group.labels == "coscheduling" and (own or not _in_pod_group(labels)):
@@ -125,15 +127,15 @@ def _placement(pod: Pod, member: Member, view: View, deadline: float) -> Placeme
     text = pod.spec.annotations.get(names.REVISION, "0")
     if not (text.isascii() and text.isdigit() and len(text) <= _MAX_REVISION_DIGITS):
         return None
-    placement = view.placement_of(workload.uid)
+    placement = view.placement_of(member.key)
     if placement is None or placement.assignment is None or placement.assignment.revision < int(text):
-        placement = view.await_revision(workload.uid, int(text), deadline) if int(text) else None
+        placement = view.await_revision(member.key, int(text), deadline) if int(text) else None
     if placement is None or placement.deleting or placement.namespace != workload.namespace:
         return None
     return placement
 
 
-def _pin(edits: Edits, pod: Pod, seat: Seat) -> None:
+def _pin(edits: Edits, pod: Pod, seat: Seat, *, pod_set: str) -> None:
     for key, value in (
         (names.PLACEMENT, seat.placement),
         (names.REVISION, str(seat.revision)),
@@ -147,6 +149,7 @@ def _pin(edits: Edits, pod: Pod, seat: Seat) -> None:
     else:
         edits.put(_DEVICES, seat.devices)
     label(edits)
+    edits.put(("metadata", "labels", names.POD_SET), pod_set)
     terms = pinned_terms(pod.spec.shape.affinity, seat.slot.host)
     if pod.spec.shape.affinity is None:
         edits.put(TERMS, terms)
@@ -159,11 +162,12 @@ def _pin(edits: Edits, pod: Pod, seat: Seat) -> None:
     gate_off(edits)
 
 
-def _hold(edits: Edits, pod: Pod, view: View, *, template_selector: Mapping[str, str]) -> None:
+def _hold(edits: Edits, pod: Pod, view: View, *, pod_set: str, template_selector: Mapping[str, str]) -> None:
     path = pod.spec.annotations.get(names.DOMAIN_PATH)
     if path is not None and names.GATE not in pod.spec.gates:
         _unpin(edits, pod, path.rpartition("/")[2], view, template_selector=template_selector)
     mark(edits)
+    edits.put(("metadata", "labels", names.POD_SET), pod_set)
     edits.drop(_DEVICES)
     drop_annotations(edits, keep=(names.PLACEMENT, names.REVISION))
 

@@ -11,17 +11,24 @@ from engine.records import Pod
 from engine.wording import quote
 from webhook.answers import answer
 from webhook.devices import annotation_errors, checked
-from webhook.membership import Stranger, membership, pod_aside, registered
+from webhook.membership import Stranger, membership, plain_errors, pod_aside, registered
 from webhook.objects import decoded, pod_of
 from webhook.review import Response, Review, allowed, forbidden
 from webhook.view import View
+
+_UNKNOWN_OWNER = (
+    "nothing is known of pods of {kind}: they have no ranks here, and are held until they give a "
+    f"{names.GANG_NAME} and a {names.GANG_SIZE}"
+)
 
 
 def validate_pod(review: Review, view: View, policy: Policy) -> Response:
     """Answer the CREATE of a pod, as it is after all mutation."""
     pod = pod_of(review)
-    if names.MANAGED in pod.spec.labels or exempt(pod.namespace, policy=policy, own_namespace=view.own_namespace):
+    if exempt(pod.namespace, policy=policy, own_namespace=view.own_namespace):
         return allowed()
+    if names.MANAGED in pod.spec.labels:
+        return _held(pod, review, view, policy)
     aside = pod_aside(pod, view, policy)
     forged = annotation_errors(pod.spec.annotations, "metadata", review, policy, before={}) if not pod.mirror else ()
     errors, warnings = list(forged), list[str]()
@@ -33,6 +40,18 @@ def validate_pod(review: Review, view: View, policy: Policy) -> Response:
         errors += (*asks[0], *devices)
         warnings += (*asks[1], *(f"topogate: {text}" for text in noted))
     return answer(review, errors, warnings, policy=policy)
+
+
+def _held(pod: Pod, review: Review, view: View, policy: Policy) -> Response:
+    """A pod that is held by its own request alone: no workload was asked about it before."""
+    owner = pod.owner
+    if owner is not None and view.registry.find(owner.api_version.rpartition("/")[0], owner.kind) is not None:
+        return allowed()
+    errors = plain_errors(pod, view, policy)
+    if errors is not None:
+        return answer(review, errors, [], policy=policy)
+    told = [] if owner is None else [f"topogate: {_UNKNOWN_OWNER.format(kind=quote(owner.kind))}"]
+    return answer(review, [], told, policy=policy)
 
 
 def _topology(pod: Pod, view: View, policy: Policy) -> Response | tuple[list[FieldError], list[str]]:
@@ -57,11 +76,7 @@ def _topology(pod: Pod, view: View, policy: Policy) -> Response | tuple[list[Fie
 
 def _unsupported(field: str, pod: Pod) -> FieldError:
     if pod.owner is None:
-        reason = "FeatureNotAvailable"
-        message = "gangs of plain pods are not available in this version; use a Job with the annotation"
-    else:
-        reason = "UnsupportedKind"
-        message = (
-            f"pods of {quote(pod.owner.kind)} cannot be placed in this version; use a Job, or remove the annotation"
-        )
-    return FieldError(field=field, kind="Forbidden", value=None, reason=reason, message=message)
+        message = f"a plain pod is placed in a gang: add {names.GANG_NAME} and {names.GANG_SIZE}, or use a Job"
+        return FieldError(field=field, kind="Required value", value=None, reason="MissingValue", message=message)
+    message = f"pods of {quote(pod.owner.kind)} cannot be placed; use a Job, or remove the annotation"
+    return FieldError(field=field, kind="Forbidden", value=None, reason="UnsupportedKind", message=message)

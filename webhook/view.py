@@ -8,6 +8,7 @@ from typing import Protocol
 from engine.gpu.translation import Reported
 from engine.kinds import Registry
 from engine.outcomes import Outcome
+from engine.owners import Key, Link
 from engine.pod_devices import Uses
 from engine.policy import Policy
 from engine.records import Node, Placement, PodSet, Shape, Workload
@@ -45,14 +46,17 @@ class View(Protocol):
     def own_namespace(self) -> str:
         """The namespace that we run in."""
 
+    def find(self, key: Key) -> Link | None:
+        """The workload, pod or other owner of a group, kind, namespace and name: what owner chains are made of."""
+
     def workload(self, group: str, kind: str, namespace: str, name: str) -> Workload | None:
         """The workload of that name."""
 
-    def placement_of(self, workload_uid: str) -> Placement | None:
-        """The Placement of a workload."""
+    def placement_of(self, key: str) -> Placement | None:
+        """The Placement of a gang."""
 
-    def await_revision(self, workload_uid: str, revision: int, deadline: float) -> Placement | None:
-        """The workload's Placement once its assignment is of that revision or newer; waits 200 ms at most.
+    def await_revision(self, key: str, revision: int, deadline: float) -> Placement | None:
+        """The gang's Placement once its assignment is of that revision or newer; waits 200 ms at most.
 
         None when it has not come.
         """

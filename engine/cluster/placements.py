@@ -13,7 +13,17 @@ from engine.cluster import wire
 from engine.cluster.device_uses import device_uses, uses_body
 from engine.cluster.wire import ProjectionError, Source, decode
 from engine.ranks import count_ranks, format_ranks, parse_ranks
-from engine.records import Assignment, GangRequest, OwnerRef, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
+from engine.records import (
+    Assignment,
+    GangRequest,
+    OwnerRef,
+    Placement,
+    PodSetPlan,
+    PodSetRequest,
+    Slot,
+    Workload,
+    WorkloadRef,
+)
 from engine.times import epoch
 
 _MAX_NAME: Final = 63  # the name is also the value of the pods' gang label
@@ -144,6 +154,13 @@ def placement_name(kind: str, workload_name: str, uid: str, group: str = "") -> 
     head = _clean(kind)[:_MAX_KIND].rstrip("-.") or "workload"
     name = _clean(workload_name)[: _MAX_NAME - len(head) - 1 - len(tail)].rstrip("-.")
     return f"{head}-{name}{tail}" if name else f"{head}{tail}"
+
+
+def name_of(workload: Workload, group: str | None = None) -> str:
+    """Return the name of the Placement of a gang; `pods-<gang-name>-<8 digits>` for a gang of plain pods."""
+    if not workload.uid and workload.handling == "pods":
+        return placement_name("Pods", workload.name, workload.name)
+    return placement_name(workload.kind, workload.name, workload.uid, group or "")
 
 
 def _clean(text: str) -> str:

@@ -12,9 +12,11 @@ import jsonpatch
 
 from engine import names
 from engine.cluster import projections
+from engine.gang_keys import placed_key
 from engine.gpu.translation import Reported
 from engine.kinds import Registry
 from engine.outcomes import Outcome
+from engine.owners import Key, Link
 from engine.pod_devices import Uses, allocation
 from engine.policy import Policy, default_policy
 from engine.records import (
@@ -222,15 +224,18 @@ class FakeView:
     def registry(self) -> Registry:
         return (self.policy or default_policy()).registry
 
+    def find(self, key: Key) -> Link | None:
+        return self.workload(*key)
+
     def workload(self, group: str, kind: str, namespace: str, name: str) -> Workload | None:
         return next((one for one in self.workloads if one.key == (group, kind, namespace, name)), None)
 
-    def placement_of(self, workload_uid: str) -> Placement | None:
-        return next((one for one in self.placements if one.workload.uid == workload_uid), None)
+    def placement_of(self, key: str) -> Placement | None:
+        return next((one for one in self.placements if placed_key(one) == key), None)
 
-    def await_revision(self, workload_uid: str, revision: int, deadline: float) -> Placement | None:
+    def await_revision(self, key: str, revision: int, deadline: float) -> Placement | None:
         for one in self.late:
-            if one.workload.uid == workload_uid and one.assignment is not None and one.assignment.revision >= revision:
+            if placed_key(one) == key and one.assignment is not None and one.assignment.revision >= revision:
                 return one
         return None
 

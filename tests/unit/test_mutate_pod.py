@@ -311,6 +311,27 @@ def test_a_bare_pod_with_only_our_gate_is_not_stuck() -> None:
 
 def test_a_pod_of_an_unregistered_owner_is_freed() -> None:
     pod = raw_pod(JOB)
+    pod["metadata"]["ownerReferences"][0] |= {"apiVersion": "example.com/v1", "kind": "Thing"}
+    assert gates(created(pod, placed_view())) == []
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        {"apiVersion": "apps/v1", "kind": "ReplicaSet"},
+        {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"},
+        {"apiVersion": "v1", "kind": "Pod"},
+    ],
+)
+def test_a_managed_pod_of_an_owner_that_is_not_known_yet_is_held(owner: dict[str, str]) -> None:
+    """Its owner was made before it, and the cache may show it later."""
+    pod = raw_pod(JOB)
+    pod["metadata"]["ownerReferences"][0] |= owner
+    assert is_held(created(pod, placed_view()))
+
+
+def test_an_unmarked_pod_of_an_owner_that_is_not_known_yet_is_left_alone() -> None:
+    pod = raw_pod(JOB, gates=(), labels={})
     pod["metadata"]["ownerReferences"][0] |= {"apiVersion": "apps/v1", "kind": "ReplicaSet"}
     assert gates(created(pod, placed_view())) == []
 
@@ -319,7 +340,7 @@ def test_a_job_of_another_api_group_is_no_job() -> None:
     pod = raw_pod(JOB)
     pod["metadata"]["ownerReferences"][0]["apiVersion"] = "batch.volcano.sh/v1alpha1"
     pod = created(pod, placed_view())
-    assert (gates(pod), terms(pod)) == ([], [])
+    assert (is_held(pod), terms(pod)) == (True, [])
 
 
 @pytest.mark.parametrize("change", [{"uid": "another"}, {"name": "another"}])

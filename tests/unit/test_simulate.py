@@ -379,9 +379,9 @@ def test_a_quantity_that_is_none_is_rejected_at_its_place() -> None:
     ("metadata", "verdict", "reason"),
     [
         ({}, "ignored", "NoTopologyRequested"),
-        ({"annotations": {names.REQUIRE: "rack"}}, "rejected", "FeatureNotAvailable"),
+        ({"annotations": {names.REQUIRE: "rack"}}, "rejected", "MissingValue"),
         ({"annotations": {names.REQUIRE: "rack"}, "namespace": "kube-system"}, "ignored", "ExemptNamespace"),
-        ({"annotations": {names.GANG_NAME: "g", names.GANG_SIZE: "2"}}, "rejected", "FeatureNotAvailable"),
+        ({"annotations": {names.GANG_NAME: "g", names.GANG_SIZE: "2"}}, "waits", "WaitingForMembers"),
     ],
 )
 def test_plain_pods(metadata: Json, verdict: str, reason: str) -> None:

@@ -43,7 +43,7 @@ def test_a_bare_pod_that_asks_is_refused() -> None:
     answer = admitted(raw_pod(annotations=ASKS, gates=()))
     assert answer.code == 422
     assert [cause.field for cause in answer.causes] == [f"metadata.annotations[{names.REQUIRE}]"]
-    assert "gangs of plain pods are not available" in answer.message
+    assert "add topogate.dev/gang-name and topogate.dev/gang-size" in answer.message
 
 
 def test_forged_marks_do_not_get_a_bare_pod_past() -> None:
@@ -51,10 +51,42 @@ def test_forged_marks_do_not_get_a_bare_pod_past() -> None:
     assert not admitted(pod).allowed
 
 
-def test_a_pod_of_an_unregistered_owner_that_asks_is_refused() -> None:
-    answer = admitted(owned("ReplicaSet"))
+def test_a_pod_of_an_unregistered_owner_that_asks_is_held_with_a_warning() -> None:
+    """Nobody knows how many there will be: a gang name and a size say it."""
+    answer = admitted(owned("Thing", "example.com/v1"))
+    assert answer.allowed
+    (warning,) = answer.warnings
+    assert warning.startswith('topogate: nothing is known of pods of "Thing": they have no ranks here, and are held')
+
+
+@pytest.mark.parametrize("owner", [None, "Thing"])
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ({names.GANG_NAME: "g"}, names.GANG_SIZE),
+        ({names.GANG_NAME: "g", names.GANG_SIZE: "0"}, names.GANG_SIZE),
+        ({names.GANG_NAME: "g", names.GANG_SIZE: "many"}, names.GANG_SIZE),
+        ({names.GANG_NAME: "g", names.GANG_SIZE: "2", names.REQUIRE: "rak"}, names.REQUIRE),
+    ],
+)
+def test_what_a_pod_of_a_plain_gang_asks_for_wrongly_is_refused(
+    said: dict[str, str], field: str, owner: str | None
+) -> None:
+    pod = raw_pod(annotations=said, gates=()) if owner is None else owned(owner, "example.com/v1")
+    pod["metadata"]["annotations"] = said
+    answer = admitted(pod)
     assert answer.code == 422
-    assert 'pods of "ReplicaSet" cannot be placed' in answer.message
+    assert [cause.field for cause in answer.causes] == [f"metadata.annotations[{field}]"]
+
+
+def test_a_pod_of_a_plain_gang_is_held() -> None:
+    """Until as many exist as its gang has."""
+    said = {names.GANG_NAME: "g", names.GANG_SIZE: "2"}
+    view = FakeView()
+    changed = apply(raw_pod(annotations=said, gates=()), mutate(review(raw_pod(annotations=said, gates=())), view, 0.0))
+    assert {"name": names.GATE} in changed["spec"]["schedulingGates"]
+    assert changed["metadata"]["labels"][names.GANG].startswith("pods-g-")
+    assert admitted(raw_pod(annotations=said, gates=())).allowed
 
 
 def test_an_unknown_key_on_a_pod_is_refused() -> None:

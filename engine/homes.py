@@ -1,0 +1,149 @@
+"""Where every pod is filed: under the gang that its chain of owners proves, kept current as the links come and go.
+
+A pod may be seen before its Job, and the Job before its JobSet. Whatever of a chain comes, changes or goes, only the
+pods below it are filed anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from engine import names
+from engine.lineage import Lineage
+from engine.owners import Key, Link, key_of
+from engine.records import Owned, Pod, Workload
+
+PodKey = tuple[str, str]
+
+
+class Homes:
+    """All pods and the links above them, as they were folded in; not safe to share between threads by itself."""
+
+    def __init__(self) -> None:
+        self._links: dict[Key, Workload | Owned] = {}
+        self._pods: dict[PodKey, Pod] = {}
+        self._below: dict[str, dict[Key, None]] = {}  # uid -> what names it as its controller, in the order of coming
+        self._members: dict[str, dict[PodKey, Pod]] = {}
+        self._strays: dict[str, dict[PodKey, Pod]] = {}
+        self._home: dict[PodKey, tuple[str, bool]] = {}  # the key, and whether it is filed as a member
+
+    # -- taking in ---------------------------------------------------------------------------------------------------
+
+    def set_pod(self, old: Pod | None, new: Pod | None, lineage: Lineage) -> set[str]:
+        """Take in what became of a pod; the keys of the gangs that it is about."""
+        touched: set[str] = set()
+        if old is not None:
+            touched |= self._take_out(old.key)
+            self._unlink(old)
+            del self._pods[old.key]
+        if new is not None:
+            self._pods[new.key] = new
+            self._link(new)
+            touched |= self._file(new, lineage)
+        if _identity(old) != _identity(new):
+            touched |= self._refile_below(old, new, lineage)
+        return touched
+
+    def set_link(self, old: Workload | Owned | None, new: Workload | Owned | None, lineage: Lineage) -> set[str]:
+        """Take in what became of an object above pods; the keys of the gangs whose pods changed."""
+        if old is not None:
+            self._unlink(old)
+            del self._links[old.key]
+        if new is not None:
+            self._links[new.key] = new
+            self._link(new)
+        return self._refile_below(old, new, lineage) if _identity(old) != _identity(new) else set()
+
+    def refile(self, lineage: Lineage) -> set[str]:
+        """File every pod anew: the policy says otherwise who asks."""
+        touched: set[str] = set()
+        for pod in self._pods.values():
+            touched |= self._take_out(pod.key) | self._file(pod, lineage)
+        return touched
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def find(self, key: Key) -> Link | None:
+        """The object of a key."""
+        return self._pods.get(key[2:]) if key[:2] == ("", "Pod") else self._links.get(key)
+
+    def members(self, key: str) -> tuple[Pod, ...]:
+        """The pods of a gang."""
+        return tuple(self._members.get(key, {}).values())
+
+    def strays(self, key: str) -> tuple[Pod, ...]:
+        """Pods of ours that name this uid as their owner's, or are alone, and that no chain leads to a gang."""
+        return tuple(self._strays.get(key, {}).values())
+
+    def home_of(self, pod: PodKey) -> str | None:
+        """The key of the gang that a pod is filed under."""
+        key, member = self._home.get(pod, ("", False))
+        return key if member else None
+
+    def plain_keys(self) -> Iterator[str]:
+        """The keys that pods alone make up."""
+        return (key for key in self._members if key.startswith("pods/"))
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _file(self, pod: Pod, lineage: Lineage) -> set[str]:
+        key = lineage.claim(pod).key
+        member = key is not None
+        if key is None:
+            if names.MANAGED not in pod.spec.labels:
+                return set() if pod.owner is None else {pod.owner.uid}
+            key = pod.owner.uid if pod.owner is not None else f"pod/{pod.uid}"
+        (self._members if member else self._strays).setdefault(key, {})[pod.key] = pod
+        self._home[pod.key] = (key, member)
+        return {key}
+
+    def _take_out(self, pod: PodKey) -> set[str]:
+        if pod not in self._home:
+            return set()
+        key, member = self._home.pop(pod)
+        filed: dict[str, dict[PodKey, Pod]] = self._members if member else self._strays
+        filed[key].pop(pod)
+        if not filed[key]:
+            del filed[key]
+        return {key}
+
+    def _link(self, link: Link) -> None:
+        if link.owner is not None:
+            self._below.setdefault(link.owner.uid, {})[key_of(link)] = None
+
+    def _unlink(self, link: Link) -> None:
+        if link.owner is not None:
+            below: dict[Key, Any] = self._below.get(link.owner.uid, {})
+            below.pop(key_of(link), None)
+            if not below:
+                self._below.pop(link.owner.uid, None)
+
+    def _refile_below(self, old: Link | None, new: Link | None, lineage: Lineage) -> set[str]:
+        touched: set[str] = set()
+        waiting = list({link.uid for link in (old, new) if link is not None})
+        seen: set[str] = set()
+        while waiting:
+            uid = waiting.pop()
+            if uid in seen:
+                continue
+            seen.add(uid)
+            for key in self._below.get(uid, {}):
+                below = self.find(key)
+                if isinstance(below, Pod):
+                    touched |= self._take_out(below.key) | self._file(below, lineage)
+                if below is not None:
+                    waiting.append(below.uid)
+        return touched
+
+
+def _identity(link: Link | None) -> object:
+    """What of an object decides about the pods below it."""
+    if not isinstance(link, Workload):
+        return None if link is None else (link.uid, link.owner)
+    templates: list[Mapping[str, str] | object] = []
+    for pod_set in link.pod_sets:
+        template = pod_set.template
+        templates += [template.annotations, template.labels, template.scheduler_name, template.node_name]
+        templates += [template.gates, template.has_scheduling_group]
+    return (link.uid, link.owner, link.group_label, link.aside, link.annotations, link.labels, templates)

@@ -1,0 +1,146 @@
+"""Whose a pod is, and what a workload asks for as a part of what is above it. Pure: records in, answers out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from engine import names
+from engine.annotations import Source, read
+from engine.aside import standing_aside
+from engine.gang_keys import joined_key
+from engine.kinds import Registry
+from engine.outcomes import FieldError
+from engine.owners import NOT_ASKING, Find, chain_of, decider
+from engine.plain_gangs import plain_key
+from engine.policy import Policy
+from engine.records import OwnerRef, Pod, Workload
+from engine.requests import Understanding, understand
+from engine.topology import Topology
+
+PART_OF_GANG = "PartOfGang"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Whose a pod is. `workload` decides for it and `key` is that of its gang (which may have no such group).
+
+    Both are None for a pod of nobody, and while `missing`, a link of its chain that must be there, is not known.
+    A gang of plain pods has a key and no workload here.
+    """
+
+    workload: Workload | None = None
+    key: str | None = None
+    missing: OwnerRef | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """Reads owner chains in one set of records (`find`) under one policy."""
+
+    find: Find
+    policy: Policy
+    topologies: Mapping[str, Topology]
+    own_namespace: str = names.NAMESPACE
+
+    @property
+    def registry(self) -> Registry:
+        """The workload kinds under the policy."""
+        return self.policy.registry
+
+    def claim(self, pod: Pod) -> Claim:
+        """Whose a pod is, by its controller references and nothing else."""
+        chain = chain_of(pod.namespace, pod.owner, find=self.find)
+        if chain.missing is not None and self.watched(chain.missing):
+            return Claim(missing=chain.missing)
+        workloads = chain.workloads
+        if not workloads:
+            return Claim(key=plain_key(pod, dialects=self.policy.annotations.dialects))
+        workload = workloads[0] if len(workloads) == 1 else decider(chain, ignored=self.ignored)
+        assert workload is not None
+        workload = self.whole(workload)
+        return Claim(workload, joined_key(workload, pod))
+
+    def understand(self, workload: Workload) -> Understanding:
+        """The request of a workload; `ignored` when something above it asks, stands aside, or is not known yet."""
+        if workload.owner is not None:
+            chain = chain_of(workload.namespace, workload.owner, find=self.find)
+            if chain.missing is not None and self.watched(chain.missing):
+                return Understanding(ignored=PART_OF_GANG)
+            above = decider(chain, ignored=self.ignored)
+            reason = NOT_ASKING if above is None else self.ignored(above)
+            if reason != NOT_ASKING:
+                return Understanding(ignored=reason or PART_OF_GANG)
+        return self.own(workload)
+
+    def above(self, workload: Workload) -> Workload | None:
+        """The workload that decides for the gang that this one is a part of; None when it decides for itself."""
+        if workload.owner is None:
+            return None
+        chain = chain_of(workload.namespace, workload.owner, find=self.find)
+        found = decider(chain, ignored=self.ignored)
+        return self.whole(found) if found is not None and self.ignored(found) != NOT_ASKING else None
+
+    def own(self, workload: Workload) -> Understanding:
+        """The request of a workload seen by itself."""
+        workload = self.whole(workload)
+        if not workload.pod_sets:
+            return self._without_pods(workload)
+        return understand(workload, policy=self.policy, topologies=self.topologies, own_namespace=self.own_namespace)
+
+    def ignored(self, workload: Workload) -> str | None:
+        """The reason code why a workload, seen by itself, is none of ours; None when it asks.
+
+        One that stands aside without asking stands aside for what is below it.
+        """
+        reason = self.own(workload).ignored
+        if reason == NOT_ASKING:
+            aside = standing_aside(workload, policy=self.policy, own_namespace=self.own_namespace)
+            return aside if aside is not None and aside != "PolicyOff" else reason
+        return reason
+
+    def whole(self, workload: Workload) -> Workload:
+        """A workload that is placed through another one, with that one's pod sets; any other as it is."""
+        if workload.handling != "through":
+            return workload
+        group, _, version = workload.api_version.rpartition("/")
+        entry = self.registry.find(group, workload.kind, version)
+        if entry is None or entry.through is None:
+            return workload
+        through = entry.through
+        child = self.find((through.group, through.kind, workload.namespace, workload.name))
+        if not isinstance(child, Workload) or not owns(workload, child):
+            return workload
+        return replace(workload, pod_sets=child.pod_sets, minimum=child.minimum)
+
+    def watched(self, owner: OwnerRef) -> bool:
+        """True when the object that a reference names would be known if it were there."""
+        group = owner.api_version.rpartition("/")[0]
+        entry = self.registry.find(group, owner.kind)
+        if entry is not None and entry.handling in ("placed", "through"):
+            return True
+        links = (ref for one in self.registry.entries for ref in one.owners)
+        return any((ref.group, ref.kind) == (group, owner.kind) for ref in links)
+
+    def _without_pods(self, workload: Workload) -> Understanding:
+        said = read(
+            (Source("metadata", workload.annotations, workload.labels),), dialects=self.policy.annotations.dialects
+        )
+        aside = standing_aside(workload, policy=self.policy, own_namespace=self.own_namespace)
+        if not said or aside is not None:
+            return Understanding(ignored=aside if said else NOT_ASKING)
+        message = "what it is placed through is not there yet"
+        error = FieldError("spec", "Invalid value", None, "WaitingForMembers", message)
+        return Understanding(errors=(error,))
+
+
+def owns(workload: Workload, child: Workload) -> bool:
+    """True when the child's controller reference is this very workload."""
+    owner = child.owner
+    return (
+        owner is not None
+        and owner.controller
+        and child.namespace == workload.namespace
+        and owner.api_version.rpartition("/")[0] == workload.api_version.rpartition("/")[0]
+        and (owner.kind, owner.name, owner.uid) == (workload.kind, workload.name, workload.uid)
+    )

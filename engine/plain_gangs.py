@@ -1,0 +1,165 @@
+"""Gangs of plain pods: those of one namespace that give the same gang-name and gang-size, and that no workload owns.
+
+There is no object for such a gang: its workload is made up from its pods. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from engine import names
+from engine.annotations import Source, read
+from engine.outcomes import FieldError
+from engine.records import Pod, PodSet, PodSpec, Workload
+from engine.wording import plain, plural
+
+KIND = "Pod"
+POD_SET = "main"
+_PREFIX = "pods/"
+_SIZE_DIGITS = 7
+_LEVELS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY})
+_OWN = frozenset({names.GANG_NAME, names.GANG_SIZE})
+
+
+def gang_key(namespace: str, name: str) -> str:
+    """The key of a gang of plain pods; no uid looks like it."""
+    return f"{_PREFIX}{namespace}/{name}"
+
+
+def is_plain(key: str) -> bool:
+    """True for the key of a gang of plain pods."""
+    return key.startswith(_PREFIX)
+
+
+def place_of(key: str) -> tuple[str, str]:
+    """The namespace and the name of a gang of plain pods."""
+    namespace, _, name = key.removeprefix(_PREFIX).partition("/")
+    return namespace, name
+
+
+def plain_key(pod: Pod, *, dialects: Collection[str]) -> str | None:
+    """The key of the gang that a pod names; None when it names none."""
+    name = _said(pod.spec, names.GANG_NAME, dialects)
+    return gang_key(pod.namespace, name) if name else None
+
+
+def plain_workload(namespace: str, name: str, pods: Sequence[Pod], *, dialects: Collection[str]) -> Workload:
+    """The workload of a gang of plain pods, of which there is at least one.
+
+    A pod that is deleted gives its slot back, as nothing makes another one; while the gang is not whole that changes
+    nothing, as it has no slots yet.
+    """
+    pods = in_order(pods)
+    first = next((pod for pod in pods if names.GATE in pod.spec.gates), pods[0])
+    size = size_of(first, dialects=dialects) or 1
+    left = [pod for pod in pods if not pod.finished and not pod.deleting]
+    done = [pod for pod in pods if pod.finished]
+    pod_set = PodSet(
+        name=POD_SET,
+        template=_template(first.spec, dialects),
+        slots=size,
+        total=size,
+        remaining=len(left) if done or len(left) < size else size,
+        ranked=False,
+        path=(),
+        replace="lost",
+    )
+    return Workload(
+        api_version="v1",
+        kind=KIND,
+        namespace=namespace,
+        name=name,
+        uid="",
+        resource_version="",
+        generation=0,
+        labels={},
+        annotations={},
+        pod_sets=(pod_set,),
+        suspended=False,
+        suspendable=False,
+        started=any(pod.spec.node_name for pod in pods),
+        active=len(left),
+        finished=len(done) == len(pods) and len(pods) > 0,
+        deleting=False,
+        created=min(pod.created for pod in pods),
+        owner=None,
+        aside=None,
+        retries_left=None,
+        resource="pods",
+        suspend_path=None,
+        handling="pods",
+    )
+
+
+def faults(
+    workload: Workload, pods: Sequence[Pod], *, placed: bool, dialects: Collection[str]
+) -> tuple[FieldError, ...]:
+    """Why nobody of a gang without slots may go: its pods contradict each other, or some do not exist yet."""
+    pods = [pod for pod in in_order(pods) if not pod.finished and not pod.deleting]
+    if placed or not pods:
+        return ()
+    size, field = workload.slots, f"metadata.annotations[{names.GANG_SIZE}]"
+    for pod in pods:
+        if (text := _said(pod.spec, names.GANG_SIZE, dialects)) is None:
+            message = f"the pod {pod.name} names a gang without its size; add {names.GANG_SIZE}"
+            return (FieldError(field, "Required value", None, "MissingValue", message),)
+        if size_of(pod, dialects=dialects) is None:
+            message = f"must be a whole number, 1 or more; got {plain(text, 63)} (pod {pod.name})"
+            return (FieldError(field, "Invalid value", None, "InvalidValue", message),)
+    sizes = sorted({size_of(pod, dialects=dialects) or 0 for pod in pods})
+    if len(sizes) > 1:
+        message = f"the pods of {workload.name} give different sizes ({', '.join(map(str, sizes[:8]))})"
+        return (FieldError(field, "Invalid value", None, "GangSizeMismatch", message),)
+    if len(pods) > size:
+        message = f"{workload.name} has {plural(len(pods), 'pod')}, more than its size of {size}"
+        return (FieldError(field, "Invalid value", None, "GangSizeMismatch", message),)
+    if (odd := next((pod for pod in pods if _asked(pod, dialects) != _asked(pods[0], dialects)), None)) is not None:
+        message = f"{pods[0].name} and {odd.name} ask for different things; the pods of one gang must ask for the same"
+        return (FieldError("metadata.annotations", "Invalid value", None, "ConflictingAnnotations", message),)
+    if (odd := next((pod for pod in pods if _eligible(pod) != _eligible(pods[0])), None)) is not None:
+        message = (
+            f"{pods[0].name} and {odd.name} may go to different hosts (nodeSelector, affinity, tolerations or devices)"
+        )
+        return (FieldError("spec", "Invalid value", None, "ConflictingAnnotations", message),)
+    if len(pods) < size:
+        message = f"{len(pods)} of {plural(size, 'pod')} of {workload.name} exist"
+        return (FieldError(field, "Invalid value", None, "WaitingForMembers", message),)
+    return ()
+
+
+def size_of(pod: Pod, *, dialects: Collection[str]) -> int | None:
+    """The size that a pod gives its gang; None when it gives none, or what is no number."""
+    text = _said(pod.spec, names.GANG_SIZE, dialects) or ""
+    return int(text) or None if text.isascii() and text.isdigit() and len(text) <= _SIZE_DIGITS else None
+
+
+def in_order(pods: Sequence[Pod]) -> list[Pod]:
+    """The pods, oldest first."""
+    return sorted(pods, key=lambda pod: (pod.created, pod.name))
+
+
+def _said(spec: PodSpec, about: str, dialects: Collection[str]) -> str | None:
+    found = read((Source("metadata", spec.annotations, spec.labels),), dialects=dialects)
+    return next((one.value for one in sorted(found, key=lambda one: one.key != one.about) if one.about == about), None)
+
+
+def _asked(pod: Pod, dialects: Collection[str]) -> frozenset[tuple[str, str]]:
+    said = read((Source("metadata", pod.spec.annotations, pod.spec.labels),), dialects=dialects)
+    return frozenset((one.about, one.value) for one in said)
+
+
+def _eligible(pod: Pod) -> tuple[object, ...]:
+    shape = pod.spec.shape
+    return (shape.node_selector, shape.affinity, shape.tolerations, shape.devices)
+
+
+def _template(spec: PodSpec, dialects: Collection[str]) -> PodSpec:
+    """What the pods have in common; a gang that names no level needs no more than room."""
+    said = read((Source("metadata", spec.annotations, spec.labels),), dialects=dialects)
+    names_gang = {one.key for one in said if one.about in _OWN}
+    annotations = {key: value for key, value in spec.annotations.items() if key not in names_gang}
+    if not any(one.about in _LEVELS for one in said):
+        annotations[names.UNCONSTRAINED] = "true"
+    gates = spec.gates if names.GATE in spec.gates else (*spec.gates, names.GATE)
+    return replace(spec, annotations=annotations, gates=gates, node_name="")
