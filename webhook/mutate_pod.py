@@ -148,8 +148,7 @@ def _pin(edits: Edits, pod: Pod, seat: Seat, *, pod_set: str) -> None:
         edits.drop(_DEVICES)
     else:
         edits.put(_DEVICES, seat.devices)
-    label(edits)
-    edits.put(("metadata", "labels", names.POD_SET), pod_set)
+    label(edits, pod_set=pod_set)
     terms = pinned_terms(pod.spec.shape.affinity, seat.slot.host)
     if pod.spec.shape.affinity is None:
         edits.put(TERMS, terms)
@@ -166,8 +165,7 @@ def _hold(edits: Edits, pod: Pod, view: View, *, pod_set: str, template_selector
     path = pod.spec.annotations.get(names.DOMAIN_PATH)
     if path is not None and names.GATE not in pod.spec.gates:
         _unpin(edits, pod, path.rpartition("/")[2], view, template_selector=template_selector)
-    mark(edits)
-    edits.put(("metadata", "labels", names.POD_SET), pod_set)
+    mark(edits, pod_set=pod_set)
     edits.drop(_DEVICES)
     drop_annotations(edits, keep=(names.PLACEMENT, names.REVISION))
 
