@@ -13,6 +13,7 @@ from typing import Any, Final
 from engine import names
 from engine.durations import DurationError, parse_duration
 from engine.gpu.resources import KOORDINATOR, NVIDIA
+from engine.kinds import RegistryError, registry_of
 from engine.outcomes import FieldError
 from engine.policy_errors import path_of, wrong
 from engine.presets import MAX_LEVELS, RESERVED_NAMES
@@ -26,7 +27,6 @@ NOT_BUILT: Final = (
     "nodeLoss",
     "timeouts.node",
     "timeouts.recover",
-    "kinds",
 )
 POD_GROUP_BUILT: Final = ("coscheduling", "none")
 _POD_GROUP_LATER: Final = ("scheduler-plugins", "koordinator")
@@ -42,6 +42,7 @@ def rule_errors(raw: Mapping[str, Any], *, defaults: Mapping[str, Any]) -> Itera
     for index, vendor in _list(_at(raw, ["gpu", "vendors"])):
         if isinstance(vendor, str):
             yield from _vendor(path_of(("gpu", "vendors", index)), vendor)
+    yield from _kinds(raw.get("kinds"))
     yield from _not_built(raw, defaults)
 
 
@@ -90,6 +91,14 @@ def _level(
             yield wrong(where, f"{key} is the level host, which is always there; leave this one out")
         elif isinstance(key, str) and key != name and key in aliases:
             yield wrong(where, f"{quote(key)} is also the name of another level; a request could mean both")
+
+
+def _kinds(entries: Any) -> Iterator[FieldError]:
+    if isinstance(entries, list):
+        try:
+            registry_of(entries)
+        except RegistryError as refused:
+            yield from refused.errors
 
 
 def _vendor(path: str, name: str) -> Iterator[FieldError]:

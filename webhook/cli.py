@@ -236,11 +236,13 @@ def policy_check(file: str) -> None:
     """Check a policy with the webhook's own code and print every error with its path.
 
     FILE is policy.yaml or the ConfigMap that holds it; - reads standard input. Exit status 1 when it would be refused.
+    Kinds that the policy adds need rights that the manifests do not grant: they are printed as YAML, to be applied.
 
     \b
     Example:
       topogate policy check policy.yaml
     """  # noqa: D301 - click wants the backspace itself
+    from webhook.manifest_pages import extra_rights_page
     from webhook.objects_file import FileProblem, policy_text
 
     try:
@@ -253,7 +255,9 @@ def policy_check(file: str) -> None:
         count = len(error.errors)
         click.echo(f"{file}: refused, {count} error{'' if count == 1 else 's'}", err=True)
         sys.exit(1)
-    click.echo(f"{file}: good (hash {parsed.hash}, mode {parsed.mode})")
+    click.echo(f"{file}: good (hash {parsed.hash}, mode {parsed.mode})", err=bool(parsed.kinds))
+    if rights := extra_rights_page(parsed):
+        click.echo(rights, nl=False)
 
 
 def _told(error: Exception) -> str:

@@ -119,6 +119,17 @@ def asks(registry: Registry) -> str:
 {_indented(_ALIAS, 6)})))))))"""
 
 
+def asks_nothing(registry: Registry) -> str:
+    """The opposite of `asks`."""
+    return f"!({asks(registry)})"
+
+
+def in_namespaces(patterns: Iterable[str]) -> str:
+    """The condition of objects in namespaces of these names or patterns (`*` stands for any part of a name)."""
+    words = "|".join(pattern.replace("*", "[-a-z0-9]*") for pattern in sorted(set(patterns)))
+    return f"request.namespace.matches('^({words})$')"
+
+
 def not_managed(registry: Registry) -> str:
     """The condition of workloads of which no template is marked as the gang's."""
     return f"""\
@@ -174,7 +185,8 @@ def _templates(registry: Registry) -> str:
     flat: list[str] = []
     listed: list[str] = []
     for steps in template_paths(registry):
-        in_spec = len(steps) > 1 and steps[0] == "spec" and steps[1] not in (ITEMS, VALUES)
+        # `[?s[?'in']]` would do for other names, if it did not crash the API server's type checker (cel-go 0.26).
+        in_spec = len(steps) > 1 and steps[0] == "spec" and _plain(steps[1])
         text, nested = _pipeline("s" if in_spec else "w", steps)
         (listed if nested else flat).append(text)
     parts = ["[" + ",\n ".join(flat) + "]"] if flat else []
@@ -215,7 +227,7 @@ def _pipeline(start: str, steps: tuple[str, ...], *, last: bool = True) -> tuple
     stars = sum(step in (ITEMS, VALUES) for step in steps)
     text, closing, nested, seen = f"[{start}]", "", False, 0
     if start == "s":
-        text, steps = f"[?s{_optional(steps[1])}]", steps[2:]
+        text, steps = f"[?s.?{steps[1]}]", steps[2:]
     for step in steps:
         if step in (ITEMS, VALUES):
             seen += 1
@@ -234,10 +246,6 @@ def _plain(step: str) -> bool:
     return _NAME.fullmatch(step) is not None and step not in _RESERVED
 
 
-def _optional(step: str) -> str:
-    return f".?{step}" if _plain(step) else f"[?{_text(step)}]"
-
-
 def _there(of: str, step: str) -> str:
     return f"has({of}.{step})" if _plain(step) else f"{_text(step)} in {of}"
 
@@ -248,7 +256,7 @@ def _child(of: str, step: str) -> str:
 
 def _text(value: str) -> str:
     """A CEL string; JSON escapes are CEL escapes."""
-    return f"'{value}'" if re.fullmatch(r"[-_.:/a-zA-Z0-9]*", value) else json.dumps(value)
+    return f"'{value}'" if re.fullmatch(r"[-_.:/a-zA-Z0-9]*", value) else json.dumps(value, ensure_ascii=False)
 
 
 def _indented(text: str, by: int) -> str:

@@ -6,8 +6,8 @@ of the same parts (`webhook.policy_entries`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from engine import names
@@ -200,6 +200,17 @@ def gpu_workloads(registry: Registry, *, username: str) -> Entry:
     )
 
 
-def exempting(entry: Entry, namespaces: Sequence[str]) -> Entry:
-    """Return the entry for all namespaces but these."""
-    return replace(entry, exempt=tuple(sorted({EXEMPT, *namespaces})))
+def defaulted_workloads(registry: Registry, *, username: str, namespaces: Iterable[str]) -> Entry:
+    """Return the entry of new workloads that ask for nothing themselves, where their namespace does it for them."""
+    placed = Registry(tuple(entry for entry in registry.entries if entry.handling in ("placed", "through")))
+    return Entry(
+        "defaulted-workloads.topogate.dev",
+        "Fail",
+        WORKLOADS_TIMEOUT,
+        tuple({**rule, "operations": ["CREATE"]} for rule in rules(placed).webhook),
+        (
+            Condition("not-ours", conditions.not_ours(username)),
+            Condition("in-these-namespaces", conditions.in_namespaces(namespaces)),
+            Condition("asks-nothing", conditions.asks_nothing(registry)),
+        ),
+    )

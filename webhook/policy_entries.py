@@ -1,40 +1,32 @@
 """What a policy adds to the manifests' webhook entries, and how it gets into the pair of configurations of our own.
 
-The manifests' entries are a static superset of what any policy can ask for; only names that the policy itself brings
-(vendors of GPUs, with scope `all`) need entries of their own. The pair `topogate-policy` is the leader's alone: what
-stands in it beside these entries goes. How the service is called is read from the manifests' pair, whose CA bundle the
-leader keeps.
+The manifests' entries are a static superset of what any policy can ask for; only what the policy itself brings (kinds,
+defaults of namespaces, with scope `all` vendors of GPUs) needs entries of its own. The pair `topogate-policy` is the
+leader's alone: what stands in it beside these entries goes. How the service is called is read from the manifests' pair,
+whose CA bundle the leader keeps.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal
+from dataclasses import replace
+from typing import Any, Final
 
 from engine import names
 from engine.cluster.api import MERGE_PATCH, Api, ApiError
+from engine.kinds import Registry, built_in
 from engine.policy import Policy
+from webhook import conditions
+from webhook import entries as entries_of
+from webhook.entries import MUTATING, VALIDATING, Resource
 
-Resource = Literal["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]
 Entry = dict[str, Any]
 
-RESOURCES: Final[tuple[Resource, ...]] = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+RESOURCES: Final[tuple[Resource, ...]] = (MUTATING, VALIDATING)
 ATTEMPTS: Final = 3
 _PATH: Final = "/apis/admissionregistration.k8s.io/v1"
 _CONFLICT: Final = 409
-_TIMEOUT: Final = 2
-# The gang's pods have an entry of their own, and so have Koordinator's names (manifests/base/webhooks.yaml).
-_OTHERS: Final = f"""\
-!('{names.MANAGED}' in object.metadata.?labels.orValue({{}})) &&
-!object.spec.?schedulingGates.orValue([]).exists(g, g.name == '{names.GATE}')"""
-_FREE: Final = """\
-!has(object.spec.nodeName) && !object.metadata.?ownerReferences.orValue([]).exists(o,
-  o.kind == 'DaemonSet' && o.?controller.orValue(false))"""
-_NAMES: Final = """\
-[object.spec.containers, object.spec.?initContainers.orValue([])].exists(cs,
-  cs.exists(c, [c.?resources.?requests.orValue({{}}), c.?resources.?limits.orValue({{}})].exists(r,
-    [{listed}].exists(k, k in r))))"""
 
 
 class PairMalformed(ValueError):
@@ -47,44 +39,44 @@ def entries(
     """Return the entries that a policy adds to one configuration, without `clientConfig`.
 
     `whole` names the resources that are whole GPUs under this policy: with scope `all` every pod that asks for one is
-    sent. A policy of mode `off` adds nothing.
+    sent. Kinds of the policy have entries like those of the manifests, so that a fault of theirs touches no other kind.
+    A policy of mode `off` adds nothing.
     """
-    if policy.mode == "off" or policy.gpu.scope != "all" or not whole:
+    if policy.mode == "off":
         return []
-    listed = ", ".join(f"'{name}'" for name in sorted(set(whole)))
-    exempt = {name for name in policy.namespaces.exempt if "*" not in name} | {"kube-system", own_namespace}
-    entry: Entry = {
-        "name": "gpu-pods.topogate.dev",
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-        "matchPolicy": "Equivalent",
-        "failurePolicy": "Ignore",
-        "timeoutSeconds": _TIMEOUT,
-        "namespaceSelector": {
-            "matchExpressions": [
-                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": sorted(exempt)},
-            ]
-        },
-        "objectSelector": {},
-        "rules": [
-            {
-                "apiGroups": [""],
-                "apiVersions": ["v1"],
-                "resources": ["pods"],
-                "operations": ["CREATE"],
-                "scope": "Namespaced",
-            }
-        ],
-        "matchConditions": [
-            {"name": "not-ours", "expression": f"request.userInfo.username != '{own_username}'"},
-            {"name": "not-managed", "expression": _OTHERS},
-            {"name": "free-to-place", "expression": _FREE},
-            {"name": "names-devices", "expression": _NAMES.format(listed=listed)},
-        ],
-    }
-    if resource == "mutatingwebhookconfigurations":
-        entry["reinvocationPolicy"] = "IfNeeded"
-    return [entry]
+    added: list[entries_of.Entry] = []
+    extra = extra_kinds(policy)
+    if extra.entries:
+        added += [entries_of.workloads(extra, username=own_username)]
+        added += [entries_of.gpu_workloads(extra, username=own_username)]
+    defaults = [pattern for one in policy.namespaces.defaults for pattern in one.namespaces]
+    if defaults and resource == MUTATING:
+        added.append(entries_of.defaulted_workloads(policy.registry, username=own_username, namespaces=defaults))
+    if policy.gpu.scope == "all" and whole:
+        added.append(_gpu_pods(whole, username=own_username))
+    exempt = tuple(sorted({entries_of.EXEMPT, *(name for name in policy.namespaces.exempt if "*" not in name)}))
+    return [replace(one, exempt=exempt).body(resource, namespace=own_namespace) for one in added]
+
+
+def extra_kinds(policy: Policy) -> Registry:
+    """Return the kinds that the policy adds, by themselves."""
+    return Registry(policy.registry.entries[len(built_in().entries) :])
+
+
+def _gpu_pods(whole: Sequence[str], *, username: str) -> entries_of.Entry:
+    # The gang's pods have an entry of their own, and so have Koordinator's names (manifests/base/webhooks.yaml).
+    return entries_of.Entry(
+        "gpu-pods.topogate.dev",
+        "Ignore",
+        entries_of.PODS_TIMEOUT,
+        (entries_of.POD_RULE,),
+        (
+            entries_of.Condition("not-ours", conditions.not_ours(username)),
+            entries_of.Condition("not-managed", conditions.POD_NOT_MANAGED),
+            entries_of.Condition("free-to-place", conditions.POD_FREE),
+            entries_of.Condition("names-devices", conditions.pod_names_devices(whole)),
+        ),
+    )
 
 
 def patch_for(configuration: bytes, wanted: Sequence[Entry], *, client_config: Mapping[str, Any]) -> Entry | None:

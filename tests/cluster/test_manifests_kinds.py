@@ -6,22 +6,26 @@ On a control plane of their own: the session's one belongs to tests that run the
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from engine import names
 from engine.kinds import built_in, read
 from engine.kinds.schema import KindEntry
+from engine.policy import Policy
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane
 from tests.support.eventually import eventually
-from tests.support.installed import install
+from tests.support.installed import HOOKS, install
 from tests.support.kinds import TEMPLATE, example
 from tests.support.recorder import Recorder
+from webhook.policy_entries import RESOURCES, entries
 
 NAMESPACE = "team"
 CORE = ("", "apps", "batch")
@@ -68,13 +72,13 @@ def served(client: Client, path: str) -> bool:
         return False  # 429 while its storage is made
 
 
-def definition(entry: KindEntry) -> Json:
+def definition(entry: KindEntry, *, among: Sequence[KindEntry] = CUSTOM) -> Json:
     """A CustomResourceDefinition that takes anything, in every version that any entry of the kind names."""
     group, kind, plural = entry.match.group, entry.match.kind, entry.match.resource
     versions = sorted(
         {
             one
-            for other in CUSTOM
+            for other in among
             if other.match.kind == kind and other.match.group == group
             for one in versions_of(other)
         }
@@ -368,3 +372,93 @@ def test_a_version_that_no_entry_names_is_sent(admin: Client, recorder: Recorder
     body["metadata"]["annotations"] = ASKING
     path = collection(entry, version="v1")
     assert recorder.during(partial(create, admin, body, path=path)) == both(entry)
+
+
+# What the policy adds
+
+
+POLICY = """
+namespaces: {defaults: [{namespaces: [research-*], annotations: {topogate.dev/prefer-topology: auto}}]}
+kinds:
+- name: bench
+  match: {group: example.com, versions: [v1], kind: Bench, resource: benches}
+  podSets:
+  - {name: {text: main}, role: worker, template: '.spec["in"].void', count: {const: 2}}
+  - {forEach: '.spec.parts[*].rows{*}', name: {key: lower}, role: part, template: .cell, count: {const: 1}}
+  - {name: {text: outer}, role: outer, template: .outer, count: {const: 1}}
+  gang: {unit: workload, creation: all-at-once}
+  replace: {cost: free}
+"""
+
+
+@pytest.fixture(scope="module")
+def with_policy(admin: Client, recorder: Recorder) -> Client:
+    """The admin once the pair has the entries of a policy, kept as the leader keeps them."""
+    policy = Policy.model_validate_json(json.dumps(yaml.safe_load(POLICY)), by_alias=True, by_name=False)
+    registry = policy.registry
+    [bench] = registry.entries[len(built_in().entries) :]
+    admin.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition(bench, among=[bench]))
+    admin.create("/api/v1/namespaces", {"metadata": {"name": "research-x"}})
+    eventually(partial(served, admin, collection(bench)), message="benches are served")
+    for resource in RESOURCES:
+        manifest = admin.get(f"{HOOKS}/{resource}/topogate")["webhooks"][0]["clientConfig"]
+        wanted = entries(resource, policy, whole=(), own_username="us", own_namespace=names.NAMESPACE)
+        body = {"webhooks": [{**entry, "clientConfig": manifest} for entry in wanted]}
+        admin.patch(f"{HOOKS}/{resource}/topogate-policy", body)
+    asking = {**BENCH, "metadata": {"name": "one", "annotations": ASKING}}
+    eventually(
+        lambda: len(recorder.during(partial(create, admin, asking, path=collection(bench)))) == 2,
+        message="the pair is in force",
+    )
+    return admin
+
+
+BENCH = {"apiVersion": "example.com/v1", "kind": "Bench"}
+BENCHES = f"/apis/example.com/v1/namespaces/{NAMESPACE}/benches"
+SENT = [("/mutate", "CREATE", "Bench"), ("/validate", "CREATE", "Bench")]
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda asking: {"spec": {"in": {"void": asking}}},
+        lambda asking: {"spec": {"parts": [{"rows": {"a": {"cell": {}}}}, {"rows": {"b": {}, "c": {"cell": asking}}}]}},
+        lambda asking: {"outer": asking},
+    ],
+    ids=["reserved words", "two stars", "outside the spec"],
+)
+def test_kinds_of_the_policy_are_sent_by_their_own_paths(
+    with_policy: Client, recorder: Recorder, place: Callable[[Json], Json]
+) -> None:
+    """Whatever the entry calls its fields; without a request nothing is sent."""
+    for template, calls in (
+        ({"metadata": {"annotations": ASKING}}, SENT),
+        ({"metadata": {"annotations": {"a": "b"}}}, []),
+        ({"spec": {"containers": [{"name": "main", "resources": DEVICES}]}}, SENT),
+    ):
+        body = {**BENCH, "metadata": {"name": "one"}, **place(template)}
+        assert recorder.during(partial(create, with_policy, body, path=BENCHES)) == calls
+
+
+@pytest.mark.parametrize("value", WRONG, ids=str)
+def test_malformed_objects_of_the_policy_s_kinds_pass(with_policy: Client, recorder: Recorder, value: Any) -> None:
+    """An error in a condition would refuse them."""
+    for part in (
+        {"spec": value},
+        {"outer": value},
+        {"spec": {"in": value, "parts": value}},
+        {"spec": {"in": {"void": value}, "parts": [{"rows": value}, value]}},
+    ):
+        body = {**BENCH, "metadata": {"name": "one"}, **part}
+        assert recorder.during(partial(create, with_policy, body, path=BENCHES)) == []
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in ENTRIES if entry.handling in ("placed", "through")])
+def test_workloads_of_namespaces_with_defaults_are_sent(with_policy: Client, recorder: Recorder, name: str) -> None:
+    """At CREATE, when they ask for nothing; who asks himself is sent by the manifests' entries, once."""
+    entry = BY_NAME[name]
+    path = collection(entry).replace(f"/{NAMESPACE}/", "/research-x/")
+    quiet, asking = plain(entry), plain(entry)
+    asking["metadata"]["annotations"] = ASKING
+    assert recorder.during(partial(create, with_policy, quiet, path=path)) == both(entry)[:1]
+    assert recorder.during(partial(create, with_policy, asking, path=path)) == both(entry)

@@ -345,6 +345,38 @@ def test_a_good_policy(files: Any) -> None:
     assert run("policy", "check", ROOT / "manifests" / "samples" / "policy.yaml").exit_code == 0
 
 
+BENCH = """
+kinds:
+- name: bench
+  match: {group: example.com, versions: [v1], kind: Bench, resource: benches}
+  podSets:
+  - {name: {text: main}, role: worker, template: .spec.template, count: {const: 2}}
+  gang: {unit: workload, creation: all-at-once}
+  owners: [{group: apps, kind: StatefulSet}]
+  suspend: {path: .spec.suspend}
+  replace: {cost: free}
+  rbac:
+  - {group: apps, resources: [statefulsets], verbs: [get, list, watch]}
+  - {group: example.com, resources: [parts], verbs: [get, list, watch]}
+"""
+
+
+def test_rights_for_the_kinds_of_a_policy_are_printed(files: Any) -> None:
+    """As manifests that can be applied: what the service's own do not grant yet, to its account, and nothing else."""
+    result = run("policy", "check", files("policy.yaml", BENCH))
+    assert result.exit_code == 0
+    role, binding = yaml.safe_load_all(result.stdout)
+    assert role["rules"] == [
+        {"apiGroups": ["example.com"], "resources": ["benches"], "verbs": ["get", "list", "patch", "watch"]},
+        {"apiGroups": ["example.com"], "resources": ["parts"], "verbs": ["get", "list", "watch"]},
+    ]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert binding["subjects"] == [
+        {"kind": "ServiceAccount", "name": names.SERVICE_ACCOUNT, "namespace": names.NAMESPACE}
+    ]
+    assert "good (hash" in result.stderr
+
+
 def test_a_bad_policy_tells_every_error(files: Any) -> None:
     """Exit status 1, a line for each error with its path, and how many there are."""
     result = run("policy", "check", files("policy.yaml", "mode: maybe\ntopologies: [{name: A, preset: nope}]\n"))

@@ -141,7 +141,6 @@ def test_a_written_policy_reads_back() -> None:
         ("nodeLoss: evict", "nodeLoss"),
         ("timeouts: {node: 61s}", "timeouts.node"),
         ("timeouts: {recover: 1h}", "timeouts.recover"),
-        ("kinds: [{kind: Foo}]", "kinds"),
         ("topologies: [{name: a, fromObject: {group: kai.scheduler, name: b}}]", "topologies[0].fromObject"),
     ],
 )
@@ -199,3 +198,41 @@ def test_snake_case_is_not_a_second_spelling() -> None:
 def test_the_default_is_json() -> None:
     """The default policy can be written out."""
     assert json.loads(default_policy().model_dump_json())["apiVersion"] == "topogate.dev/v1alpha1"
+
+
+KIND = """
+kinds:
+- name: bench
+  match: {group: example.com, versions: [v1], kind: Bench, resource: benches}
+  podSets:
+  - {name: {text: main}, role: worker, template: .spec.template, count: {path: .spec.replicas, default: 1}}
+  gang: {unit: workload, creation: all-at-once}
+  suspend: {path: .spec.suspend}
+  replace: {cost: free}
+"""
+
+
+def test_kinds_of_the_policy_join_the_registry() -> None:
+    """They are found like the built-in ones, which stay."""
+    registry = parse_policy(KIND).registry
+    assert registry.find("example.com", "Bench") is None
+    assert registry.find("example.com", "Bench", "v1") is not None
+    assert registry.find("batch", "Job") is not None
+
+
+def test_faults_of_kinds_are_told_by_path() -> None:
+    """Each with the others of the policy, down to the field inside the entry."""
+    with pytest.raises(PolicyError) as caught:
+        parse_policy("mode: x\n" + KIND.replace("default: 1", "default: many").replace("name: bench", "name: job"))
+    paths = [error.field for error in caught.value.errors]
+    assert paths == ["kinds[0].podSets[0].count.default", "mode"]
+    with pytest.raises(PolicyError, match=r"kinds\[0\].name: job stands twice \(it is built in\)"):
+        parse_policy(KIND.replace("name: bench", "name: job"))
+
+
+@pytest.mark.parametrize("kinds", ["{}", "x", "7", "[x]", "[[]]", "[{}]", "[null]", "[{match: 7}]", "[{podSets: {}}]"])
+def test_what_is_no_kind_is_refused(kinds: str) -> None:
+    """Whatever stands there."""
+    with pytest.raises(PolicyError) as caught:
+        parse_policy(f"kinds: {kinds}")
+    assert all(error.field.startswith("kinds") for error in caught.value.errors)

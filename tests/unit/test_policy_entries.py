@@ -52,6 +52,48 @@ def test_scope_all_adds_one_entry_to_each_configuration() -> None:
         assert names.GATE in conditions["not-managed"]
 
 
+BENCH = {
+    "name": "bench",
+    "match": {"group": "example.com", "versions": ["v1"], "kind": "Bench", "resource": "benches"},
+    "podSets": [{"name": {"text": "main"}, "role": "worker", "template": ".spec.pods", "count": {"const": 2}}],
+    "gang": {"unit": "workload", "creation": "all-at-once"},
+    "replace": {"cost": "free"},
+}
+
+
+def test_kinds_of_the_policy_have_entries_of_their_own() -> None:
+    """Like those of the manifests, for their resources alone and with their own template paths."""
+    policy = parse_policy(json.dumps({"kinds": [BENCH]}))
+    for resource in RESOURCES:
+        asking, naming = wanted(policy, resource)
+        assert [(entry["name"], entry["failurePolicy"]) for entry in (asking, naming)] == [
+            ("workloads.topogate.dev", "Fail"),
+            ("gpu-workloads.topogate.dev", "Ignore"),
+        ]
+        for entry in (asking, naming):
+            [rule] = entry["rules"]
+            assert (rule["apiGroups"], rule["resources"]) == (["example.com"], ["benches"])
+        [asks] = [one["expression"] for one in asking["matchConditions"] if one["name"] == "asks"]
+        assert "s.?pods" in asks
+        assert "replicatedJobs" not in asks
+
+
+def test_defaults_of_namespaces_have_new_workloads_sent() -> None:
+    """Those of the kinds that are placed, in the namespaces that match, when they ask for nothing themselves."""
+    defaults = [{"namespaces": ["research-*", "x"], "annotations": {names.PREFER: "auto"}}]
+    text = json.dumps({"namespaces": {"defaults": defaults}, "kinds": [BENCH]})
+    policy = Policy.model_validate_json(text, by_alias=True, by_name=False)
+    assert [entry["name"] for entry in wanted(policy)][2:] == ["defaulted-workloads.topogate.dev"]
+    entry = wanted(policy)[2]
+    conditions = {one["name"]: one["expression"] for one in entry["matchConditions"]}
+    assert conditions["in-these-namespaces"] == "request.namespace.matches('^(research-[-a-z0-9]*|x)$')"
+    resources = {resource for rule in entry["rules"] for resource in rule["resources"]}
+    assert {"jobs", "trainjobs", "benches"} <= resources
+    assert not {"cronjobs", "pods"} & resources
+    assert all(rule["operations"] == ["CREATE"] for rule in entry["rules"])
+    assert len(wanted(policy, "validatingwebhookconfigurations")) == 2
+
+
 def test_exempt_namespaces_are_not_even_sent() -> None:
     """Those that the policy names whole; patterns are left to the service."""
     [entry] = wanted(scope_all(namespaces={"exempt": ["ci", "test-*"]}))
