@@ -79,10 +79,10 @@ def test_faults_of_both_sorts_come_together() -> None:
         for line in refusal(
             "mode: x\n"
             "topologies: [{name: b, preset: demo}, 5, {name: b, levels: [{name: host}, {name: r, keys: [q]}]}]\n"
-            "queue: {patience: 11m}\n"
+            "queue: {maxGangPods: 0}\n"
         ).splitlines()
     ]
-    assert paths == ["mode", "queue.patience", "topologies[1]", "topologies[2].levels[0].name", "topologies[2].name"]
+    assert paths == ["mode", "queue.maxGangPods", "topologies[1]", "topologies[2].levels[0].name", "topologies[2].name"]
 
 
 def test_paths_are_ordered_by_number() -> None:
