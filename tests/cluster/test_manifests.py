@@ -347,10 +347,11 @@ def test_status_is_written_apart_and_shown(plane: ControlPlane, admin: Client) -
         stored = admin.patch(f"{TGP}/shown/status", {"status": body}, query={"fieldValidation": "Strict"})["status"]
         assert stored == {key: value for key, value in body.items() if value is not None}
     header, row = plane.kubectl("get", "tgp", "shown", "-n", NAMESPACE).stdout.splitlines()
-    assert header.split() == ["NAME", "WORKLOAD", "TOPOLOGY", "PHASE", "REASON", "AGE"]
-    assert row.split()[:5] == ["shown", "train-7", "default", "Waiting", "Fragmented"]
+    assert header.split() == ["NAME", "WORKLOAD", "PHASE", "REASON", "WAITING", "AGE", "MESSAGE"]
+    assert row.split()[:4] == ["shown", "train-7", "Waiting", "Fragmented"]
+    assert row.endswith("best is rack-12 with 14")
     wide = plane.kubectl("get", "tgp", "shown", "-n", NAMESPACE, "-o", "wide").stdout
-    assert "best is rack-12 with 14" in wide
+    assert wide.splitlines()[1].split()[-3:-1] == ["Job", "default"]
 
 
 @pytest.mark.parametrize(
