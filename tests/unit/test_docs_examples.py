@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from engine.cluster import projections
+from engine import names
+from engine.cluster.workloads import workload
 from engine.explain import render
+from engine.kinds import built_in
 from engine.policy import Policy, PolicyError, default_policy, parse_policy
 from engine.policy_sections import fields_of
 from engine.presets import presets
@@ -32,20 +34,31 @@ def topology() -> Topology:
     return build_topology("default", presets()["demo"], gpu_nodes(2, 4, 4))
 
 
-def understood(job: dict[str, Any]) -> Understanding:
-    job["metadata"].setdefault("namespace", "default")
-    return understand(projections.job(job), policy=default_policy(), topologies={"default": topology()})
+def understood(raw: dict[str, Any]) -> Understanding:
+    raw["metadata"].setdefault("namespace", "default")
+    entry = built_in().entry_of(raw)
+    assert entry is not None
+    found = workload(raw, entry=entry, registry=built_in())
+    return understand(found, policy=default_policy(), topologies={"default": topology()})
 
 
 def check(document: dict[str, Any]) -> None:
     """Accept one document as our own code would, or fail."""
     match document:
-        case {"kind": "Job"}:
+        case {"apiVersion": "batch/v1", "kind": "Job"}:
             assert understood(document).ask is not None, understood(document)
             for container in document["spec"]["template"]["spec"]["containers"]:
                 for amounts in container["resources"].values():
                     # A number would be stored as text: the same file applied again would not print "unchanged".
                     assert all(isinstance(amount, str) for amount in amounts.values())
+        case {"kind": "CronJob", "spec": {"jobTemplate": dict(template)}}:
+            made = {"name": document["metadata"]["name"], **template["metadata"]}
+            check({"apiVersion": "batch/v1", "kind": "Job", **template, "metadata": made})
+        case {"kind": "Pod", "metadata": {"annotations": dict(annotations)}}:
+            assert annotations.keys() <= names.REQUEST_KEYS
+        case {"kind": str(), "spec": dict()} if built_in().entry_of(document) is not None:
+            found = understood(document)
+            assert found.asking and not found.errors, found
         case {"kind": "ConfigMap", "metadata": {"name": "topogate-policy"}, "data": {"policy.yaml": str(text)}}:
             parse_policy(text)
         case {"kind": "Kustomization", "resources": list(resources)}:
