@@ -50,12 +50,17 @@ class _Asked:
     @property
     def managed(self) -> bool:
         """True when its pods, or those of its gang, are placed by us; a request that is wrong counts."""
-        return self.standing == "child" or self.understanding.ignored is None
+        return self.standing == "child" or (self.standing != "aside" and self.understanding.ignored is None)
 
     @property
     def marks(self) -> bool:
         """True when its templates are to carry our marks."""
-        return self.standing == "child" or self.understanding.asking
+        return self.managed and (self.standing == "child" or not self.understanding.errors)
+
+    @property
+    def wrong(self) -> bool:
+        """True when it asks for what nobody can read: that is left to `/validate`."""
+        return self.standing in ("alone", "unsure") and bool(self.understanding.errors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,7 @@ def mutate_workload(review: Review, view: View, policy: Policy) -> Response:
     edits = Edits(decoded(review.object))
     translates = standing_aside(workload, policy=policy, own_namespace=view.own_namespace) is None
     if review.operation == "CREATE":
-        if asked.standing == "child" or not understanding.errors:
+        if not asked.wrong:
             _create(edits, workload, asked)
         for root in templates(workload) if translates else ():
             translate_in(edits, root, managed=asked.managed, view=view, policy=policy)
@@ -89,14 +94,13 @@ def mutate_workload(review: Review, view: View, policy: Policy) -> Response:
     if translates:
         _translate_again(edits, before, workload, managed=asked.managed, view=view, policy=policy)
     _pass_on(edits, before.workload, workload)
-    invalid = understanding.errors and asked.standing != "child"
-    warnings = () if invalid else _update(edits, before, workload, asked, view)
+    warnings = () if asked.wrong else _update(edits, before, workload, asked, view)
     return patched(edits.operations, warnings)
 
 
 def _create(edits: Edits, workload: Workload, asked: _Asked) -> None:
     drop_labels(edits)
-    if asked.standing != "alone":
+    if asked.standing in ("child", "unsure"):
         _create_child(edits, workload, asked)
         return
     if not asked.marks:
@@ -179,7 +183,7 @@ def _settle(edits: Edits, root: Path, pod_set: PodSet, before: _Before, asked: _
         restore(edits, root, stood)
     elif asked.marks:
         _keep_marks(edits, root, pod_set, old, keep=asked.standing != "alone")
-    elif asked.standing == "alone":
+    elif asked.standing != "unsure":
         drop_all(edits, root)
 
 

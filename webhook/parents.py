@@ -4,36 +4,33 @@ from __future__ import annotations
 
 from typing import Literal
 
+from engine.lineage import Lineage
+from engine.owners import NOT_ASKING, chain_of, decider
 from engine.policy import Policy
 from engine.records import Workload
-from engine.requests import understand
 from webhook.view import View
 
-Standing = Literal["alone", "child", "unsure"]
-MAX_DEPTH = 8  # of a chain of owners: pod, Job, JobSet, TrainJob, AppWrapper is the longest known
+Standing = Literal["alone", "child", "aside", "unsure"]
 
 
 def standing(workload: Workload, view: View, policy: Policy) -> Standing:
-    """`child` when a live workload that asks stands above; `unsure` when one that may ask is not known yet.
+    """`child` when what stands above asks, `aside` when somebody else places that; `unsure` while it is not known.
 
-    Its controller references (group, kind, name, uid) lead there, in its own namespace; labels prove nothing.
+    Controller references lead there (`engine.owners`); labels prove nothing.
     """
-    owner, registry = workload.owner, view.registry
-    for _ in range(MAX_DEPTH):
-        if owner is None:
-            return "alone"
-        group = owner.api_version.rpartition("/")[0]
-        entry = registry.find(group, owner.kind, owner.api_version.rpartition("/")[2])
-        if entry is None or entry.handling not in ("placed", "through"):
-            between = any(
-                (ref.group, ref.kind) == (group, owner.kind) for one in registry.entries for ref in one.owners
-            )
-            return "unsure" if between else "alone"
-        above = view.workload(group, owner.kind, workload.namespace, owner.name)
-        if above is None or above.uid != owner.uid:
-            return "unsure"
-        asked = understand(above, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
-        if asked.ignored is None:
-            return "child"
-        owner = above.owner
-    return "alone"
+    if workload.owner is None:
+        return "alone"
+    lineage = Lineage(view.find, policy, view.topologies, view.own_namespace)
+    chain = chain_of(workload.namespace, workload.owner, find=view.find)
+    if chain.missing is not None and lineage.watched(chain.missing):
+        return "unsure"
+    above = decider(chain, ignored=lineage.ignored)
+    reason = NOT_ASKING if above is None else lineage.ignored(above)
+    if reason is None:
+        return "child"
+    return "alone" if reason == NOT_ASKING else "aside"
+
+
+def whole(workload: Workload, view: View, policy: Policy) -> Workload:
+    """A workload that is placed through another one, with that one's pod sets; any other as it is."""
+    return Lineage(view.find, policy, view.topologies, view.own_namespace).whole(workload)

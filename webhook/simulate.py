@@ -163,7 +163,7 @@ class _Run:
         if stored.groups > _MAX_GROUPS:
             raise FileProblem(f"{entry.one.where}: {stored.groups:,} gangs; at most {_MAX_GROUPS:,} are simulated")
         found = replace(stored, uid=str(uuid.uuid5(_UIDS, "/".join(entry.key))))
-        if found.handling == "through" and view.understand(found).asking and view.policy.mode == "enforce":
+        if found.handling == "through" and view.understand(found).ignored is None and view.policy.mode == "enforce":
             return [held(about, "WaitingForMembers", _THROUGH)]
         view.stores.workloads.apply("ADDED", found)
         view.refresh()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Final
 
 import msgspec
 
@@ -10,6 +12,7 @@ from engine import names
 from engine.annotations import meanings
 from engine.aside import exempt, standing_aside
 from engine.explain import forecast
+from engine.gang_keys import keys_of
 from engine.outcomes import FieldError, Never, Placed, Waits
 from engine.policy import Policy
 from engine.policy_errors import path_of as path_of_steps
@@ -21,9 +24,11 @@ from webhook.devices import annotation_errors, checked
 from webhook.guard import mark_errors, request_errors
 from webhook.marks import templates
 from webhook.objects import Unreadable, decoded, workload_of
-from webhook.parents import standing
+from webhook.parents import standing, whole
 from webhook.review import Response, Review, allowed
 from webhook.view import View
+
+_MAX_GANGS: Final = 1_000
 
 
 def validate_workload(review: Review, view: View, policy: Policy, deadline: float) -> Response:
@@ -35,6 +40,7 @@ def validate_workload(review: Review, view: View, policy: Policy, deadline: floa
         return _hint(workload, view, policy)
     understanding, stands = _understood(workload, view, policy), standing(workload, view, policy)
     devices, noted = _devices(review.object, workload, understanding, view, policy)
+    seen = whole(workload, view, policy)
     # Its parent was told what is wrong with the request: a controller that is refused its children helps nobody.
     own = stands == "alone"
     errors, old = [*(understanding.errors if own else ()), *devices], _old(review, view)
@@ -50,8 +56,8 @@ def validate_workload(review: Review, view: View, policy: Policy, deadline: floa
             asks = understanding.asking or stands == "child"
             errors += mark_errors(old, workload, asks=asks, child=not own)
         errors += request_errors(
-            old,
-            workload,
+            whole(old, view, policy),
+            seen,
             before=before,
             after=understanding,
             placements=_placements(old, view),
@@ -62,11 +68,11 @@ def validate_workload(review: Review, view: View, policy: Policy, deadline: floa
         where, stood = path_of_steps((*path, "metadata")), forgeable.get(pod_set.name, {})
         errors += annotation_errors(pod_set.template.annotations, where, review, policy, before=stood)
     if own and understanding.asking:
-        warnings += _priorities(workload)
+        warnings += _priorities(seen)
     told = [f"topogate: {text}" for text in warnings]
     anew = old is None or _asks_anew(old, workload, view, policy)
     if own and not errors and understanding.ask is not None and anew:
-        never, outlook = _outlook(workload, understanding, view, policy, deadline)
+        never, outlook = _outlook(seen, understanding, view, policy, deadline)
         told += outlook
         if outlook and workload.groups > 1:
             told.append(f"topogate: this is about the first of {workload.groups:,} groups; each is a gang of its own")
@@ -85,12 +91,14 @@ def _old(review: Review, view: View) -> Workload | None:
 
 
 def _placements(workload: Workload, view: View) -> list[Placement]:
-    placement = view.placement_of(workload.uid)
-    return [placement] if placement is not None else []
+    """Those of its gangs; of very many replicas the first tell enough."""
+    found = (view.placement_of(key) for key in islice(keys_of(workload), _MAX_GANGS))
+    return [placement for placement in found if placement is not None]
 
 
 def _understood(workload: Workload, view: View, policy: Policy) -> Understanding:
-    return understand(workload, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
+    seen = whole(workload, view, policy)
+    return understand(seen, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
 
 
 def _devices(

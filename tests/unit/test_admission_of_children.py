@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,8 @@ import pytest
 from engine import names
 from engine.cluster.workloads import workload
 from engine.kinds import built_in
-from engine.records import Workload
-from tests.support.admission import UID, FakeView, Json, apply, live, raw_job, review
+from engine.records import Workload, WorkloadRef
+from tests.support.admission import UID, FakeView, Json, apply, live, placed, raw_job, review
 from tests.support.kinds import example
 from webhook.mutate import mutate
 from webhook.validate import validate
@@ -152,3 +153,28 @@ def test_a_reference_to_another_object_of_that_name_leads_nowhere() -> None:
     sent = child("jobset", parent)
     sent["metadata"]["ownerReferences"][0]["uid"] = CHILD_UID
     assert read(create(sent, view(parent))).pod_sets[0].template.gates == ()
+
+
+def test_a_child_of_what_somebody_else_places_is_left_to_him() -> None:
+    parent = stored("jobset", **{names.REQUIRE: "rack", names.KUEUE_QUEUE: "q"})
+    created = create(job_of(parent, annotations={names.REQUIRE: "rak"}), view(parent))
+    assert created["spec"]["suspend"] is False
+    assert not template(created)["spec"]["schedulingGates"]
+    assert validate(review(created), view(parent), 0.0).allowed
+
+
+def test_the_request_of_a_running_trainjob_may_not_change() -> None:
+    parent = stored("trainjob", **{names.REQUIRE: "rack"})
+    parent["spec"]["suspend"] = False
+    child_of = child("jobset", parent)
+    child_of["metadata"]["name"] = "parent"
+    jobset, owner = read(child_of), read(parent)
+    placement = replace(
+        placed(jobset, ["b0-r0-h0"]), workload=WorkloadRef(owner.api_version, owner.kind, owner.name, owner.uid)
+    )
+    seen = FakeView(workloads=[owner, jobset], placements=[placement])
+    changed = copy.deepcopy(parent)
+    changed["metadata"]["annotations"][names.REQUIRE] = "block"
+    answer = validate(review(changed, old=parent), seen, 0.0)
+    assert [cause.field for cause in answer.causes] == [f"metadata.annotations[{names.REQUIRE}]"]
+    assert "suspend the TrainJob" in answer.causes[0].message
