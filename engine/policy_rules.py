@@ -16,18 +16,21 @@ from engine.gpu.resources import KOORDINATOR, NVIDIA
 from engine.kinds import RegistryError, registry_of
 from engine.outcomes import FieldError
 from engine.policy_errors import path_of, wrong
-from engine.presets import MAX_LEVELS, RESERVED_NAMES
-from engine.wording import joined, quote
+from engine.presets import MAX_LEVELS, RESERVED_NAMES, known_levels, presets
+from engine.wording import joined, listed, quote
 
 NOT_AVAILABLE: Final = "FeatureNotAvailable"
 # Fields that the schema knows and nothing acts on yet: a value that would be ignored is refused.
 NOT_BUILT: Final = (
-    "namespaces.defaults",
     "incomplete",
     "nodeLoss",
     "timeouts.node",
     "timeouts.recover",
 )
+DEFAULT_REQUESTS: Final = frozenset(
+    {names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.TOPOLOGY, names.RELAX_AFTER}
+)
+_LEVELLED: Final = frozenset({names.REQUIRE, names.PREFER})
 POD_GROUP_BUILT: Final = ("coscheduling", "none")
 _POD_GROUP_LATER: Final = ("scheduler-plugins", "koordinator")
 
@@ -42,6 +45,10 @@ def rule_errors(raw: Mapping[str, Any], *, defaults: Mapping[str, Any]) -> Itera
     for index, vendor in _list(_at(raw, ["gpu", "vendors"])):
         if isinstance(vendor, str):
             yield from _vendor(path_of(("gpu", "vendors", index)), vendor)
+    for index, default in _list(_at(raw, ["namespaces", "defaults"])):
+        for key, value in (_get(default, "annotations") or {}).items() if isinstance(default, dict) else ():
+            path = path_of(("namespaces", "defaults", index, "annotations", key))
+            yield from _default_request(path, key, value, levels=_level_words(topologies))
     yield from _kinds(raw.get("kinds"))
     yield from _not_built(raw, defaults)
 
@@ -91,6 +98,28 @@ def _level(
             yield wrong(where, f"{key} is the level host, which is always there; leave this one out")
         elif isinstance(key, str) and key != name and key in aliases:
             yield wrong(where, f"{quote(key)} is also the name of another level; a request could mean both")
+
+
+def _default_request(path: str, key: Any, value: Any, *, levels: frozenset[str] | None) -> Iterator[FieldError]:
+    if key not in DEFAULT_REQUESTS:
+        yield wrong(path, f"is no request that a namespace can make; use one of {listed(sorted(DEFAULT_REQUESTS))}")
+    elif key in _LEVELLED and levels is not None and isinstance(value, str) and value not in levels:
+        yield wrong(path, f"{quote(value)} is no level of the topologies of this policy")
+    elif key == names.UNCONSTRAINED and value != "true":
+        yield wrong(path, 'can only be "true"')
+
+
+def _level_words(topologies: list[tuple[int, Any]]) -> frozenset[str] | None:
+    """What names a level under a policy; None when that is known in the cluster only."""
+    words = {"auto", names.HOST_LEVEL, names.HOSTNAME}
+    for _, spec in topologies:
+        if _get(spec, "fromObject") is not None:
+            return None
+        for level in presets().get(str(_get(spec, "preset")), ()):
+            words |= {level.name, *level.keys}
+        for _, one in _list(_get(spec, "levels")):
+            words |= {str(_get(one, "name")), *(str(key) for _, key in _list(_get(one, "keys")))}
+    return frozenset(words) if topologies else known_levels() | words
 
 
 def _kinds(entries: Any) -> Iterator[FieldError]:

@@ -6,19 +6,17 @@ On a control plane of their own: the session's one belongs to tests that run the
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from engine import names
 from engine.kinds import built_in, read
 from engine.kinds.schema import KindEntry
-from engine.policy import Policy
+from engine.policy import parse_policy
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane
 from tests.support.eventually import eventually
@@ -394,7 +392,7 @@ kinds:
 @pytest.fixture(scope="module")
 def with_policy(admin: Client, recorder: Recorder) -> Client:
     """The admin once the pair has the entries of a policy, kept as the leader keeps them."""
-    policy = Policy.model_validate_json(json.dumps(yaml.safe_load(POLICY)), by_alias=True, by_name=False)
+    policy = parse_policy(POLICY)
     registry = policy.registry
     [bench] = registry.entries[len(built_in().entries) :]
     admin.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition(bench, among=[bench]))

@@ -134,7 +134,6 @@ def test_a_written_policy_reads_back() -> None:
 @pytest.mark.parametrize(
     ("text", "path"),
     [
-        ("namespaces: {defaults: [{namespaces: [a], annotations: {x: y}}]}", "namespaces.defaults"),
         ("podGroup: {labels: koordinator}", "podGroup.labels"),
         ("podGroup: {labels: scheduler-plugins}", "podGroup.labels"),
         ("incomplete: restart", "incomplete"),
@@ -236,3 +235,48 @@ def test_what_is_no_kind_is_refused(kinds: str) -> None:
     with pytest.raises(PolicyError) as caught:
         parse_policy(f"kinds: {kinds}")
     assert all(error.field.startswith("kinds") for error in caught.value.errors)
+
+
+DEFAULTS = "namespaces: {defaults: [{namespaces: [research-*], annotations: {%s}}]}"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "topogate.dev/prefer-topology: auto",
+        "topogate.dev/require-topology: rack",
+        "topogate.dev/unconstrained-topology: 'true'",
+        "topogate.dev/require-topology: rack, topogate.dev/relax-after: 1h",
+    ],
+)
+def test_namespaces_can_make_requests(said: str) -> None:
+    """Those about a whole workload, in our own words."""
+    [default] = parse_policy(DEFAULTS % said).namespaces.defaults
+    assert len(default.annotations) == said.count(": ")
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("x: y", "is no request that a namespace can make"),
+        ("topogate.dev/gang-size: '3'", "is no request that a namespace can make"),
+        ("kueue.x-k8s.io/podset-required-topology: rack", "is no request that a namespace can make"),
+        ("topogate.dev/prefer-topology: rakc", '"rakc" is no level of the topologies of this policy'),
+        ("topogate.dev/unconstrained-topology: 'false'", 'can only be "true"'),
+        ("topogate.dev/prefer-topology: 7", "must be text"),
+    ],
+)
+def test_what_no_namespace_can_ask_is_refused(said: str, message: str) -> None:
+    """It would refuse or silently miss every workload there."""
+    with pytest.raises(PolicyError, match=message) as caught:
+        parse_policy(DEFAULTS % said)
+    assert caught.value.errors[0].field.startswith("namespaces.defaults[0].annotations")
+
+
+def test_levels_of_defaults_are_those_of_the_policy_s_topologies() -> None:
+    """By alias or by label key."""
+    topologies = "topologies: [{name: a, levels: [{name: pod, keys: [example.com/pod]}]}]\n"
+    for good in ("pod", "example.com/pod", "host", "auto"):
+        assert parse_policy(topologies + DEFAULTS % f"topogate.dev/require-topology: {good}")
+    with pytest.raises(PolicyError, match="is no level"):
+        parse_policy(topologies + DEFAULTS % "topogate.dev/require-topology: rack")

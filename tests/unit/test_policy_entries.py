@@ -81,8 +81,7 @@ def test_kinds_of_the_policy_have_entries_of_their_own() -> None:
 def test_defaults_of_namespaces_have_new_workloads_sent() -> None:
     """Those of the kinds that are placed, in the namespaces that match, when they ask for nothing themselves."""
     defaults = [{"namespaces": ["research-*", "x"], "annotations": {names.PREFER: "auto"}}]
-    text = json.dumps({"namespaces": {"defaults": defaults}, "kinds": [BENCH]})
-    policy = Policy.model_validate_json(text, by_alias=True, by_name=False)
+    policy = parse_policy(json.dumps({"namespaces": {"defaults": defaults}, "kinds": [BENCH]}))
     assert [entry["name"] for entry in wanted(policy)][2:] == ["defaulted-workloads.topogate.dev"]
     entry = wanted(policy)[2]
     conditions = {one["name"]: one["expression"] for one in entry["matchConditions"]}

@@ -1,0 +1,106 @@
+"""Requests that new workloads get by their namespace."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from engine import names
+from engine.policy import parse_policy
+from tests.support.admission import FakeView, Json, apply, live, raw_job, review
+from webhook.mutate import mutate
+from webhook.namespace_defaults import requests_of
+
+PREFERS = {names.PREFER: "rack"}
+
+
+def view(*defaults: tuple[list[str], dict[str, str]], **more: Any) -> FakeView:
+    rules = [{"namespaces": patterns, "annotations": said} for patterns, said in defaults]
+    return FakeView(policy=parse_policy(json.dumps({"namespaces": {"defaults": rules}, **more})))
+
+
+TEAM = view((["m*"], PREFERS))
+
+
+def create(job: Json, at: FakeView = TEAM) -> Json:
+    return apply(job, mutate(review(job), at, 0.0))
+
+
+def test_a_quiet_workload_gets_the_requests_of_its_namespace() -> None:
+    """Written into it, and held like one that asks itself."""
+    job = create(raw_job())
+    assert job["metadata"]["annotations"] == {**PREFERS, names.HELD_BY: names.HELD_BY_SUSPEND}
+    assert job == create(raw_job(PREFERS), FakeView())
+
+
+def test_a_second_call_changes_nothing() -> None:
+    """Mutated again, the workload asks itself."""
+    job = create(raw_job())
+    assert mutate(review(job), TEAM, 0.0).patch == ()
+
+
+def test_the_first_default_that_matches_counts() -> None:
+    """They are not merged: two requests could contradict each other."""
+    policy = view((["a", "b-*"], {names.REQUIRE: "rack"}), (["b-*"], PREFERS)).policy
+    assert policy is not None
+    assert requests_of("a", policy) == requests_of("b-x", policy) == {names.REQUIRE: "rack"}
+    assert requests_of("b", policy) == {}
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        raw_job({names.REQUIRE: "rack"}),
+        raw_job({names.UNCONSTRAINED: "false"}),
+        raw_job({"topogate.dev/misspelt": "x"}),
+        raw_job({"kai.scheduler/topology-required-placement": "rack"}),
+        raw_job(template={names.REQUIRE: "rack"}),
+        raw_job(labels={names.KUEUE_QUEUE: "q"}),
+        raw_job(template_labels={names.POD_GROUP_NAME: "g"}),
+        raw_job(template_labels={names.MANAGED: "true"}),
+    ],
+    ids=["asks", "asks for nothing", "misspelt", "alias", "template", "Kueue's", "pod group", "marked"],
+)
+def test_who_says_something_himself_gets_nothing_added(job: Json) -> None:
+    """Explicit requests win, and so do those who stand aside."""
+    assert mutate(review(job), TEAM, 0.0).patch == mutate(review(job), FakeView(), 0.0).patch
+
+
+def test_other_namespaces_and_modes_get_nothing() -> None:
+    """No match, exempt, observed."""
+    for at in (
+        view((["other-*"], PREFERS)),
+        view((["m*"], PREFERS), mode="observe"),
+        FakeView(
+            policy=parse_policy(
+                json.dumps(
+                    {"namespaces": {"exempt": ["ml"], "defaults": [{"namespaces": ["ml"], "annotations": PREFERS}]}}
+                )
+            )
+        ),
+    ):
+        assert mutate(review(raw_job()), at, 0.0).patch == ()
+
+
+def test_what_exists_is_never_touched() -> None:
+    """An UPDATE of a quiet workload adds nothing."""
+    old = live(raw_job())
+    new = copy.deepcopy(old)
+    new["spec"]["parallelism"] = 3
+    assert mutate(review(new, old=old), TEAM, 0.0).patch == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("CronJob", {"jobTemplate": {"spec": {"template": {"spec": {"containers": []}}}}}),
+        ("Job", {"parallelism": -1, "template": {"spec": {"containers": []}}}),
+    ],
+)
+def test_what_is_not_placed_or_cannot_be_read_gets_nothing(kind: str, body: Json) -> None:
+    """Hints and malformed objects are left to who judges them."""
+    raw = {"apiVersion": "batch/v1", "kind": kind, "metadata": {"name": "x", "namespace": "ml"}, "spec": body}
+    assert mutate(review(raw), TEAM, 0.0).patch == ()
