@@ -24,6 +24,7 @@ from rich.table import Table
 
 from bench import audit, processes, results, reviews
 from bench.bound import BoundWatch, WatchEnded
+from bench.churn import Churn
 from bench.gang import POLICY
 from bench.jobs import job_body
 from engine import names
@@ -33,7 +34,7 @@ from local.controlplane import ControlPlane, ControlPlaneError
 from local.nodes import Grid
 from local.service import NAMESPACE, Service
 
-TIMEOUT = 120.0
+TIMEOUT = 120.0  # from the last POST to the last binding
 # The leader writes "Running" and an Event after the last pod is bound: they are counted when they are there.
 AFTERWARDS = 10.0
 
@@ -58,13 +59,27 @@ class Scene:
         """The pods of all gangs."""
         return self.gangs * self.pods
 
+    def bodies(self, *, gang: bool) -> list[dict[str, Any]]:
+        """The Jobs; without any annotation for the floor."""
+        annotations = self.annotations if gang else {}
+        return [job_body(f"train{number}", pods=self.pods, annotations=annotations) for number in range(self.gangs)]
 
-SCENES = {
+    def submit(self, client: Client, jobs: str, bodies: list[dict[str, Any]], *, hosts: int) -> dict[str, float]:
+        """Create them one after the other; name -> when it was sent (monotonic)."""
+        sent = {}
+        for body in bodies:
+            sent[body["metadata"]["name"]] = time.monotonic()
+            client.create(jobs, body)
+        return sent
+
+
+SCENES: dict[str, Scene | Churn] = {
     "4": Scene(4, {names.REQUIRE: "rack"}),
     "64": Scene(64, {names.REQUIRE: "block"}),
     "256": Scene(256, {names.PREFER: "block"}),
     "512": Scene(512, {names.PREFER: "block"}),
     "100x4": Scene(4, {names.REQUIRE: "rack"}, gangs=100),
+    "churn": Churn(),
 }
 
 
@@ -76,6 +91,7 @@ class Run:
     gang: bool
     seconds: float
     median: float
+    slowest: float  # nine of ten Jobs took at most this
     first: float
     posted: float
     began: float
@@ -150,7 +166,7 @@ def _gangs(text: str) -> list[str]:
 
 
 def _measure(
-    cluster: ControlPlane, service: Service, scene: Scene, options: argparse.Namespace, console: Console
+    cluster: ControlPlane, service: Service, scene: Scene | Churn, options: argparse.Namespace, console: Console
 ) -> list[tuple[Run, Run]]:
     """Pairs of (gang, floor); the pair that warmed up is left out."""
     groups = {
@@ -166,7 +182,8 @@ def _measure(
                     watch,
                     scene,
                     groups,
-                    namespace=f"{kind}-{scene.gangs}-{scene.pods}-{number}",
+                    namespace=f"{kind}-{scene.gangs}-{scene.total}-{number}",
+                    hosts=options.grid.size,
                     gang=kind == "gang",
                 )
                 for kind in ("gang", "floor")
@@ -186,10 +203,11 @@ def _measure(
 def _run(
     service: Service,
     watch: BoundWatch,
-    scene: Scene,
+    scene: Scene | Churn,
     groups: Mapping[str, Sequence[int]],
     *,
     namespace: str,
+    hosts: int,
     gang: bool,
 ) -> Run:
     client = service.control_plane.client
@@ -197,25 +215,23 @@ def _run(
     account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
     _until(lambda: client.find(account) is not None, f"{namespace} has its ServiceAccount")
     jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
-    annotations = scene.annotations if gang else {}
-    bodies = [job_body(f"train{number}", pods=scene.pods, annotations=annotations) for number in range(scene.gangs)]
+    bodies = scene.bodies(gang=gang)
     answered, spent = reviews.told(service)
     before, machine = processes.cpu_seconds(groups), processes.machine_seconds()
     began, start = time.time(), time.monotonic()
-    sent = {}
-    for body in bodies:
-        sent[body["metadata"]["name"]] = time.monotonic()
-        client.create(jobs, body)
+    sent = scene.submit(client, jobs, bodies, hosts=hosts)
     posted = time.monotonic() - start
     end = watch.wait(namespace, scene.total, TIMEOUT)
     after = processes.cpu_seconds(groups)
     busy = processes.machine_seconds() - machine
     spent_here = sum(after.values()) - sum(before.values())
+    each = sorted(_job_seconds(watch.bound(namespace), sent))
     run = Run(
         namespace=namespace,
         gang=gang,
         seconds=end - start,
-        median=median(_job_seconds(watch.bound(namespace), sent)),
+        median=median(each),
+        slowest=each[(len(each) - 1) * 9 // 10],
         first=min(watch.bound(namespace).values()) - start,
         posted=posted,
         began=began,
@@ -227,7 +243,7 @@ def _run(
     run.reviews = {what: count - answered.get(what, 0) for what, count in now_answered.items()}
     run.review_seconds = (now_spent - spent) / max(1.0, sum(run.reviews.values()))
     if gang:
-        what = f"the status of every gang of {namespace} says Running"
+        what = f"the status of every gang of {namespace} says Running or Finished"
         _until(lambda: _told(client, namespace, scene.gangs), what, AFTERWARDS)
     for name in sent:
         client.delete(f"{jobs}/{name}")
@@ -245,9 +261,9 @@ def _job_seconds(bound: Mapping[str, float], sent: Mapping[str, float]) -> list[
 
 
 def _told(client: Client, namespace: str, gangs: int) -> bool:
-    """Whether every Placement says Running and the Event about it is there."""
+    """Whether every Placement says Running (or more) and the Event about it is there."""
     placements = client.items(f"/apis/{names.API_VERSION}/namespaces/{namespace}/{names.PLACEMENTS}")
-    if sum(one.get("status", {}).get("phase") == "Running" for one in placements) < gangs:
+    if sum(one.get("status", {}).get("phase") in ("Running", "Finished") for one in placements) < gangs:
         return False
     events = client.items(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")
     about = {event.get("regarding", {}).get("name") for event in events if _ours(event)}
@@ -283,6 +299,9 @@ def _report(found: Mapping[str, list[tuple[Run, Run]]], options: argparse.Namesp
     writes = Table(box=None, pad_edge=False, title="our writes for one gang (median)", title_justify="left")
     for column in ("GANG", "A POD", "A GANG", "UNTIL BOUND", "PLACED AT CREATION", "WHICH"):
         writes.add_column(column, justify="left" if column in ("GANG", "WHICH") else "right")
+    flow = Table(box=None, pad_edge=False, title="flow and waiting: gangs | floor (median)", title_justify="left")
+    for column in ("GANG", "PODS A SECOND", "RATIO", "HALF WAIT s", "NINE OF TEN WAIT s"):
+        flow.add_column(column, justify="left" if column == "GANG" else "right")
     answers = Table(box=None, pad_edge=False, title="reviews until all are bound (median)", title_justify="left")
     for column in ("GANG", "A POD", "MEAN ms", "WHICH"):
         answers.add_column(column, justify="left" if column in ("GANG", "WHICH") else "right")
@@ -299,6 +318,14 @@ def _report(found: Mapping[str, list[tuple[Run, Run]]], options: argparse.Namesp
             results.spread([run.cpu["replicas"] for run in gangs]),
             results.spread([gang.all_cpu / max(floor.all_cpu, 0.01) for gang, floor in pairs]),
         )
+        if scene.gangs > 1:
+            flow.add_row(
+                title,
+                _both(lambda run, total=scene.total: total / run.seconds, pairs),  # type: ignore[misc]
+                results.spread([floor.seconds / gang.seconds for gang, floor in pairs]),
+                _both(lambda run: run.median, pairs),
+                _both(lambda run: run.slowest, pairs),
+            )
         total = median(sum(run.writes.values()) for run in gangs)
         kinds: Counter[str] = Counter()
         for run in gangs:
@@ -318,7 +345,9 @@ def _report(found: Mapping[str, list[tuple[Run, Run]]], options: argparse.Namesp
             results.spread([run.review_seconds * 1e3 for run in gangs]),
             ", ".join(f"{count:g} {what}" for what, count in sorted(kept.items()) if count),
         )
-    for table in (times, writes, answers):
+    for table in (times, flow, writes, answers):
+        if not table.row_count:
+            continue
         console.print()
         console.print(table)
     path = results.write(
@@ -333,6 +362,10 @@ def _report(found: Mapping[str, list[tuple[Run, Run]]], options: argparse.Namesp
         },
     )
     console.print(f"\n{path.relative_to(results.ROOT)}")
+
+
+def _both(value: Callable[[Run], float], pairs: Sequence[tuple[Run, Run]]) -> str:
+    return " | ".join(f"{median(value(pair[side]) for pair in pairs):.2f}" for side in (0, 1))
 
 
 if __name__ == "__main__":

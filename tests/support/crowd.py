@@ -107,8 +107,8 @@ class Crowd:
 
     def suspend(self, name: str, *, suspended: bool) -> str:
         """Its user suspends or resumes it."""
-        self.members[name].suspended = suspended
         self.gangs.client.patch(f"{self.gangs.jobs_path}/{name}", {"spec": {"suspend": suspended}})
+        self.members[name].suspended = suspended
         return f"{name} {'suspended' if suspended else 'resumed'}"
 
     def complete(self, name: str) -> str:

@@ -98,7 +98,7 @@ def _quiet(upheaval: Upheaval, service: Service, client: Client) -> None:
 
 
 def _settled(witness: Witness, crowd: Crowd) -> bool:
-    """Every gang has ended, is whole, or waits with no part started and says why."""
+    """Every gang has ended, is whole, waits with no part started and says why, or lost room to others and says so."""
     for name, sight in witness.scene().gangs.items():
         if name in crowd.members:
             assert _at_rest(sight), f"{name}: {sight.summary()}\n{crowd.gangs.describe(name)}"
@@ -109,8 +109,11 @@ def _at_rest(sight: Sight) -> bool:
     if sight.over:
         return not any(held(pod) for pod in sight.live)
     phase, reason, message = sight.told
-    waits = phase == "Waiting" and bool(reason) and bool(message)
-    return _whole(sight) or (waits and not sight.released and sight.planned is None)
+    explained = bool(reason) and bool(message)
+    if phase == "Waiting":
+        return explained and not sight.released and sight.planned is None
+    # A gang that has started waits for room that somebody else took; `_drained` sees whether it gets that.
+    return _whole(sight) or (phase == "Incomplete" and explained and bool(sight.bound) and sight.planned is not None)
 
 
 def _whole(sight: Sight) -> bool:
