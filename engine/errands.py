@@ -12,7 +12,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
-from engine import names
+from engine import names, plain_gangs
 from engine.cluster import placements, projections, workloads, writes
 from engine.cluster.api import Api, ApiError, ApiFault, object_path
 from engine.cluster.events import Recorder
@@ -21,6 +21,7 @@ from engine.cluster.writes import Conflict, Done, Gone, Refused, Result
 from engine.gangs import Gang, Status
 from engine.outcomes import Outcome, Placed
 from engine.pin import release_patch
+from engine.plain_gangs import is_plain
 from engine.pod_devices import allocation
 from engine.proposal import plan_in_view, proposed
 from engine.records import Assignment, Placement, Pod, Workload
@@ -29,6 +30,7 @@ from engine.requests import relaxed
 from engine.seats import Seat
 from engine.status import status_body
 from engine.view import View
+from engine.wording import quote
 
 log = logging.getLogger("topogate.errands")
 
@@ -36,6 +38,8 @@ T = TypeVar("T")
 
 ACTION = "Place"
 ATTEMPTS = 4
+# A gang of plain pods has no object but its pods: that many of them get its Events.
+TOLD_PODS = 8
 
 
 class Outdated(ApiFault):
@@ -96,7 +100,7 @@ class Errands:
     def place(self, gang: Gang, placement: Placement) -> None:
         """Write the plan down; then, if the workload is held by suspension, let it run."""
         try:
-            written = self._write(placement)
+            written = self._write(placement, gang)
         except writes.WriteRefused:
             raise
         except ApiFault:
@@ -132,13 +136,13 @@ class Errands:
                 raise writes.WriteRefused(result.message)
             _was_done(result, gang.workload.name)
         assert gang.placement is not None
-        self._write(replace(gang.placement, assignment=None))
+        self._write(replace(gang.placement, assignment=None), gang)
 
     def rewrite(self, gang: Gang, assignment: Assignment) -> None:
         """Write another assignment of the same gang: of a scaled-down workload, or with other devices."""
         assert gang.placement is not None
         fresh = replace(assignment, revision=gang.placement.generation + 1)
-        self._write(replace(gang.placement, assignment=fresh))
+        self._write(replace(gang.placement, assignment=fresh), gang)
 
     def release(self, gang: Gang, seats: tuple[Seat, ...]) -> None:
         """Pin and release held pods, in parallel, one PATCH each."""
@@ -202,7 +206,7 @@ class Errands:
             if gang.understanding.ask is None:
                 self._event(gang, status.reason, status.message, warning=True)
                 return
-            placement = self._write(self.placement(gang, None, priority=self._view.priority_of(gang.workload)))
+            placement = self._write(self.placement(gang, None, priority=self._view.priority_of(gang.workload)), gang)
         body = status_body(placement.status, status, facts=facts, now=self._wall())
         result = writes.patch_placement_status(self._api, placement, body, fence=self._fence)
         if not isinstance(result, Gone):
@@ -216,7 +220,7 @@ class Errands:
         assert gang.placement is not None
         text = relaxing_text(gang.understanding, self._view.policy)
         softer = replace(gang, understanding=relaxed(gang.understanding))
-        written = self._write(self.placement(softer, None, priority=self._view.priority_of(gang.workload)))
+        written = self._write(self.placement(softer, None, priority=self._view.priority_of(gang.workload)), gang)
         status = Status("Waiting", str(gang.placement.status.get("reason") or ""), text)
         body = status_body(gang.placement.status, status, facts=None, now=self._wall())
         result = writes.patch_placement_status(self._api, written, body, fence=self._fence)
@@ -228,14 +232,24 @@ class Errands:
         """Why a held pod that no gang claims stays held; None when nothing asks for it to be."""
         if self._view.policy.mode != "enforce":
             return None
-        if pod.owner is not None and pod.owner.kind == "Job":
-            return "its controller reference leads to no live workload of this namespace: it joins no gang"
-        if not names.REQUEST_KEYS.isdisjoint(pod.spec.annotations):
-            return "it asks for topology, but pods of this owner are not placed: use a Job"
+        claim = self._view.lineage.claim(pod)
+        if (missing := claim.missing) is not None:
+            name = quote(f"{missing.kind} {missing.name}")
+            return f"its owners lead to {name}, which is no live object of this namespace: it joins no gang"
+        if (workload := claim.workload) is not None:
+            label = f"{workload.group_label}={quote(pod.spec.labels.get(workload.group_label or '', ''))}"
+            return f"{label} is no replica of {workload.kind} {workload.name}: it joins no gang"
+        if claim.key is None and not names.REQUEST_KEYS.isdisjoint(pod.spec.annotations):
+            return f"nothing is known of pods of its owner: add {names.GANG_NAME} and {names.GANG_SIZE} to its template"
         return None
 
     def pod_event(self, pod: Pod, reason: str, message: str) -> None:
         """Tell a pod's readers why it is held."""
+        self._tell_pod(pod, reason, message, warning=True)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _tell_pod(self, pod: Pod, reason: str, message: str, *, warning: bool) -> None:
         self._recorder.record(
             api_version="v1",
             kind="Pod",
@@ -245,10 +259,8 @@ class Errands:
             reason=reason,
             note=message,
             action=ACTION,
-            warning=True,
+            warning=warning,
         )
-
-    # -- inside ------------------------------------------------------------------------------------------------------
 
     def _all(self, do: Callable[[T], None], items: Iterable[T]) -> None:
         """Do the same to many, in parallel: one that fails stops no other. Raises the worst of what went wrong."""
@@ -278,9 +290,9 @@ class Errands:
         except ApiError as error:
             log.info("the plan of %s was not written: %s", placement.name, error)
 
-    def _write(self, placement: Placement) -> Placement:
+    def _write(self, placement: Placement, gang: Gang) -> Placement:
         """Create or change a Placement's spec; the Placement as it stands now."""
-        body = placements.placement_body(placement)
+        body = placements.placement_body(placement, owners=plain_gangs.owners(gang.pods) if is_plain(gang.key) else ())
         if placement.uid:
             result = writes.replace_placement_spec(self._api, placement, body["spec"], fence=self._fence)
         else:
@@ -360,6 +372,10 @@ class Errands:
 
     def _event(self, gang: Gang, reason: str, message: str, *, warning: bool) -> None:
         workload: Workload = gang.workload
+        if is_plain(gang.key):
+            for pod in plain_gangs.in_order(gang.pods)[:TOLD_PODS]:
+                self._tell_pod(pod, reason, message, warning=warning)
+            return
         self._recorder.record(
             api_version=workload.api_version,
             kind=workload.kind,

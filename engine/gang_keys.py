@@ -5,7 +5,9 @@ from __future__ import annotations
 from engine import plain_gangs
 from engine.records import Placement, Pod, Workload
 
-_GROUP_DIGITS = 7  # 1,000,000 replicas at most
+# Replicas of one workload that are gangs; pods of more are held and told so.
+MAX_GROUPS = 10_000
+_GROUP_DIGITS = 7
 
 
 def key_of(workload: Workload, group: str | None = None) -> str:
@@ -41,14 +43,14 @@ def keys_of(workload: Workload) -> tuple[str, ...]:
     """The keys of all gangs of a workload."""
     if workload.group_label is None:
         return (key_of(workload),)
-    return tuple(_key(workload.uid, str(index)) for index in range(workload.groups))
+    return tuple(_key(workload.uid, str(index)) for index in range(min(workload.groups, MAX_GROUPS)))
 
 
 def has_group(workload: Workload, group: str | None) -> bool:
     """True when a workload has a gang of that group: None for all of it, else the plain index of a replica."""
     if workload.group_label is None or group is None:
         return workload.group_label is None and group is None
-    return _plain(group) and int(group) < workload.groups
+    return _plain(group) and int(group) < min(workload.groups, MAX_GROUPS)
 
 
 def _key(uid: str, group: str | None) -> str:

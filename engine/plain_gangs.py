@@ -11,7 +11,7 @@ from dataclasses import replace
 from engine import names
 from engine.annotations import Source, read
 from engine.outcomes import FieldError
-from engine.records import Pod, PodSet, PodSpec, Workload
+from engine.records import OwnerRef, Pod, PodSet, PodSpec, Workload
 from engine.wording import plain, plural
 
 KIND = "Pod"
@@ -132,6 +132,11 @@ def size_of(pod: Pod, *, dialects: Collection[str]) -> int | None:
     """The size that a pod gives its gang; None when it gives none, or what is no number."""
     text = _said(pod.spec, names.GANG_SIZE, dialects) or ""
     return int(text) or None if text.isascii() and text.isdigit() and len(text) <= _SIZE_DIGITS else None
+
+
+def owners(pods: Sequence[Pod]) -> list[OwnerRef]:
+    """The owners of the gang's Placement: it goes when all of its pods are gone."""
+    return [OwnerRef("v1", KIND, pod.name, pod.uid, controller=False) for pod in in_order(pods)]
 
 
 def in_order(pods: Sequence[Pod]) -> list[Pod]:

@@ -257,6 +257,9 @@ class View:
 
     def _reserve(self, key: str) -> None:
         workload, placement = self._workload_of(key), self._held.get(key) or self.placement_of(key)
+        if workload is None and plain_gangs.is_plain(key):
+            self._observed.pop(key, None)
+            self._held.pop(key, None)
         shapes: dict[str, Shape] = {}
         hosts: dict[str, Counter[str]] = {}
         uses: dict[str, Mapping[str, tuple[Uses, ...]]] = {}
@@ -300,7 +303,7 @@ class View:
         for pod in pods:
             pod_set = None if pod.finished else pod_set_of(pod, workload)
             if pod_set is not None and pod.spec.shape.requests != pod_set.template.shape.requests:
-                known = self._observed.setdefault(workload.uid, {})
+                known = self._observed.setdefault(workload.uid or key_of(workload), {})
                 known[pod_set.name] = largest(known.get(pod_set.name, ()), pod.spec.shape.requests)
 
     # -- decisions that are on their way to the API server -----------------------------------------------------------
@@ -420,7 +423,7 @@ class View:
         runtime_class = self.stores.runtime_classes.get(template.runtime_class)
         if template.runtime_class and runtime_class is not None:
             shape = merge_runtime_class(shape, runtime_class)
-        observed = self._observed.get(workload.uid, {}).get(pod_set.name)
+        observed = self._observed.get(workload.uid or key_of(workload), {}).get(pod_set.name)
         return with_requests(shape, largest(shape.requests, observed)) if observed else shape
 
     def shapes_of(self, workload: Workload) -> dict[str, Shape]:
