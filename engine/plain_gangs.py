@@ -5,13 +5,14 @@ There is no object for such a gang: its workload is made up from its pods. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from engine import names
 from engine.annotations import Source, read
 from engine.outcomes import FieldError
 from engine.records import OwnerRef, Pod, PodSet, PodSpec, Workload
+from engine.shapes import with_requests
 from engine.wording import plain, plural
 
 KIND = "Pod"
@@ -55,9 +56,13 @@ def plain_workload(namespace: str, name: str, pods: Sequence[Pod], *, dialects: 
     size = size_of(first, dialects=dialects) or 1
     left = [pod for pod in pods if not pod.finished and not pod.deleting]
     done = [pod for pod in pods if pod.finished]
+    template = _template(first.spec, dialects)
+    requests = largest(pod.spec.shape.requests for pod in left)
+    if requests:
+        template = replace(template, shape=with_requests(template.shape, requests))
     pod_set = PodSet(
         name=POD_SET,
-        template=_template(first.spec, dialects),
+        template=template,
         slots=size,
         total=size,
         remaining=len(left) if done or len(left) < size else size,
@@ -137,6 +142,15 @@ def size_of(pod: Pod, *, dialects: Collection[str]) -> int | None:
 def owners(pods: Sequence[Pod]) -> list[OwnerRef]:
     """The owners of the gang's Placement: it goes when all of its pods are gone."""
     return [OwnerRef("v1", KIND, pod.name, pod.uid, controller=False) for pod in in_order(pods)]
+
+
+def largest(requests: Iterable[tuple[tuple[str, int], ...]]) -> tuple[tuple[str, int], ...]:
+    """The largest amount of every resource."""
+    amounts: dict[str, int] = {}
+    for one in requests:
+        for resource, amount in one:
+            amounts[resource] = max(amount, amounts.get(resource, 0))
+    return tuple(sorted(amounts.items()))
 
 
 def in_order(pods: Sequence[Pod]) -> list[Pod]:

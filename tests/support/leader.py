@@ -20,7 +20,7 @@ from engine.errands import Errands
 from engine.gangs import Gang, Status
 from engine.outcomes import Placed
 from engine.policy import parse_policy
-from engine.records import Assignment, Node, Placement, Pod, Workload
+from engine.records import Assignment, Node, Owned, Placement, Pod, Workload
 from engine.requests import relaxed
 from engine.seats import Seat
 from engine.status import status_body
@@ -132,6 +132,8 @@ class Hands(Errands):
     def tell(self, gang: Gang, status: Status, facts: Placed | None) -> None:
         self._called("tell", gang.workload.name)
         self.told.append((gang.workload.name, status))
+        if gang.placement is None and gang.understanding.ask is None:
+            return
         placement = gang.placement or self.placement(gang, None, priority=0)
         self._status(placement, status, facts)
 
@@ -193,12 +195,14 @@ class Leader:
         self.begun += 1
         return self.begins
 
-    def has(self, *records: Workload | Pod | Placement | Node) -> None:
+    def has(self, *records: Workload | Owned | Pod | Placement | Node) -> None:
         """Let the watch show objects."""
         for record in records:
             match record:
                 case Workload():
                     self.stores.workloads.apply("MODIFIED", record)
+                case Owned():
+                    self.stores.owned.apply("MODIFIED", record)
                 case Pod():
                     self.stores.pods.apply("MODIFIED", record)
                 case Placement():

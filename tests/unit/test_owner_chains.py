@@ -1,0 +1,322 @@
+"""Whose a pod is, in the view: chains of owners, seen in any order, and what they do not prove."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from engine import names
+from engine.controller import UNCLAIMED_AFTER
+from engine.records import OwnerRef, Pod, Workload
+from engine.view import Stores, View
+from tests.support.cluster_records import gpu_nodes, job, pod
+from tests.support.families import below, child_job, jobset, leader_worker_set, link, owner_of, replica, worker
+from tests.support.leader import Leader
+
+
+def folded(*records: object) -> View:
+    view = View(Stores())
+    show(view, *records)
+    return view
+
+
+def show(view: View, *records: object, event: str = "MODIFIED") -> None:
+    for record in records:
+        stores = view.stores
+        store = (
+            stores.pods
+            if isinstance(record, Pod)
+            else stores.workloads
+            if isinstance(record, Workload)
+            else stores.owned
+        )
+        store.apply(event, record)  # type: ignore[arg-type]
+    view.refresh()
+
+
+def names_of(pods: tuple[Pod, ...]) -> set[str]:
+    return {one.name for one in pods}
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_a_pod_of_a_job_of_a_jobset_is_of_the_jobset(order: tuple[int, ...]) -> None:
+    """Whatever of the chain is seen first."""
+    top = jobset()
+    middle = child_job(top)
+    lowest = worker(middle, 0)
+    view = folded(*((top, middle, lowest)[index] for index in order))
+    assert names_of(view.pods_of(top.uid)) == {lowest.name}
+    assert view.pods_of(middle.uid) == ()
+    assert view.gang_of(lowest) == top.uid
+
+
+def test_a_job_of_a_jobset_that_asks_is_part_of_its_gang() -> None:
+    """It gets no Placement and is never suspended by us."""
+    top = jobset()
+    view = folded(top, child_job(top))
+    assert view.understand(child_job(top)).ignored == "PartOfGang"
+    assert view.understand(top).asks
+
+
+def test_a_job_of_a_jobset_that_is_not_known_yet_decides_nothing() -> None:
+    """Else it would be placed for itself in the moment before its JobSet is seen."""
+    top = jobset()
+    middle = replace(child_job(top), annotations={names.REQUIRE: "rack"})
+    view = folded(middle, worker(middle, 0))
+    assert view.understand(middle).ignored == "PartOfGang"
+    assert view.pods_of(middle.uid) == ()
+
+
+def test_a_job_that_asks_below_a_jobset_that_does_not_is_its_own_gang() -> None:
+    top = jobset(require=None)
+    middle = replace(child_job(top), annotations={names.REQUIRE: "rack"})
+    view = folded(top, middle, worker(middle, 0))
+    assert view.understand(middle).asks
+    assert len(view.pods_of(middle.uid)) == 1
+
+
+def test_what_is_below_a_jobset_that_stands_aside_is_left_alone() -> None:
+    top = replace(jobset(require=None), labels={names.KUEUE_QUEUE: "q"})
+    middle = replace(child_job(top), annotations={names.REQUIRE: "rack"})
+    view = folded(top, middle)
+    assert view.understand(middle).ignored == "ManagedByKueue"
+
+
+def test_pods_move_when_the_jobset_is_gone() -> None:
+    """Its Jobs follow soon; until then their pods are nobody's."""
+    top = jobset()
+    middle, lowest = child_job(top), worker(child_job(top), 0)
+    view = folded(top, middle, lowest)
+    view.take_changes()
+    show(view, top, event="DELETED")
+    assert view.gang_of(lowest) is None
+    assert top.uid in view.take_changes().gangs
+
+
+def test_pods_move_when_the_workload_above_starts_to_ask() -> None:
+    top = jobset(require=None)
+    middle = replace(child_job(top), annotations={names.REQUIRE: "rack"})
+    lowest = worker(middle, 0)
+    view = folded(top, middle, lowest)
+    show(view, replace(top, annotations={names.REQUIRE: "rack"}, resource_version="99999999"))
+    assert view.gang_of(lowest) == top.uid
+
+
+def test_a_change_of_status_files_no_pod_anew() -> None:
+    """A Job of 512 pods changes its status hundreds of times while they start."""
+    one = job(count=512)
+    view = folded(one, *(pod(one, rank) for rank in range(512)))
+    asked: list[Pod] = []
+    filing = view._homes._file
+    view._homes._file = lambda each, lineage: (asked.append(each), filing(each, lineage))[1]  # type: ignore[method-assign]
+    show(view, replace(one, active=17, resource_version="99999999"))
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"uid": "another"},
+        {"uid": ""},
+        {"name": "another"},
+        {"kind": "JobSet"},
+        {"controller": False},
+        {"api_version": "batch.volcano.sh/v1"},
+    ],
+)
+def test_a_reference_that_lies_joins_nothing(lie: dict[str, object]) -> None:
+    one = job()
+    liar = replace(pod(one, 0), owner=owner_of(one, **lie))
+    view = folded(one, liar)
+    assert view.pods_of(one.uid) == ()
+    assert view.gang_of(liar) is None
+
+
+def test_a_pod_of_another_namespace_joins_nothing() -> None:
+    one = job()
+    view = folded(one, pod(one, 0, namespace="elsewhere"))
+    assert view.pods_of(one.uid) == ()
+
+
+def test_an_owner_of_another_version_of_the_kind_is_the_same_owner() -> None:
+    top = jobset()
+    middle = replace(child_job(top), owner=owner_of(top, api_version="jobset.x-k8s.io/v9"))
+    view = folded(top, middle, worker(middle, 0))
+    assert len(view.pods_of(top.uid)) == 1
+
+
+def test_a_cycle_of_owners_is_nobody() -> None:
+    first, second = link("apps/v1", "ReplicaSet", "a"), link("apps/v1", "ReplicaSet", "b")
+    lowest = replace(pod(job(), 0), owner=owner_of(first))
+    view = folded(below(first, second), below(second, first), lowest)
+    assert view.gang_of(lowest) is None
+
+
+def test_a_pod_of_a_replica_set_is_of_its_deployment() -> None:
+    above = replace(job("web"), api_version="apps/v1", kind="Deployment", unit="pod")
+    between = link("apps/v1", "ReplicaSet", "web-1", above)
+    view = folded(above, between, below(pod(job(), 0, name="web-1-x"), between))
+    assert names_of(view.pods_of(above.uid)) == {"web-1-x"}
+
+
+def test_a_pod_of_a_ray_cluster_is_of_the_ray_job_that_asks() -> None:
+    top = replace(job("ray"), api_version="ray.io/v1", kind="RayJob")
+    cluster = below(replace(job("ray-c", require=None), api_version="ray.io/v1", kind="RayCluster"), top)
+    view = folded(top, cluster, below(pod(job(), 0, name="head"), cluster))
+    assert names_of(view.pods_of(top.uid)) == {"head"}
+
+
+# -- one workload placed through another ------------------------------------------------------------------------------
+
+
+def train_job(require: str | None = "rack") -> Workload:
+    made = job("set", require=require)
+    return replace(
+        made,
+        uid="uid-train",
+        api_version="trainer.kubeflow.org/v1alpha1",
+        kind="TrainJob",
+        resource="trainjobs",
+        pod_sets=(),
+        handling="through",
+    )
+
+
+def test_a_train_job_has_the_pods_of_its_jobset() -> None:
+    top = train_job()
+    between = below(jobset(require=None), top)
+    middle = child_job(between)
+    view = folded(top, between, middle, worker(middle, 0))
+    gang = view.gang(top.uid)
+    assert gang is not None
+    assert [(one.name, one.count) for one in gang.understanding.asks] == [("workers", 4)]
+    assert len(gang.pods) == 1
+    assert view.understand(between).ignored == "PartOfGang"
+
+
+def test_a_train_job_waits_for_its_jobset() -> None:
+    top = train_job()
+    view = folded(top)
+    gang = view.gang(top.uid)
+    assert gang is not None
+    assert [error.reason for error in gang.understanding.errors] == ["WaitingForMembers"]
+    view.take_changes()
+    show(view, below(jobset(require=None), top))
+    assert top.uid in view.take_changes().gangs
+
+
+def test_a_jobset_of_the_train_jobs_name_that_is_not_its_own_lends_it_no_pods() -> None:
+    top = train_job()
+    view = folded(top, jobset(require=None))
+    gang = view.gang(top.uid)
+    assert gang is not None
+    assert not gang.understanding.asks
+
+
+# -- a gang per replica -----------------------------------------------------------------------------------------------
+
+
+def serving(groups: int = 2) -> tuple[Workload, list[object]]:
+    """A LeaderWorkerSet as its controller makes it: leaders of one StatefulSet, workers of one of each leader's own."""
+    top = leader_worker_set(groups=groups)
+    leaders = link("apps/v1", "StatefulSet", "serve", top)
+    made: list[object] = [top, leaders]
+    for group in range(groups):
+        leader = replica(top, str(group), 0, leaders)
+        workers = link("apps/v1", "StatefulSet", f"serve-{group}", leader)
+        made += [leader, workers, replica(top, str(group), 1, workers)]
+    return top, made
+
+
+def test_every_replica_is_a_gang_of_its_own() -> None:
+    top, made = serving()
+    view = folded(*reversed(made))
+    assert names_of(view.pods_of(f"{top.uid}/0")) == {"serve-0-0", "serve-0-1"}
+    assert names_of(view.pods_of(f"{top.uid}/1")) == {"serve-1-0", "serve-1-1"}
+    assert view.gang(top.uid) is None
+    assert sorted(view.keys()) == [f"{top.uid}/0", f"{top.uid}/1"]
+
+
+def test_replicas_are_placed_each_for_itself() -> None:
+    """In racks of two hosts: a Placement, and a reservation, for each."""
+    _, made = serving()
+    leader = Leader(nodes=gpu_nodes(1, 2, 2))
+    leader.has(*made)  # type: ignore[arg-type]
+    leader.settle()
+    placed = {one.group: one for one in leader.view.placements()}
+    assert set(placed) == {"0", "1"}
+    racks = [{slot.host[:5] for slot in one.assignment.pod_sets[0].slots} for one in placed.values() if one.assignment]
+    assert [len(found) for found in racks] == [1, 1]
+    assert {one.name.rpartition("-")[2] for one in placed.values()} == {"0", "1"}
+    assert sorted(leader.hands.of("release")) == ["serve-0-0", "serve-0-1", "serve-1-0", "serve-1-1"]
+
+
+def test_a_replica_that_is_scaled_away_gives_its_slots_back_and_is_forgotten() -> None:
+    top, made = serving()
+    leader = Leader(nodes=gpu_nodes(1, 2, 2))
+    leader.has(*made)  # type: ignore[arg-type]
+    leader.settle()
+    leader.has(replace(top, groups=1, resource_version=leader.hands.version()))
+    for one in leader.stores.pods.values():
+        if one.name.startswith("serve-1-"):
+            leader.stores.pods.apply("DELETED", one)
+    leader.settle()
+    assert leader.view.capacity.reserved(f"{top.uid}/1") == {}
+    leader.later(31)
+    leader.later(31)
+    assert [name.rpartition("-")[2] for name in leader.hands.of("forget")] == ["1"]
+
+
+@pytest.mark.parametrize("group", ["2", "01", "-1", "x", "", None, "99999999999999999999"])
+def test_a_group_label_that_names_no_replica_joins_none(group: str | None) -> None:
+    top, made = serving()
+    odd = replace(replica(top, group, 7, made[1]), name="odd")  # type: ignore[arg-type]
+    view = folded(*made, odd)
+    assert view.gang_of(odd) is None
+
+
+# -- pods that no gang claims -----------------------------------------------------------------------------------------
+
+
+def told(leader: Leader, *records: object) -> list[tuple[str, str]]:
+    leader.has(*records)  # type: ignore[arg-type]
+    leader.settle()
+    leader.later(UNCLAIMED_AFTER + 1)
+    return leader.hands.events
+
+
+def test_a_held_pod_with_an_odd_group_label_is_told_why() -> None:
+    top, made = serving()
+    leader = Leader(nodes=gpu_nodes(1, 2, 4))
+    odd = replica(top, "x", 7, made[1])  # type: ignore[arg-type]
+    assert ("serve-x-7", "HeldWithoutGang") in told(leader, *made, odd)
+    why = leader.hands.unclaimed(odd)
+    assert why == 'leaderworkerset.sigs.k8s.io/group-index="x" is no replica of LeaderWorkerSet serve: it joins no gang'
+
+
+def test_a_held_pod_whose_owner_is_of_another_namespace_is_told_why() -> None:
+    one, leader = job(count=1), Leader(nodes=gpu_nodes(1, 1, 4))
+    claims = pod(one, 0, gated=True, namespace="elsewhere", name="thief")
+    assert told(leader, one, claims) == [("thief", "HeldWithoutGang")]
+    assert "no live object of this namespace" in (leader.hands.unclaimed(claims) or "")
+    assert leader.hands.of("free") == []
+
+
+def test_a_held_pod_of_an_unknown_owner_that_asks_is_told_how_to_join() -> None:
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    base = pod(job(), None, gated=True, name="alone")
+    asks = replace(base.spec, annotations={names.REQUIRE: "rack"})
+    claims = replace(base, spec=asks, owner=OwnerRef("example.com/v1", "Thing", "t", "u", True))
+    assert told(leader, claims) == [("alone", "HeldWithoutGang")]
+    assert "add topogate.dev/gang-name and topogate.dev/gang-size" in (leader.hands.unclaimed(claims) or "")
+
+
+def test_a_held_pod_that_asks_for_nothing_is_freed() -> None:
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    claims = replace(
+        pod(job(), None, gated=True, name="alone"), owner=OwnerRef("example.com/v1", "Thing", "t", "u", True)
+    )
+    assert told(leader, claims) == []
+    assert leader.hands.of("free") == ["alone"]

@@ -1,0 +1,158 @@
+"""Gangs of plain pods: gang-name and gang-size."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine import names
+from engine.records import OwnerRef, Pod
+from engine.shapes import with_requests
+from tests.support.cluster_records import gpu_nodes, job
+from tests.support.families import below, plain
+from tests.support.leader import Leader
+
+KEY = "pods/default/mesh"
+
+
+def led(*pods: Pod, hosts: int = 4) -> Leader:
+    leader = Leader(nodes=gpu_nodes(1, 1, hosts))
+    leader.has(*pods)
+    leader.settle()
+    return leader
+
+
+def reasons(leader: Leader) -> list[str]:
+    leader.later(5)
+    return [status.reason for name, status in leader.hands.told if name == "mesh"]
+
+
+def test_a_gang_goes_when_all_of_its_pods_exist() -> None:
+    leader = led(plain("a"))
+    assert leader.hands.of("release") == []
+    leader.has(plain("b"))
+    leader.settle()
+    assert sorted(leader.hands.of("release")) == ["a", "b"]
+
+
+def test_its_placement_is_named_after_the_gang() -> None:
+    leader = led(plain("a"), plain("b"))
+    (placed,) = leader.view.placements()
+    assert placed.name.startswith("pods-mesh-")
+    assert (placed.workload.kind, placed.workload.name, placed.workload.uid) == ("Pod", "mesh", "")
+    assert sum(slot.count for plan in placed.assignment.pod_sets for slot in plan.slots) == 2  # type: ignore[union-attr]
+
+
+def test_it_is_all_or_nothing() -> None:
+    """Room for one of two: neither goes."""
+    leader = led(plain("a"), plain("b"), hosts=1)
+    assert leader.hands.of("release") == []
+    assert reasons(leader) == ["GangTooLarge"]
+
+
+def test_one_that_lacks_pods_says_how_many() -> None:
+    leader = led(plain("a", size="3"), plain("b", size="3"))
+    assert reasons(leader) == ["WaitingForMembers"]
+    assert "2 of 3 pods of mesh exist" in leader.hands.told[-1][1].message
+
+
+def test_pods_that_give_different_sizes_stay_held() -> None:
+    leader = led(plain("a", size="2"), plain("b", size="3"))
+    assert leader.hands.of("release") == []
+    assert reasons(leader) == ["GangSizeMismatch"]
+
+
+def test_more_pods_than_the_size_stay_held() -> None:
+    """Nobody knows which of them are meant."""
+    leader = led(plain("a"), plain("b"), plain("c"))
+    assert leader.hands.of("release") == []
+    assert reasons(leader) == ["GangSizeMismatch"]
+
+
+@pytest.mark.parametrize("size", [None, "0", "-1", "two", "", "99999999", "1e3", "²"])
+def test_a_size_that_is_none_holds_the_gang(size: str | None) -> None:
+    leader = led(plain("a", size=size), plain("b", size=size))
+    assert leader.hands.of("release") == []
+    assert reasons(leader)[0] in ("MissingValue", "InvalidValue")
+
+
+def test_pods_that_ask_for_different_things_stay_held() -> None:
+    leader = led(plain("a"), plain("b", says={names.REQUIRE: "block"}))
+    assert leader.hands.of("release") == []
+    assert reasons(leader) == ["ConflictingAnnotations"]
+
+
+def test_a_gang_without_a_level_needs_no_more_than_room() -> None:
+    leader = led(plain("a", says={}), plain("b", says={}))
+    assert sorted(leader.hands.of("release")) == ["a", "b"]
+
+
+def test_pods_of_another_namespace_are_another_gang() -> None:
+    leader = led(plain("a"), plain("b", namespace="elsewhere"))
+    assert leader.hands.of("release") == []
+    assert sorted(leader.view.keys()) == [KEY, "pods/elsewhere/mesh"]
+
+
+def test_a_pod_of_a_registered_workload_is_of_no_plain_gang() -> None:
+    """Its Job decides."""
+    one = job(require=None)
+    leader = led(plain("a"), below(plain("b"), one))
+    assert [each.name for each in leader.view.pods_of(KEY)] == ["a"]
+
+
+def test_pods_of_an_owner_that_nobody_knows_may_be_a_gang() -> None:
+    owner = OwnerRef("example.com/v1", "Thing", "t", "u", True)
+    leader = led(plain("a", owner=owner), plain("b", owner=owner))
+    assert sorted(leader.hands.of("release")) == ["a", "b"]
+
+
+def test_the_largest_request_counts_for_every_slot() -> None:
+    big = plain("b")
+    requests = tuple(
+        (name, amount + 1 if name == "nvidia.com/gpu" else amount) for name, amount in big.spec.shape.requests
+    )
+    big = replace(big, spec=replace(big.spec, shape=with_requests(big.spec.shape, requests)))
+    leader = led(plain("a"), big)
+    gang = leader.view.gang(KEY)
+    assert gang is not None
+    assert dict(gang.shapes["main"].requests)["nvidia.com/gpu"] == dict(requests)["nvidia.com/gpu"]
+
+
+def test_a_pod_that_has_ended_gives_its_slot_back() -> None:
+    leader = led(plain("a"), plain("b"))
+    freed = leader.stores.pods.get(("default", "a"))
+    assert freed is not None
+    assert leader.view.capacity.reserved(KEY)
+    leader.has(replace(freed, phase="Succeeded", resource_version=leader.hands.version()))
+    leader.settle()
+    assert sum(leader.view.capacity.reserved(KEY).values()) == 1
+
+
+def test_a_pod_that_is_deleted_gives_its_slot_back() -> None:
+    """Nothing makes another one."""
+    leader = led(plain("a"), plain("b"))
+    gone = leader.stores.pods.get(("default", "a"))
+    assert gone is not None
+    leader.stores.pods.apply("DELETED", gone)
+    leader.settle()
+    assert sum(leader.view.capacity.reserved(KEY).values()) == 1
+
+
+def test_a_gang_whose_pods_are_all_gone_is_forgotten() -> None:
+    leader = led(plain("a"), plain("b"))
+    for one in leader.stores.pods.values():
+        leader.stores.pods.apply("DELETED", one)
+    leader.settle()
+    assert leader.view.gang(KEY) is None
+    assert leader.view.capacity.reserved(KEY) == {}
+    leader.later(31)
+    leader.later(31)
+    assert leader.hands.of("forget") == [leader.hands.of("forget")[0]]
+
+
+def test_switched_off_its_pods_are_freed() -> None:
+    leader = led(plain("a"))
+    leader.view.set_policy(leader.view.policy.model_copy(update={"mode": "off"}))
+    leader.settle()
+    assert leader.hands.of("let go") == ["mesh"]
