@@ -56,22 +56,24 @@ def _where(paths: Sequence[Sequence[str]], levels: Sequence[str]) -> str:
 
 
 def forecast(
-    outcome: Outcome, *, instead: Placed | None = None, room: tuple[int, int] | None = None
+    outcome: Outcome, *, instead: Placed | None = None, room: tuple[int, int] | None = None, groups: int = 1
 ) -> tuple[str, ...]:
     """Return the warnings that tell a user at submit time what will happen; each at most 120 characters.
 
     `instead`: where the gang would go if it preferred the level that it requires; `room`: free hosts and hosts of the
-    one domain that it goes to.
+    one domain that it goes to; `groups`: of how many equal gangs of its workload it is the first.
     """
     match outcome:
         case Placed():
-            return (_would_place(outcome, room),)
+            lines = [_would_place(outcome, room)]
         case Waits():
             lines = _clauses(f"would wait: {outcome.message}")
             if instead is not None:
                 lines.append(f"topogate: with prefer-topology it would start now{_across(instead)}")
         case Never():
             lines = _clauses(f"{outcome.reason}: {outcome.message}")
+    if groups > 1:
+        lines.append(f"topogate: this is about the first of {groups:,} groups; each is a gang of its own")
     return tuple(fit(line, MAX_WARNING) for line in lines)
 
 

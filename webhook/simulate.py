@@ -7,7 +7,7 @@ placed, held in the view, so that the next one sees less room. Nothing is writte
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from engine.gangs import Gang, Timers, decide
 from engine.gangs import Plan as PlanIt
 from engine.members import suspended_by_user
 from engine.outcomes import FieldError, Outcome, Placed, Waits
+from engine.plain_gangs import place_of
 from engine.proposal import plan_in_view, proposed
 from engine.reasons import REASONS
 from engine.records import Pod, Workload
@@ -34,41 +35,28 @@ from webhook.objects_file import FileObject, FileProblem
 from webhook.offline import OfflineCluster, OfflineView
 from webhook.patch import Operation
 from webhook.simulation_answer import About, held, ignored, planned, rejected
-from webhook.submission import Submitted, as_sent, submit
-from webhook.unreadable import asks_anywhere, mappings
+from webhook.simulation_entries import Entry, entries, queued, together
+from webhook.submission import Submitted, submit
+from webhook.unreadable import asks_anywhere
 
 _UIDS: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "simulate.topogate.dev")
-_YOUNGEST: Final = float("inf")
 _MAX_GROUPS: Final = 1_000  # gangs of one workload, each with an answer of its own
 
 _THROUGH: Final = "it is placed through the object that its controller makes of it"
 
-Json = dict[str, Any]
-Key = tuple[str, str, str, str]
-
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """What happened to one workload: the answer, the object as it would be stored (None: refused), and our patch.
+    """What happened to one gang: the answer, the object as it would be stored (None: refused), and our patch.
 
-    A workload of several gangs has one of these for each; all but the first are without object and patch.
+    A workload of several gangs has one of these for each; all but the first are without object and patch. A gang of
+    plain pods has one; `others` are the stored objects and patches of all its pods but the first.
     """
 
     gang: output.Gang
     stored: Mapping[str, Any] | None
     patch: tuple[Operation, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A workload as it is sent; `key`: group, kind, namespace, name; `created`: its age where the file tells one."""
-
-    one: FileObject
-    sent: Json
-    key: Key
-    priority: int
-    created: float
-    serial: int
+    others: tuple[tuple[Mapping[str, Any], tuple[Operation, ...]], ...] = ()
 
 
 def simulate(
@@ -85,12 +73,12 @@ def simulate(
     With `independent` every one starts from the cluster as it was. Objects without a pod template are left out.
     `clock` counts nanoseconds. Raises FileProblem when there is no workload, or one stands twice.
     """
-    entries = _entries(workloads, cluster.view, namespace=namespace)
+    taken = entries(workloads, cluster.view, namespace=namespace)
     if queue:
-        entries.sort(key=lambda entry: (-entry.priority, entry.created, entry.key[2:], entry.key[:2]))
-        entries = [replace(entry, serial=place) for place, entry in enumerate(entries)]
+        taken = queued(taken)
     run = _Run(cluster.view, independent=independent, clock=clock)
-    return [answer for entry in entries for answer in run.one(entry)]
+    turns = together(taken)
+    return [answer for turn in turns for answer in (run.pods(turn) if turn[0].plain is not None else run.one(turn[0]))]
 
 
 def facts(cluster: OfflineCluster) -> output.ClusterFacts:
@@ -110,9 +98,9 @@ class _Run:
         self._view = view
         self._independent = independent
         self._clock = clock
-        self._waiting: list[_Entry] = []
+        self._waiting: list[Entry] = []
 
-    def one(self, entry: _Entry) -> list[Simulated]:
+    def one(self, entry: Entry) -> list[Simulated]:
         """Submit, decide, plan, hold; one answer for every gang."""
         one, about = entry.one, About(*entry.key[1:])
         projection = self._projection(one)
@@ -132,6 +120,42 @@ class _Run:
         first, *others = gangs
         return [Simulated(first, submitted.stored, submitted.patch), *(Simulated(gang, None, ()) for gang in others)]
 
+    def pods(self, turn: Sequence[Entry]) -> list[Simulated]:
+        """The same for the pods of one plain gang: refused ones by themselves, then the gang of the others."""
+        view, answers = self._view, list[Simulated]()
+        made: list[tuple[Pod, Submitted]] = []
+        offline = OfflineView(view)
+        for entry in turn:
+            submitted = submit(entry.one, entry.sent, offline, projection=projections.pod)
+            about = About(*entry.key[1:], warnings=submitted.warnings)
+            if submitted.errors:
+                answers.append(Simulated(rejected(about, submitted.errors), None, ()))
+                continue
+            pod = projections.pod(msgspec.json.encode(submitted.stored))
+            if names.GATE not in pod.spec.gates:
+                answers.append(Simulated(self._pod(about, submitted, offline), submitted.stored, submitted.patch))
+                continue
+            made.append((replace(pod, uid=str(uuid.uuid5(_UIDS, "/".join(entry.key)))), submitted))
+        if not made:
+            return answers
+        key = turn[0].plain
+        assert key is not None
+        warnings = dict.fromkeys(text for _, submitted in made for text in submitted.warnings)
+        about = About(turn[0].one.kind, *place_of(key), warnings=tuple(warnings))
+        for pod, _ in made:
+            view.stores.pods.apply("ADDED", pod)
+        view.refresh()
+        gang = view.gang(key)
+        assert gang is not None
+        answer = self._gang(turn[0], about, gang, offline)
+        if self._independent:
+            for pod, _ in made:
+                view.stores.pods.apply("DELETED", pod)
+            view.refresh()
+        (_, first), *rest = made
+        others = tuple((one.stored, one.patch) for _, one in rest)
+        return [*answers, Simulated(answer, first.stored, first.patch, others)]
+
     def _projection(self, one: FileObject) -> Callable[[Any], Pod | Workload] | None:
         """How the objects of a kind are read; None for a kind that nobody registered."""
         if one.what == POD:
@@ -142,7 +166,7 @@ class _Run:
             return None
         return lambda source: workload(source, entry=entry, registry=registry)
 
-    def _left_alone(self, entry: _Entry, projection: Callable[[Any], Pod | Workload]) -> bool:
+    def _left_alone(self, entry: Entry, projection: Callable[[Any], Pod | Workload]) -> bool:
         """True for an object that asks for nothing and cannot be read: nobody refuses that."""
         try:
             projection(msgspec.json.encode(entry.sent))
@@ -152,7 +176,7 @@ class _Run:
             pass
         return False
 
-    def _workload(self, entry: _Entry, about: About, submitted: Submitted, offline: OfflineView) -> list[output.Gang]:
+    def _workload(self, entry: Entry, about: About, submitted: Submitted, offline: OfflineView) -> list[output.Gang]:
         view = self._view
         projection = self._projection(entry.one)
         assert projection is not None
@@ -180,7 +204,7 @@ class _Run:
             view.refresh()
         return answers or [ignored(about, 0, "NoTopologyRequested")]
 
-    def _gang(self, entry: _Entry, about: About, gang: Gang, offline: OfflineView) -> output.Gang:
+    def _gang(self, entry: Entry, about: About, gang: Gang, offline: OfflineView) -> output.Gang:
         view, found = self._view, gang.workload
         decision = decide(
             gang,
@@ -194,14 +218,18 @@ class _Run:
             return self._plan(entry, about, gang, offline)
         if gang.understanding.ask is not None and view.policy.mode == "enforce" and suspended_by_user(found):
             return planned(about, gang, Waits("Suspended", REASONS["Suspended"].description), view)
+        if (errors := gang.understanding.errors) and view.policy.mode == "enforce":
+            if errors[0].reason == "WaitingForMembers":
+                return held(about, errors[0].reason, errors[0].message)
+            return rejected(about, errors)
         if gang.understanding.ignored is not None:
             return ignored(replace(about, group=None), found.slots * found.groups, gang.understanding.ignored)
         return ignored(about, found.slots, "PolicyOff", self._off())
 
-    def _plan(self, entry: _Entry, about: About, gang: Gang, offline: OfflineView) -> output.Gang:
+    def _plan(self, entry: Entry, about: About, gang: Gang, offline: OfflineView) -> output.Gang:
         view = self._view
         # What the forecast says at submit time is the verdict here, in other words.
-        told = set(forecast(offline.told)) if offline.told is not None else set()
+        told = set(forecast(offline.told, groups=gang.workload.groups)) if offline.told is not None else set()
         about = replace(about, warnings=tuple(text for text in about.warnings if text not in told))
         begun = self._clock()
         outcome: Outcome
@@ -217,10 +245,10 @@ class _Run:
             self._waiting.append(entry)
         return planned(about, gang, outcome, view, microseconds=microseconds)
 
-    def _behind(self, entry: _Entry) -> bool:
+    def _behind(self, entry: Entry) -> bool:
         if self._view.policy.queue.order != "strict" or self._independent:
             return False
-        return any(_order(other) < _order(entry) for other in self._waiting)
+        return any(other.order < entry.order for other in self._waiting)
 
     def _off(self) -> str:
         return f"the policy's mode is {self._view.policy.mode}: nothing is changed or held"
@@ -239,7 +267,7 @@ class _Run:
             return ignored(about, 1, "ExemptNamespace")
         return ignored(about, 1, template_aside(pod.spec, policy=policy) or "DaemonSetOrStatic")
 
-    def _unregistered(self, entry: _Entry, about: About) -> Simulated:
+    def _unregistered(self, entry: Entry, about: About) -> Simulated:
         """A kind that we do not place: let through when it asks for nothing, refused rather than silently ignored."""
         policy = self._view.policy
         if not asks_anywhere(entry.sent, policy.annotations.dialects):
@@ -254,44 +282,3 @@ class _Run:
             message="no kind that can be placed; add it to the policy's kinds, or remove the annotation",
         )
         return Simulated(rejected(about, (error,)), None, ())
-
-
-def _entries(workloads: Iterable[FileObject], view: View, *, namespace: str) -> list[_Entry]:
-    entries: list[_Entry] = []
-    seen: dict[Key, str] = {}
-    for one in workloads:
-        raw = one.decoded()
-        known = view.registry.find(one.group, one.kind, one.version) is not None
-        if not known and not _has_pod_template(raw):
-            continue
-        sent = as_sent(one, namespace=namespace, serial=len(entries))
-        metadata = sent["metadata"] if isinstance(sent["metadata"], dict) else {}
-        key = (one.group, one.kind, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
-        if key[3] and seen.setdefault(key, one.where) != one.where:
-            raise FileProblem(f"{one.where}: {one.kind} {key[2]}/{key[3]} stands in {seen[key]} already")
-        priority, created = _rank_in_queue(one, raw, view)
-        entries.append(_Entry(one, sent, key, priority, created, len(entries)))
-    if not entries:
-        raise FileProblem("no workload in the files: nothing to simulate")
-    return entries
-
-
-def _rank_in_queue(one: FileObject, raw: Json, view: View) -> tuple[int, float]:
-    """Priority and creation; what cannot be read has neither, and is refused later."""
-    entry = view.registry.find(one.group, one.kind, one.version)
-    if entry is None or entry.handling == "pods":
-        return 0, _YOUNGEST
-    try:
-        found = workload(raw, entry=entry, registry=view.registry)
-    except (UnreadableWorkload, ProjectionError):
-        return 0, _YOUNGEST
-    return view.priority_of(found) if found.pod_sets else 0, found.created or _YOUNGEST
-
-
-def _order(entry: _Entry) -> tuple[int, float, int]:
-    """The place in the queue of workloads that come one after the other."""
-    return (-entry.priority, entry.created, entry.serial)
-
-
-def _has_pod_template(raw: Json) -> bool:
-    return any(isinstance(value.get("containers"), list) for value in mappings(raw))

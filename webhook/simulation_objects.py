@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import yaml
 
+from webhook.patch import Operation
 from webhook.simulate import Simulated
 from webhook.yaml_documents import scalar
 
@@ -37,13 +38,23 @@ def as_yaml(value: Any) -> str:
 def shown(simulated: Sequence[Simulated], what: Show) -> list[dict[str, Any]]:
     """The objects that would be stored (a refused workload has none), or the JSON Patch of every workload."""
     if what == "objects":
-        return [dict(one.stored) for one in simulated if one.stored is not None]
+        return [dict(stored) for one in simulated for stored, _ in _objects(one) if stored is not None]
     return [
         {
             "kind": one.gang.kind,
             "namespace": one.gang.namespace,
-            "name": one.gang.name,
-            "patch": [dict(operation) for operation in one.patch],
+            "name": _name(stored) or one.gang.name,
+            "patch": [dict(operation) for operation in patch],
         }
         for one in simulated
+        for stored, patch in _objects(one)
+        if one.gang.group is None or stored is not None  # one object, one patch: with the first of its gangs
     ]
+
+
+def _objects(one: Simulated) -> Sequence[tuple[Mapping[str, Any] | None, Sequence[Operation]]]:
+    return ((one.stored, one.patch), *one.others)
+
+
+def _name(stored: Mapping[str, Any] | None) -> str:
+    return str(stored["metadata"]["name"]) if stored is not None else ""

@@ -74,8 +74,6 @@ def validate_workload(review: Review, view: View, policy: Policy, deadline: floa
     if own and not errors and understanding.ask is not None and anew:
         never, outlook = _outlook(seen, understanding, view, policy, deadline)
         told += outlook
-        if outlook and workload.groups > 1:
-            told.append(f"topogate: this is about the first of {workload.groups:,} groups; each is a gang of its own")
         errors += never
     return answer(review, errors, told, policy=policy)
 
@@ -159,16 +157,16 @@ def _outlook(
     workload: Workload, understanding: Understanding, view: View, policy: Policy, deadline: float
 ) -> tuple[list[FieldError], tuple[str, ...]]:
     """What would happen: an error for a gang that fits nowhere ever, if the policy refuses those; else warnings."""
-    outcome = view.forecast(workload, understanding, deadline)
+    outcome, groups = view.forecast(workload, understanding, deadline), workload.groups
     match outcome:
         case None:
             return [], ()
         case Never() if policy.never_fits == "deny":
             return [_never(outcome, workload, policy)], ()
         case Waits():
-            return [], forecast(outcome, instead=_relaxed(workload, understanding, view, deadline))
+            return [], forecast(outcome, instead=_relaxed(workload, understanding, view, deadline), groups=groups)
         case _:
-            return [], forecast(outcome)
+            return [], forecast(outcome, groups=groups)
 
 
 def _relaxed(workload: Workload, understanding: Understanding, view: View, deadline: float) -> Placed | None:

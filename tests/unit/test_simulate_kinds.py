@@ -1,0 +1,143 @@
+"""`simulate` on workloads of every registered kind, and on gangs of plain pods."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from engine import names
+from tests.support.golden import golden
+from tests.support.kinds import FILES, example
+from tests.support.simulation import grid, job, simulated
+from webhook.simulation_objects import shown
+from webhook.simulation_output import Gang
+
+Json = dict[str, Any]
+GRID = grid(2, 2, 4)  # hosts of 8 GPUs, racks of 4 hosts
+NOT_PLACED = ("cronjob", "trainjob", "pod")
+
+
+def with_gpus(value: Any, gpus: int) -> Any:
+    """Every container of an object asks for that many GPUs."""
+    if isinstance(value, list):
+        return [with_gpus(one, gpus) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {key: with_gpus(one, gpus) for key, one in value.items()}
+    for container in found.get("containers", ()):
+        container["resources"] = {"limits": {"nvidia.com/gpu": str(gpus)}}
+    return found
+
+
+def asking(name: str, *, gpus: int = 1) -> Json:
+    raw: Json = with_gpus(copy.deepcopy(example(name)["object"]), gpus)
+    raw.pop("status", None)
+    raw["metadata"] = {"name": name, "annotations": {names.REQUIRE: "rack"}}
+    return raw
+
+
+def plain_pod(name: str, *, gang: str = "g", size: int = 3, **annotations: str) -> Json:
+    said = {names.GANG_NAME: gang, names.GANG_SIZE: str(size), names.REQUIRE: "rack", **annotations}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": said}}
+    return {**pod, "spec": with_gpus({"containers": [{"name": "c", "image": "x"}]}, 8)}
+
+
+def seated(gang: Gang) -> dict[str, int]:
+    """Pods with a slot by pod set."""
+    return {one.name: sum(slots.count for slots in one.assignment) for one in gang.pod_sets}
+
+
+@pytest.mark.parametrize("name", [path.stem for path in FILES if path.stem not in NOT_PLACED])
+def test_every_kind_is_placed_whole_in_one_rack(name: str) -> None:
+    for one in simulated(GRID, [asking(name)]):
+        assert one.gang.verdict == "placed"
+        assert seated(one.gang) == {pod_set.name: pod_set.count for pod_set in one.gang.pod_sets}
+        racks = {slots.domain[:2] for pod_set in one.gang.pod_sets for slots in pod_set.assignment}
+        assert len(racks) == 1
+        assert one.gang.warnings == ()
+
+
+def test_each_replica_of_a_leaderworkerset_is_a_gang_with_an_answer_of_its_own() -> None:
+    found = simulated(GRID, [asking("leaderworkerset", gpus=8), job("after", 8, {"prefer": "rack"})])
+    assert [(one.gang.name, one.gang.group, one.gang.verdict) for one in found] == [
+        ("leaderworkerset", "0", "placed"),
+        ("leaderworkerset", "1", "placed"),
+        ("leaderworkerset", "2", "placed"),
+        ("after", None, "waits"),
+    ]
+    assert [one["kind"] for one in shown(found, "objects")] == ["LeaderWorkerSet", "Job"]
+    assert [one["name"] for one in shown(found, "patches")] == ["leaderworkerset", "after"]
+
+
+def test_plain_pods_of_one_gang_are_placed_together() -> None:
+    pods = [plain_pod("a"), job("between", 4, {"require": "rack"}), plain_pod("b"), plain_pod("c")]
+    first, second = simulated(GRID, pods)
+    assert (first.gang.kind, first.gang.name, first.gang.verdict) == ("Pod", "g", "placed")
+    assert seated(first.gang) == {"main": 3}
+    assert second.gang.name == "between"
+    assert [one["metadata"]["name"] for one in shown([first], "objects")] == ["a", "b", "c"]
+    assert [one["name"] for one in shown([first], "patches")] == ["a", "b", "c"]
+
+
+def test_a_plain_gang_that_is_not_whole_waits_and_one_that_contradicts_itself_is_rejected() -> None:
+    waits, wrong = simulated(
+        GRID, [plain_pod("a"), plain_pod("b"), plain_pod("x", gang="h", size=2), plain_pod("y", gang="h", size=3)]
+    )
+    assert (waits.gang.verdict, waits.gang.reason) == ("waits", "WaitingForMembers")
+    assert "2 of 3 pods of g exist" in waits.gang.message
+    assert (wrong.gang.verdict, wrong.gang.reason) == ("rejected", "GangSizeMismatch")
+
+
+def test_from_the_same_cluster_each_gang_finds_all_of_it() -> None:
+    found = simulated(GRID, [asking("leaderworkerset", gpus=8), plain_pod("a", size=1)] * 1, independent=True)
+    assert [one.gang.verdict for one in found] == ["placed"] * 4
+
+
+def test_what_cannot_be_read_is_rejected_only_when_it_asks() -> None:
+    asks = asking("jobset")
+    asks["spec"] = {"replicatedJobs": 7, "suspend": "no"}
+    plain = {**copy.deepcopy(asks), "metadata": {"name": "plain"}}
+    rejected, ignored = simulated(GRID, [asks, plain])
+    assert [error.field for error in rejected.gang.errors] == ["spec.replicatedJobs", "spec.suspend"]
+    assert (ignored.gang.verdict, ignored.gang.reason) == ("ignored", "NoTopologyRequested")
+
+
+def test_a_template_without_containers_is_rejected_at_its_own_path() -> None:
+    asks = asking("mpijob")
+    asks["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"] = {}
+    (found,) = simulated(GRID, [asks])
+    assert [error.field for error in found.gang.errors] == ["spec.mpiReplicaSpecs.Worker.template.spec.containers"]
+
+
+def test_the_workloads_of_the_cluster_keep_their_room() -> None:
+    """A StatefulSet of the cluster with its Placement, as the service would see it."""
+    running = asking("statefulset", gpus=8)
+    running["metadata"] |= {"namespace": "ml", "uid": "uid-1"}
+    slots = [{"domain": ["b0", "b0-r0", f"b0-r0-h{n}"], "count": 1, "ranks": str(n), "devices": None} for n in range(3)]
+    placement = {
+        "apiVersion": names.API_VERSION,
+        "kind": names.PLACEMENT_KIND,
+        "metadata": {"name": "statefulset-x", "namespace": "ml"},
+        "spec": {
+            "workload": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "statefulset", "uid": "uid-1"},
+            "topology": "default",
+            "podSets": [{"name": "main", "count": 3, "require": "rack", "ranked": True}],
+            "assignment": {"revision": 1, "podSets": [{"name": "main", "slots": slots}]},
+        },
+    }
+    cluster = [*grid(1, 1, 4), running, placement]
+    (found,) = simulated(cluster, [job("a", 2, {"require": "rack"})])
+    assert found.gang.verdict == "waits"
+    (found,) = simulated(cluster, [job("a", 1, {"require": "rack"})])
+    assert found.gang.verdict == "placed"
+
+
+def test_the_texts() -> None:
+    texts = {}
+    for name in [path.stem for path in FILES]:
+        found = [*simulated(GRID, [asking(name)]), *simulated(GRID, [asking(name, gpus=8)])]
+        lines = [f"{one.gang.group or '-'} {one.gang.verdict}: {one.gang.message}" for one in found]
+        texts[name] = "\n".join([*lines, *dict.fromkeys(text for one in found for text in one.gang.warnings)])
+    golden("simulate-kinds", texts)
