@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from math import inf
 
@@ -24,13 +24,28 @@ from engine.cluster.projections import ProjectionError
 from engine.device_choice import chosen_anew
 from engine.durations import format_duration
 from engine.errands import Errands, Outdated
+from engine.extension_queue import ExtensionQueue
 from engine.gang_keys import placed_key
-from engine.gangs import ChooseAnew, Decision, Gang, GiveBack, LetGo, Release, Rest, Resume, Shrink, Status, Timers
+from engine.gangs import (
+    ChooseAnew,
+    Decision,
+    Extend,
+    Gang,
+    GiveBack,
+    LetGo,
+    Release,
+    Remove,
+    Rest,
+    Resume,
+    Shrink,
+    Status,
+    Timers,
+)
 from engine.gangs import Plan as PlanIt
 from engine.members import let_loose
-from engine.outcomes import Never, Placed, Waits
+from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.patience import KeptRoom, Room, Waiting
-from engine.proposal import standing
+from engine.proposal import extended, standing
 from engine.queue import Entry, Queue, question_of
 from engine.reasons import REASONS
 from engine.records import Pod, Slot
@@ -118,6 +133,7 @@ class Controller:
         self._memory: dict[str, _Memory] = {}
         self._busy: set[str] = set()
         self._queue = Queue()
+        self._parts = ExtensionQueue()
         self._room = KeptRoom()
         self._unclaimed: dict[tuple[str, str], float] = {}
         self._orphans: dict[tuple[str, str], float] = {}
@@ -183,7 +199,10 @@ class Controller:
             self._guarded(key, now, lambda key=key: self._look(key, now))  # type: ignore[misc]
         if changes.everything or changes.room:
             self._queue.room = True
+            self._parts.room()
+        self._extend_placed(now, growing=False)
         self._plan_queue(now)
+        self._extend_placed(now, growing=True)
         self._tell_due(now)
         self._claim(changes, now)
         self._sweep(now)
@@ -216,11 +235,12 @@ class Controller:
             if memory.telling is not None:
                 times.append(memory.telling[0])
         settle = self._view.policy.nodes.settle
-        if len(self._queue) and settle:
+        if (len(self._queue) or len(self._parts)) and settle:
             with self._view.lock:
                 settling = self._view.capacity.unsettled(self._wall() - settle)
             if settling or self._settling:
                 times.append(now + 0.25)
+                self._parts.room()
                 self._queue.room = True  # one more try after the last one has settled
             self._settling = bool(settling)
         if self._unclaimed:
@@ -236,6 +256,7 @@ class Controller:
             if gang is None:
                 self._memory.pop(key, None)
                 self._queue.drop(key)
+                self._parts.drop(key)
                 return
             memory = self._memory.setdefault(key, _Memory())
             memory.wake = None
@@ -248,8 +269,17 @@ class Controller:
                 overbooked=lambda host: self._overbooked(gang, host, slots(host)),
                 usable=lambda host: self._usable(gang, host, slots(host)),
                 other_devices=lambda: chosen_anew(gang, view.capacity),
+                down=self._down,
+                wall=self._wall(),
             )
         self._act(key, gang, decision, memory, now)
+
+    def _down(self, host: str) -> float | None:
+        """For how long a node is not ready (seconds); None when it is."""
+        node = self._view.capacity.node(host)
+        if node is None:
+            return gangs.GONE
+        return None if node.ready else max(0.0, self._wall() - node.settled_at) if node.settled_at else 0.0
 
     def _overbooked(self, gang: Gang, host: str, slots: Iterable[tuple[str, Slot]]) -> bool:
         """True when others took room that is reserved there for pods of the gang, or devices of theirs."""
@@ -273,6 +303,8 @@ class Controller:
         memory.wake = decision.wake
         if not isinstance(decision.action, PlanIt):
             self._queue.drop(key)
+        if not isinstance(decision.action, Extend):
+            self._parts.drop(key)
         loose = let_loose(gang.workload, gang.pods) if gang.understanding.ask is not None else []
         known = memory.refused
         memory.refused = frozenset(pod.uid for pod in (*(refused.pod for refused in decision.refused), *loose))
@@ -304,6 +336,12 @@ class Controller:
                 self._send(key, lambda: errands.give_back(gang, suspend=suspend))
             case Shrink(assignment=assignment) | ChooseAnew(assignment=assignment):
                 self._send(key, lambda: errands.rewrite(gang, assignment))
+            case Extend() as part:
+                priority, created = self._view.priority_of(gang.workload), gang.workload.created
+                self._parts.add(key, part, priority=priority, created=created, out=memory.timers.hosts_out(now))
+                self._tell_part(key, gang, now)
+            case Remove(pods=pods, evict=evict, reason=reason, message=message):
+                self._send(key, lambda: errands.remove(gang, pods, evict=evict, reason=reason, message=message))
             case Release(seats=seats):
                 self._send(key, lambda: errands.release(gang, seats))
             case LetGo(pods=pods, resume=resume, forget=forget, reason=reason):
@@ -515,6 +553,52 @@ class Controller:
         if gang is not None and ahead is not None:
             message = f"{_named(ahead.name, gang)} goes first and has no room yet"
             self._tell(key, gang, Status("Waiting", "QueuedBehind", message), now)
+
+    # -- parts of placed gangs ---------------------------------------------------------------------------------------
+
+    def _extend_placed(self, now: float, *, growing: bool) -> None:
+        """Find slots for parts of placed gangs: of those that lost some, or of those that are to grow."""
+        if growing and self._view.policy.queue.order == "strict" and len(self._queue):
+            return  # nobody goes before those who wait
+        for key, part in self._parts.take(growing=growing, busy=self._busy):
+            self._guarded(key, now, lambda key=key, part=part: self._extend_one(key, part, now))  # type: ignore[misc]
+
+    def _extend_one(self, key: str, part: Extend, now: float) -> None:
+        view, extension = self._view, part.extension
+        memory = self._memory.setdefault(key, _Memory())
+        excluded = memory.timers.hosts_out(now)
+        with view.lock:
+            gang = view.gang(key)
+            if gang is None or gang.placement is None or gang.placement.assignment is None:
+                return
+            ahead = self._room.before(key, view.priority_of(gang.workload)) if extension.more else []
+            room_kept = frozenset[str]().union(*(room.hosts for room in ahead))
+            # What the lost slots kept free is free for their successors.
+            rest = extension.standing(gang.placement.assignment)
+            view.hold(key, replace(gang.placement, assignment=rest))
+            outcome: Outcome | None = None
+            try:
+                with metrics.plan_seconds.time():
+                    outcome = self._errands.plan_part(gang, extension, excluded=excluded, room_kept=room_kept)
+            finally:
+                if isinstance(outcome, Placed):
+                    placement = extended(gang, extension, outcome)
+                    view.hold(key, placement)
+                else:
+                    view.drop_hold(key)
+        metrics.plans.labels(type(outcome).__name__).inc()
+        if isinstance(outcome, Placed):
+            self._parts.drop(key)
+            memory.facts = outcome
+            self._send(key, lambda: self._errands.extend(gang, placement, extension, f"{part.why}: {outcome.message}"))
+            return
+        self._parts.missed(key, outcome)
+        self._tell_part(key, gang, now)
+        memory.wake_at(memory.timers.next_back(now))
+
+    def _tell_part(self, key: str, gang: Gang, now: float) -> None:
+        if (status := self._parts.status(key)) is not None:
+            self._tell(key, gang, status, now)
 
     # -- telling people ----------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from engine.capacity import Capacity
+from engine.extension import Kept
 from engine.gangs import Gang
 from engine.members import by_pod_set, host_of, rank_is_slot, rank_of
 from engine.outcomes import Placed
@@ -21,9 +22,9 @@ def with_devices(
     placed: Placed,
     shapes: Mapping[str, Shape],
     capacity: Capacity,
-    kept: Mapping[str, Mapping[int, Pod]],
+    kept: Mapping[str, Mapping[int, Kept]],
 ) -> Placed:
-    """The plan with the devices of each pod; those of pods that stay (`kept`, by pod set and rank) are their own."""
+    """The plan with the devices of each pod; those of slots that stay (`kept`, by pod set and rank) stay theirs."""
     given: dict[str, list[Uses]] = {}  # host -> devices that pods of this very plan get
     plans: list[PodSetPlan] = []
     for plan in placed.pod_sets:
@@ -71,11 +72,11 @@ def chosen_anew(gang: Gang, capacity: Capacity) -> Assignment | None:
 
 
 def _with_devices(
-    slot: Slot, request: DeviceRequest, capacity: Capacity, kept: Mapping[int, Pod], beside: list[Uses]
+    slot: Slot, request: DeviceRequest, capacity: Capacity, kept: Mapping[int, Kept], beside: list[Uses]
 ) -> Slot:
-    standing = {rank: pod for rank, pod in kept.items() if host_of(pod) == slot.host}
+    standing = {rank: one for rank, one in kept.items() if one.host == slot.host}
     ranks = _ranks(slot) if slot.ranks is not None else [*sorted(standing), *([None] * slot.count)][: slot.count]
-    known = {rank: _plain(devices_of(pod) or ()) for rank, pod in standing.items() if rank in ranks}
+    known = {rank: _plain(one.devices) for rank, one in standing.items() if rank in ranks}
     fresh = capacity.choose(slot.host, request, slot.count - len(known), beside=beside)
     beside.extend(fresh or ())
     if fresh is None and not any(known.values()):

@@ -18,12 +18,13 @@ from engine.cluster.api import Api, ApiError, ApiFault, object_path
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
 from engine.cluster.writes import Conflict, Done, Gone, Refused, Result
+from engine.extension import Extension
 from engine.gangs import Gang, Status
 from engine.outcomes import Outcome, Placed
 from engine.pin import release_patch
 from engine.plain_gangs import is_plain
 from engine.pod_devices import allocation
-from engine.proposal import plan_in_view, proposed
+from engine.proposal import extend_in_view, plan_in_view, proposed
 from engine.records import Assignment, Placement, Pod, Workload
 from engine.relaxing import relaxing_text
 from engine.requests import relaxed
@@ -91,6 +92,15 @@ class Errands:
             self._view, gang, settled_before=settled_before, excluded=excluded, room_kept=room_kept, emptied=emptied
         )
 
+    def plan_part(
+        self, gang: Gang, extension: Extension, *, excluded: frozenset[str], room_kept: frozenset[str] = frozenset()
+    ) -> Outcome:
+        """The answer for a part of a placed gang now. The view's lock is held."""
+        settled_before = self._wall() - self._view.policy.nodes.settle
+        return extend_in_view(
+            self._view, gang, extension, settled_before=settled_before, excluded=excluded, room_kept=room_kept
+        )
+
     def placement(self, gang: Gang, placed: Placed | None, *, priority: int) -> Placement:
         """The Placement to write for a gang, with the answer when it is placed."""
         return proposed(gang, placed, priority=priority, now=self._wall())
@@ -137,6 +147,23 @@ class Errands:
             _was_done(result, gang.workload.name)
         assert gang.placement is not None
         self._write(replace(gang.placement, assignment=None), gang)
+
+    def extend(self, gang: Gang, placement: Placement, extension: Extension, message: str) -> None:
+        """Write new slots of a part of the gang beside the others; then have the pods go that were to be replaced."""
+        try:
+            self._write(placement)
+        except writes.WriteRefused:
+            raise
+        except ApiFault:
+            self._read_back(placement)
+            raise
+        self._event(gang, "Grown" if extension.more else "Repaired", message, warning=False)
+        self._all(self._delete_pod, extension.replaced)
+
+    def remove(self, gang: Gang, pods: tuple[Pod, ...], *, evict: bool, reason: str, message: str) -> None:
+        """Have pods go: by eviction, or at once. What a disruption budget does not allow is told, and tried again."""
+        self._event(gang, reason, message, warning=True)
+        self._all(self._evict_pod if evict else self._delete_pod, pods)
 
     def rewrite(self, gang: Gang, assignment: Assignment) -> None:
         """Write another assignment of the same gang: of a scaled-down workload, or with other devices."""
@@ -281,6 +308,17 @@ class Errands:
                 faults.append(fault)
         if faults:
             raise min(faults, key=_mildness)
+
+    def _evict_pod(self, pod: Pod) -> None:
+        match writes.evict_pod(self._api, pod, fence=self._fence):
+            case Refused(message=message):
+                self.pod_event(pod, "EvictionRefused", f"cannot be evicted: {message}")
+            case _:
+                return
+
+    def _delete_pod(self, pod: Pod) -> None:
+        if isinstance(result := writes.delete_pod(self._api, pod, fence=self._fence), Refused):
+            raise writes.WriteRefused(result.message)
 
     def _read_back(self, placement: Placement) -> None:
         """After a write without an answer: take in what became of it, before its slots count as free again."""

@@ -301,7 +301,7 @@ def parse_policy(text: str) -> Policy:
         policy = Policy.model_validate_json(json.dumps(raw), by_alias=True, by_name=False)
     except ValidationError as error:
         errors += structural_errors(error, Policy)
-    errors += apart_from(errors, rule_errors(raw, defaults=default_policy().model_dump(mode="json")))
+    errors += apart_from(errors, rule_errors(raw))
     if policy is None or errors:
         raise PolicyError(in_order(errors))
     return policy

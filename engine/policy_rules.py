@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from engine import names
-from engine.durations import DurationError, parse_duration
 from engine.gpu.resources import KOORDINATOR, NVIDIA
 from engine.kinds import RegistryError, registry_of
 from engine.outcomes import FieldError
@@ -20,13 +19,6 @@ from engine.presets import MAX_LEVELS, RESERVED_NAMES, known_levels, presets
 from engine.wording import joined, listed, quote
 
 NOT_AVAILABLE: Final = "FeatureNotAvailable"
-# Fields that the schema knows and nothing acts on yet: a value that would be ignored is refused.
-NOT_BUILT: Final = (
-    "incomplete",
-    "nodeLoss",
-    "timeouts.node",
-    "timeouts.recover",
-)
 DEFAULT_REQUESTS: Final = frozenset(
     {names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.TOPOLOGY, names.RELAX_AFTER}
 )
@@ -35,8 +27,8 @@ POD_GROUP_BUILT: Final = ("coscheduling", "none")
 _POD_GROUP_LATER: Final = ("scheduler-plugins", "koordinator")
 
 
-def rule_errors(raw: Mapping[str, Any], *, defaults: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Yield what is wrong across the fields of a raw policy; `defaults` is the default policy as plain values."""
+def rule_errors(raw: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Yield what is wrong across the fields of a raw policy."""
     topologies = _list(raw.get("topologies"))
     yield from _twice((("topologies", index, "name"), _get(spec, "name")) for index, spec in topologies)
     for index, spec in topologies:
@@ -50,7 +42,7 @@ def rule_errors(raw: Mapping[str, Any], *, defaults: Mapping[str, Any]) -> Itera
             path = path_of(("namespaces", "defaults", index, "annotations", key))
             yield from _default_request(path, key, value, levels=_level_words(topologies))
     yield from _kinds(raw.get("kinds"))
-    yield from _not_built(raw, defaults)
+    yield from _not_built(raw)
 
 
 def _topology(at: tuple[str | int, ...], spec: Mapping[str, Any]) -> Iterator[FieldError]:
@@ -139,12 +131,7 @@ def _vendor(path: str, name: str) -> Iterator[FieldError]:
         yield wrong(path, f"{quote(name)} is no resource of a device plugin, such as amd.com/gpu")
 
 
-def _not_built(raw: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[FieldError]:
-    for path in NOT_BUILT:
-        steps = path.split(".")
-        value, default = _at(raw, steps), _at(defaults, steps)
-        if value is not None and not _same(value, default):
-            yield _later(path, "leave it out")
+def _not_built(raw: Mapping[str, Any]) -> Iterator[FieldError]:
     if (labels := _at(raw, ["podGroup", "labels"])) in _POD_GROUP_LATER:
         yield _later("podGroup.labels", f"{quote(labels)}; use {joined(POD_GROUP_BUILT, 'or')}")
 
@@ -163,15 +150,6 @@ def _twice(values: Iterable[tuple[tuple[str | int, ...], Any]]) -> Iterator[Fiel
             yield wrong(path, f"{quote(value)} stands twice (first at {first[value]})", kind="Duplicate value")
         else:
             first[value] = path
-
-
-def _same(value: object, default: object) -> bool:
-    if isinstance(value, str) and isinstance(default, str) and value != default:
-        try:
-            return parse_duration(value) == parse_duration(default)
-        except DurationError:
-            return False
-    return value == default
 
 
 def _at(tree: Any, steps: list[str]) -> Any:

@@ -5,17 +5,21 @@ Nothing is written or held here. The leader and `simulate` both go this way.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from engine import quota
 from engine.cluster.placements import name_of
 from engine.device_choice import with_devices
+from engine.extension import Extension, Kept
 from engine.gangs import Gang
 from engine.members import by_pod_set, host_of, rank_is_slot, rank_of
 from engine.outcomes import Outcome, Placed, Waits
 from engine.planning import plan_gang
-from engine.records import Assignment, Placement, Pod, WorkloadRef
+from engine.pod_devices import devices_of
+from engine.records import Assignment, Placement, WorkloadRef
 from engine.view import View
+from engine.wording import plural
 
 
 def plan_in_view(
@@ -34,7 +38,6 @@ def plan_in_view(
     if (missing := _quota_shortfall(view, gang)) is not None:
         return Waits("QuotaExceeded", missing)
     kept = standing(gang)
-    hosts = {name: {rank: host_of(pod) or "" for rank, pod in pods.items()} for name, pods in kept.items()}
     outcome = plan_gang(
         gang.understanding,
         gang.shapes,
@@ -43,7 +46,7 @@ def plan_in_view(
         policy=view.policy,
         settled_before=settled_before,
         excluded=excluded,
-        kept=hosts,
+        kept=_hosts(kept),
         room_kept=room_kept,
         emptied=emptied,
     )
@@ -52,19 +55,75 @@ def plan_in_view(
     return outcome
 
 
-def standing(gang: Gang) -> dict[str, dict[int, Pod]]:
-    """Pod set -> rank -> live pod that cannot be moved: bound, or pinned and released.
+def extend_in_view(
+    view: View,
+    gang: Gang,
+    extension: Extension,
+    *,
+    settled_before: float | None = None,
+    excluded: frozenset[str] = frozenset(),
+    room_kept: frozenset[str] = frozenset(),
+) -> Outcome:
+    """The answer for a part of a placed gang: new slots beside those that stay. The caller holds the view's lock.
+
+    A pod whose node is not there any more has no place that could be kept.
+    """
+    assert gang.placement is not None and gang.placement.assignment is not None
+    whole = all(ask.min_available >= ask.count for ask in extension.asks)
+    if whole and (missing := _quota_shortfall(view, gang)) is not None:
+        return Waits("QuotaExceeded", missing)
+    kept = {
+        name: {rank: one for rank, one in slots.items() if view.capacity.node(one.host) is not None}
+        for name, slots in extension.kept.items()
+    }
+    topology = gang.placement.topology
+    outcome = plan_gang(
+        replace(gang.understanding, asks=extension.asks, gang=extension.gang, topology=topology),
+        gang.shapes,
+        capacity=view.capacity,
+        topology=view.topologies.get(topology),
+        policy=view.policy,
+        settled_before=settled_before,
+        excluded=excluded,
+        kept=_hosts(kept),
+        room_kept=room_kept,
+    )
+    if not isinstance(outcome, Placed):
+        return outcome
+    if sum(slot.count for plan in outcome.pod_sets for slot in plan.slots) <= sum(map(len, kept.values())):
+        return Waits("Fragmented", f"no room for {plural(extension.missing, 'pod')} more beside those that are placed")
+    return with_devices(outcome, gang.shapes, view.capacity, kept)
+
+
+def extended(gang: Gang, extension: Extension, placed: Placed) -> Placement:
+    """The Placement to write when a part of the gang was planned: growth takes over the request as it is read today."""
+    placement, asked = gang.placement, gang.understanding
+    assert placement is not None
+    assignment = Assignment(revision=placement.generation + 1, pod_sets=placed.pod_sets)
+    grown = replace(placement, assignment=assignment)
+    if not extension.more:
+        return grown
+    return replace(grown, pod_sets=asked.asks, gang=asked.gang)
+
+
+def _hosts(kept: Mapping[str, Mapping[int, Kept]]) -> dict[str, dict[int, str]]:
+    return {name: {rank: one.host for rank, one in slots.items()} for name, slots in kept.items()}
+
+
+def standing(gang: Gang) -> dict[str, dict[int, Kept]]:
+    """Pod set -> rank -> where a live pod is that cannot be moved: bound, or pinned and released.
 
     Where ranks come and go any number will do: only the count per host matters.
     """
     live = [pod for pod in gang.pods if not pod.finished and not pod.deleting]
-    every: dict[str, dict[int, Pod]] = {}
+    every: dict[str, dict[int, Kept]] = {}
     for pod_set, pods in by_pod_set(gang.workload, live):
-        found: dict[int, Pod] = {}
+        found: dict[int, Kept] = {}
         for pod in sorted(pods, key=lambda pod: (pod.created, pod.uid)):
             rank = rank_of(pod, pod_set) if rank_is_slot(pod_set) else len(found)
-            if host_of(pod) is not None and rank is not None and rank < pod_set.slots:
-                found.setdefault(rank, pod)
+            host = host_of(pod)
+            if host is not None and rank is not None and rank < pod_set.slots:
+                found.setdefault(rank, Kept(host, devices_of(pod) or ()))
         if found:
             every[pod_set.name] = found
     return every
@@ -75,8 +134,9 @@ def _quota_shortfall(view: View, gang: Gang) -> str | None:
     workload = gang.workload
     # Those the quota counts already and that stay: a terminating pod uses quota beside the one that comes after it.
     live = [pod for pod in gang.pods if not pod.finished and not pod.deleting]
+    least = {ask.name: ask.min_available for ask in gang.understanding.asks}
     wanted = [
-        (view.spec_of(workload, pod_set), max(0, pod_set.slots - len(pods)))
+        (view.spec_of(workload, pod_set), max(0, min(pod_set.slots, least.get(pod_set.name, 0)) - len(pods)))
         for pod_set, pods in by_pod_set(workload, live)
     ]
     return quota.shortfall(view.stores.quotas.get_by(workload.namespace), wanted, view.pending(gang))

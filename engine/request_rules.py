@@ -30,11 +30,9 @@ def not_built(scope: Scope) -> Iterator[FieldError]:
 def minimum_errors(scope: Scope) -> Iterator[FieldError]:
     """A minimum is not more than there are pods."""
     for one in scope.said:
-        if one.about == names.MIN_AVAILABLE and one.value == scope.meanings.get(one.about) != str(scope.pods):
-            yield _unavailable(
-                one.field,
-                f"a gang smaller than its Job is not available in this version; use {scope.pods} or remove it",
-            )
+        read = one.about == names.MIN_AVAILABLE and one.value == scope.meanings.get(one.about)
+        if read and int(one.value) > scope.pods:
+            yield invalid(one, f"must be at most {scope.pods:,}, the number of its pods")
 
 
 def contradictions(scope: Scope, levels: LevelNames) -> Iterator[FieldError]:

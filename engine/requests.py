@@ -119,7 +119,7 @@ def understand(
     if errors:
         return Understanding(errors=tuple(sorted(set(errors), key=_order)), warnings=warnings)
     gang = _gang(whole, workload) if whole.pod_set is None else None
-    asks = _asks(whole, of_pods, gang)
+    asks = _asks(whole, of_pods, gang, workload)
     relax = of_all.get(names.RELAX_AFTER)
     return Understanding(
         asks=asks,
@@ -231,13 +231,23 @@ def _gang(whole: Scope, workload: Workload) -> GangRequest | None:
     if workload.group_label is not None and names.SLICE_SIZE not in whole.meanings:
         # A slice of all pods of a replica is the whole gang of a kind with a gang per replica.
         require = whole.meanings.get(names.SLICE_TOPOLOGY) or require
-    if require is None and prefer is None:
+    said = whole.meanings.get(names.MIN_AVAILABLE)
+    least = int(said) if said is not None else workload.minimum
+    if least is not None and least >= workload.slots:
+        least = None
+    if require is None and prefer is None and least is None:
         return None
-    return GangRequest(require, prefer, None)
+    return GangRequest(require, prefer, least)
 
 
-def _asks(whole: Scope, of_pods: Iterable[Scope], gang: GangRequest | None) -> tuple[PodSetRequest, ...]:
+def _asks(
+    whole: Scope, of_pods: Iterable[Scope], gang: GangRequest | None, workload: Workload
+) -> tuple[PodSetRequest, ...]:
     asks = []
+    least = gang.min_available if gang is not None else None
+    alone = workload.minimum if len(workload.pod_sets) == 1 else None
+    if workload.unit == "pod":
+        alone = 1  # each pod stands for itself, near the others
     for scope in of_pods:
         pod_set, meanings = scope.pod_set, scope.meanings
         assert pod_set is not None
@@ -246,7 +256,7 @@ def _asks(whole: Scope, of_pods: Iterable[Scope], gang: GangRequest | None) -> t
             PodSetRequest(
                 name=pod_set.name,
                 count=pod_set.slots,
-                min_available=pod_set.slots,
+                min_available=_least(scope, pod_set, alone=alone, whole=least),
                 require=require,
                 prefer=prefer,
                 ranked=pod_set.ranked,
@@ -257,6 +267,18 @@ def _asks(whole: Scope, of_pods: Iterable[Scope], gang: GangRequest | None) -> t
             )
         )
     return tuple(asks)
+
+
+def _least(scope: Scope, pod_set: PodSet, *, alone: int | None, whole: int | None) -> int:
+    """How many pods of a pod set have to start together: none of them in particular where the whole gang has a minimum.
+
+    `alone`: the minimum of a workload with this pod set only; `whole`: that of a gang of several.
+    """
+    said = scope.meanings.get(names.MIN_AVAILABLE)
+    least = int(said) if said is not None else alone if alone is not None else pod_set.minimum
+    if least is None:
+        least = 0 if whole is not None else pod_set.slots
+    return min(least, pod_set.slots)
 
 
 def _warnings(workload: Workload, asks: Iterable[PodSetRequest]) -> Iterable[str]:

@@ -72,7 +72,8 @@ def _hosts(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[str, 
     was planned anew needs its new slots beside its old pods.
     """
     if rank_is_slot(pod_set):
-        return dict(Counter(_ranks(pod_set, plan, pods).values()))
+        pods = list(pods)
+        return dict(Counter(_ranks(pod_set, plan, pods).values()) + _mispinned(pod_set, plan, pods))
     pods = [pod for pod in pods if pod.phase == "Succeeded" or not pod.finished]
     counted = [(pod, pod.spec.node_name or pod.nominated_node) for pod in pods if not pod.finished]
     seated = [(pod, host) for pod, host in counted if host and not pod.deleting]
@@ -80,7 +81,7 @@ def _hosts(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[str, 
     planned = {slot.host for slot in plan.slots}
     let_go = [(pod, host) for pod in pods if released(pod) and (host := pinned_host(pod.spec.shape))]
     coming = [(pod, host) for pod, host in let_go if host in planned]
-    open_total = max(0, min(pod_set.slots, pod_set.remaining) - len(seated) - len(let_go))
+    open_total = max(0, min(pod_set.slots, pod_set.remaining) - len(seated) - len(coming))
     wanted = Counter(host for _, host in coming)
     full = wanted + Counter(host for _, host in seated)
     for slot in plan.slots:
@@ -95,9 +96,7 @@ def _ranks(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[int, 
     """Rank -> host of the pods that are still to be bound, where each rank is a slot."""
     pods = [pod for pod in pods if pod.phase == "Succeeded" or not pod.finished]
     by_rank = slot_by_rank(plan)
-    planned = {slot.host for slot in plan.slots}
     filled: set[int | None] = set()
-    coming: dict[int, str] = {}
     shared: set[tuple[int | None, str]] = set()
     for pod in pods:
         if pod.finished:
@@ -107,13 +106,24 @@ def _ranks(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[int, 
             shared.add((rank_of(pod, pod_set), host))
         elif host:
             filled.add(rank_of(pod, pod_set))
-        elif released(pod) and (host := pinned_host(pod.spec.shape) or ""):
-            rank = rank_of(pod, pod_set)
-            filled.add(rank)
-            if host in planned and rank is not None:
-                coming[rank] = host
     hosts = {rank: by_rank[rank].host for rank in wanted_ranks(pod_set, pods) if rank in by_rank and rank not in filled}
-    return {rank: host for rank, host in (hosts | coming).items() if (rank, host) not in shared}
+    return {rank: host for rank, host in hosts.items() if (rank, host) not in shared}
+
+
+def _mispinned(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> Counter[str]:
+    """Host -> pods on their way there although their rank's slot is elsewhere by now; of hosts of the plan.
+
+    Until such a pod is bound or removed both places count: it can still be bound, and its successor will want its slot.
+    """
+    by_rank = slot_by_rank(plan)
+    planned = {slot.host for slot in plan.slots}
+    found: Counter[str] = Counter()
+    for pod in pods:
+        if released(pod) and (host := pinned_host(pod.spec.shape)) in planned and host is not None:
+            rank = rank_of(pod, pod_set)
+            if rank is None or rank not in by_rank or by_rank[rank].host != host:
+                found[host] += 1
+    return found
 
 
 def _devices(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[str, tuple[Uses, ...]]:

@@ -167,15 +167,29 @@ def trimmed(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> As
     if assignment is None:
         return None
     members = {pod_set.name: (pod_set, pods) for pod_set, pods in by_pod_set(workload, pods)}
-    plans = tuple(_trimmed(plan, *members[plan.name]) for plan in assignment.pod_sets if plan.name in members)
+    plans = tuple(
+        _trimmed(plan, *members[plan.name], wanted_slots(workload, *members[plan.name]))
+        for plan in assignment.pod_sets
+        if plan.name in members
+    )
     smaller = replace(assignment, pod_sets=plans)
     return smaller if smaller != assignment else None
 
 
-def _trimmed(plan: PodSetPlan, pod_set: PodSet, pods: list[Pod]) -> PodSetPlan:
+def wanted_slots(workload: Workload, pod_set: PodSet, pods: Iterable[Pod]) -> int:
+    """How many slots a pod set has a use for now.
+
+    Pods that stand each for itself are more than wanted for a while (a Deployment's surge): each of them has a slot.
+    """
+    if workload.unit != "pod":
+        return pod_set.slots
+    return max(pod_set.slots, sum(1 for pod in pods if not (pod.finished or pod.deleting)))
+
+
+def _trimmed(plan: PodSetPlan, pod_set: PodSet, pods: list[Pod], wanted: int) -> PodSetPlan:
     if rank_is_slot(pod_set):
         return replace(plan, slots=tuple(slot for one in plan.slots if (slot := below(one, pod_set.slots)) is not None))
-    surplus = sum(slot.count for slot in plan.slots) - pod_set.slots
+    surplus = sum(slot.count for slot in plan.slots) - wanted
     if surplus <= 0:
         return plan
     busy = Counter(host for pod in pods if (host := host_of(pod)))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from engine.gangs import Status
+from engine.actions import Status
 from engine.outcomes import Placed
 from engine.times import epoch
 
@@ -39,6 +39,23 @@ def waiting_since(status: Mapping[str, Any]) -> float | None:
         return epoch(datetime.fromisoformat(since)) if isinstance(since, str) else None
     except (ValueError, OverflowError):
         return None
+
+
+def incomplete_since(status: Mapping[str, Any]) -> float | None:
+    """Since when the status says Incomplete (seconds since the epoch); None when it does not, or nobody can read it.
+
+    Two conditions change with that phase: Complete when the gang was whole before, Released when it never was.
+    """
+    conditions = status.get("conditions")
+    times: list[float] = []
+    for one in conditions if isinstance(conditions, list | tuple) and status.get("phase") == "Incomplete" else ():
+        stamp = one.get("lastTransitionTime") if isinstance(one, Mapping) else None
+        if isinstance(stamp, str) and one.get("type") in ("Complete", "Released"):
+            try:
+                times.append(epoch(datetime.fromisoformat(stamp)))
+            except (ValueError, OverflowError):
+                continue
+    return max(times, default=None)
 
 
 def status_body(before: Mapping[str, Any], status: Status, *, facts: Placed | None, now: float) -> dict[str, Any]:

@@ -159,11 +159,14 @@ def _resolved(question: Question, capacity: Capacity, policy: Policy) -> Gang:
             else:
                 empty = empty or _ground(question, capacity, empty=True)
                 level = _lowest_together(question, gang, empty, mates)
+            level = min(level, _shared_level(question, mates))
             pod_sets = tuple(replace(one, require=level) if i in mates else one for i, one in enumerate(pod_sets))
     gang = replace(gang, pod_sets=tuple(map(_without_idle_prefer, _shared_levels(pod_sets))))
     if whole is not None and whole.require == AUTO:
         empty = empty or _ground(question, capacity, empty=True)
-        gang = replace(gang, require=_lowest_together(question, gang, empty, list(range(len(pod_sets)))))
+        every = list(range(len(pod_sets)))
+        level = min(_lowest_together(question, gang, empty, every), _shared_level(question, every))
+        gang = replace(gang, require=level)
     if gang.require is not None and gang.prefer is not None and gang.prefer <= gang.require:
         gang = replace(gang, prefer=None)
     return gang
@@ -204,6 +207,16 @@ def _without_idle_prefer(pods: PodSet) -> PodSet:
     """`auto` may go below what is preferred: nothing is left to prefer then."""
     idle = pods.require is not None and pods.prefer is not None and pods.prefer <= pods.require
     return replace(pods, prefer=None) if idle else pods
+
+
+def _shared_level(question: Question, mates: list[int]) -> int:
+    """The finest level of which one domain holds all pods of these pod sets that stay; `auto` is no finer than that."""
+    tree = question.topology.tree
+    hosts = [tree.index[host] for i in mates for host in question.kept.get(question.asks[i].name, {}).values()]
+    for level in range(len(tree.levels) - 1, 0, -1):
+        if len({tree.domain_of(level, host) for host in hosts}) <= 1:
+            return level
+    return 0
 
 
 def _lowest_together(question: Question, gang: Gang, empty: _Ground, mates: list[int]) -> int:

@@ -314,6 +314,12 @@ class View:
             self._held[key] = placement
             self._reserve(key)
 
+    def drop_hold(self, key: str) -> None:
+        """Forget a plan that is not going to be written."""
+        with self.lock:
+            self._held.pop(key, None)
+            self._reserve(key)
+
     def settle(self, key: str, *, failed: bool) -> None:
         """The write has come through (the store has it) or has failed: the stores speak for themselves again."""
         for store in (self.stores.placements, self.stores.workloads, self.stores.pods):

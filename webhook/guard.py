@@ -15,7 +15,6 @@ from engine.policy import Policy
 from engine.policy_errors import path_of as path_of_steps
 from engine.records import Placement, PodSet, PodSetRequest, Workload
 from engine.requests import Understanding, path_of
-from engine.seats import slots_of
 from webhook.marks import ANNOTATIONS, LABELS, template_labels, templates
 
 _COPIED = frozenset({names.PLACEMENT, names.REVISION})  # by controllers, from the template of the parent
@@ -109,15 +108,6 @@ def request_errors(
     if before.ask is not None:
         for field in dict.fromkeys(_changed(new, before, after, policy)):
             yield _forbidden(field, refused)
-    have = sum(slot.count for assignment in assigned for slot in slots_of(assignment))
-    if new.groups == 1 and new.slots > max(old.slots, have):
-        yield FieldError(
-            field="spec.parallelism" if new.kind == "Job" else path_of_steps(new.pod_sets[0].path),
-            kind="Forbidden",
-            value=None,
-            reason="FeatureNotAvailable",
-            message=f"a running gang cannot grow in this version (it has {have} slots); {_anew(new)}",
-        )
 
 
 def _changed(new: Workload, before: Understanding, after: Understanding, policy: Policy) -> Iterator[str]:

@@ -14,7 +14,6 @@ from typing import Any, Final
 from engine import names
 from engine.durations import format_duration
 from engine.policy import Policy, default_policy
-from engine.policy_rules import NOT_BUILT
 from engine.policy_sections import fields_of, section_of
 from engine.presets import HOST, presets
 from engine.reasons import REASONS, Kind
@@ -139,7 +138,7 @@ def _rows(
         rule = own["properties"][name]
         inner = section_of(field.annotation)
         many = rule.get("type") == "array" or any(one.get("type") == "array" for one in rule.get("anyOf", ()))
-        later = " *Not available yet.*" if path in NOT_BUILT or path == "topologies[].fromObject" else ""
+        later = " *Not available yet.*" if path == "topologies[].fromObject" else ""
         takes = _takes(rule, definitions)
         default = f"`{json.dumps(defaults[name])}`" if defaults is not None and name in defaults else ""
         if inner is not None and not many and defaults is not None and isinstance(defaults.get(name), dict):

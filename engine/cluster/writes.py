@@ -150,6 +150,32 @@ def release_pod(api: Api, pod: Pod, body: Mapping[str, Any], *, fence: Fence) ->
     return _send(api, "PATCH", _pod(pod), pinned, STRATEGIC_MERGE_PATCH, fence=fence)
 
 
+def evict_pod(api: Api, pod: Pod, *, fence: Fence) -> Result:
+    """Ask for the eviction of this very pod; `Refused` with status 429 when a disruption budget does not allow it now.
+
+    It then terminates as its grace period says; on a node that does not answer it does so until the node does.
+    """
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod.name, "namespace": pod.namespace},
+        "deleteOptions": {"preconditions": {"uid": pod.uid}},
+    }
+    try:
+        result = _send(api, "POST", _pod(pod) + "/eviction", body, JSON, fence=fence)
+    except ApiError as error:
+        if error.status != HTTPStatus.TOO_MANY_REQUESTS:
+            raise
+        return Refused(error.status, error.message, error.causes)
+    # The uid is the only precondition: a conflict means that another pod has the name.
+    return Gone() if isinstance(result, Conflict) else result
+
+
+def delete_pod(api: Api, pod: Pod, *, fence: Fence) -> Result:
+    """Delete this very pod at once, without a grace period: it is not bound, or its node is not there any more."""
+    return _delete(api, _pod(pod), pod.uid, fence, at_once=True)
+
+
 def keep_policy(api: Api, namespace: str, text: str, *, fence: Fence) -> Result:
     """Write the policy in force to the leader's own ConfigMap, made when it is missing."""
     path = object_path("v1", "configmaps", namespace=namespace, name=LAST_GOOD_POLICY_NAME)
@@ -163,13 +189,15 @@ def keep_policy(api: Api, namespace: str, text: str, *, fence: Fence) -> Result:
     return _send(api, "PATCH", path, body, APPLY_PATCH, fence=fence, force=True)
 
 
-def _delete(api: Api, path: str, uid: str, fence: Fence) -> Result:
-    options = {
+def _delete(api: Api, path: str, uid: str, fence: Fence, *, at_once: bool = False) -> Result:
+    options: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "DeleteOptions",
         "preconditions": {"uid": uid},
         "propagationPolicy": "Background",
     }
+    if at_once:
+        options["gracePeriodSeconds"] = 0
     result = _send(api, "DELETE", path, options, JSON, fence=fence)
     # The uid is the only precondition: a conflict means that another object has the name.
     return Gone() if isinstance(result, Conflict) else result

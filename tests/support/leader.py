@@ -17,6 +17,7 @@ from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
 from engine.controller import Controller
 from engine.errands import Errands
+from engine.extension import Extension
 from engine.gangs import Gang, Status
 from engine.outcomes import Placed
 from engine.policy import parse_policy
@@ -54,6 +55,7 @@ class Hands(Errands):
         self.events: list[tuple[str, str]] = []
         self.broken: dict[str, Callable[[str], None]] = {}
         self.planned: list[str] = []
+        self.deaf = False  # what is asked to go stays
         self._versions = count(10_000_000)
 
     def of(self, what: str) -> list[str]:
@@ -105,6 +107,27 @@ class Hands(Errands):
         self._called("shrink", gang.workload.name)
         assert gang.placement is not None
         self.put(replace(gang.placement, assignment=assignment))
+
+    def plan_part(self, gang: Gang, extension: Extension, **options: Any) -> Any:
+        self.planned.append(gang.workload.name)
+        return super().plan_part(gang, extension, **options)
+
+    def extend(self, gang: Gang, placement: Placement, extension: Extension, message: str) -> None:
+        self._called("grow" if extension.more else "repair", gang.workload.name)
+        self.put(placement)
+        for pod in extension.replaced:
+            self._called("delete", pod.name)
+            self._view.stores.pods.apply("DELETED", pod)
+
+    def remove(self, gang: Gang, pods: tuple[Pod, ...], *, evict: bool, reason: str, message: str) -> None:
+        for pod in pods:
+            self._called("evict" if evict else "delete", pod.name)
+            if self.deaf:
+                continue
+            if evict:
+                self._view.stores.pods.apply("MODIFIED", replace(pod, deleting=True, resource_version=self.version()))
+            else:
+                self._view.stores.pods.apply("DELETED", pod)
 
     def release(self, gang: Gang, seats: tuple[Seat, ...]) -> None:
         for seat in seats:
@@ -238,6 +261,12 @@ class Leader:
         found = self.stores.workloads.get(("batch", "Job", "default", name))
         assert found is not None
         return found
+
+    def status(self, name: str = "train") -> tuple[str, str]:
+        """Phase and reason, as they were told last."""
+        found = self.placed(name)
+        status = found.status if found is not None else {}
+        return (str(status.get("phase", "")), str(status.get("reason", "")))
 
     def placed(self, name: str = "train") -> Placement | None:
         return self.view.placement_of(f"uid-{name}")

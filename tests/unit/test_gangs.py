@@ -11,6 +11,7 @@ from engine import names
 from engine.gangs import (
     EXCLUDE_FIRST,
     Decision,
+    Extend,
     Gang,
     GiveBack,
     LetGo,
@@ -159,12 +160,13 @@ def test_a_pod_is_not_released_onto_a_host_that_others_filled() -> None:
 
 
 def test_a_started_gang_is_never_suspended_for_lack_of_room() -> None:
-    """Once a part runs the rest keeps its slots and waits; the gang says so."""
+    """Once a part runs the rest stays where it is, and only the lost rank is planned elsewhere."""
     gang = job(count=2)
     pods = (pod(gang, 0, host="h1"), pod(gang, 1, gated=True))
     decision = look(gang, placement(gang, {"h1": 1, "h0": 1}), pods, overbooked=frozenset({"h0"}))
-    assert decision.action == Rest()
-    assert decision.status is not None and decision.status.reason == "ReservedByOthers"
+    assert isinstance(decision.action, Extend)
+    assert decision.action.extension.lost == {"main": (1,)}
+    assert decision.action.meanwhile.phase == "Incomplete"
 
 
 def test_an_unbound_pod_ages_from_the_moment_it_is_seen() -> None:
@@ -368,8 +370,8 @@ def test_a_gang_that_grew_before_anything_of_it_started_is_planned_anew() -> Non
     assert isinstance(action, GiveBack)
     assert action.suspend
     started = look(gang, placement(gang, {"h0": 2}), (pod(gang, 0, host="h0"), pod(gang, 2, gated=True)))
-    assert isinstance(started.action, Rest)
-    assert [one.pod.name for one in started.refused] == ["train-2"]
+    assert isinstance(started.action, Extend)
+    assert started.action.extension.more == 1
 
 
 def test_a_pod_that_somebody_else_holds_is_not_late() -> None:

@@ -136,10 +136,6 @@ def test_a_written_policy_reads_back() -> None:
     [
         ("podGroup: {labels: koordinator}", "podGroup.labels"),
         ("podGroup: {labels: scheduler-plugins}", "podGroup.labels"),
-        ("incomplete: restart", "incomplete"),
-        ("nodeLoss: evict", "nodeLoss"),
-        ("timeouts: {node: 61s}", "timeouts.node"),
-        ("timeouts: {recover: 1h}", "timeouts.recover"),
         ("topologies: [{name: a, fromObject: {group: kai.scheduler, name: b}}]", "topologies[0].fromObject"),
     ],
 )

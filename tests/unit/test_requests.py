@@ -228,7 +228,6 @@ def test_hostile_keys_are_escaped_and_cut() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        (names.MIN_AVAILABLE, "3"),
         (names.GANG_NAME, "g"),
         (names.GANG_SIZE, "4"),
     ],
@@ -301,8 +300,19 @@ def test_slices_of_pods_without_an_index_are_told_what_they_get() -> None:
     assert found.warnings == ("pods without an index have no order: each rack gets a multiple of 2 of them",)
 
 
-def test_min_available_equal_to_the_count_is_fine() -> None:
-    assert read({names.REQUIRE: "rack", names.MIN_AVAILABLE: "4"}).ask is not None
+@pytest.mark.parametrize("least", [1, 3, 4])
+def test_a_minimum_up_to_the_count_is_the_size_of_the_gang(least: int) -> None:
+    """On the Job or on its template: with one pod set they are the same."""
+    for own, template in (({names.MIN_AVAILABLE: str(least)}, {}), ({}, {names.MIN_AVAILABLE: str(least)})):
+        found = read({names.REQUIRE: "rack", **own}, template=template)
+        assert found.ask is not None
+        assert (found.ask.count, found.ask.min_available) == (4, least)
+
+
+def test_a_minimum_above_the_count_is_an_error() -> None:
+    error = only(read({names.REQUIRE: "rack", names.MIN_AVAILABLE: "5"}))
+    assert (error.reason, error.field) == ("InvalidValue", f"metadata.annotations[{names.MIN_AVAILABLE}]")
+    assert "at most 4" in error.message
 
 
 def test_a_good_and_a_bad_spelling_of_one_key_are_judged_apart() -> None:

@@ -228,10 +228,10 @@ def test_the_slot_of_a_released_pod_is_the_last_to_go_back() -> None:
 
 
 def test_a_released_pod_keeps_the_room_where_it_is_pinned() -> None:
-    """Pinned from an older plan to another host of the gang: that is where it will land, and nowhere else."""
+    """Pinned from an older plan to another host of the gang: it can land there, and its successor wants its slot."""
     gang = job(count=2)
     coming = pod(gang, 0, pin="h1")
-    assert reservation(gang, placement(gang, {"h0": 1, "h1": 1}), [coming]) == {"h1": 2}
+    assert reservation(gang, placement(gang, {"h0": 1, "h1": 1}), [coming]) == {"h0": 1, "h1": 2}
 
 
 def test_a_host_that_left_the_required_domain_has_moved() -> None:

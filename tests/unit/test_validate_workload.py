@@ -353,15 +353,9 @@ def test_the_request_of_a_suspended_gang_may_change() -> None:
     assert answer.warnings
 
 
-def test_a_running_gang_may_not_grow() -> None:
+def test_a_running_gang_may_grow_and_shrink_as_may_a_suspended_one() -> None:
     old = running(rack_job())
-    answer = admitted(old, edited(old, parallelism=6, completions=6), gang_view(old, HOSTS))
-    assert reasons(answer) == ["spec.parallelism"]
-    assert "cannot grow in this version (it has 4 slots); suspend the Job" in answer.causes[0].message
-
-
-def test_a_running_gang_may_shrink_and_a_suspended_one_may_grow() -> None:
-    old = running(rack_job())
+    assert admitted(old, edited(old, parallelism=6, completions=6), gang_view(old, HOSTS)).allowed
     assert admitted(old, edited(old, parallelism=2), gang_view(old, HOSTS)).allowed
     held = stored(rack_job())
     assert admitted(held, edited(held, parallelism=8, completions=8), gang_view(held)).allowed

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from local.client import Client, ClientError
+from local.client import Client
 from local.nodes import HostShape
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
 from tests.support.eventually import eventually
@@ -95,21 +95,6 @@ def test_a_resumed_job_that_asks_for_nothing_any_more_has_its_pods_let_go(gangs:
     _patch(gangs, "train", {"metadata": {"annotations": {"topogate.dev/require-topology": None}}})
     gangs.all_bound("train", 2)
     assert not any(map(gated, gangs.pods("train")))
-
-
-def test_a_running_gang_does_not_grow_and_says_how_it_could(gangs: Namespace) -> None:
-    """422 with what to do: suspend, change, resume."""
-    gangs.fleet.grid("1x1x4")
-    gangs.submit("train", pods=2, annotations=require("rack"))
-    gangs.all_bound("train", 2)
-    with pytest.raises(ClientError, match="a running gang cannot grow") as refusal:
-        _patch(gangs, "train", {"spec": {"parallelism": 3, "completions": 3}})
-    assert refusal.value.status == 422
-    _patch(gangs, "train", {"spec": {"suspend": True}})
-    gangs.waits("train", "Suspended")
-    _patch(gangs, "train", {"spec": {"parallelism": 3, "completions": 3, "suspend": False}})
-    gangs.all_bound("train", 3)
-    assert failures(gangs, "train") == 0
 
 
 def test_fewer_completions_than_parallelism_are_the_gang(gangs: Namespace) -> None:

@@ -1,0 +1,108 @@
+"""What can be done next for a gang: one action at a time, and what people are told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.extension import Extension
+from engine.records import Assignment, Pod
+from engine.seats import Refused, Seat
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What people read of a gang."""
+
+    phase: str  # Waiting | Placed | Running | Incomplete | Finished
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Nothing to do now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Find slots for the whole gang; then write them down and, if it is held by suspension, resume it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """The slots are written down: let the workload run."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveBack:
+    """Drop the assignment; with `suspend` the workload is suspended first."""
+
+    suspend: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shrink:
+    """The workload was scaled down: write the smaller assignment, so that its slots are not taken for granted again."""
+
+    assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class ChooseAnew:
+    """Devices that pods to come were to get are not there any more: write others, on the same hosts."""
+
+    assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class Extend:
+    """Find slots for a part of a placed gang beside what stays of it, and write them into the same Placement.
+
+    `why` says for people what is missing. Until there is room the gang goes on as it is: `meanwhile`.
+    """
+
+    extension: Extension
+    why: str
+    meanwhile: Status
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Have pods go that cannot go on where they are; `evict`: as their disruption budgets allow, else at once."""
+
+    pods: tuple[Pod, ...]
+    evict: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Pin and release these pods."""
+
+    seats: tuple[Seat, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """The workload asks for nothing (any more): resume it if we hold it, free its pods, forget its Placement."""
+
+    pods: tuple[Pod, ...]
+    resume: bool
+    forget: bool
+    reason: str
+
+
+Action = Rest | Plan | Resume | GiveBack | Shrink | ChooseAnew | Extend | Remove | Release | LetGo
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The next action, what to tell (None: nothing new to say), pods without a slot, and when to look again."""
+
+    action: Action
+    status: Status | None = None
+    refused: tuple[Refused, ...] = ()
+    wake: float | None = None

@@ -1,0 +1,231 @@
+"""What of a placed gang stays where it is when it is planned again: after a loss, or because it is to have more pods.
+
+A pod that has a host keeps it, whatever became of the host; a slot without such a pod stays unless nothing can go
+there any more. Where a rank is no slot (see `engine.seats`) slots are numbered in the order of the assignment, so that
+those of one slice stay together. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from engine.members import by_pod_set, host_of, rank_is_slot, rank_of
+from engine.pod_devices import Uses, devices_of
+from engine.ranks import join_ranks
+from engine.records import (
+    Assignment,
+    GangRequest,
+    Placement,
+    Pod,
+    PodSet,
+    PodSetPlan,
+    PodSetRequest,
+    Slot,
+    Workload,
+)
+from engine.seats import slot_by_rank, wanted_ranks, wanted_slots
+from engine.slot_devices import devices_by_rank
+
+Blocked = Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A slot that stays: its host, and the devices of its pod where they are known."""
+
+    host: str
+    devices: Uses = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """A question for the planner: `kept` (pod set -> rank -> slot) stays, the other pods of `asks` get new slots.
+
+    `lost` are the ranks, by pod set, whose slots nothing can go to any more; `more` is how many pods beyond the
+    assignment are asked for. `replaced` pods are those whose slots are among the lost: they are to be removed once
+    the new ones are written down.
+    """
+
+    asks: tuple[PodSetRequest, ...]
+    gang: GangRequest | None
+    kept: Mapping[str, Mapping[int, Kept]]
+    lost: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    more: int = 0
+    replaced: tuple[Pod, ...] = ()
+
+    def standing(self, assignment: Assignment) -> Assignment:
+        """The assignment with what stays alone."""
+        domains = {slot.host: slot.domain for plan in assignment.pod_sets for slot in plan.slots}
+        plans = []
+        for plan in assignment.pod_sets:
+            ranked = any(slot.ranks is not None for slot in plan.slots)
+            by_host: dict[str, list[int]] = {}
+            kept = self.kept.get(plan.name, {})
+            for rank in sorted(kept):
+                by_host.setdefault(kept[rank].host, []).append(rank)
+            slots = [
+                Slot(
+                    domain=domains.get(host, (host,)),
+                    count=len(ranks),
+                    ranks=join_ranks([(rank, rank) for rank in ranks]) if ranked else None,
+                    devices=devices if any(devices := tuple(kept[rank].devices for rank in ranks)) else None,
+                )
+                for host, ranks in by_host.items()
+            ]
+            plans.append(replace(plan, slots=tuple(slots)))
+        return replace(assignment, pod_sets=tuple(plans))
+
+    @property
+    def missing(self) -> int:
+        """How many pods are to get new slots."""
+        return sum(map(len, self.lost.values())) + self.more
+
+
+def repair(workload: Workload, placement: Placement, pods: Iterable[Pod], *, blocked: Blocked) -> Extension | None:
+    """The ranks whose slots are lost, all of them together, to be planned beside what stays; None when none is.
+
+    `blocked(host)`: no pod of the gang can go there now. A running gang is repaired as what it was placed as, also
+    when it would be read in another way today. Where no pod of it has a host any more nothing has to stay.
+    """
+    pods = list(pods)
+    kept: dict[str, dict[int, Kept]] = {}
+    lost: dict[str, tuple[int, ...]] = {}
+    seated = False
+    for pod_set, plan, members in _placed(workload, placement, pods):
+        holders = _holders(pod_set, plan, members)
+        seated |= bool(holders)
+        kept[pod_set.name], gone = _split(pod_set, plan, members, holders, blocked)
+        if gone:
+            lost[pod_set.name] = gone
+    if not lost:
+        return None
+    sizes = {plan.name: _size(plan) for _, plan, _ in _placed(workload, placement, pods)}
+    counts = {name: max(size, max(kept[name], default=-1) + 1) for name, size in sizes.items()}
+    if not seated:
+        kept = {name: {} for name in kept}
+    asks = tuple(replace(ask, count=counts.get(ask.name, 0)) for ask in placement.pod_sets)
+    return Extension(*_with_minimum(asks, placement.gang, kept), kept=kept, lost=lost)
+
+
+def growth(
+    workload: Workload,
+    placement: Placement,
+    pods: Iterable[Pod],
+    *,
+    asks: tuple[PodSetRequest, ...],
+    gang: GangRequest | None,
+) -> Extension | None:
+    """More slots than the assignment has, beside all that it has; None when the workload has no use for them.
+
+    `asks` and `gang` are the request as it is read today. All or nothing, or, where it has a minimum, as many as fit.
+    """
+    pods = list(pods)
+    kept: dict[str, dict[int, Kept]] = {}
+    counts: dict[str, int] = {}
+    more = 0
+    for pod_set, plan, members in _placed(workload, placement, pods):
+        counts[pod_set.name] = wanted_slots(workload, pod_set, members)
+        kept[pod_set.name] = _split(pod_set, plan, members, _holders(pod_set, plan, members), lambda _host: False)[0]
+        more += max(0, counts[pod_set.name] - len(kept[pod_set.name]))
+    if not more:
+        return None
+    wanted = tuple(replace(ask, count=counts.get(ask.name, 0)) for ask in asks)
+    return Extension(*_with_minimum(wanted, gang, kept), kept=kept, more=more)
+
+
+def _placed(
+    workload: Workload, placement: Placement, pods: Iterable[Pod]
+) -> list[tuple[PodSet, PodSetPlan, list[Pod]]]:
+    assignment = placement.assignment
+    if assignment is None:
+        return []
+    return [(pod_set, assignment.plan_of(pod_set.name), members) for pod_set, members in by_pod_set(workload, pods)]
+
+
+def _with_minimum(
+    asks: tuple[PodSetRequest, ...], gang: GangRequest | None, kept: Mapping[str, Mapping[int, Kept]]
+) -> tuple[tuple[PodSetRequest, ...], GangRequest | None]:
+    """The request with what stays as the least: of a gang with a minimum as many join as fit, of any other all do."""
+    whole = gang.min_available if gang is not None else None
+    total = sum(ask.count for ask in asks)
+    if whole is not None and whole >= total and gang is not None:
+        whole, gang = None, replace(gang, min_available=None)
+    least = []
+    for ask in asks:
+        stays = len(kept.get(ask.name, {}))
+        minimum = min(ask.min_available, ask.count)
+        partial = whole is not None or minimum < ask.count
+        least.append(replace(ask, min_available=max(stays, minimum) if partial else ask.count))
+    return tuple(least), gang
+
+
+def _holders(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[int, Pod]:
+    """Rank, or number of a slot -> the live pod that has a host for it: bound, or on its way there."""
+    seated = sorted(
+        (pod for pod in pods if not (pod.finished or pod.deleting) and host_of(pod) is not None),
+        key=lambda pod: (pod.created, pod.uid),
+    )
+    found: dict[int, Pod] = {}
+    if rank_is_slot(pod_set):
+        for pod in seated:
+            rank = rank_of(pod, pod_set)
+            if rank is not None and rank < pod_set.slots:
+                found.setdefault(rank, pod)
+        return found
+    hosts = _numbered(plan)
+    elsewhere: list[Pod] = []
+    for pod in seated:
+        host = host_of(pod)
+        free = next((number for number, (there, _) in hosts.items() if there == host and number not in found), None)
+        if free is None:
+            elsewhere.append(pod)
+        else:
+            found[free] = pod
+    # A pod that landed elsewhere takes a slot that nobody has; the last ones, as those go first when it shrinks.
+    idle = [number for number in reversed(hosts) if number not in found]
+    found.update(zip(idle, elsewhere, strict=False))
+    return found
+
+
+def _numbered(plan: PodSetPlan) -> dict[int, tuple[str, Uses]]:
+    """Number of a slot -> its host and devices: its rank in the assignment, or its place there."""
+    if any(slot.ranks is not None for slot in plan.slots):
+        devices = devices_by_rank(plan)
+        by_rank = slot_by_rank(plan)
+        return {rank: (by_rank[rank].host, devices.get(rank, ())) for rank in sorted(by_rank)}
+    every = [
+        (slot.host, slot.devices[place] if slot.devices is not None and place < len(slot.devices) else ())
+        for slot in plan.slots
+        for place in range(slot.count)
+    ]
+    return dict(enumerate(every))
+
+
+def _split(
+    pod_set: PodSet, plan: PodSetPlan, pods: list[Pod], holders: Mapping[int, Pod], blocked: Blocked
+) -> tuple[dict[int, Kept], tuple[int, ...]]:
+    """The slots that stay, and the ranks of those that are wanted and lost."""
+    slots = _numbered(plan)
+    if rank_is_slot(pod_set):
+        wanted = set(wanted_ranks(pod_set, pods))
+    else:
+        wanted = set(slots) if min(pod_set.slots, pod_set.remaining) > len(holders) else set()
+    kept = {
+        rank: Kept(host, devices_of(pod) or (slots[rank][1] if rank in slots and slots[rank][0] == host else ()))
+        for rank, pod in holders.items()
+        if (host := host_of(pod)) is not None
+    }
+    kept |= {rank: Kept(*slot) for rank, slot in slots.items() if rank not in kept and not blocked(slot[0])}
+    lost = tuple(rank for rank in sorted(slots) if rank not in kept and rank in wanted)
+    for rank in sorted(slots.keys() - kept.keys() - set(lost)):
+        # It has ended: nothing will go to its slot again, so any slot that stays will do, the nearest in rank.
+        near = min(kept, key=lambda other: abs(other - rank), default=None)
+        kept[rank] = Kept(kept[near].host if near is not None else slots[rank][0])
+    return kept, lost
+
+
+def _size(plan: PodSetPlan) -> int:
+    """How many pods the slots of a pod set are for; with ranks, one more than the highest."""
+    highest = max((last + 1 for slot in plan.slots for _, last in slot.ranks or ()), default=0)
+    return max(highest, sum(slot.count for slot in plan.slots))

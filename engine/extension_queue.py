@@ -1,0 +1,76 @@
+"""Parts of placed gangs that wait for slots: lost ones before everything else, more pods after whoever waits."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass, replace
+
+from engine.actions import Extend, Status
+from engine.outcomes import Never, Waits
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    action: Extend
+    rank: tuple[int, float, str]
+    out: frozenset[str]
+    due: bool
+    answer: Waits | Never | None = None
+
+
+class ExtensionQueue:
+    """One entry per gang; not thread-safe.
+
+    A gang that has lost a part keeps the rest of its slots idle meanwhile: it goes before gangs that have not started.
+    One that is to grow runs as it is: what it wants is taken from what is left.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[str, _Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, key: str, action: Extend, *, priority: int, created: float, out: frozenset[str]) -> None:
+        """Put a part in, or keep it: the same question is asked again only when room appears."""
+        known = self._entries.get(key)
+        same = known is not None and known.action.extension == action.extension and known.out == out
+        entry = _Entry(action, (-priority, created, key), out, True)
+        if same and known is not None:
+            entry = replace(entry, due=known.due, answer=known.answer)
+        self._entries[key] = entry
+
+    def missed(self, key: str, answer: Waits | Never) -> None:
+        """Remember why there was no room."""
+        if (known := self._entries.get(key)) is not None:
+            self._entries[key] = replace(known, answer=answer)
+
+    def status(self, key: str) -> Status | None:
+        """What people read of a part that waits; None when it was not looked for yet."""
+        known = self._entries.get(key)
+        if known is None or known.answer is None:
+            return None
+        action, answer = known.action, known.answer
+        return Status(action.meanwhile.phase, answer.reason, f"{action.why}: {answer.message}")
+
+    def drop(self, key: str) -> None:
+        """Forget the part of a gang."""
+        self._entries.pop(key, None)
+
+    def room(self) -> None:
+        """Room may have appeared: all of them are tried again."""
+        self._entries = {key: replace(entry, due=True) for key, entry in self._entries.items()}
+
+    def take(self, *, growing: bool, busy: Container[str]) -> list[tuple[str, Extend]]:
+        """Those that are due, highest priority first, then oldest: of gangs that grow, or of those that lost a part.
+
+        The `busy` ones stay due.
+        """
+        due = [
+            (key, one)
+            for key, one in self._entries.items()
+            if one.due and key not in busy and bool(one.action.extension.more) == growing
+        ]
+        for key, one in due:
+            self._entries[key] = replace(one, due=False)
+        return [(key, one.action) for key, one in sorted(due, key=lambda pair: pair[1].rank)]

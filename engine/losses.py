@@ -1,0 +1,95 @@
+"""Nodes that a running gang has lost, and what the policy says to do about its pods there. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from engine.actions import Decision, GiveBack, Remove, Rest, Status
+from engine.members import by_pod_set, rank_of
+from engine.policy import Policy
+from engine.records import Pod
+from engine.sight import GONE, Gang, Hosts, can_suspend
+from engine.timers import REMOVE_AGAIN, Timers
+from engine.wording import joined, plain, plural
+
+# A node that is deleted may be registered again at once, with its pods still on it (seconds).
+GONE_AFTER = 5.0
+_SHOWN = 3  # hosts that a message names
+
+
+def losses(gang: Gang, *, hosts: Hosts, timers: Timers, policy: Policy, now: float) -> Decision | None:
+    """What to do about live pods on nodes that are lost; None while none is.
+
+    Lost is a node that is not ready for `timeouts.node`, and one that is not there any more. With `wait` Kubernetes
+    itself evicts the pods, or removes those without a node, and there is only something to tell; a decision to rest
+    may then be followed by others. `wake` is set also for nodes that are not lost yet.
+    """
+    bound = [pod for pod in gang.pods if pod.spec.node_name and not (pod.finished or pod.deleting)]
+    down = {host: since for host in {pod.spec.node_name for pod in bound} if (since := hosts.down(host)) is not None}
+    for host in [host for host in timers.gone_since if down.get(host) != GONE]:
+        del timers.gone_since[host]
+    left: dict[str, float] = {}
+    for host, seconds in down.items():
+        if seconds == GONE:
+            left[host] = timers.gone_since.setdefault(host, now) + GONE_AFTER - now
+        else:
+            left[host] = policy.timeouts.node - seconds
+    lost = {host for host, seconds in left.items() if seconds <= 0}
+    wake = min((now + seconds for seconds in left.values() if seconds > 0), default=None)
+    if not lost:
+        return Decision(Rest(), wake=wake) if wake is not None else None
+    pods = tuple(pod for pod in bound if pod.spec.node_name in lost)
+    said = f"{plural(len(pods), 'pod')} on {named(lost)}: {_why(lost, down, policy)}"
+    if policy.node_loss == "restart" and can_suspend(gang.workload):
+        return Decision(GiveBack(suspend=True, reason="NodeLost", message=f"{said}; the gang is restarted"))
+    if policy.node_loss == "wait":
+        message = f"{said}; Kubernetes removes them after their toleration"
+        return Decision(Rest(), Status("Incomplete", "NodeLost", message), wake=wake)
+    status = Status("Incomplete", "NodeLost", f"{said}; they are evicted")
+    due = timers.remove(pods, now)
+    if not due:
+        return Decision(Rest(), status, wake=now + REMOVE_AGAIN)
+    orphans = tuple(pod for pod in due if down[pod.spec.node_name] == GONE)
+    if orphans:
+        for pod in due:
+            if pod not in orphans:
+                del timers.removed[pod.uid]  # in the next turn
+        return Decision(Remove(orphans, evict=False, reason="NodeLost", message=f"{said}; they are removed"), status)
+    return Decision(Remove(due, evict=True, reason="NodeLost", message=status.message), status)
+
+
+def stuck(gang: Gang, hosts: Hosts) -> list[Pod]:
+    """Pods that terminate on a node that is not there to end them, and that nothing has replaced.
+
+    Controllers whose pods have fixed names make no other one while the old object exists.
+    """
+    found: list[Pod] = []
+    for pod_set, pods in by_pod_set(gang.workload, gang.pods):
+        live = [pod for pod in pods if not (pod.finished or pod.deleting)]
+        ranks = {rank_of(pod, pod_set) for pod in live}
+        found += [
+            pod
+            for pod in pods
+            if pod.deleting
+            and not pod.finished
+            and pod.spec.node_name
+            and (rank_of(pod, pod_set) not in ranks if pod_set.ranked else len(live) < pod_set.slots)
+            and hosts.down(pod.spec.node_name) is not None
+        ]
+    return found
+
+
+def named(hosts: Iterable[str]) -> str:
+    """The first few of these hosts, and how many more."""
+    ordered = sorted(hosts)
+    shown = [plain(host) for host in ordered[:_SHOWN]]
+    rest = len(ordered) - len(shown)
+    return joined([*shown, *([f"{rest} more"] if rest else [])])
+
+
+def _why(lost: set[str], down: dict[str, float], policy: Policy) -> str:
+    gone = sum(1 for host in lost if down[host] == GONE)
+    if gone == len(lost):
+        return "no such node any more"
+    late = f"not ready for {policy.timeouts.node:g} s"
+    return f"{late} or gone" if gone else late

@@ -1,0 +1,219 @@
+"""The next step of a gang that is placed and let run: losses, releases, repair, growth, and waiting times. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.actions import Decision, Extend, GiveBack, Release, Remove, Rest, Shrink, Status
+from engine.extension import Extension, growth, repair
+from engine.losses import losses, named, stuck
+from engine.members import host_of, pinned_host, pod_set_of
+from engine.policy import Policy
+from engine.records import Placement, Pod
+from engine.reservations import reservation
+from engine.seats import Seating, seat, slots_of, trimmed
+from engine.sight import Gang, Hosts, can_suspend
+from engine.status import incomplete_since
+from engine.timers import Timers
+from engine.wording import plain, plural
+
+# Characters of the scheduler's own words that are passed on; its list of reasons over all nodes can be far longer.
+MAX_REASON = 300
+# Room that comes back on a host is no event of the gang whose pods wait for it (seconds).
+BLOCKED_LOOK = 5.0
+
+
+def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: float, hosts: Hosts) -> Decision:
+    """The next step of a gang whose slots are written down and whose workload is not suspended.
+
+    `now` is the leader's own clock, `wall` the time of day, by which the status says since when something is so.
+    """
+    workload, placement = gang.workload, gang.placement
+    assert placement is not None and placement.assignment is not None
+    if (smaller := trimmed(workload, placement, gang.pods)) is not None:
+        return Decision(Shrink(smaller))
+    live = [pod for pod in gang.pods if not pod.finished and not pod.deleting]
+    started = any(pod.spec.node_name and not pod.deleting for pod in gang.pods)
+    if timers.empty_since is None or live or started:
+        timers.empty_since = now
+    loss = losses(gang, hosts=hosts, timers=timers, policy=policy, now=now)
+    if loss is not None and not isinstance(loss.action, Rest):
+        return loss
+    status = loss.status if loss is not None else None
+    restart, recover = _recovery(gang, timers=timers, policy=policy, now=now, wall=wall, started=started)
+    if restart is not None:
+        return restart
+    wakes = [recover, loss.wake if loss is not None else None]
+
+    unbound = [pod for pod in live if not pod.spec.node_name and not pod.spec.gates]
+    timers.age(unbound, now)
+    wakes += [since + policy.timeouts.bind for since in timers.unbound_since.values()]
+    late = [pod for pod in unbound if now - timers.unbound_since[pod.uid] >= policy.timeouts.bind]
+    if late:
+        status = _refused(late, policy, started)
+        if not started and can_suspend(workload):
+            for pod in late:
+                timers.blame(pod, pinned_host(pod.spec.shape), now)
+            return Decision(GiveBack(suspend=True, reason=status.reason, message=status.message))
+    replaceable = [pod for pod in late if _replaced_freely(gang, pod)]
+    for pod in replaceable:
+        timers.blame(pod, pinned_host(pod.spec.shape), now)
+
+    out = timers.hosts_out(now)
+
+    def blocked(host: str) -> bool:
+        return host in out or not hosts.usable(host) or hosts.overbooked(host)
+
+    seating = seat(workload, placement, gang.pods)
+    seats = tuple(one for one in seating.seats if not blocked(one.slot.host))
+    in_the_way = next((one.slot.host for one in seating.seats if blocked(one.slot.host)), None)
+    grown = _growth(gang)
+    if not started and not unbound:
+        if in_the_way is not None:
+            # Nothing of it was let go yet: all of it goes elsewhere, none of it starts without the rest. The host is
+            # not left out: the ledger knows what is wrong with it, and pods that grew may still find room there.
+            reason, message = _in_the_way(in_the_way, hosts)
+            return Decision(GiveBack(suspend=can_suspend(workload), reason=reason, message=message))
+        if grown is not None and not _enough(placement, gang):
+            return Decision(GiveBack(suspend=can_suspend(workload), reason="Suspended", message="the request changed"))
+    refused = () if grown is not None else seating.refused
+    if seats:
+        return Decision(Release(seats), status or _progress(gang, live, hosts), refused)
+    wakes.append(now + BLOCKED_LOOK if in_the_way is not None or late else None)
+    wake = min((one for one in wakes if one is not None and one > now), default=None)
+
+    staying = [pod for pod in gang.pods if pod not in replaceable]
+    part = repair(workload, placement, staying, blocked=blocked) if started or unbound else None
+    if part is not None:
+        part = replace(part, replaced=tuple(replaceable))
+        why = _lost(part, placement, status, hosts)
+        meanwhile = Status("Incomplete" if started else "Placed", "NodeLost", why)
+        return Decision(Extend(part, why, status or meanwhile), None, refused, wake=wake)
+    if due := timers.remove(replaceable, now):
+        message = status.message if status is not None else ""
+        return Decision(Remove(due, evict=False, reason="SchedulerRefused", message=message), status)
+    if grown is not None and status is None:
+        why = f"{plural(grown.more, 'more pod')} to join"
+        return Decision(Extend(grown, why, _progress(gang, live, hosts)), wake=wake)
+    return _waiting(
+        gang, seating, live, timers, policy, now=now, started=started, hosts=hosts, status=status, wake=wake
+    )
+
+
+def _waiting(
+    gang: Gang,
+    seating: Seating,
+    live: list[Pod],
+    timers: Timers,
+    policy: Policy,
+    *,
+    now: float,
+    started: bool,
+    hosts: Hosts,
+    status: Status | None,
+    wake: float | None,
+) -> Decision:
+    """Nothing to do but to see whether pods ever appear."""
+    workload = gang.workload
+    wanted = sum(min(pod_set.slots, pod_set.remaining) for pod_set in workload.pod_sets)
+    assert timers.empty_since is not None
+    if not live and not started and wanted > 0:
+        end = timers.empty_since + policy.timeouts.hold
+        if now >= end:
+            timers.expired = True
+            message = f"no pod appeared in {policy.timeouts.hold:g} s; the slots go back (quota? a failing creation?)"
+            return Decision(GiveBack(suspend=can_suspend(workload), reason="HoldExpired", message=message))
+        wake = end if wake is None else min(wake, end)
+    return Decision(Rest(), status or _progress(gang, live, hosts), seating.refused, wake=wake)
+
+
+def _recovery(
+    gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: float, started: bool
+) -> tuple[Decision | None, float | None]:
+    """A restart when the gang was not whole for too long and the policy says so; else when to look at that again."""
+    placement = gang.placement
+    assert placement is not None
+    if placement.status.get("phase") != "Incomplete" or not started:
+        timers.incomplete_since = None
+        return None, None
+    if timers.incomplete_since is None:
+        since = incomplete_since(placement.status)
+        timers.incomplete_since = now - max(0.0, wall - since) if since is not None else now
+    if policy.incomplete != "restart" or not can_suspend(gang.workload):
+        return None, None
+    end = timers.incomplete_since + policy.timeouts.recover
+    if now < end:
+        return None, end
+    reason = str(placement.status.get("reason") or "WaitingForMembers")
+    message = f"not whole again in {policy.timeouts.recover:g} s; the gang is restarted"
+    return Decision(GiveBack(suspend=True, reason=reason, message=message)), None
+
+
+def _growth(gang: Gang) -> Extension | None:
+    """More slots than it has, as it is asked for today."""
+    asked = gang.understanding
+    if gang.placement is None or not asked.asks:
+        return None
+    return growth(gang.workload, gang.placement, gang.pods, asks=asked.asks, gang=asked.gang)
+
+
+def _enough(placement: Placement, gang: Gang) -> bool:
+    """True when the slots that are written down make the gang, though not all of its pods have one."""
+    assert placement.assignment is not None
+    asked = gang.understanding
+    counts = {plan.name: sum(slot.count for slot in plan.slots) for plan in placement.assignment.pod_sets}
+    if not sum(counts.values()):
+        return False
+    least = asked.gang.min_available if asked.gang is not None else None
+    return sum(counts.values()) >= (least or 0) and all(
+        counts.get(ask.name, 0) >= min(ask.min_available, ask.count) for ask in asked.asks
+    )
+
+
+def _replaced_freely(gang: Gang, pod: Pod) -> bool:
+    pod_set = pod_set_of(pod, gang.workload)
+    return pod_set is not None and pod_set.replace == "free"
+
+
+def _refused(late: list[Pod], policy: Policy, started: bool) -> Status:
+    quoted = plain(late[0].unschedulable or "no reason given yet", MAX_REASON)
+    message = f"{plural(len(late), 'pod')} not bound after {policy.timeouts.bind:g} s; the scheduler says: {quoted}"
+    return Status("Incomplete" if started else "Placed", "SchedulerRefused", message)
+
+
+def _in_the_way(host: str, hosts: Hosts) -> tuple[str, str]:
+    if hosts.usable(host):
+        return "ReservedByOthers", f"room reserved on {host} was taken by other pods"
+    return "NodeLost", f"{host} takes no pods any more"
+
+
+def _lost(part: Extension, placement: Placement, status: Status | None, hosts: Hosts) -> str:
+    """What was lost, for people: the slots and their hosts."""
+    if status is not None and status.reason == "SchedulerRefused":
+        return status.message
+    assert placement.assignment is not None
+    kept = {slot.host for slots in part.kept.values() for slot in slots.values()}
+    gone = {slot.host for slot in slots_of(placement.assignment)} - kept
+    if not gone:
+        return f"{plural(part.missing, 'pod')} lost the slot"
+    taken = all(hosts.usable(host) for host in gone)
+    return f"{plural(part.missing, 'pod')} lost the room on {named(gone)}" + ("" if taken else ", which takes no pods")
+
+
+def _progress(gang: Gang, live: list[Pod], hosts: Hosts) -> Status:
+    """Placed until every slot has its bound pod, then Running; Incomplete when one is lost again."""
+    placement = gang.placement
+    assert placement is not None
+    missing = sum(reservation(gang.workload, placement, gang.pods).values())
+    bound = sum(1 for pod in live if pod.spec.node_name)
+    waiting = stuck(gang, hosts)
+    if missing == 0 and bound and not waiting:
+        return Status("Running", "", f"{plural(bound, 'pod')} bound")
+    before = placement.status.get("phase")
+    if before in ("Running", "Incomplete") and (bound or waiting):
+        back = f"{plural(max(missing, len(waiting)), 'pod')} of the gang to come back to its slot"
+        if waiting:
+            where = named({host_of(pod) or "" for pod in waiting})
+            back += f"; {plural(len(waiting), 'pod')} cannot end on {where}: delete by force if it is dead"
+        return Status("Incomplete", "WaitingForMembers", back)
+    return Status("Placed", "", f"{plural(missing, 'pod')} to be bound")

@@ -1,0 +1,66 @@
+"""What the leader remembers of a gang between two looks; losing it at a fail-over only restarts a waiting time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from engine.records import Pod
+
+# Back-off of a host that the scheduler refused, per gang: doubles from the first value to the second (seconds).
+EXCLUDE_FIRST = 60.0
+EXCLUDE_MOST = 1800.0
+# A pod that was asked to go, and is there as ever, is asked again after this (seconds): a disruption budget allows it
+# later perhaps.
+REMOVE_AGAIN = 30.0
+
+
+@dataclass(slots=True)
+class Timers:
+    """All times from the leader's own clock (seconds)."""
+
+    empty_since: float | None = None  # since when it is placed and not suspended, without a single pod
+    expired: bool = False  # its slots went back because no pod appeared
+    unbound_since: dict[str, float] = field(default_factory=dict)  # pod uid -> first seen released and unbound
+    blamed: set[str] = field(default_factory=set)  # uids of the late pods whose hosts are left out on their account
+    excluded: dict[str, tuple[float, float]] = field(default_factory=dict)  # host -> (until, back-off)
+    removed: dict[str, float] = field(default_factory=dict)  # pod uid -> when it was last asked to go
+    gone_since: dict[str, float] = field(default_factory=dict)  # host of live pods -> since when there is no such node
+    incomplete_since: float | None = None
+    retry_at: float = 0.0  # not planned again before this
+
+    def exclude(self, host: str, now: float) -> None:
+        """Leave a host out for a while, twice as long as the last time."""
+        _, backoff = self.excluded.get(host, (0.0, EXCLUDE_FIRST / 2))
+        backoff = min(backoff * 2, EXCLUDE_MOST)
+        self.excluded[host] = (now + backoff, backoff)
+
+    def blame(self, pod: Pod, host: str | None, now: float) -> None:
+        """Leave the host of a late pod out, once for each pod."""
+        if pod.uid not in self.blamed:
+            self.blamed.add(pod.uid)
+            if host is not None:
+                self.exclude(host, now)
+
+    def remove(self, pods: Iterable[Pod], now: float) -> tuple[Pod, ...]:
+        """Those of these pods that are to be asked to go now: a request takes a while to show, and may be refused."""
+        due = tuple(pod for pod in pods if now - self.removed.get(pod.uid, float("-inf")) >= REMOVE_AGAIN)
+        self.removed |= {pod.uid: now for pod in due}
+        return due
+
+    def hosts_out(self, now: float) -> frozenset[str]:
+        """Hosts that are left out at the moment."""
+        return frozenset(host for host, (until, _) in self.excluded.items() if until > now)
+
+    def next_back(self, now: float) -> float | None:
+        """When the next of these hosts counts again; None when none is left out."""
+        return min((until for until, _ in self.excluded.values() if until > now), default=None)
+
+    def age(self, unbound: Iterable[Pod], now: float) -> None:
+        """Take in which pods are released and not bound at this moment."""
+        current = {pod.uid for pod in unbound}
+        for uid in self.unbound_since.keys() - current:
+            del self.unbound_since[uid]
+        self.blamed &= current
+        for uid in current:
+            self.unbound_since.setdefault(uid, now)

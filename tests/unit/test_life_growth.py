@@ -1,0 +1,268 @@
+"""A placed gang that is to have more pods: scaled up, started with its minimum, or with pods beside it for a while."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine import names
+from engine.records import Pod, Workload
+from tests.support.cluster_records import changed, gpu_nodes, job, pod
+from tests.support.leader import POLICY, Leader
+
+RACK = "b0-r0"
+
+
+def slots(leader: Leader, name: str = "train") -> dict[str, int]:
+    """Host -> slots of the assignment."""
+    placed = leader.placed(name)
+    assignment = placed.assignment if placed is not None else None
+    plans = assignment.pod_sets if assignment is not None else ()
+    return {slot.host: slot.count for plan in plans for slot in plan.slots}
+
+
+def ranks(leader: Leader, name: str = "train") -> dict[int, str]:
+    """Rank -> host."""
+    placed = leader.placed(name)
+    assert placed is not None
+    assert placed.assignment is not None
+    return {
+        rank: slot.host
+        for plan in placed.assignment.pod_sets
+        for slot in plan.slots
+        for first, last in slot.ranks or ()
+        for rank in range(first, last + 1)
+    }
+
+
+def run(leader: Leader, name: str = "train") -> dict[int, Pod]:
+    """All pods of a gang that was planned are bound."""
+    gang = leader.workload(name)
+    pods = {rank: pod(gang, rank, host=host) for rank, host in ranks(leader, name).items()}
+    leader.has(*pods.values())
+    leader.settle()
+    return pods
+
+
+def scaled(leader: Leader, count: int, name: str = "train") -> Workload:
+    gang = leader.workload(name)
+    return changed(
+        gang,
+        slots=count,
+        total=count,
+        remaining=count,
+        generation=gang.generation + 1,
+        resource_version=leader.hands.version(),
+    )
+
+
+def at_least(gang: Workload, least: int) -> Workload:
+    return replace(gang, annotations={**gang.annotations, names.MIN_AVAILABLE: str(least)})
+
+
+def test_a_gang_that_is_scaled_up_grows_next_to_itself() -> None:
+    """Two more ranks in the rack of the others, which keep their hosts; their pods go as soon as they exist."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 6))
+    leader.has(job(count=3, held=True))
+    leader.settle()
+    run(leader)
+    before = ranks(leader)
+    leader.has(scaled(leader, 5))
+    leader.settle()
+    after = ranks(leader)
+    assert leader.hands.of("grow") == ["train"]
+    assert {rank: after[rank] for rank in before} == before
+    assert {host.rpartition("-")[0] for host in after.values()} == {before[0].rpartition("-")[0]}
+    gang = leader.workload()
+    leader.has(pod(gang, 3, gated=True), pod(gang, 4, gated=True))
+    leader.settle()
+    assert leader.hands.of("release") == ["train-3", "train-4"]
+
+
+def test_growth_is_all_or_nothing_and_the_gang_runs_on_meanwhile() -> None:
+    """Room for one of two more: none of them starts, the status says why, and that it runs."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 4))
+    leader.has(job(count=3, held=True))
+    leader.settle()
+    run(leader)
+    before = ranks(leader)
+    leader.has(scaled(leader, 5))
+    leader.has(pod(leader.workload(), 3, gated=True), pod(leader.workload(), 4, gated=True))
+    leader.settle()
+    assert ranks(leader) == before
+    assert leader.hands.of("release") == []
+    assert leader.status() == ("Running", "Fragmented")
+    assert "2 more pods to join" in leader.hands.told[-1][1].message
+    assert leader.hands.events == []
+
+
+def test_growth_that_waits_is_tried_when_room_appears_and_told_once() -> None:
+    """The rack gets another host: both pods join."""
+    nodes = gpu_nodes(1, 2, 5)
+    leader = Leader(nodes=[node for node in nodes if node.name not in ("b0-r0-h4", "b0-r1-h4")])
+    leader.has(job(count=3, held=True))
+    leader.settle()
+    run(leader)
+    rack = ranks(leader)[0].rpartition("-")[0]
+    leader.has(scaled(leader, 5))
+    leader.settle()
+    told = len(leader.hands.told)
+    for _ in range(3):
+        leader.later(5.0)
+    assert len(leader.hands.told) == told
+    leader.has(next(node for node in nodes if node.name == f"{rack}-h4"))
+    leader.settle()
+    assert leader.hands.of("grow") == ["train"]
+
+
+def test_a_gang_that_shrinks_again_asks_for_nothing() -> None:
+    """Scaled up without room, then back: it runs, and nothing waits any more."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    leader.has(job(count=4, held=True))
+    leader.settle()
+    run(leader)
+    leader.has(scaled(leader, 6))
+    leader.settle()
+    assert leader.status() == ("Running", "Fragmented")
+    leader.has(scaled(leader, 4))
+    leader.settle()
+    assert leader.status() == ("Running", "")
+
+
+def test_growth_does_not_go_before_those_who_wait_in_strict_order() -> None:
+    """Nobody overtakes a waiting gang: not by growing either."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 6), policy=POLICY + "queue: {order: strict}\n")
+    leader.has(job(count=3, held=True))
+    leader.settle()
+    run(leader)
+    leader.has(job("big", count=4, held=True))
+    leader.has(scaled(leader, 4))
+    leader.settle()
+    assert leader.hands.of("grow") == []
+
+
+# -- minimums --------------------------------------------------------------------------------------------------------
+
+
+def test_a_gang_starts_with_its_minimum_and_the_others_join() -> None:
+    """Six pods, four hosts, three needed: four start; when the rack gets more hosts the others follow."""
+    nodes = gpu_nodes(1, 1, 6)
+    leader = Leader(nodes=nodes[:4])
+    leader.has(at_least(job(count=6, held=True), 3))
+    leader.settle()
+    assert sorted(ranks(leader)) == [0, 1, 2, 3]
+    assert not leader.workload().suspended
+    before = ranks(leader)
+    run(leader)
+    leader.has(*(pod(leader.workload(), rank, gated=True) for rank in (4, 5)))
+    leader.settle()
+    assert leader.status()[0] == "Running"
+    assert leader.hands.of("release") == []
+    leader.has(nodes[4])
+    leader.settle()
+    assert leader.hands.of("release") == ["train-4"]
+    leader.has(nodes[5])
+    leader.settle()
+    assert leader.hands.of("release") == ["train-4", "train-5"]
+    assert {rank: ranks(leader)[rank] for rank in before} == before
+
+
+def test_a_gang_waits_for_its_minimum() -> None:
+    """Fewer hosts than that: nothing starts."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 2))
+    leader.has(at_least(job(count=6, held=True), 3))
+    leader.settle()
+    assert slots(leader) == {}
+    assert leader.status()[0] == "Waiting"
+
+
+def test_pods_that_stand_for_themselves_start_one_by_one_near_each_other() -> None:
+    """A Deployment: as many as there is room for, each of them free to go, the others when there is room."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 2))
+    gang = _deployment(3)
+    leader.has(gang, *(pod(gang, None, gated=True, name=f"web-{n}") for n in range(3)))
+    leader.settle()
+    assert len(leader.hands.of("release")) == 2
+    assert {host.rpartition("-")[0] for host in slots(leader)} in ({"b0-r0"}, {"b0-r1"})
+
+
+def test_a_pod_beyond_the_wanted_number_has_a_slot_of_its_own_while_it_lives() -> None:
+    """A rollout's surge: one more slot beside the others, gone when an old pod is."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    gang = _deployment(2)
+    first = [pod(gang, None, gated=True, name=f"web-{n}") for n in range(2)]
+    leader.has(gang, *first)
+    leader.settle()
+    bound = _bind(leader)
+    leader.has(pod(gang, None, gated=True, name="web-new"))
+    leader.settle()
+    assert sum(slots(leader).values()) == 3
+    assert leader.hands.of("release")[-1] == "web-new"
+    new = leader.stores.pods.get(("default", "web-new"))
+    assert new is not None
+    _bind(leader)
+    leader.stores.pods.apply("DELETED", bound[0])
+    leader.settle()
+    assert sum(slots(leader).values()) == 2
+    assert bound[0].spec.node_name not in slots(leader)
+
+
+def _deployment(count: int) -> Workload:
+    gang = job(count=count, ranked=False)
+    return replace(gang, suspendable=False, unit="pod")
+
+
+def _bind(leader: Leader) -> list[Pod]:
+    """Every pod that was let go gets to its host."""
+    bound = []
+    for one in list(leader.stores.pods.values()):
+        if not one.spec.gates and not one.spec.node_name:
+            terms = one.spec.shape.affinity or ()
+            host = terms[0].fields[0].values[0]
+            spec = replace(one.spec, node_name=host)
+            bound.append(replace(one, spec=spec, phase="Running", resource_version=leader.hands.version()))
+    leader.has(*bound)
+    leader.settle()
+    return bound
+
+
+# -- pods that are late ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("cost", "deleted"), [("free", ["train-1"]), ("retry", [])])
+def test_a_late_pod_of_a_started_gang_is_replaced_only_where_that_is_free(cost: str, deleted: list[str]) -> None:
+    """Free: a new slot is written down, then the pod goes; else it waits for its room, and the gang says so."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    gang = job(count=2, held=True)
+    leader.has(replace(gang, pod_sets=(replace(gang.pod_sets[0], replace=cost),)))
+    leader.settle()
+    before = ranks(leader)
+    gang = leader.workload()
+    leader.has(pod(gang, 0, host=before[0]), pod(gang, 1, pin=before[1]))
+    leader.settle()
+    leader.later(31.0)
+    leader.later(10.0)
+    assert leader.hands.of("delete") == deleted
+    assert (ranks(leader)[1] != before[1]) is bool(deleted)
+    assert leader.hands.of("suspend") == []
+    if not deleted:
+        assert leader.status() == ("Incomplete", "SchedulerRefused")
+
+
+def test_a_gang_that_cannot_be_suspended_and_has_no_pods_gives_its_slots_back_until_one_appears() -> None:
+    """timeouts.hold is over: the room is others'; the first held pod has it planned again."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    gang = replace(job(count=2), suspendable=False)
+    leader.has(gang)
+    leader.settle()
+    assert len(slots(leader)) == 2
+    leader.later(601.0)
+    leader.later(1.0)
+    assert slots(leader) == {}
+    assert leader.status() == ("Waiting", "HoldExpired")
+    leader.later(60.0)
+    assert slots(leader) == {}
+    leader.has(pod(gang, 0, gated=True))
+    leader.settle()
+    assert len(slots(leader)) == 2
