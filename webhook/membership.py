@@ -13,6 +13,7 @@ from engine.members import pod_set_of
 from engine.outcomes import FieldError
 from engine.policy import Policy
 from engine.records import OwnerRef, Pod, PodSet, PodSetRequest, Workload
+from engine.requests import Understanding
 from webhook.view import View
 
 
@@ -30,13 +31,17 @@ class Unsure:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A pod of `pod_set` of a gang of `workload`, which asks for `ask`; `key` and `group` as in `engine.gang_keys`."""
+    """A pod of `pod_set` of a gang of `workload`, which asks for `ask`; `key` and `group` as in `engine.gang_keys`.
+
+    `minimum`: how many pods of the gang exist at least before any of them can run.
+    """
 
     workload: Workload
     pod_set: PodSet
     ask: PodSetRequest
     key: str
     group: str | None = None
+    minimum: int = 1
 
 
 Membership = Stranger | Unsure | Member
@@ -76,7 +81,17 @@ def _of_workload(pod: Pod, workload: Workload, key: str, lineage: Lineage) -> Me
     ask = next((one for one in understanding.asks if pod_set is not None and one.name == pod_set.name), None)
     if pod_set is None or ask is None or not has_group(workload, group):
         return Unsure()
-    return Member(workload, pod_set, ask, key, group)
+    return Member(workload, pod_set, ask, key, group, _minimum(workload, understanding))
+
+
+def _minimum(workload: Workload, understanding: Understanding) -> int:
+    """How many pods a scheduler may wait for: one where they come in an order, or nobody would ever be the second."""
+    if any(pod_set.ordered for pod_set in workload.pod_sets):
+        return 1
+    gang = understanding.gang
+    if gang is not None and gang.min_available is not None:
+        return gang.min_available
+    return sum(ask.min_available for ask in understanding.asks)
 
 
 def plain_errors(pod: Pod, view: View, policy: Policy) -> tuple[FieldError, ...] | None:

@@ -82,7 +82,7 @@ def _label(edits: Edits, pod: Pod, member: Member, policy: Policy) -> None:
     own = labels.get(names.POD_GROUP_NAME) == gang
     if policy.pod_group.labels == "coscheduling" and (own or not _in_pod_group(labels)):
         edits.put(("metadata", "labels", names.POD_GROUP_NAME), gang)
-        edits.put(("metadata", "labels", names.POD_GROUP_MIN), str(member.ask.count))
+        edits.put(("metadata", "labels", names.POD_GROUP_MIN), str(member.minimum))
 
 
 def _in_pod_group(labels: Mapping[str, str]) -> bool:
