@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from functools import cache, cached_property
+from functools import cache, lru_cache
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
@@ -267,10 +267,11 @@ class Policy(_Section):
         default=("system:masters",), description="Users and groups who may write Placements besides us, in emergencies."
     )
 
-    @cached_property
+    @property
     def registry(self) -> Registry:
         """The workload kinds: the built-in ones and those of the policy. Raises RegistryError."""
-        return registry_of(self.kinds)
+        # Not kept in the model: a copy with other kinds would take it along.
+        return _registry(json.dumps(self.kinds)) if self.kinds else registry_of()
 
     @property
     def hash(self) -> str:
@@ -311,3 +312,8 @@ def parse_policy(text: str) -> Policy:
 def default_policy() -> Policy:
     """Return the policy of a cluster that has none."""
     return Policy()
+
+
+@lru_cache(maxsize=8)
+def _registry(kinds: str) -> Registry:
+    return registry_of(json.loads(kinds))

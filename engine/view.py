@@ -16,6 +16,7 @@ from typing import Any
 
 from engine import names, plain_gangs
 from engine.capacity import Capacity
+from engine.cluster.parts import Parts
 from engine.cluster.store import Store
 from engine.gang_keys import has_group, key_of, keys_of, parts, placed_key
 from engine.gangs import Gang
@@ -79,8 +80,8 @@ class Stores:
         self.nodes: Store[Node] = Store(key=lambda node: node.name)
         self.nodes.subscribe(self.reported.changed)
         self.pods: Store[Pod] = Store(key=lambda pod: pod.key, index=_gang_label)
-        self.workloads: Store[Workload] = Store(key=lambda workload: workload.key, index=lambda workload: workload.uid)
-        self.owned: Store[Owned] = Store(key=lambda one: one.key, index=lambda one: one.uid)
+        self.workloads: Parts[Workload] = Parts()
+        self.owned: Parts[Owned] = Parts()
         self.placements: Store[Placement] = Store(key=lambda placement: placement.key, index=placed_key)
         self.quotas: Store[Quota] = Store(
             key=lambda quota: (quota.namespace, quota.name), index=lambda quota: quota.namespace
@@ -89,7 +90,7 @@ class Stores:
         self.runtime_classes: Store[RuntimeClass] = Store(key=lambda item: item.name)
         self.devices: Store[NodeDevices] = Store(key=lambda devices: devices.name)
 
-    def all(self) -> Mapping[str, Store[Any]]:
+    def all(self) -> Mapping[str, Store[Any] | Parts[Any]]:
         """Every store by the name of what it holds."""
         return {
             "nodes": self.nodes,

@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from engine import names
 from engine.cluster import devices, placements, projections
 from engine.cluster.api import Api, object_path
 from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
+from engine.policy import Policy, default_policy
 from engine.records import ConfigMap
 from engine.view import Stores
+from webhook.kind_caches import KindCaches
 
 # A finished pod uses nothing, and a Job's own status says which of its indexes are done.
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 class Caches:
-    """Owns the reflectors of a replica; `start` once, `stop` once."""
+    """Owns the reflectors of a replica; `start` once, `stop` once. `policy` gives the one in force."""
 
-    def __init__(self, api: Api, stores: Stores, *, namespace: str) -> None:
+    def __init__(
+        self, api: Api, stores: Stores, *, namespace: str, policy: Callable[[], Policy] = default_policy
+    ) -> None:
+        self.kinds = KindCaches(api, stores, policy=policy)
         self.policy: Store[ConfigMap] = Store(key=lambda config: config.name)
         self.last_good: Store[ConfigMap] = Store(key=lambda config: config.name)
         config_maps = object_path("v1", "configmaps", namespace=namespace)
         self._reflectors: dict[str, Reflector[object]] = {}
         self._add(api, "nodes", object_path("v1", "nodes"), projections.node, stores.nodes)
         self._add(api, "pods", object_path("v1", "pods"), projections.pod, stores.pods, fieldSelector=UNFINISHED)
-        self._add(api, "jobs", object_path("batch/v1", "jobs"), projections.job, stores.workloads)
         self._add(
             api,
             "placements",
@@ -77,16 +83,22 @@ class Caches:
         """Start every watch."""
         for reflector in self._reflectors.values():
             reflector.start()
+        self.kinds.start()
 
     def stop(self) -> None:
         """End every watch; takes about a second at most."""
-        with ThreadPoolExecutor(max_workers=len(self._reflectors)) as pool:
-            list(pool.map(lambda reflector: reflector.stop(), self._reflectors.values()))
+        reflectors = [*self._reflectors.values(), *self.kinds.stop()]
+        with ThreadPoolExecutor(max_workers=len(reflectors)) as pool:
+            list(pool.map(lambda reflector: reflector.stop(), reflectors))
 
     def refresh(self, timeout: float) -> bool:
         """Bring every cache to at least this moment of the cluster (quorum reads); False when that failed."""
-        with ThreadPoolExecutor(max_workers=len(self._reflectors)) as pool:
-            return all(pool.map(lambda reflector: reflector.refresh(timeout), self._reflectors.values()))
+        end = time.monotonic() + timeout
+        if not self.kinds.look():
+            return False
+        reflectors = self._all().values()
+        with ThreadPoolExecutor(max_workers=len(reflectors)) as pool:
+            return all(pool.map(lambda one: one.refresh(max(0.1, end - time.monotonic())), reflectors))
 
     def missing(self) -> list[str]:
         """Collections that were never listed whole, with the reason."""
@@ -94,19 +106,23 @@ class Caches:
             f"{name} ({reflector.problem})" if reflector.problem else name
             for name, reflector in self._reflectors.items()
             if not reflector.synced
-        ]
+        ] + self.kinds.missing()
 
     def wait_synced(self, timeout: float) -> bool:
         """Wait until every collection was listed whole."""
         end = time.monotonic() + timeout
-        return all(
-            reflector.store.wait_synced(max(0.0, end - time.monotonic())) for reflector in self._reflectors.values()
+        stores = [reflector.store for reflector in self._reflectors.values()]
+        return all(store.wait_synced(max(0.0, end - time.monotonic())) for store in stores) and self.kinds.wait_synced(
+            max(0.0, end - time.monotonic())
         )
 
     def ages(self) -> dict[str, float]:
         """Seconds since each watch last said anything."""
-        return {name: reflector.store.age for name, reflector in self._reflectors.items()}
+        return {name: reflector.store.age for name, reflector in self._all().items()}
 
     def left_out(self) -> dict[str, int]:
         """Objects of each collection that are left out because they cannot be read."""
-        return {name: reflector.left_out for name, reflector in self._reflectors.items()}
+        return {name: reflector.left_out for name, reflector in self._all().items()}
+
+    def _all(self) -> dict[str, Reflector[Any]]:
+        return {**self._reflectors, **self.kinds.reflectors()}

@@ -32,6 +32,7 @@ from engine.controller import Controller
 from engine.device_faults import DeviceFaults
 from engine.errands import Errands
 from engine.gpu.resources import whole_names
+from engine.policy import Policy
 from engine.policy_source import PolicySource
 from engine.view import Stores, View
 from webhook.app import create_app
@@ -41,6 +42,7 @@ from webhook.metrics import CONTENT_TYPE, Metrics
 from webhook.mutate import mutate
 from webhook.ops import Check, OpsServer, pages
 from webhook.policy_entries import RESOURCES, PairMalformed, entries, keep
+from webhook.review import Review
 from webhook.server import Service, WSGIApplication
 from webhook.settings import Settings
 from webhook.validate import validate
@@ -89,8 +91,8 @@ class Runtime:
         self._api: Api = connect(kubeconfig=settings.kubeconfig, user_agent="topogate")
         self._stores = Stores()
         self._view = View(self._stores, own_namespace=settings.namespace, device_faults=DeviceFaults().found)
-        self._policy = PolicySource(self._view.set_policy)
-        self._caches = Caches(self._api, self._stores, namespace=settings.namespace)
+        self._policy = PolicySource(self._set_policy)
+        self._caches = Caches(self._api, self._stores, namespace=settings.namespace, policy=lambda: self._view.policy)
         self._caches.policy.subscribe(lambda key, _old, new: self._policy.changed(str(key), new))
         self._caches.last_good.subscribe(lambda key, _old, new: self._policy.changed(str(key), new))
         self._candidate = LeaseCandidate(
@@ -122,10 +124,18 @@ class Runtime:
         self._certificate_thread.start()
         self._started = True
         return create_app(
-            mutate=lambda review, deadline: mutate(review, live, deadline),
+            mutate=lambda review, deadline: mutate(self._heard(review), live, deadline),
             validate=lambda review, deadline: validate(review, live, deadline),
             metrics=self._metrics,
         )
+
+    def _heard(self, review: Review) -> Review:
+        self._caches.kinds.heard_of(review.group, review.kind)
+        return review
+
+    def _set_policy(self, policy: Policy) -> None:
+        self._view.set_policy(policy)
+        self._caches.kinds.poke()  # it may name other kinds
 
     def _obtain_certificate(self) -> None:
         """Read or make the CA, sign a leaf; tried again until it works, as the API server may not be there yet."""
@@ -277,6 +287,8 @@ class Runtime:
         )
 
     def _exposition(self) -> tuple[str, bytes]:
+        engine_metrics.cache_age.clear()  # a kind that is gone has no age
+        engine_metrics.unreadable_objects.clear()
         for name, age in self._caches.ages().items():
             engine_metrics.cache_age.labels(name).set(min(age, 1e9))
         for name, number in self._caches.left_out().items():

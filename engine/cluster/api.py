@@ -21,8 +21,8 @@ import urllib3
 MAX_RESPONSE: Final = 256 * 1024 * 1024
 # One watch line is one object in JSON: 1.5 MiB in etcd, a little more as JSON.
 MAX_LINE: Final = 16 * 1024 * 1024
-# About ten watches stay open, sixteen writers work beside them, and the lease must never wait for either.
-POOL_SIZE: Final = 32
+# Ten watches and one for each kind of workload stay open, sixteen writers work beside them.
+POOL_SIZE: Final = 64
 MAX_MESSAGE: Final = 2000
 
 JSON: Final = "application/json"

@@ -143,6 +143,7 @@ class Reflector(Generic[R]):
         self._still_bad: set[tuple[str, str]] = set()  # of those, the ones that the list under way has shown
         self._stopping = False
         self._list_wanted = False
+        self._anew = True
         self._wake = threading.Event()
         self._lock = threading.Lock()
         self._stream: Stream | None = None
@@ -175,6 +176,12 @@ class Reflector(Generic[R]):
         self._interrupt(stop=True)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout)
+
+    def read_anew(self, project: Callable[[msgspec.Raw], R]) -> None:
+        """Make records in another way from now on, also of what is known already."""
+        with self._lock:
+            self._project, self._anew = project, True
+        self._interrupt(stop=False)
 
     def refresh(self, timeout: float) -> bool:
         """Bring the store to at least the cluster's state of this moment; False when `timeout` seconds were not enough.
@@ -231,6 +238,15 @@ class Reflector(Generic[R]):
 
     def _list(self) -> None:
         self._version = None
+        with self._lock:
+            anew, self._anew = self._anew, False
+        try:
+            self._take_list(anew)
+        except BaseException:
+            self._anew = self._anew or anew
+            raise
+
+    def _take_list(self, anew: bool) -> None:
         records: list[R] = []
         self._still_bad.clear()
         query = self._query | {"limit": str(self._page)}
@@ -253,7 +269,7 @@ class Reflector(Generic[R]):
         if self._absent:
             self._absent = False
             _log.info("%s is there now and is watched", self._path)
-        self.store.replace(records, resource_version=page.metadata.resource_version)
+        self.store.replace(records, resource_version=page.metadata.resource_version, anew=anew)
         self._version = page.metadata.resource_version
 
     def _get_page(self, query: Mapping[str, str], timeout: tuple[float, float]) -> _Page:

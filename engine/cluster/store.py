@@ -108,8 +108,11 @@ class Store(Generic[R]):
         with self._changed:
             return self._changed.wait_for(lambda: self._seen >= version and self._told >= self._said, timeout)
 
-    def replace(self, items: Iterable[R], *, resource_version: str = "") -> None:
-        """Take a whole list at once: what is not in it is deleted, except own writes that are newer than the list."""
+    def replace(self, items: Iterable[R], *, resource_version: str = "", anew: bool = False) -> None:
+        """Take a whole list at once: what is not in it is deleted, except own writes that are newer than the list.
+
+        `anew`: records are made in another way than before, and may differ although the objects do not.
+        """
         fresh = {self._key(record): record for record in items}
         version = _number(resource_version)
         with self._changed:
@@ -127,7 +130,7 @@ class Store(Generic[R]):
                     self._say((key, record, None))
             for key, record in fresh.items():
                 before = self._items.get(key)
-                if before is not None and _same(before, record):
+                if before is not None and (before == record if anew else _same(before, record)):
                     fresh[key] = before
                 else:
                     self._say((key, before, record))

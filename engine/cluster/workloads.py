@@ -5,20 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from sys import intern
+from types import MappingProxyType
 from typing import Any, Final
 
 from engine import kinds
 from engine.cluster import projections, wire
-from engine.cluster.podspecs import kept, pod_spec
+from engine.cluster.podspecs import KEPT_PREFIXES, kept, pod_spec
 from engine.cluster.wire import ProjectionError, Source
 from engine.kinds import KindEntry, Registry, UnreadableWorkload
 from engine.kinds.schema import ANY_VERSION
 from engine.records import Owned, PodSet, PodSpec, Workload
+from engine.requests import MAIN
 from engine.times import epoch
 
-__all__ = ["ProjectionError", "UnreadableWorkload", "owned", "workload"]
+__all__ = ["ProjectionError", "UnreadableWorkload", "modest", "owned", "workload"]
 
 _JOB: Final = ("batch", "Job")
+# What an object says to us, or to another one about its placement, has one of these in a key.
+_ADDRESSED: Final = tuple(f'"{prefix}'.encode() for prefix in KEPT_PREFIXES)
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+_SOME_PODS: Final = PodSet(
+    MAIN,
+    pod_spec(wire.PodSpec(), wire.ObjectMeta(), "$.spec", namespace=""),
+    slots=1,
+    total=1,
+    remaining=1,
+    ranked=False,
+    templated=False,
+)
 
 
 def workload(source: Source, *, entry: KindEntry, registry: Registry, version: str = "") -> Workload:
@@ -64,6 +78,46 @@ def workload(source: Source, *, entry: KindEntry, registry: Registry, version: s
         minimum=gang.minimum if gang is not None else None,
         unit=gang.unit if gang is not None else "workload",
         epoch=structure.epoch,
+        handling=entry.handling,
+    )
+
+
+def modest(source: Source, *, entry: KindEntry, registry: Registry, version: str = "") -> Workload:
+    """The same; of an object that is never held by suspension and says nothing to us, only who and whose it is.
+
+    A cluster has many Deployments and few that ask. The pod set is not the object's own then.
+    """
+    if isinstance(source, Mapping) or entry.suspend is not None:
+        return workload(source, entry=entry, registry=registry, version=version)
+    text = bytes(source)
+    if any(prefix in text for prefix in _ADDRESSED):
+        return workload(text, entry=entry, registry=registry, version=version)
+    meta = wire.decode(wire.Object, text).metadata or wire.ObjectMeta()
+    group, served = entry.match.group, version or _named_version(entry)
+    return Workload(
+        api_version=intern(f"{group}/{served}" if group else served),
+        kind=intern(entry.match.kind),
+        namespace=intern(meta.namespace or ""),
+        name=meta.name or "",
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        generation=meta.generation or 0,
+        labels=_NOTHING,
+        annotations=_NOTHING,
+        pod_sets=(_SOME_PODS,),
+        suspended=False,
+        suspendable=False,
+        started=False,
+        active=0,
+        finished=False,
+        deleting=meta.deletion_timestamp is not None,
+        created=epoch(meta.creation_timestamp),
+        owner=projections.controller_of(meta.owner_references),
+        aside=None,
+        retries_left=None,
+        resource=intern(entry.match.resource),
+        suspend_path=None,
+        unit=entry.gang.unit if entry.gang is not None else "workload",
         handling=entry.handling,
     )
 

@@ -124,6 +124,7 @@ class FakeApi:
         self.token = token
         self.requests: list[Request] = []
         self.missing: set[str] = set()  # collections (`/apis/g/v/plural`) that answer 404
+        self.kinds: dict[str, dict[str, str]] = {}  # what `/apis/<group>/<version>` says: plural -> kind
         self._objects: dict[str, Json] = {}
         self._log: list[tuple[int, str, Json]] = []  # version, type, object with "_path"
         self._version = 100
@@ -178,6 +179,24 @@ class FakeApi:
         """Return the object at a path."""
         with self._changed:
             return copy.deepcopy(self._objects.get(path))
+
+    def install(self, group_version: str, plural: str, kind: str) -> None:
+        """Serve a kind, as a CustomResourceDefinition does."""
+        with self._changed:
+            self.kinds.setdefault(group_version, {})[plural] = kind
+            self.missing.discard(f"/apis/{group_version}/{plural}")
+
+    def uninstall(self, group_version: str, plural: str) -> None:
+        """Serve a kind no more: its objects go, and its watches end."""
+        path = f"/apis/{group_version}/{plural}"
+        with self._changed:
+            del self.kinds[group_version][plural]
+            if not self.kinds[group_version]:
+                del self.kinds[group_version]
+            for one in [one for one in self._objects if _below(one, path)]:
+                self._delete(one)
+            self.missing.add(path)
+        self.drop_watches()
 
     @property
     def version(self) -> int:
@@ -243,9 +262,13 @@ class FakeApi:
             sent = request.headers.get("authorization", "").replace("bearer", "Bearer")  # scheme names know no case
             if self.token is not None and sent != f"Bearer {self.token}":
                 raise Refusal(401, "Unauthorized")
-            if any(_collection(request.path) == gone for gone in self.missing):
+            if request.path.count("/") > 3 and any(_collection(request.path) == gone for gone in self.missing):
                 raise Refusal(404, "NotFound", "the server could not find the requested resource")
             match request.method:
+                case "GET" if request.path == "/apis":
+                    return self._groups()
+                case "GET" if request.path.startswith("/apis/") and request.path.count("/") == 3:
+                    return self._kinds(request.path.removeprefix("/apis/"))
                 case "GET" if _is_collection(request.path):
                     return self._list(request)
                 case "GET":
@@ -289,6 +312,36 @@ class FakeApi:
             if over and not events:
                 return
             yield None
+
+    def _groups(self) -> Json:
+        groups: dict[str, list[Json]] = {}
+        for group_version in self.kinds:
+            group, _, version = group_version.rpartition("/")
+            groups.setdefault(group, []).append({"groupVersion": group_version, "version": version})
+        return {
+            "kind": "APIGroupList",
+            "groups": [
+                {"name": group, "versions": versions, "preferredVersion": versions[0]}
+                for group, versions in groups.items()
+            ],
+        }
+
+    def _kinds(self, group_version: str) -> Json:
+        if group_version not in self.kinds:
+            raise Refusal(404, "NotFound", "the server could not find the requested resource")
+        verbs = ["create", "delete", "get", "list", "patch", "update", "watch"]
+        return {
+            "kind": "APIResourceList",
+            "groupVersion": group_version,
+            "resources": [
+                one
+                for plural, kind in self.kinds[group_version].items()
+                for one in (
+                    {"name": plural, "kind": kind, "namespaced": True, "verbs": verbs},
+                    {"name": f"{plural}/status", "kind": kind, "namespaced": True, "verbs": ["get", "patch"]},
+                )
+            ],
+        }
 
     def _list(self, request: Request) -> Json:
         limit = int(request.query.get("limit", "0")) or 10**9

@@ -1,0 +1,213 @@
+"""The watch caches of workloads: one for each kind that the API server serves, begun and ended as kinds come and go.
+
+A kind that is not there costs nothing but its name in a look, every ten to twenty seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from engine.cluster import projections, workloads
+from engine.cluster.api import Api, ApiFault
+from engine.cluster.discovery import Collection, Discovery, wanted_kinds
+from engine.cluster.reflector import Reflector
+from engine.cluster.store import Store
+from engine.kinds import KindEntry, Registry
+from engine.policy import Policy
+from engine.records import Owned, Workload
+from engine.view import Stores
+
+LOOK_EVERY: Final = (10.0, 20.0)
+# Before the first look has come through, and between looks that somebody asks for.
+LOOK_SOON: Final = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """How objects of a collection are read: whatever differs here makes other records of the same objects."""
+
+    collection: Collection
+    entry: KindEntry | None
+    contained: Registry | None  # of kinds whose objects hold objects of other kinds
+
+
+@dataclass(slots=True)
+class _Watch:
+    reading: _Reading
+    reflector: Reflector[Any]
+    store: Store[Any]
+
+
+class KindCaches:
+    """Owns the reflectors of workloads; `start` once, `stop` once. `policy` gives the one in force."""
+
+    def __init__(
+        self,
+        api: Api,
+        stores: Stores,
+        *,
+        policy: Callable[[], Policy],
+        rng: random.Random | None = None,
+        every: tuple[float, float] = LOOK_EVERY,
+        soon: float = LOOK_SOON,
+    ) -> None:
+        self._api = api
+        self._stores = stores
+        self._policy = policy
+        self._rng = rng or random.Random()  # noqa: S311 - jitter, not a secret
+        self._every = every
+        self._soon = soon
+        self._discovery = Discovery(api)
+        self._watches: dict[tuple[str, str], _Watch] = {}
+        self._first: set[tuple[str, str]] = set()  # what was there when we began: readiness waits for it
+        self._problem: str | None = "not looked yet"
+        self._looked = threading.Event()
+        self._looking = threading.Lock()
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="discovery", daemon=True)
+
+    def start(self) -> None:
+        """Start looking for kinds."""
+        self._thread.start()
+
+    def stop(self) -> list[Reflector[Any]]:
+        """End looking; returns the reflectors that are to be stopped."""
+        self._stop.set()
+        self._wake.set()
+        # A look that waits for the API server begins nothing any more when it comes back.
+        if self._looking.acquire(timeout=0.5):
+            self._looking.release()
+        return [watch.reflector for watch in list(self._watches.values())]
+
+    def poke(self) -> None:
+        """Look at once: somebody has heard of a kind, or the policy names other ones."""
+        self._wake.set()
+
+    def heard_of(self, group: str, kind: str) -> None:
+        """Look at once when an object of a kind was seen that is registered and not watched."""
+        if (group, kind) not in self._watches and self._policy().registry.find(group, kind) is not None:
+            self.poke()
+
+    def look(self) -> bool:
+        """Look now; False when the API server could not be asked, and what was known stays."""
+        with self._looking:
+            try:
+                self._follow(self._discovery.look(wanted_kinds(self._policy().registry)))
+            except ApiFault as fault:
+                if self._problem is None:
+                    _log.warning("the kinds of the cluster are not known at the moment: %s", fault)
+                self._problem = str(fault)
+                return False
+            self._problem = None
+            if not self._looked.is_set():
+                self._first = set(self._watches)
+                self._looked.set()
+            return True
+
+    def reflectors(self) -> dict[str, Reflector[Any]]:
+        """The reflectors that run now, by name of the collection."""
+        return {watch.reading.collection.name: watch.reflector for watch in list(self._watches.values())}
+
+    def missing(self) -> list[str]:
+        """What readiness waits for: the first look, then the kinds that it found."""
+        if not self._looked.is_set():
+            return [f"workload kinds ({self._problem})"]
+        found = []
+        for key, watch in list(self._watches.items()):
+            if key in self._first and not watch.reflector.synced:
+                name, problem = watch.reading.collection.name, watch.reflector.problem
+                found.append(f"{name} ({problem})" if problem else name)
+        return found
+
+    def wait_synced(self, timeout: float) -> bool:
+        """Wait until nothing is missing."""
+        end = time.monotonic() + timeout
+        if not self._looked.wait(timeout):
+            return False
+        watches = [watch for key, watch in list(self._watches.items()) if key in self._first]
+        return all(watch.store.wait_synced(max(0.0, end - time.monotonic())) for watch in watches)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._wake.clear()
+            try:
+                self.look()
+            except Exception:
+                # A registry that does not follow the cluster any more would be noticed by nobody.
+                _log.exception("looking for kinds failed")
+            # Not more often, however many unknown kinds are heard of.
+            self._stop.wait(self._soon)
+            if self._looked.is_set():
+                self._wake.wait(self._rng.uniform(*self._every))
+
+    def _follow(self, served: tuple[Collection, ...]) -> None:
+        """Watch what is served, and nothing else any more."""
+        policy = self._policy()
+        wanted = {(one.group, one.kind): _reading(one, policy) for one in served}
+        for key in self._watches.keys() - wanted.keys():
+            self._end(key)
+            self._store(key, registered=True).replace([])
+            self._store(key, registered=False).replace([])
+        for key, reading in wanted.items():
+            watch = self._watches.get(key)
+            if watch is None or watch.reading.collection != reading.collection:
+                if watch is not None:
+                    self._end(key)
+                self._begin(key, reading)
+            elif watch.reading != reading:
+                watch.reflector.read_anew(_projection(reading, policy.registry))
+                watch.reading = reading
+
+    def _begin(self, key: tuple[str, str], reading: _Reading) -> None:
+        if self._stop.is_set():
+            return
+        collection = reading.collection
+        store = self._store(key, registered=collection.registered)
+        reflector: Reflector[Any] = Reflector(
+            self._api,
+            collection.path,
+            _projection(reading, self._policy().registry),
+            store,
+            # Between two looks it may go, and a right to read it may come later than the kind.
+            optional=key != ("batch", "Job"),
+        )
+        _log.info("watching %s in %s", collection.name, collection.api_version)
+        self._watches[key] = _Watch(reading, reflector, store)
+        reflector.start()
+
+    def _end(self, key: tuple[str, str]) -> None:
+        watch = self._watches.pop(key)
+        self._first.discard(key)
+        _log.info("%s is not watched any more in %s", watch.reading.collection.name, watch.reading.collection.version)
+        watch.reflector.stop()
+
+    def _store(self, key: tuple[str, str], *, registered: bool) -> Store[Any]:
+        workloads_or_owned: Any = self._stores.workloads if registered else self._stores.owned
+        store: Store[Any] = workloads_or_owned.part(*key)
+        return store
+
+
+def _reading(collection: Collection, policy: Policy) -> _Reading:
+    registry = policy.registry
+    entry = registry.find(collection.group, collection.kind, collection.version) if collection.registered else None
+    contained = registry if entry is not None and entry.contains is not None else None
+    return _Reading(collection, entry, contained)
+
+
+def _projection(reading: _Reading, registry: Registry) -> Callable[[Any], Workload | Owned]:
+    collection, entry = reading.collection, reading.entry
+    if entry is None:
+        return partial(workloads.owned, api_version=collection.api_version, kind=collection.kind)
+    if (collection.group, collection.kind) == ("batch", "Job"):
+        return projections.job
+    return partial(workloads.modest, entry=entry, registry=registry, version=collection.version)
