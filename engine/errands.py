@@ -151,7 +151,7 @@ class Errands:
     def extend(self, gang: Gang, placement: Placement, extension: Extension, message: str) -> None:
         """Write new slots of a part of the gang beside the others; then have the pods go that were to be replaced."""
         try:
-            self._write(placement)
+            self._write(placement, gang)
         except writes.WriteRefused:
             raise
         except ApiFault:
