@@ -51,6 +51,7 @@ from engine.reasons import REASONS
 from engine.records import Pod, Slot
 from engine.relaxing import relaxes_at
 from engine.room import room_for
+from engine.rush import Rush
 from engine.seats import moved
 from engine.shapes import exclusion
 from engine.status import SETTLE, changed, differs, waiting_since
@@ -135,6 +136,7 @@ class Controller:
         self._queue = Queue()
         self._parts = ExtensionQueue()
         self._room = KeptRoom()
+        self._rush = Rush()
         self._unclaimed: dict[tuple[str, str], float] = {}
         self._orphans: dict[tuple[str, str], float] = {}
         self._swept_at = float("-inf")
@@ -499,6 +501,7 @@ class Controller:
         metrics.plans.labels(type(outcome).__name__).inc()
         if isinstance(outcome, Placed):
             self._queue.drop(key)
+            self._rush.placed(now)
             memory.facts = outcome
             memory.telling = None
             self._send(key, lambda: self._errands.place(gang, placement))
@@ -608,9 +611,10 @@ class Controller:
         if known is not None and not differs(known, status):
             memory.telling = None
             return
-        if memory.telling is not None and memory.telling[1].phase == status.phase and status.phase in SETTLE:
+        pause = SETTLE.get(status.phase, 0.0) + self._rush.delay(status.phase, now)
+        if memory.telling is not None and memory.telling[1].phase == status.phase and pause:
             return
-        memory.telling = (now + SETTLE.get(status.phase, 0.0), status)
+        memory.telling = (now + pause, status)
 
     def _tell_due(self, now: float) -> None:
         for key, memory in list(self._memory.items()):

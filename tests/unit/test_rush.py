@@ -1,0 +1,65 @@
+"""Good news waits while many gangs are being placed; nothing else does."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.rush import LATER, MANY, WITHIN, Rush
+from tests.support.cluster_records import gpu_nodes, job, pod
+from tests.support.leader import Leader
+
+
+def running(leader: Leader, gangs: int) -> None:
+    """So many gangs of one pod are placed at once and bound."""
+    names = [f"gang-{number}" for number in range(gangs)]
+    leader.has(*(job(name, count=1, held=True) for name in names))
+    leader.settle()
+    for name in names:
+        placed = leader.placed(name)
+        assert placed is not None
+        assert placed.assignment is not None
+        host = placed.assignment.pod_sets[0].slots[0].host
+        leader.has(pod(leader.workload(name), 0, host=host))
+    leader.settle()
+
+
+def told(leader: Leader) -> list[str]:
+    return sorted(name for name, status in leader.hands.told if status.phase == "Running")
+
+
+def test_a_gang_alone_is_told_at_once() -> None:
+    """Nobody waits for the API server but its own people."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 8))
+    running(leader, 1)
+    assert told(leader) == ["gang-0"]
+
+
+def test_in_a_rush_good_news_waits_and_is_told_once() -> None:
+    """The writes of placing go first; afterwards every gang is told."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 8))
+    running(leader, MANY)
+    assert told(leader) == []
+    leader.later(LATER / 2)
+    assert told(leader) == []
+    leader.later(LATER)
+    assert told(leader) == [f"gang-{number}" for number in range(MANY)]
+
+
+def test_in_a_rush_a_gang_that_waits_is_told_why_at_once() -> None:
+    """People act on that."""
+    leader = Leader(nodes=gpu_nodes(1, 1, MANY))
+    running(leader, MANY)
+    leader.has(job("late", count=1, held=True))
+    leader.settle()
+    assert [(name, status.phase) for name, status in leader.hands.told] == [("late", "Waiting")]
+
+
+@pytest.mark.parametrize(("pause", "delay"), [(WITHIN / MANY, LATER), (WITHIN, 0.0)])
+def test_a_rush_is_many_placements_in_a_short_time(pause: float, delay: float) -> None:
+    """The same number at a slower pace is none."""
+    rush = Rush()
+    for number in range(MANY):
+        assert rush.delay("Running", number * pause) == 0.0
+        rush.placed(number * pause)
+    assert rush.delay("Running", (MANY - 1) * pause) == delay
+    assert rush.delay("Incomplete", (MANY - 1) * pause) == 0.0
