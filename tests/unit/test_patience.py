@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from engine.patience import RENEW_EVERY, TRIES, KeptRoom, Room, Waiting
-from engine.records import Node, OwnerRef, Pod
-from tests.support.cluster_records import changed, gpu_nodes, job, node, pod
+from engine.records import Node, OwnerRef, Pod, Workload
+from tests.support.cluster_records import changed, gpu_nodes, job, node, pod, pod_set
 from tests.support.leader import POLICY, Leader
 
 PATIENT = POLICY + "queue: {patience: 10m}\n"
@@ -351,3 +351,50 @@ def test_topologies_have_room_of_their_own_on_other_hosts() -> None:
     assert [one.key for one in kept.before("x", 0)] == ["low", "other"]
     assert kept.before("x", 1) == []
     assert [one.key for one in kept.before("low", 0)] == ["other"]
+
+
+def launcher_and_workers(name: str, workers: int) -> Workload:
+    gang = job(name, held=True)
+    return replace(gang, pod_sets=(pod_set("launcher", count=1), pod_set("worker", count=workers)))
+
+
+def test_a_gang_of_several_pod_sets_has_room_kept_for_all_of_them() -> None:
+    """A launcher and two workers need three hosts of one rack, empty at the same time."""
+    leader = leader_on(gpu_nodes(1, 2, 3), *(f"b0-r{rack}-h{host}" for rack in (0, 1) for host in range(3)))
+    leader.has(launcher_and_workers("big", 2))
+    leader.settle()
+    leader.later(601.0)
+    room = leader.controller._room.of("uid-big")
+    assert room is not None
+    assert room.hosts == {"b0-r0-h0", "b0-r0-h1", "b0-r0-h2"}
+    submit(leader, "small", 1)
+    for host in range(3):
+        ends(leader, f"b0-r0-h{host}")
+    assert leader.hands.of("place") == ["big"]
+
+
+def test_the_halves_of_two_gangs_are_never_placed_beside_each_other() -> None:
+    """Two launchers and the workers of one would fit: one gang is placed whole, nothing of the other."""
+    leader = leader_on(gpu_nodes(1, 1, 4))
+    leader.has(launcher_and_workers("left", 2), launcher_and_workers("right", 2))
+    leader.settle()
+    (first,) = leader.hands.of("place")
+    other = "right" if first == "left" else "left"
+    placed = leader.placed(first)
+    assert placed is not None
+    assert placed.assignment is not None
+    assert [sum(slot.count for slot in one.slots) for one in placed.assignment.pod_sets] == [1, 2]
+    waits = leader.placed(other)
+    assert waits is not None
+    assert waits.assignment is None
+    assert leader.view.capacity.reserved(f"uid-{other}") == {}
+
+
+def test_a_gang_with_fewer_workers_is_asked_for_although_the_larger_one_did_not_fit() -> None:
+    """Both begin with the same launcher: what did not fit are the workers of the first."""
+    leader = leader_on(gpu_nodes(1, 1, 3))
+    leader.has(
+        replace(launcher_and_workers("large", 5), created=1.0), replace(launcher_and_workers("fits", 2), created=2.0)
+    )
+    leader.settle()
+    assert leader.hands.of("place") == ["fits"]
