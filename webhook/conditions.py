@@ -18,6 +18,7 @@ from typing import Final
 from engine import names
 from engine.kinds.paths import ITEMS, VALUES
 from engine.kinds.registry import Registry
+from engine.kinds.schema import KindEntry
 
 _NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 # Words that are no field names in CEL: they go in brackets.
@@ -97,6 +98,17 @@ def pod_writes_or_names_devices() -> str:
 '{names.DEVICE_ALLOCATED}' in object.metadata.?annotations.orValue({{}}) ||
 ({POD_FREE.replace(_LINE, _LINE + " ")} &&
  {pod_names_devices().replace(_LINE, _LINE + " ")})"""
+
+
+def controlled_by(entries: Iterable[KindEntry]) -> str:
+    """The condition of objects whose controller reference names an object of one of these kinds, in any version."""
+    kinds = " ||\n  ".join(
+        f"o.kind == {_text(entry.match.kind)} && o.apiVersion.startsWith({_text(entry.match.group + '/')})"
+        for entry in entries
+    )
+    return f"""\
+object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && (
+  {kinds}))"""
 
 
 def asks(registry: Registry) -> str:

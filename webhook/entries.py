@@ -86,6 +86,7 @@ def manifest_entries(resource: Resource, registry: Registry, *, username: str) -
     found = [
         workloads(registry, username=username),
         gpu_workloads(registry, username=username),
+        *(children(registry, username=username) if resource == MUTATING else ()),
         Entry(
             "asking-pods.topogate.dev",
             "Fail",
@@ -214,3 +215,28 @@ def defaulted_workloads(registry: Registry, *, username: str, namespaces: Iterab
             Condition("asks-nothing", conditions.asks_nothing(registry)),
         ),
     )
+
+
+def children(registry: Registry, *, username: str) -> tuple[Entry, ...]:
+    """Return the entry of what controllers make of workloads that are placed through it; none without such kinds."""
+    through = [entry for entry in registry.entries if entry.through is not None]
+    made = {(entry.through.group, entry.through.kind) for entry in through if entry.through is not None}
+    kinds = tuple(one for one in registry.entries if (one.match.group, one.match.kind) in made)
+    if not kinds:
+        return ()
+    entry = Entry(
+        "child-workloads.topogate.dev",
+        "Ignore",
+        WORKLOADS_TIMEOUT,
+        rules(Registry(kinds)).webhook,
+        (
+            Condition("not-ours", conditions.not_ours(username)),
+            Condition("not-being-deleted", conditions.NOT_BEING_DELETED),
+            Condition("made-for-another", conditions.controlled_by(through)),
+            Condition("changed", conditions.CHANGED),
+        ),
+        note="A TrainJob has no pod templates: the request stands on it, and the marks go into the JobSet that is made "
+        "of it, which carries nothing of ours. Down, the service stops nobody: the JobSet is marked at its next "
+        "change, the latest when it is resumed.",
+    )
+    return (entry,)

@@ -196,6 +196,25 @@ def test_a_workload_that_asks_itself_is_sent(admin: Client, recorder: Recorder, 
         assert asked(recorder, admin, entry, body) == both(entry), request
 
 
+@pytest.mark.parametrize(
+    ("owner", "sent"),
+    [
+        ({"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "controller": True}, True),
+        ({"apiVersion": "trainer.kubeflow.org/v9", "kind": "TrainJob", "controller": True}, True),
+        ({"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob"}, False),
+        ({"apiVersion": "example.com/v1", "kind": "TrainJob", "controller": True}, False),
+    ],
+)
+def test_the_jobset_of_a_trainjob_is_sent_to_be_marked(
+    admin: Client, recorder: Recorder, owner: Json, sent: bool
+) -> None:
+    """It carries nothing of ours: the request stands on the TrainJob."""
+    entry = BY_NAME["jobset"]
+    body = plain(entry)
+    body["metadata"]["ownerReferences"] = [{**owner, "name": "train", "uid": "3c7f8a52-0000-4000-8000-000000000001"}]
+    assert asked(recorder, admin, entry, body) == ([("/mutate", "CREATE", "JobSet")] if sent else [])
+
+
 def known_templates(entry: KindEntry, body: Json) -> list[str]:
     """Those at the paths of kinds: what an AppWrapper declares of kinds without an entry is in its own annotations."""
     return [field for field in template_fields(entry, body) if ".parts[" not in field]

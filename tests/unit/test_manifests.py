@@ -29,6 +29,7 @@ MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfigu
 ENTRIES = {
     (MUTATING, "workloads.topogate.dev"): ("workloads", ["CREATE", "UPDATE"], "Fail", 3),
     (MUTATING, "gpu-workloads.topogate.dev"): ("workloads", ["CREATE", "UPDATE"], "Ignore", 3),
+    (MUTATING, "child-workloads.topogate.dev"): ("jobsets", ["CREATE", "UPDATE"], "Ignore", 3),
     (MUTATING, "asking-pods.topogate.dev"): ("pods", ["CREATE"], "Fail", 2),
     (MUTATING, "pods.topogate.dev"): ("pods", ["CREATE"], "Ignore", 2),
     (MUTATING, "gpu-pods.topogate.dev"): ("pods", ["CREATE"], "Ignore", 2),
@@ -133,6 +134,7 @@ def test_the_conditions_name_nothing_unknown() -> None:
         *(names.POD_GROUP_NAME, names.KUEUE_QUEUE, names.GATE, names.MANAGED, names.POLICY_NAME, OUR_USER),
         *(names.ORIGINAL_REQUESTS, names.GPU_REQUEST, names.DEVICE_ALLOCATED, "koordinator.sh/"),
         *("UPDATE", "DaemonSet"),
+        *("TrainJob", "trainer.kubeflow.org/"),  # has no template: what is made of it is asked about
     }
     for kind, name in ENTRIES:
         for item in entry(kind, name)["matchConditions"]:
