@@ -92,6 +92,19 @@ def pod_of_index(gangs: Namespace, job: str, index: int) -> Json:
     return max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
 
 
+def replaced(gangs: Namespace, job: str, index: int, uid: str) -> Json:
+    """The live pod of an index that is not the one of that uid; empty while there is none."""
+    pods = [
+        pod
+        for pod in gangs.pods(job)
+        if pod["metadata"]["labels"].get(INDEX) == str(index)
+        and pod["metadata"]["uid"] != uid
+        and "deletionTimestamp" not in pod["metadata"]
+        and pod["status"]["phase"] in ("Pending", "Running")
+    ]
+    return pods[0] if pods else {}
+
+
 def occupy(gangs: Namespace, host: str, *, gpus: int = 8, labels: Mapping[str, str] | None = None) -> str:
     """Somebody else's pod takes GPUs of a host past every scheduler; returns its name once it runs."""
     resources = {"limits": {"nvidia.com/gpu": str(gpus)}} if gpus else {}
