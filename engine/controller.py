@@ -447,6 +447,7 @@ class Controller:
         kept = {room.key for room in self._room.kept()}
         if self._room.renew(waiting, now, partial(self._find_room, now)):
             self._queue.room = True
+            self._parts.room()
         for room in self._room.kept():
             if room.key not in kept:
                 log.info("keeping %s for %s", room.where, room.name)
