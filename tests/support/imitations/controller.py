@@ -21,6 +21,7 @@ ACCOUNT = "imitations"
 PAUSE_SECONDS = 0.05
 # Made by somebody else meanwhile, changed meanwhile, gone meanwhile, refused: the next turn looks again.
 AGAIN = (404, 409, 422, 500)
+TOO_EARLY = 429
 ENDED = ("Succeeded", "Failed")
 
 
@@ -68,7 +69,11 @@ class Imitation(ABC):
         return {
             "apiVersion": "apiextensions.k8s.io/v1",
             "kind": "CustomResourceDefinition",
-            "metadata": {"name": f"{cls.plural}.{cls.group}"},
+            "metadata": {
+                "name": f"{cls.plural}.{cls.group}",
+                # Some of these groups end as Kubernetes' own do, which the API server asks about.
+                "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
+            },
             "spec": {
                 "group": cls.group,
                 "scope": "Namespaced",
@@ -98,7 +103,15 @@ class Imitation(ABC):
         if admin.find(path) is None:
             admin.create(DEFINITIONS, body)
         collection = f"/apis/{cls.group}/{cls.version}/{cls.plural}"
-        eventually(lambda: admin.find(collection) is not None, message=f"{collection} is served")
+
+        def served() -> bool:
+            try:
+                return admin.find(collection) is not None
+            except ClientError as error:
+                assert error.status == TOO_EARLY, error  # its storage is being made
+                return False
+
+        eventually(served, message=f"{collection} is served")
 
     @property
     def collection(self) -> str:
