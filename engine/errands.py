@@ -262,7 +262,7 @@ class Errands:
         claim = self._view.lineage.claim(pod)
         if (missing := claim.missing) is not None:
             name = quote(f"{missing.kind} {missing.name}")
-            return f"its owners lead to {name}, which is no live object of this namespace: it joins no gang"
+            return f"its owners lead to {name}, no live object of this namespace that can be read: it joins no gang"
         if (workload := claim.workload) is not None:
             label = f"{workload.group_label}={quote(pod.spec.labels.get(workload.group_label or '', ''))}"
             return f"{label} is no replica of {workload.kind} {workload.name}: it joins no gang"

@@ -83,11 +83,12 @@ def workload(source: Source, *, entry: KindEntry, registry: Registry, version: s
 
 
 def modest(source: Source, *, entry: KindEntry, registry: Registry, version: str = "") -> Workload:
-    """The same; of an object that is never held by suspension and says nothing to us, only who and whose it is.
+    """The same; of an object of a kind that is only placed, and that says nothing to us, just who and whose it is.
 
     A cluster has many Deployments and few that ask. The pod set is not the object's own then.
     """
-    if isinstance(source, Mapping) or entry.suspend is not None:
+    placed_only = entry.suspend is None and entry.scheduler is None and not entry.stand_aside
+    if isinstance(source, Mapping) or not placed_only:
         return workload(source, entry=entry, registry=registry, version=version)
     text = bytes(source)
     if any(prefix in text for prefix in _ADDRESSED):
