@@ -1,0 +1,228 @@
+"""LeaderWorkerSets, StatefulSets and Deployments as gangs: held by the gate, one gang a group, growth."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine import names
+from tests.support.eventually import always, eventually
+from tests.support.gangs import require
+from tests.support.kind_cases import CASES, apps, leader_worker_set
+from tests.support.kind_gangs import Gangs, seat, told_right
+
+pytestmark = pytest.mark.timeout(240)
+LWS = "leaderworkerset.sigs.k8s.io"
+GROUP = f"{LWS}/group-index"
+ORDINALS = {"serviceName": "serve"}
+
+
+def hosts_of_group(gangs: Gangs, group: str) -> dict[tuple[str, str], str]:
+    """Pod set and rank -> host, of one group of a LeaderWorkerSet."""
+    members = [pod for pod in gangs.members() if pod["metadata"]["labels"].get(GROUP) == group]
+    return {seat(pod): pod["spec"]["nodeName"] for pod in members if pod["spec"].get("nodeName")}
+
+
+@pytest.mark.controllers("lws")
+def test_each_group_is_a_gang_of_its_own(gangs: Gangs) -> None:
+    """Two groups of four in racks of four: each has a rack and a Placement."""
+    gangs.fleet.grid("1x2x4")
+    gangs.create("LeaderWorkerSet", "serve", leader_worker_set(gangs, replicas=2), annotations=require("rack"))
+    gangs.all_run(8)
+    assert [len(gangs.racks(hosts_of_group(gangs, group))) for group in ("0", "1")] == [1, 1]
+    assert {placement["spec"].get("group") for placement in gangs.placements()} == {"0", "1"}
+    assert told_right(gangs) == []
+
+
+@pytest.mark.controllers("lws")
+def test_a_group_that_fits_does_not_wait_for_one_that_does_not(gangs: Gangs) -> None:
+    """Room for one group: it runs whole, and of the other one no pod is bound until there is room."""
+    gangs.fleet.grid("1x1x4")
+    gangs.create("LeaderWorkerSet", "serve", leader_worker_set(gangs, replicas=2, size=3), annotations=require("rack"))
+    eventually(lambda: len(gangs.members()) == 6, message="all pods exist")
+    eventually(lambda: len(gangs.hosts()) == 3, 40, gangs.describe)
+    always(lambda: len(gangs.hosts()) == 3, seconds=0.5)
+    assert sorted(len(hosts_of_group(gangs, group)) for group in ("0", "1")) == [0, 3]
+    for number in range(3):
+        gangs.fleet.host(f"host-01{number}", block="block-0", rack="rack-07")
+    gangs.all_run(6)
+
+
+@pytest.mark.controllers("lws")
+def test_leader_and_workers_share_a_domain(gangs: Gangs) -> None:
+    """A leader template of its own without GPUs; both pod sets in one rack by the annotation on the LeaderWorkerSet."""
+    gangs.fleet.grid("1x2x4")
+    spec = leader_worker_set(gangs, size=4, leaderTemplate=gangs.template(gpus=0))
+    gangs.create("LeaderWorkerSet", "serve", spec, annotations=require("rack"))
+    hosts = gangs.all_run(4)
+    assert sorted(hosts) == [("leader", "0"), ("worker", "0"), ("worker", "1"), ("worker", "2")]
+    assert len(gangs.racks(hosts)) == 1
+
+
+@pytest.mark.controllers("lws")
+def test_pod_sets_of_one_colocation_share_a_domain(gangs: Gangs) -> None:
+    """The templates ask, each for a rack, with the same colocate: one rack for both."""
+    gangs.fleet.grid("1x2x4")
+    asked = {**require("rack"), names.COLOCATE: "together"}
+    spec = leader_worker_set(gangs, size=3, leaderTemplate=gangs.template(annotations=asked))
+    spec["leaderWorkerTemplate"]["workerTemplate"] = gangs.template(annotations=asked)
+    gangs.create("LeaderWorkerSet", "serve", spec)
+    assert len(gangs.racks(gangs.all_run(3))) == 1
+
+
+@pytest.mark.controllers("lws")
+def test_workers_that_come_after_their_leader_runs_have_their_places(gangs: Gangs) -> None:
+    """LeaderReady: the leader is released alone, its workers' slots are kept from another gang."""
+    gangs.fleet.grid("1x1x4")
+    gangs.create(
+        "LeaderWorkerSet",
+        "serve",
+        {**leader_worker_set(gangs), "startupPolicy": "LeaderReady"},
+        annotations=require("rack"),
+    )
+    CASES["job"].submit(gangs, "other")
+    assert {name for name, _ in gangs.all_run(4)} == {"worker"}
+    gangs.waits("Job", "other")
+
+
+@pytest.mark.controllers("lws")
+def test_a_group_that_starts_again_is_in_one_rack(gangs: Gangs) -> None:
+    """A worker is deleted, LWS makes the whole group again; the other group stays where it is."""
+    gangs.fleet.grid("1x2x4")
+    gangs.create("LeaderWorkerSet", "serve", leader_worker_set(gangs, replicas=2), annotations=require("rack"))
+    gangs.all_run(8)
+    stays, again = hosts_of_group(gangs, "1"), {pod["metadata"]["uid"] for pod in gangs.members()}
+    lost = next(
+        pod
+        for pod in gangs.members()
+        if pod["metadata"]["labels"][GROUP] == "0" and pod["metadata"]["labels"][f"{LWS}/worker-index"] == "2"
+    )
+    gangs.remove(lost)
+    eventually(
+        lambda: len({pod["metadata"]["uid"] for pod in gangs.members()} - again) == 4,
+        60,
+        lambda: f"the group is made again\n{gangs.describe()}",
+    )
+    gangs.all_run(8, timeout=60)
+    assert hosts_of_group(gangs, "1") == stays
+    assert len(gangs.racks(hosts_of_group(gangs, "0"))) == 1
+
+
+@pytest.mark.controllers("lws")
+def test_a_worker_that_restarts_alone_keeps_its_slot(gangs: Gangs) -> None:
+    """restartPolicy None: the deleted worker comes back to its host, though another gang waits for just one."""
+    gangs.fleet.grid("1x1x4")
+    spec = leader_worker_set(gangs, restartPolicy="None")
+    gangs.create("LeaderWorkerSet", "serve", spec, annotations=require("rack"))
+    before = gangs.all_run(4)
+    gone = gangs.member(("worker", "2"))
+    gangs.remove(gone)
+    eventually(
+        lambda: gangs.member(("worker", "2"))["metadata"]["uid"] != gone["metadata"]["uid"], message="it is back"
+    )
+    assert gangs.all_run(4) == before
+
+
+@pytest.mark.controllers("lws")
+def test_more_groups_are_placed_and_fewer_give_their_room_back(gangs: Gangs) -> None:
+    """Scaled from one group to two: the first stays; scaled back: the second's room is free."""
+    gangs.fleet.grid("1x2x4")
+    gangs.create("LeaderWorkerSet", "serve", leader_worker_set(gangs), annotations=require("rack"))
+    first = gangs.all_run(4)
+    gangs.merge("LeaderWorkerSet", "serve", {"replicas": 2})
+    gangs.all_run(8)
+    assert hosts_of_group(gangs, "0") == first
+    assert len(gangs.racks(hosts_of_group(gangs, "1"))) == 1
+    CASES["job"].submit(gangs, "other")
+    gangs.waits("Job", "other")
+    gangs.merge("LeaderWorkerSet", "serve", {"replicas": 1})
+    eventually(lambda: gangs.phase("Job", "other") == "Running", 60, gangs.describe)
+    assert hosts_of_group(gangs, "0") == first
+
+
+def test_a_stateful_set_that_starts_one_by_one_does_not_lock_itself(gangs: Gangs) -> None:
+    """OrderedReady: pods are released as they come; the slots of those to come are kept from another gang."""
+    gangs.fleet.grid("1x2x4")
+    gangs.create("StatefulSet", "serve", apps(gangs, **ORDINALS), annotations=require("rack"))
+    eventually(gangs.members, message="its first pod")
+    CASES["job"].submit(gangs, "other", require("block"), parallelism=5, completions=5)
+    eventually(lambda: len(running(gangs)) == 4, 40, gangs.describe)
+    assert len(gangs.racks(running(gangs))) == 1
+    gangs.waits("Job", "other")
+
+
+def running(gangs: Gangs) -> dict[tuple[str, str], str]:
+    """The hosts of the running pods of the StatefulSet `serve`."""
+    members = [pod for pod in gangs.members() if pod["metadata"]["name"].startswith("serve-")]
+    return {seat(pod): pod["spec"]["nodeName"] for pod in members if pod["status"].get("phase") == "Running"}
+
+
+def test_ranks_of_a_stateful_set_begin_at_its_first_ordinal(gangs: Gangs) -> None:
+    """ordinals.start 5: the pod serve-5 is rank 0."""
+    order = gangs.fleet.grid("1x1x4")
+    spec = apps(gangs, **ORDINALS, podManagementPolicy="Parallel", ordinals={"start": 5})
+    gangs.create("StatefulSet", "serve", spec, annotations=require("rack"))
+    hosts = gangs.all_run(4)
+    assert [hosts["main", str(rank)] for rank in range(4)] == order
+    assert gangs.member(("main", "0"))["metadata"]["name"] == "serve-5"
+
+
+def test_a_deleted_pod_of_a_stateful_set_goes_back_to_its_slot(gangs: Gangs) -> None:
+    """Though another gang waits for one host."""
+    gangs.fleet.grid("1x1x4")
+    CASES["statefulset"].submit(gangs)
+    before = gangs.all_run(4)
+    gone = gangs.member(("main", "1"))
+    gangs.remove(gone)
+    eventually(lambda: gangs.member(("main", "1"))["metadata"]["uid"] != gone["metadata"]["uid"], message="it is back")
+    assert gangs.all_run(4) == before
+
+
+def test_a_rolling_update_goes_through_the_slots(gangs: Gangs) -> None:
+    """Every pod is made again from the new template, and all stand where they stood."""
+    gangs.fleet.grid("1x1x4")
+    CASES["statefulset"].submit(gangs)
+    before = gangs.all_run(4)
+    gangs.set("StatefulSet", "train", {"/spec/template/metadata/labels/version": "2"})
+    eventually(
+        lambda: [pod["metadata"]["labels"].get("version") for pod in gangs.members()] == ["2"] * 4,
+        60,
+        lambda: f"all pods are new\n{gangs.describe()}",
+    )
+    assert gangs.all_run(4) == before
+
+
+def test_a_stateful_set_grows_beside_itself_and_shrinks(gangs: Gangs) -> None:
+    """From two to four: the new pods are in the same rack; back to two: the room is free for another gang."""
+    gangs.fleet.grid("1x2x4")
+    spec = apps(gangs, pods=2, **ORDINALS, podManagementPolicy="Parallel")
+    gangs.create("StatefulSet", "serve", spec, annotations=require("rack"))
+    before = gangs.all_run(2)
+    gangs.merge("StatefulSet", "serve", {"replicas": 4})
+    hosts = gangs.all_run(4)
+    assert before.items() <= hosts.items()
+    assert len(gangs.racks(hosts)) == 1
+    gangs.merge("StatefulSet", "serve", {"replicas": 2})
+    eventually(lambda: len(gangs.members()) == 2, 40, gangs.describe)
+    CASES["job"].submit(gangs, "other", require("block"), parallelism=6, completions=6)
+    gangs.all_run(8)
+
+
+def test_a_growth_that_does_not_fit_starts_nothing(gangs: Gangs) -> None:
+    """Two more pods beside two, and room for one in the rack: the two run on, of the new ones none is bound."""
+    gangs.fleet.grid("1x2x3")
+    spec = apps(gangs, pods=2, **ORDINALS, podManagementPolicy="Parallel")
+    gangs.create("StatefulSet", "serve", spec, annotations=require("rack"))
+    before = gangs.all_run(2)
+    gangs.merge("StatefulSet", "serve", {"replicas": 4})
+    eventually(lambda: len(gangs.members()) == 4, message="the new pods exist")
+    always(lambda: gangs.hosts() == before, seconds=1.5)
+
+
+def test_pods_of_a_deployment_are_placed_one_by_one_near_each_other(gangs: Gangs) -> None:
+    """Locality without a gang: three pods prefer a rack; a fourth that has no room leaves them running."""
+    gangs.fleet.grid("1x1x3")
+    gangs.create("Deployment", "serve", apps(gangs), annotations={"topogate.dev/prefer-topology": "rack"})
+    eventually(lambda: len(gangs.hosts()) == 3, 40, gangs.describe)
+    assert len(gangs.members()) == 4
+    gangs.fleet.host("host-003", block="block-0", rack="rack-00")
+    gangs.all_run(4)
