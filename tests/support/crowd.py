@@ -62,7 +62,10 @@ class Crowd:
             case "unconstrained":
                 annotations = {"topogate.dev/unconstrained-topology": "true"}
             case _:
-                pods, slices = 2 * max(1, pods // 2), ("rack", 2)
+                whole = (
+                    self.rack * PER_HOST // each // 2 * (self.block // self.rack)
+                )  # slices in a block, each in a rack
+                pods, slices = 2 * rng.randint(1, min(whole, 4)), ("rack", 2)
                 level = "block"
                 annotations = {
                     **require("block"),
