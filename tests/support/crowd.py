@@ -10,10 +10,11 @@ from typing import Any
 from local.client import ClientError
 from local.kubelets import complete_pod, fail_pod
 from tests.support.gangs import Json, Namespace, job_body, prefer, require
-from tests.support.sights import ended
+from tests.support.sights import ended, replicated
 
 GANG_LABEL = "example.com/gang"
 PER_HOST = 8
+JOBSETS = 0.4  # of the gangs with ranks, where there are any
 
 
 @dataclass(slots=True)
@@ -25,8 +26,8 @@ class Member:
     gpus: int
     level: str | None
     slices: tuple[str, int] | None = None
+    path: str = ""
     suspended: bool = False  # by its user
-    scaled: bool = False
 
 
 @dataclass(slots=True)
@@ -36,14 +37,42 @@ class Crowd:
     gangs: Namespace
     rack: int
     block: int
+    jobsets: bool = False  # some of them are JobSets
     members: dict[str, Member] = field(default_factory=dict)
     made: int = 0
+
+    @property
+    def collections(self) -> tuple[str, ...]:
+        """Where its workloads are."""
+        jobsets = (f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{self.gangs.name}/jobsets",) if self.jobsets else ()
+        return (self.gangs.jobs_path, *jobsets)
+
+    def pods(self, name: str) -> list[Json]:
+        """The pods of a gang."""
+        path = f"/api/v1/namespaces/{self.gangs.name}/pods"
+        return self.gangs.client.items(path, selector=f"{GANG_LABEL}={name}")
+
+    def describe(self, name: str) -> str:
+        """Everything about a gang, for a failed test."""
+        workload = self.gangs.client.find(self.members[name].path) or {}
+        lines = [f"{name}: {workload.get('spec')} {workload.get('status')}", f"{self.gangs.placement(name)}"]
+        for pod in self.pods(name):
+            spec, status = pod["spec"], pod["status"]
+            lines.append(
+                f"pod {pod['metadata']['name']}: {pod['metadata'].get('deletionTimestamp', '')} {spec.get('nodeName')} "
+                f"{spec.get('schedulingGates')} {spec.get('affinity')} {status['phase']} {status.get('conditions')}"
+            )
+        return "\n".join(lines)
 
     def come(self, rng: random.Random) -> str:
         """Submit a random gang; while no replica answers it is refused, which is right. What was done."""
         member, body = self._draw(rng, f"gang-{self.made}")
+        collection = self.gangs.jobs_path
+        if self.jobsets and body["spec"]["completionMode"] == "Indexed" and rng.random() < JOBSETS:
+            body, collection = _jobset(body, rng), self.collections[1]
+        member.path = f"{collection}/{member.name}"
         self.made += 1
-        self.gangs.client.create(self.gangs.jobs_path, body)
+        self.gangs.client.create(collection, body)
         self.members[member.name] = member
         return f"{member.name}: {member.pods} pods of {member.gpus} GPUs, requires {member.level}, {_asked(body)}"
 
@@ -91,33 +120,33 @@ class Crowd:
 
     def go(self, name: str) -> str:
         """Its user deletes it."""
-        self.gangs.client.delete(f"{self.gangs.jobs_path}/{name}")
+        self.gangs.client.delete(self.members[name].path)
         del self.members[name]
         return name
 
     def scale(self, name: str, *, grow: bool, rng: random.Random) -> str:
         """Its user wants fewer pods, or more of them again: never more than fit."""
-        member, spec = self.members[name], self.gangs.job(name)["spec"]
-        now = int(spec["parallelism"])
-        if member.slices is not None or not (now < member.pods if grow else now > 1):
+        member = self.members[name]
+        spec = self.gangs.client.get(member.path)["spec"]
+        now = int(spec.get("parallelism", 0))  # none on a JobSet
+        if member.slices is not None or not now or not (now < member.pods if grow else now > 1):
             return f"{name}: left alone"
         pods = rng.randint(now + 1, member.pods) if grow else rng.randint(1, now - 1)
         elastic = spec["completionMode"] == "Indexed" and spec["completions"] == now
-        member.scaled = True
         spec = {"parallelism": pods, **({"completions": pods} if elastic else {})}
-        self.gangs.client.patch(f"{self.gangs.jobs_path}/{name}", {"spec": spec})
+        self.gangs.client.patch(member.path, {"spec": spec})
         return f"{name} to {pods} pods"
 
     def suspend(self, name: str, *, suspended: bool) -> str:
         """Its user suspends or resumes it."""
-        self.gangs.client.patch(f"{self.gangs.jobs_path}/{name}", {"spec": {"suspend": suspended}})
+        self.gangs.client.patch(self.members[name].path, {"spec": {"suspend": suspended}})
         self.members[name].suspended = suspended
         return f"{name} {'suspended' if suspended else 'resumed'}"
 
     def complete(self, name: str) -> str:
         """Its bound pods end well."""
         done = 0
-        for pod in self.gangs.pods(name):
+        for pod in self.pods(name):
             if pod["spec"].get("nodeName") and not ended(pod):
                 complete_pod(self.gangs.client, self.gangs.name, pod["metadata"]["name"])
                 done += 1
@@ -127,7 +156,7 @@ class Crowd:
         """The name of one of its live pods."""
         pods = sorted(
             pod["metadata"]["name"]
-            for pod in self.gangs.pods(name)
+            for pod in self.pods(name)
             if "deletionTimestamp" not in pod["metadata"] and not ended(pod)
         )
         return rng.choice(pods) if pods else None
@@ -149,8 +178,27 @@ class Crowd:
         return pod
 
 
+def _jobset(job: Json, rng: random.Random) -> Json:
+    """The same pods as a JobSet: one replicated Job of some replicas."""
+    spec = dict(job["spec"])
+    pods = int(spec["parallelism"])
+    replicas = rng.choice([number for number in range(1, pods + 1) if pods % number == 0])
+    spec["parallelism"] = spec["completions"] = pods // replicas
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": job["metadata"],
+        "spec": {
+            "replicatedJobs": [{"name": "workers", "replicas": replicas, "template": {"spec": spec}}],
+            "failurePolicy": {"maxRestarts": rng.choice((0, 100))},
+        },
+    }
+
+
 def _asked(body: Mapping[str, Any]) -> str:
-    spec = body["spec"]
+    spec, jobs = body["spec"], replicated(body)
+    if jobs is not None:
+        spec = {**jobs["template"]["spec"], "completionMode": f"JobSet of {jobs['replicas']} Jobs"}
     words = [key.partition("/")[2] + "=" + value for key, value in body["metadata"]["annotations"].items()]
     job = f"{spec['completionMode']}, completions {spec['completions']}, backoff {spec['backoffLimit']}"
     return f"{' '.join(words)}, {job}"

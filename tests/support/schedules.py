@@ -12,6 +12,7 @@ ACTS: Mapping[str, int] = {
     "come and crash": 4,
     "go": 10,
     "shrink": 5,
+    "grow": 5,
     "suspend": 6,
     "complete": 7,
     "pod deleted": 6,

@@ -1,4 +1,4 @@
-"""One gang as it looks from outside at one moment: its Job, its Placement, its pods."""
+"""One gang as it looks from outside at one moment: its Job or JobSet, its Placement, its pods."""
 
 from __future__ import annotations
 
@@ -9,48 +9,71 @@ from tests.support.books import held, host
 from tests.support.gangs import INDEX, Json
 
 ENDED = ("Succeeded", "Failed")
+OVER = frozenset({"Complete", "Completed", "Failed", "SuccessCriteriaMet", "FailureTarget"})
+JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """One gang at one moment: its Job, its Placement, its pods."""
+    """One gang at one moment: its workload (a Job, or a JobSet of one replicated Job), its Placement, its pods."""
 
-    job: Json
+    workload: Json
     placement: Json | None
     pods: tuple[Json, ...]
 
     @property
     def uid(self) -> str:
-        return str(self.job["metadata"]["uid"])
+        return str(self.workload["metadata"]["uid"])
 
     @property
     def over(self) -> bool:
         """It has ended, or is being deleted."""
-        kinds = {one["type"] for one in self.job.get("status", {}).get("conditions", []) if one["status"] == "True"}
-        ended = kinds & {"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"}
-        return bool(ended) or "deletionTimestamp" in self.job["metadata"]
+        conditions = self.workload.get("status", {}).get("conditions", [])
+        return (
+            bool(OVER & {one["type"] for one in conditions if one["status"] == "True"})
+            or "deletionTimestamp" in self.workload["metadata"]
+        )
 
     @property
     def held_by_us(self) -> bool:
-        annotations = self.job["metadata"].get("annotations", {})
+        annotations = self.workload["metadata"].get("annotations", {})
         return self.suspended and annotations.get("topogate.dev/held-by") == "suspend"
 
     @property
     def suspended(self) -> bool:
-        return bool(self.job["spec"].get("suspend"))
+        return bool(self.workload["spec"].get("suspend"))
 
     @property
     def wanted(self) -> int:
         """Pods that should run at a time."""
-        spec = self.job["spec"]
-        left = int(spec["completions"]) - int(self.job.get("status", {}).get("succeeded", 0))
+        spec = self.workload["spec"]
+        if (jobs := replicated(self.workload)) is not None:
+            done = sum(pod["status"].get("phase") == "Succeeded" for pod in self.pods)
+            return max(0, int(jobs["replicas"]) * int(jobs["template"]["spec"]["parallelism"]) - done)
+        left = int(spec["completions"]) - int(self.workload.get("status", {}).get("succeeded", 0))
         return max(0, min(int(spec["parallelism"]), left))
 
     @property
     def ranked(self) -> bool:
         """Each of its slots is one index."""
-        spec = self.job["spec"]
+        jobs = replicated(self.workload)
+        spec = self.workload["spec"] if jobs is None else jobs["template"]["spec"]
         return spec["completionMode"] == "Indexed" and spec["parallelism"] == spec["completions"]
+
+    @property
+    def template(self) -> Json:
+        """The template of its pods."""
+        jobs = replicated(self.workload)
+        found: Json = (self.workload["spec"] if jobs is None else jobs["template"]["spec"])["template"]
+        return found
+
+    def rank(self, pod: Json) -> int:
+        """The rank of one of its pods; -1 without one."""
+        labels, jobs = pod["metadata"]["labels"], replicated(self.workload)
+        index = int(labels.get(INDEX, -1))
+        if jobs is None or index < 0:
+            return index
+        return int(labels[JOB_INDEX]) * int(jobs["template"]["spec"]["parallelism"]) + index
 
     @property
     def live(self) -> tuple[Json, ...]:
@@ -93,9 +116,9 @@ class Sight:
         leaving = [(pod, where) for pod, where in there if "deletionTimestamp" in pod["metadata"]]
         staying = [(pod, where) for pod, where in there if "deletionTimestamp" not in pod["metadata"]]
         if self.ranked:
-            filled = {rank(pod) for pod, _ in staying}
-            filled |= {rank(pod) for pod in self.pods if pod["status"].get("phase") == "Succeeded"}
-            shared = {(rank(pod), where) for pod, where in leaving}
+            filled = {self.rank(pod) for pod, _ in staying}
+            filled |= {self.rank(pod) for pod in self.pods if pod["status"].get("phase") == "Succeeded"}
+            shared = {(self.rank(pod), where) for pod, where in leaving}
             places = [(one, slot["domain"][-1]) for slot in slots for one in ranks(slot["ranks"])]
             return Counter(
                 where for one, where in places if one not in filled and (one, where) not in shared and one < self.wanted
@@ -122,9 +145,10 @@ def ended(pod: Json) -> bool:
     return pod["status"].get("phase") in ENDED
 
 
-def rank(pod: Json) -> int:
-    """The index of a pod; -1 without one."""
-    return int(pod["metadata"]["labels"].get(INDEX, -1))
+def replicated(workload: Json) -> Json | None:
+    """The replicated Job of a JobSet; None for a Job."""
+    jobs = workload["spec"].get("replicatedJobs")
+    return jobs[0] if jobs else None
 
 
 def ranks(text: str | None) -> list[int]:

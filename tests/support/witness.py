@@ -1,8 +1,8 @@
 """Watches a namespace during a chaos test and writes down every breach of what the service guarantees.
 
-Each look reads Placements, Jobs, pods and nodes as they stood at one revision of the store, so that nothing is counted
-twice or missed between two lists. What is held against them: no host is promised twice, no gang starts in part, no pod
-leaves the domain that its gang (or slice) requires, and nobody touches a pod that is not ours.
+Each look reads Placements, workloads, pods and nodes as they stood at one revision of the store, so that nothing is
+counted twice or missed between two lists. What is held against them: no host is promised twice, no gang starts in part,
+no pod leaves the domain that its gang (or slice) requires, and nobody touches a pod that is not ours.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import urllib3
@@ -20,12 +20,13 @@ from local.nodes import BLOCK, NODES, RACK
 from tests.support.books import gpus, held, host
 from tests.support.crowd import GANG_LABEL, PER_HOST, Member
 from tests.support.gangs import Json
-from tests.support.sights import Sight, ended, rank
+from tests.support.sights import Sight, ended
 
 PLACEMENTS = "/apis/topogate.dev/v1alpha1/namespaces/{}/placements"
 EVERY = 0.05
 LEVELS = {"block": (BLOCK,), "rack": (BLOCK, RACK)}
 MOST_BREACHES = 20
+JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Witness:
     members: Mapping[str, Member]
     strangers: Mapping[str, Json]
     places: Mapping[str, Mapping[str, str]]
+    workloads: Sequence[str] = ()  # paths of the collections in which gangs are
     looks: int = 0
     breaches: list[str] = field(default_factory=list)
     diary: list[tuple[float, str]] = field(default_factory=list)  # monotonic, what became of whom
@@ -95,20 +97,18 @@ class Witness:
         listed: Json = self.client.get(PLACEMENTS.format(self.namespace))
         revision = listed["metadata"]["resourceVersion"]
         at = {"resourceVersion": revision, "resourceVersionMatch": "Exact"}
-        jobs = self.client.get(f"/apis/batch/v1/namespaces/{self.namespace}/jobs", query=at)["items"]
+        workloads = [one for path in self.workloads for one in self.client.get(path, query=at)["items"]]
         pods = self.client.get(f"/api/v1/namespaces/{self.namespace}/pods", query=at)["items"]
         nodes = self.client.get(NODES, query=at)["items"]
         placements = {one["spec"]["workload"]["uid"]: one for one in listed["items"]}
         of: dict[str, list[Json]] = defaultdict(list)
         for pod in pods:
-            owner = next(
-                (ref["uid"] for ref in pod["metadata"].get("ownerReferences", []) if ref.get("controller")), ""
-            )
-            of[owner].append(pod)
+            of[pod["metadata"].get("labels", {}).get(JOBSET_UID) or _owner(pod)].append(pod)
         gangs = {
-            job["metadata"]["name"]: Sight(job, placements.get(uid), tuple(of[uid]))
-            for job in jobs
-            for uid in (job["metadata"]["uid"],)
+            one["metadata"]["name"]: Sight(one, placements.get(uid), tuple(of[uid]))
+            for one in workloads
+            if not _owner(one)
+            for uid in (one["metadata"]["uid"],)
         }
         return Scene(
             revision,
@@ -149,7 +149,7 @@ class Witness:
                 used[where] += gpus(pod)
         reserved: Counter[str] = Counter()
         for sight in scene.gangs.values():
-            each = gpus(sight.job["spec"]["template"])
+            each = gpus(sight.template)
             for where, count in sight.reserved().items():
                 reserved[where] += each * count
         for where in scene.hosts & (used.keys() | reserved.keys()):
@@ -186,8 +186,8 @@ class Witness:
             parts.append((member.name, member.level, pods))
         if member.slices is not None:
             level, size = member.slices
-            for number in {rank(pod) // size for pod in pods}:
-                part = [pod for pod in pods if rank(pod) // size == number]
+            for number in {sight.rank(pod) // size for pod in pods}:
+                part = [pod for pod in pods if sight.rank(pod) // size == number]
                 parts.append((f"slice {number} of {member.name}", level, part))
         for what, level, group in parts:
             domains = {
@@ -209,3 +209,8 @@ class Witness:
             same = all(spec.get(key) == before.get(key) for key in ("affinity", "nodeSelector", "schedulingGates"))
             if held(pod) or marks or not same or pod["metadata"].get("labels") != made["metadata"].get("labels"):
                 self._breach(scene, f"{pod['metadata']['name']} is not ours and was changed")
+
+
+def _owner(one: Json) -> str:
+    """The uid of the controller of an object; "" without one."""
+    return next((str(ref["uid"]) for ref in one["metadata"].get("ownerReferences", []) if ref.get("controller")), "")

@@ -57,7 +57,7 @@ def breaches(*sights: Sight, others: tuple[Json, ...] = (), **members: Member) -
     client: Client = None  # type: ignore[assignment]  # it looks at nothing itself here
     strangers = {"other": {"metadata": {"labels": {"app": "other"}}, "spec": {}}}
     witness = Witness(client, "ns", members, strangers, PLACES)
-    gangs = {sight.job["metadata"]["name"]: sight for sight in sights}
+    gangs = {sight.workload["metadata"]["name"]: sight for sight in sights}
     pods = tuple(one for sight in sights for one in sight.pods)
     witness.look(Scene("1", gangs, others, pods, frozenset(PLACES)))
     return [line.partition(": ")[2] for line in witness.breaches]
@@ -86,7 +86,7 @@ def test_a_bound_pod_and_a_reservation_of_its_host_are_a_breach() -> None:
     """The pod of a deleted gang is still there, and somebody else is promised its room."""
     waiting = Sight(job("b", pods=1, suspend=True), placement("host-0"), ())
     leaving = Sight({**job("a", pods=1), "metadata": {"name": "a", "uid": "a", "deletionTimestamp": "x"}}, None, ())
-    leaving = Sight(leaving.job, None, (pod("a", 0, bound="host-0"),))
+    leaving = Sight(leaving.workload, None, (pod("a", 0, bound="host-0"),))
     assert breaches(waiting, leaving) == ["host-0: 8 GPUs used, 8 reserved, by ['b', 'a']"]
 
 

@@ -26,10 +26,15 @@ from tests.support.sights import Sight
 from tests.support.upheaval import Upheaval
 from tests.support.witness import Witness
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("jobset")]
 
-# Short enough that what they guard happens here: a schedule is over in seconds.
-POLICY = TEST_POLICY + "timeouts: {bind: 5s, hold: 10s}\n"
+# Times short enough that what they guard happens here: a schedule is over in seconds.
+TIMES = TEST_POLICY + "timeouts: {bind: 5s, hold: 10s, node: 3s, recover: 10s}\n"
+POLICIES = [
+    f"{TIMES}nodeLoss: {loss}\nincomplete: {incomplete}\n"
+    for loss in ("wait", "evict", "restart")
+    for incomplete in ("keep", "restart")
+]
 SETTLED = 90.0  # seconds: a fail-over, pods of a revived host that kwok looks at again, times of the policy
 LAYOUT = "2x2x3"
 RACK_HOSTS, BLOCK_HOSTS = 3, 6
@@ -49,10 +54,10 @@ def seconds(pytestconfig: pytest.Config) -> float:
 
 
 @pytest.fixture
-def crowd(client: Client, namespace: str, nodes: Fleet, policy: PolicyInForce) -> Crowd:
+def crowd(seed: int, client: Client, namespace: str, nodes: Fleet, policy: PolicyInForce) -> Crowd:
     """Twelve hosts in four racks, and nobody there yet."""
-    policy.set(POLICY)
-    return Crowd(Namespace(client, namespace, nodes), rack=RACK_HOSTS, block=BLOCK_HOSTS)
+    policy.set(POLICIES[seed % len(POLICIES)])
+    return Crowd(Namespace(client, namespace, nodes), rack=RACK_HOSTS, block=BLOCK_HOSTS, jobsets=True)
 
 
 def test_everything_holds_whatever_happens(
@@ -67,7 +72,7 @@ def test_everything_holds_whatever_happens(
     fleet.add(bodies.values())
     places = {name: {key: body["metadata"]["labels"][key] for key in (BLOCK, RACK)} for name, body in bodies.items()}
     upheaval = Upheaval(crowd, service, client, bodies)
-    witness = Witness(client, crowd.gangs.name, crowd.members, upheaval.strangers, places)
+    witness = Witness(client, crowd.gangs.name, crowd.members, upheaval.strangers, places, crowd.collections)
     began = time.monotonic()
     try:
         with witness:
@@ -92,8 +97,7 @@ def _quiet(upheaval: Upheaval, service: Service, client: Client) -> None:
     eventually(lambda: not nodes.unready(client, upheaval.bodies), 60.0, "every host is Ready")
     crowd = upheaval.crowd
     for name in sorted(one for one, member in crowd.members.items() if member.suspended):
-        path = f"{crowd.gangs.jobs_path}/{name}"
-        if client.find(path) is not None:
+        if client.find(crowd.members[name].path) is not None:
             crowd.suspend(name, suspended=False)
 
 
@@ -101,7 +105,7 @@ def _settled(witness: Witness, crowd: Crowd) -> bool:
     """Every gang has ended, is whole, waits with no part started and says why, or lost room to others and says so."""
     for name, sight in witness.scene().gangs.items():
         if name in crowd.members:
-            assert _at_rest(sight), f"{name}: {sight.summary()}\n{crowd.gangs.describe(name)}"
+            assert _at_rest(sight), f"{name}: {sight.summary()}\n{crowd.describe(name)}"
     return True
 
 
@@ -132,7 +136,7 @@ def _drained(witness: Witness, crowd: Crowd, upheaval: Upheaval) -> None:
         ]
 
     def unsatisfied() -> str:
-        return "\n".join(f"{name}\n{crowd.gangs.describe(name)}" for name in sorted(crowd.members))
+        return "\n".join(crowd.describe(name) for name in sorted(crowd.members))
 
     while crowd.members:
         done = eventually(satisfied, 60.0, unsatisfied)
