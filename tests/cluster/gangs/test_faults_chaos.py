@@ -85,6 +85,10 @@ def test_everything_holds_whatever_happens(
         assert Books(client, fleet).overbooked() == {}
         crowd.gangs.submit("last", pods=len(bodies), annotations={"topogate.dev/unconstrained-topology": "true"})
         crowd.gangs.all_bound("last", len(bodies))
+        print(
+            f"seed {seed}: {crowd.made} gangs, {len(upheaval.diary)} acts, {witness.looks} looks, "
+            f"{time.monotonic() - began:.0f} s"
+        )
     except BaseException:
         _tell(seed, seconds, began, upheaval, witness)
         raise
