@@ -171,8 +171,9 @@ class PodGroup(_Section):
 
     labels: Literal["coscheduling", "scheduler-plugins", "koordinator", "none"] = Field(
         default="coscheduling",
-        description="`coscheduling` is pod-group.scheduling.sigs.k8s.io/*; `scheduler-plugins` and `koordinator` are "
-        "not available yet. The user's own labels are never overridden.",
+        description="`coscheduling`: pod-group.scheduling.sigs.k8s.io/*. `scheduler-plugins`: "
+        "scheduling.x-k8s.io/pod-group, whose PodGroup objects are yours to make. `koordinator`: its gang annotations. "
+        "The user's own are never overridden.",
     )
 
 

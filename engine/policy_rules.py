@@ -23,8 +23,6 @@ DEFAULT_REQUESTS: Final = frozenset(
     {names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.TOPOLOGY, names.RELAX_AFTER}
 )
 _LEVELLED: Final = frozenset({names.REQUIRE, names.PREFER})
-POD_GROUP_BUILT: Final = ("coscheduling", "none")
-_POD_GROUP_LATER: Final = ("scheduler-plugins", "koordinator")
 
 
 def rule_errors(raw: Mapping[str, Any]) -> Iterator[FieldError]:
@@ -42,7 +40,6 @@ def rule_errors(raw: Mapping[str, Any]) -> Iterator[FieldError]:
             path = path_of(("namespaces", "defaults", index, "annotations", key))
             yield from _default_request(path, key, value, levels=_level_words(topologies))
     yield from _kinds(raw.get("kinds"))
-    yield from _not_built(raw)
 
 
 def _topology(at: tuple[str | int, ...], spec: Mapping[str, Any]) -> Iterator[FieldError]:
@@ -129,11 +126,6 @@ def _vendor(path: str, name: str) -> Iterator[FieldError]:
         yield wrong(path, f"{name} does not count whole GPUs; leave it out")
     elif "/" not in name or name.partition("/")[0].endswith("kubernetes.io"):
         yield wrong(path, f"{quote(name)} is no resource of a device plugin, such as amd.com/gpu")
-
-
-def _not_built(raw: Mapping[str, Any]) -> Iterator[FieldError]:
-    if (labels := _at(raw, ["podGroup", "labels"])) in _POD_GROUP_LATER:
-        yield _later("podGroup.labels", f"{quote(labels)}; use {joined(POD_GROUP_BUILT, 'or')}")
 
 
 def _later(path: str, instead: str) -> FieldError:

@@ -32,7 +32,7 @@ from engine.wording import joined
 MAIN = "main"
 """The pod set of a kind that has only one."""
 
-_POD_GROUP_ONLY = "pod-group labels alone ask for nothing yet; add topogate.dev/unconstrained-topology: true"
+_POD_GROUP_ONLY = "pod-group labels ask when a workload is created; add topogate.dev/unconstrained-topology: true"
 _ASKING = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY})
 _OF_ALL = frozenset({names.TOPOLOGY, names.RELAX_AFTER})  # wherever they stand, they are about the whole gang
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from webhook.mutate_pod import mutate_pod
 from webhook.mutate_workload import mutate_workload
-from webhook.namespace_defaults import joined, with_defaults
 from webhook.objects import POD, Unreadable, entry_of
 from webhook.review import Response, Review, Unavailable, allowed
 from webhook.view import View
+from webhook.written_requests import joined, with_requests
 
 
 def mutate(review: Review, view: View, deadline: float) -> Response:
@@ -30,7 +30,7 @@ def mutate(review: Review, view: View, deadline: float) -> Response:
     try:
         if what == POD:
             return mutate_pod(review, view, policy, deadline)
-        asking, patch = with_defaults(review, view, policy)
+        asking, patch = with_requests(review, view, policy)
         return joined(patch, mutate_workload(asking, view, policy))
     except Unreadable:
         return allowed()  # the API server's own validation comes next, and `/validate` after it

@@ -24,6 +24,7 @@ from webhook.marks import drop_all, drop_annotations, gate_off, label, mark
 from webhook.membership import Member, Stranger, Unsure, membership, pod_aside
 from webhook.objects import decoded, pod_of
 from webhook.patch import Edits, Path
+from webhook.pod_group import label_gang
 from webhook.review import Response, Review, allowed, patched
 from webhook.view import View
 
@@ -76,17 +77,10 @@ def mutate_pod(review: Review, view: View, policy: Policy, deadline: float) -> R
 
 
 def _label(edits: Edits, pod: Pod, member: Member, policy: Policy) -> None:
-    workload, labels = member.workload, pod.spec.labels
+    workload = member.workload
     gang = name_of(workload, member.group)
     edits.put(("metadata", "labels", names.GANG), gang)
-    own = labels.get(names.POD_GROUP_NAME) == gang
-    if policy.pod_group.labels == "coscheduling" and (own or not _in_pod_group(labels)):
-        edits.put(("metadata", "labels", names.POD_GROUP_NAME), gang)
-        edits.put(("metadata", "labels", names.POD_GROUP_MIN), str(member.minimum))
-
-
-def _in_pod_group(labels: Mapping[str, str]) -> bool:
-    return not labels.keys().isdisjoint((names.POD_GROUP_NAME, names.POD_GROUP_MIN, names.SCHEDULER_PLUGINS_POD_GROUP))
+    label_gang(edits, workload, gang=gang, minimum=member.minimum, policy=policy)
 
 
 def _seat(pod: Pod, member: Member, view: View, deadline: float) -> Seat | None:

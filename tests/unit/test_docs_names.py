@@ -12,7 +12,6 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from engine import metrics as engine_metrics
 from engine import names
-from engine.policy_rules import POD_GROUP_BUILT
 from engine.reasons import REASONS
 from tests.support.pages import ROOT, pages
 from webhook.metrics import Metrics
@@ -88,9 +87,8 @@ def test_reasons_in_tables_exist() -> None:
 def test_settings_that_are_not_available_are_told() -> None:
     """The policy page lists every field that is refused for now."""
     page = pages()["docs/tasks/admin/policy.md"]
-    for field in ("topologies[].fromObject", "podGroup.labels"):
+    for field in ("topologies[].fromObject",):
         assert {field, field.partition(".")[0]} & set(page.spans), field
-    assert len(POD_GROUP_BUILT) == 2, "the page speaks of two values that are refused"
 
 
 def test_failure_policies_are_told_as_they_are() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from engine import names
 from engine.cluster.projections import placement_name
+from engine.policy import Policy
 from engine.records import Taint
 from tests.support.admission import (
     NODES,
@@ -291,6 +292,53 @@ def test_the_users_own_pod_group_labels_stay() -> None:
 def test_pod_group_labels_can_be_turned_off() -> None:
     policy = with_policy(pod_group=with_policy().pod_group.model_copy(update={"labels": "none"}))
     assert names.POD_GROUP_NAME not in created(raw_pod(JOB), placed_view(policy=policy))["metadata"]["labels"]
+
+
+def styled(style: str) -> Policy:
+    return with_policy(pod_group=with_policy().pod_group.model_copy(update={"labels": style}))
+
+
+@pytest.mark.parametrize(
+    ("style", "labels", "annotations"),
+    [
+        ("coscheduling", {names.POD_GROUP_NAME: GANG, names.POD_GROUP_MIN: "4"}, {}),
+        ("scheduler-plugins", {names.SCHEDULER_PLUGINS_POD_GROUP: GANG}, {}),
+        ("koordinator", {}, {names.KOORDINATOR_GANG_NAME: GANG, names.KOORDINATOR_GANG_MIN: "4"}),
+        ("none", {}, {}),
+    ],
+)
+def test_pods_get_the_pod_group_of_the_policy_s_style(
+    style: str, labels: dict[str, str], annotations: dict[str, str]
+) -> None:
+    """Those marks and no others, each time the same."""
+    view = placed_view(policy=styled(style))
+    pod = created(raw_pod(JOB), view)
+    marks = {names.POD_GROUP_NAME, names.POD_GROUP_MIN, names.SCHEDULER_PLUGINS_POD_GROUP}
+    assert {key: value for key, value in pod["metadata"]["labels"].items() if key in marks} == labels
+    gang = {names.KOORDINATOR_GANG_NAME, names.KOORDINATOR_GANG_MIN}
+    assert {key: value for key, value in pod["metadata"]["annotations"].items() if key in gang} == annotations
+    assert created(copy.deepcopy(pod), view) == pod
+
+
+@pytest.mark.parametrize("style", ["coscheduling", "scheduler-plugins", "koordinator"])
+@pytest.mark.parametrize(
+    ("where", "key"),
+    [
+        ("labels", names.POD_GROUP_NAME),
+        ("labels", names.POD_GROUP_MIN),
+        ("labels", names.SCHEDULER_PLUGINS_POD_GROUP),
+        ("annotations", names.KOORDINATOR_GANG_NAME),
+    ],
+)
+def test_a_pod_group_of_the_user_s_own_stays_alone(style: str, where: str, key: str) -> None:
+    """In whatever style it is and whatever the policy's: two groups would contradict each other."""
+    pod = raw_pod(JOB)
+    pod["metadata"].setdefault(where, {})[key] = "7"
+    made = created(pod, placed_view(policy=styled(style)))
+    said = {**made["metadata"]["labels"], **made["metadata"]["annotations"]}
+    groups = ("pod-group.", "scheduling.x-k8s.io/", "gang.scheduling.")
+    assert [one for one in said if one.startswith(groups)] == [key]
+    assert said[key] == "7"
 
 
 FORGED = {names.DOMAIN_PATH: "b0/b0-r0/b0-r0-h0", names.RANK: "0", names.PLACEMENT: GANG, names.REVISION: "1"}

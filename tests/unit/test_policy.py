@@ -134,8 +134,6 @@ def test_a_written_policy_reads_back() -> None:
 @pytest.mark.parametrize(
     ("text", "path"),
     [
-        ("podGroup: {labels: koordinator}", "podGroup.labels"),
-        ("podGroup: {labels: scheduler-plugins}", "podGroup.labels"),
         ("topologies: [{name: a, fromObject: {group: kai.scheduler, name: b}}]", "topologies[0].fromObject"),
     ],
 )

@@ -1,7 +1,9 @@
-"""Requests that a workload gets by its namespace (policy `namespaces.defaults`), written into it when it is created.
+"""Requests that are written into a workload when it is created: those of its namespace, and what pod-group labels ask.
 
-Written, not imputed: whoever reads the workload sees what is asked for it, and a later change of the policy moves
-nothing that exists. The rules: docs/tasks/admin/policy.md.
+Namespaces ask by the policy's `namespaces.defaults`. Pod-group labels of the user's own (dialect `pod-group`) ask for a
+gang of no level; our own labels will stand beside them, and nobody could tell then who asked. Written, not imputed:
+whoever reads the workload sees what is asked for it, and a later change of the policy moves nothing that exists. The
+rules: docs/tasks/admin/policy.md.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from engine import names
-from engine.annotations import Source, asks_in_pod_group_labels, read, unknown_keys
+from engine.annotations import Source, read, unknown_keys
 from engine.aside import standing_aside
 from engine.policy import Policy
 from engine.policy_errors import path_of
@@ -21,21 +23,22 @@ from engine.records import Workload
 from webhook.objects import decoded, workload_of
 from webhook.parents import standing
 from webhook.patch import Edits
+from webhook.pod_group import requests_of_labels
 from webhook.review import Response, Review
 from webhook.view import View
 
 
-def with_defaults(review: Review, view: View, policy: Policy) -> tuple[Review, tuple[Mapping[str, object], ...]]:
-    """Return the review of a new workload with its namespace's requests in it, and the patch that puts them there.
+def with_requests(review: Review, view: View, policy: Policy) -> tuple[Review, tuple[Mapping[str, object], ...]]:
+    """Return the review of a new workload with such requests in it, and the patch that puts them there.
 
-    The review as it is and no patch when nothing is asked by default, when the workload asks itself, or when it is not
+    The review as it is and no patch when there are none, when the workload asks itself, or when it is not
     ours to place. Raises Unreadable and BadReview as `workload_of` does.
     """
-    wanted = requests_of(review.namespace, policy)
-    if not wanted or review.operation != "CREATE":
+    if review.operation != "CREATE":
         return review, ()
     workload = workload_of(review, review.object, view)
-    if not _quiet(workload, view, policy):
+    wanted = requests_of_labels(workload, policy) or requests_of(review.namespace, policy)
+    if not wanted or not _quiet(workload, view, policy):
         return review, ()
     document = decoded(review.object)
     edits = Edits(document)
@@ -68,8 +71,6 @@ def _quiet(workload: Workload, view: View, policy: Policy) -> bool:
     ]
     marked = any(names.MANAGED in one.template.labels for one in workload.pod_sets)
     if marked or read(sources, dialects=policy.annotations.dialects) or any(unknown_keys(sources)):
-        return False
-    if asks_in_pod_group_labels(sources, dialects=policy.annotations.dialects):
         return False
     aside = standing_aside(workload, policy=policy, own_namespace=view.own_namespace)
     return aside is None and standing(workload, view, policy) == "alone"

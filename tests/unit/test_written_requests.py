@@ -1,4 +1,4 @@
-"""Requests that new workloads get by their namespace."""
+"""Requests that are written into new workloads: by their namespace, and for pod-group labels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine import names
 from engine.policy import parse_policy
 from tests.support.admission import FakeView, Json, apply, live, raw_job, review
 from webhook.mutate import mutate
-from webhook.namespace_defaults import requests_of
+from webhook.written_requests import requests_of
 
 PREFERS = {names.PREFER: "rack"}
 
@@ -59,10 +59,9 @@ def test_the_first_default_that_matches_counts() -> None:
         raw_job({"kai.scheduler/topology-required-placement": "rack"}),
         raw_job(template={names.REQUIRE: "rack"}),
         raw_job(labels={names.KUEUE_QUEUE: "q"}),
-        raw_job(template_labels={names.POD_GROUP_NAME: "g"}),
         raw_job(template_labels={names.MANAGED: "true"}),
     ],
-    ids=["asks", "asks for nothing", "misspelt", "alias", "template", "Kueue's", "pod group", "marked"],
+    ids=["asks", "asks for nothing", "misspelt", "alias", "template", "Kueue's", "marked"],
 )
 def test_who_says_something_himself_gets_nothing_added(job: Json) -> None:
     """Explicit requests win, and so do those who stand aside."""
@@ -104,3 +103,43 @@ def test_what_is_not_placed_or_cannot_be_read_gets_nothing(kind: str, body: Json
     """Hints and malformed objects are left to who judges them."""
     raw = {"apiVersion": "batch/v1", "kind": kind, "metadata": {"name": "x", "namespace": "ml"}, "spec": body}
     assert mutate(review(raw), TEAM, 0.0).patch == ()
+
+
+GROUP = {names.POD_GROUP_NAME: "g", names.POD_GROUP_MIN: "2"}
+
+
+@pytest.mark.parametrize("labelled", [{"labels": GROUP}, {"template_labels": GROUP}], ids=["workload", "template"])
+def test_pod_group_labels_ask_for_all_or_nothing(labelled: Json) -> None:
+    """On no level; written down, so that our own labels on the template do not hide who asked. The user's stay."""
+    job = create(raw_job(**labelled), FakeView())
+    assert job["metadata"]["annotations"] == {
+        names.UNCONSTRAINED: "true",
+        names.MIN_AVAILABLE: "2",
+        names.HELD_BY: names.HELD_BY_SUSPEND,
+    }
+    told = {**job["metadata"].get("labels", {}), **job["spec"]["template"]["metadata"]["labels"]}
+    assert told.items() >= GROUP.items()
+    assert mutate(review(job), FakeView(), 0.0).patch == ()
+
+
+def test_pod_group_labels_go_before_the_namespace_and_after_requests() -> None:
+    """Who asks by labels asked himself; who asks for a level beside them gets that."""
+    assert names.PREFER not in create(raw_job(labels=GROUP))["metadata"]["annotations"]
+    asking = create(raw_job({names.REQUIRE: "rack"}, labels=GROUP))
+    assert names.UNCONSTRAINED not in asking["metadata"]["annotations"]
+
+
+def test_pod_group_labels_say_nothing_where_they_are_no_dialect() -> None:
+    """Turned off by the policy; and the labels that we put on beside our own are no request."""
+    off = FakeView(policy=parse_policy("annotations: {dialects: [topogate]}"))
+    assert mutate(review(raw_job(labels=GROUP)), off, 0.0).patch == ()
+    job = create(raw_job(template_labels={**GROUP, names.MANAGED: "true"}), FakeView())
+    assert names.UNCONSTRAINED not in job["metadata"].get("annotations", {})
+
+
+@pytest.mark.parametrize("least", ["4", "9", "0", "-1", "x", ""])
+def test_a_minimum_that_is_none_is_all_pods(least: str) -> None:
+    """What a label cannot mean is passed over: it is another system's."""
+    job = create(raw_job(labels={**GROUP, names.POD_GROUP_MIN: least}), FakeView())
+    assert job["metadata"]["annotations"][names.UNCONSTRAINED] == "true"
+    assert names.MIN_AVAILABLE not in job["metadata"]["annotations"]
