@@ -80,7 +80,7 @@ def _label(edits: Edits, pod: Pod, member: Member, policy: Policy) -> None:
     workload = member.workload
     gang = name_of(workload, member.group)
     edits.put(("metadata", "labels", names.GANG), gang)
-    label_gang(edits, workload, gang=gang, minimum=member.minimum, policy=policy)
+    label_gang(edits, gang=gang, minimum=member.minimum, policy=policy)
 
 
 def _seat(pod: Pod, member: Member, view: View, deadline: float) -> Seat | None:

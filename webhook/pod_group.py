@@ -31,13 +31,13 @@ _COUNT: Final = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 _EVERY: Final = tuple(dict.fromkeys(path for marks in _STYLES.values() for path, _ in marks))
 
 
-def label_gang(edits: Edits, workload: Workload, *, gang: str, minimum: int, policy: Policy) -> None:
+def label_gang(edits: Edits, *, gang: str, minimum: int, policy: Policy) -> None:
     """Put the policy's style of pod group on a pod of a gang; a group of the user's own, in any style, stays alone.
 
-    `minimum`: how many pods a scheduler may wait for. Pods that are no gang (a Deployment's) get none.
+    `minimum`: how many pods a scheduler may wait for.
     """
     style = _STYLES[policy.pod_group.labels]
-    if workload.unit == "pod" or not style:
+    if not style:
         return
     named = {path: edits.get(*path) for path in _EVERY}
     own = all(value in (None, gang) for path, value in named.items() if _is_name(path))
