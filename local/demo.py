@@ -21,6 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 from local import nodes
+from local.controllers.building import ensure_controllers
+from local.controllers.running import ControllerError, Controllers
 from local.controlplane import ControlPlane, ControlPlaneError
 from local.kubelets import complete_pod
 from local.nodes import Grid, HostShape
@@ -30,7 +32,6 @@ from local.service import Service, ServiceError
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = Path("examples") / "demo"
 NAMESPACE = "default"
-INDEX = "batch.kubernetes.io/job-completion-index"
 WAIT_SECONDS = 60.0
 # A host whose GPUs are offered in parts, as Koordinator's agent reports them: eight GPUs, 100 percent each.
 PARTS = HostShape(gpus=0, extended={"koordinator.sh/gpu-core": "800", "koordinator.sh/gpu-memory-ratio": "800"})
@@ -39,6 +40,16 @@ SETTLE = 16.0  # the default of the policy's nodes.settle, and a second for cloc
 
 class DemoError(Exception):
     """Something did not happen that should have."""
+
+
+FAULTS = (
+    DemoError,
+    ControlPlaneError,
+    ControllerError,
+    ServiceError,
+    ProgramsError,
+    subprocess.CalledProcessError,
+)
 
 
 @dataclass(slots=True)
@@ -55,37 +66,35 @@ class Demo:
         """A heading: what is shown next."""
         self.console.print(f"\n[bold cyan]# {text}[/]", highlight=False, soft_wrap=True)
 
-    def run(self, *arguments: str, expect: int = 0) -> str:
+    def run(self, *arguments: str, namespace: str = NAMESPACE, expect: int = 0) -> str:
         """Show a kubectl command with its output; DemoError when its exit status is not the expected one."""
         self.console.print(f"[bold]$ kubectl {' '.join(arguments)}[/]", highlight=False, soft_wrap=True)
-        done = self.cluster.kubectl(f"--namespace={NAMESPACE}", *arguments, check=False)
+        done = self.cluster.kubectl(f"--namespace={namespace}", *arguments, check=False)
         output = (done.stdout + done.stderr).rstrip()
         self.console.print(output, highlight=False, markup=False, soft_wrap=True)
         if done.returncode != expect:
             raise DemoError(f"kubectl {' '.join(arguments)}: exit status {done.returncode}, not {expect}")
         return output
 
-    def apply(self, name: str) -> None:
-        """Submit one of the example Jobs."""
-        self.submitted[name] = time.monotonic()
-        self.run("apply", "-f", str(EXAMPLES / f"{name}.yaml"))
+    def apply(self, file: str, *, name: str | None = None) -> None:
+        """Submit one of the examples; `name` where its workload is called otherwise than its file."""
+        self.submitted[name or file] = time.monotonic()
+        self.run("apply", "-f", str(EXAMPLES / f"{file}.yaml"))
 
-    def until_bound(self, name: str) -> None:
-        """Wait until every pod of a Job is bound; notes how long that took and which domains it uses."""
-        wanted = self.job(name)["spec"]["parallelism"]
-        self.wait(
-            lambda: sum(1 for pod in self.pods(name) if pod["spec"].get("nodeName")) == wanted,
-            f"the {wanted} pods of {name} are bound",
-        )
+    def until_bound(self, name: str, *, told_as: str | None = None) -> None:
+        """Wait until every pod of a gang is bound; notes how long that took and which domains it uses."""
+        self.wait(lambda: self.bound(name), f"the pods of {name} are bound")
         seconds = time.monotonic() - self.submitted[name]
         placement = self.placement(name)
         if placement is None:
             raise DemoError(f"{name} has no Placement")
-        domains = [tuple(slot["domain"]) for slot in placement["spec"]["assignment"]["podSets"][0]["slots"]]
+        pod_sets = placement["spec"]["assignment"]["podSets"]
+        domains = [tuple(slot["domain"]) for pod_set in pod_sets for slot in pod_set["slots"]]
+        wanted = self.count(placement)
         used = [len({domain[: depth + 1] for domain in domains}) for depth in range(3)]
         words = ("block", "rack", "host")
         shown = ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for count, word in zip(used, words, strict=True))
-        self.rows.append((name, str(wanted), shown, f"{seconds:.2f}"))
+        self.rows.append((told_as or name, str(wanted), shown, f"{seconds:.2f}"))
 
     def until_waiting(self, name: str) -> None:
         """Wait until a gang's Placement says that it waits."""
@@ -99,16 +108,26 @@ class Demo:
                 raise DemoError(f"not within {WAIT_SECONDS:.0f} s: {what}")
             time.sleep(0.02)
 
-    def job(self, name: str) -> Any:
-        """A Job as stored."""
-        return self.cluster.client.get(f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/{name}")
+    def bound(self, name: str) -> bool:
+        """True when every pod of a placed gang has its node."""
+        placement = self.placement(name)
+        if placement is None or not placement["spec"].get("assignment"):
+            return False
+        return sum(1 for pod in self.pods(name) if pod["spec"].get("nodeName")) == self.count(placement)
+
+    def count(self, placement: Any) -> int:
+        """The pods of a gang."""
+        return sum(pod_set["count"] for pod_set in placement["spec"]["podSets"])
 
     def pods(self, name: str) -> list[Any]:
-        """The pods of a Job, by rank."""
-        found = self.cluster.client.items(
-            f"/api/v1/namespaces/{NAMESPACE}/pods", selector=f"batch.kubernetes.io/job-name={name}"
-        )
-        return sorted(found, key=lambda pod: int(pod["metadata"]["labels"].get(INDEX, 0)))
+        """The live pods of a gang, by pod set and rank."""
+        placement = self.placement(name)
+        if placement is None:
+            return []
+        path, gang = f"/api/v1/namespaces/{NAMESPACE}/pods", placement["metadata"]["name"]
+        found = self.cluster.client.items(path, selector=f"topogate.dev/gang={gang}")
+        live = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+        return sorted(live, key=lambda pod: (pod_set_of(pod), int(rank_of(pod) or 0), pod["metadata"]["name"]))
 
     def placement(self, name: str) -> Any | None:
         """The Placement of a Job."""
@@ -117,14 +136,17 @@ class Demo:
 
     def show_pods(self, name: str) -> None:
         """A table of a gang's pods by rank, with the rack and the host that they run on."""
+        pods = self.pods(name)
+        several = len({pod_set_of(pod) for pod in pods}) > 1
         table = Table(box=None, pad_edge=False)
-        for column in ("POD", "RANK", "BLOCK", "RACK", "HOST"):
+        for column in ("POD", *(["POD SET"] if several else []), "RANK", "BLOCK", "RACK", "HOST"):
             table.add_column(column)
-        for pod in self.pods(name):
+        for pod in pods:
             host = pod["spec"]["nodeName"]
             labels = self.cluster.client.get(f"/api/v1/nodes/{host}")["metadata"]["labels"]
-            rank = pod["metadata"]["labels"].get(INDEX, "-")
-            table.add_row(pod["metadata"]["name"], rank, labels[nodes.BLOCK], labels[nodes.RACK], host)
+            own = [pod_set_of(pod)] if several else []
+            place = (labels[nodes.BLOCK], labels[nodes.RACK], host)
+            table.add_row(pod["metadata"]["name"], *own, rank_of(pod) or "-", *place)
         self.console.print(table)
 
     def finish(self, name: str) -> None:
@@ -203,7 +225,44 @@ def show(demo: Demo) -> None:
     demo.until_bound("halves")
     demo.run("get", "job", "halves", "-o", "jsonpath={.spec.template.spec.containers[0].resources.limits}")
     demo.show_pods("halves")
+
+    demo.say("A JobSet: a launcher and two Jobs of workers in one block, each Job in one rack; all of it or nothing")
+    demo.apply("jobset", name="ring")
+    demo.until_bound("ring")
+    demo.show_pods("ring")
+
+    demo.say("A host dies under a gang: its rank gets another host of the same rack, and the others stay")
+    demo.run("apply", "-f", str(EXAMPLES / "policy.yaml"), namespace="topogate-system")
+    demo.apply("sturdy")
+    demo.until_bound("sturdy")
+    demo.show_pods("sturdy")
+    lost = demo.pods("sturdy")[1]["spec"]["nodeName"]
+    demo.submitted["sturdy"] = time.monotonic()
+    nodes.fail(demo.cluster.client, lost)
+    demo.console.print(f"[bold]# the kubelet of {lost} is silent; after 5 s its pod is evicted[/]", highlight=False)
+    demo.wait(lambda: lost not in {pod["spec"].get("nodeName") for pod in demo.pods("sturdy")}, "its pod is evicted")
+    demo.until_bound("sturdy", told_as="sturdy, mended")
+    demo.show_pods("sturdy")
+    columns = "custom-columns=REASON:.reason,MESSAGE:.message"
+    demo.run(
+        "get",
+        "events",
+        "--field-selector=involvedObject.name=sturdy,reportingComponent=topogate.dev/engine",
+        "-o",
+        columns,
+    )
     demo.summary()
+
+
+def pod_set_of(pod: Any) -> str:
+    """The pod set of a pod."""
+    return str(pod["metadata"]["labels"].get("topogate.dev/pod-set", ""))
+
+
+def rank_of(pod: Any) -> str | None:
+    """The rank of a pod, None without one."""
+    rank = pod["metadata"].get("annotations", {}).get("topogate.dev/rank")
+    return None if rank is None else str(rank)
 
 
 def free_rack(demo: Demo) -> tuple[str, str]:
@@ -232,12 +291,20 @@ def main() -> int:
     cluster: ControlPlane | None = None
     service: Service | None = None
     try:
-        programs = ensure_programs(progress=lambda line: console.print(line, markup=False))
-        console.print("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok")
+
+        def progress(line: str) -> None:
+            console.print(line, markup=False)
+
+        programs = ensure_programs(progress=progress)
+        built = ensure_controllers(["jobset"], kubectl=programs["kubectl"], progress=progress)
+        console.print(
+            "starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok and the JobSet controller"
+        )
         cluster = ControlPlane.start(directory, programs=programs, detached=keep)
         nodes.add(cluster.client, nodes.grid_nodes(Grid.parse("2x4x4")))
         joined = time.monotonic()
         console.print("32 simulated GPU hosts: 2 blocks x 4 racks x 4 hosts x 8 GPUs")
+        Controllers(cluster, built).start("jobset")
         service = Service.install(cluster)
         service.start(2, outlive=keep)
         console.print(f"two replicas of the service are ready ({time.monotonic() - started:.1f} s since the start)")
@@ -246,7 +313,7 @@ def main() -> int:
         os.chdir(ROOT)
         show(Demo(cluster, service, console))
         console.print(f"\n[bold green]done[/] in {time.monotonic() - started:.0f} s")
-    except (DemoError, ControlPlaneError, ServiceError, ProgramsError, subprocess.CalledProcessError) as error:
+    except FAULTS as error:
         console.print(f"[bold red]the demo failed:[/] {error}", markup=True)
         if service is not None:
             for replica in service.replicas.values():
