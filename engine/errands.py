@@ -402,7 +402,7 @@ class Errands:
     def _took_pod(self, pod: Pod, result: Result) -> None:
         match result:
             case Done(body=body):
-                self._view.stores.pods.apply_own_write(projections.pod(body))
+                self._view.stores.pods.apply_own_write(projections.pod(body, labels=self._view.policy.pod_labels))
             case Refused(message=message):
                 raise writes.WriteRefused(message)
             case Conflict() | Gone():

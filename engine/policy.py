@@ -17,7 +17,7 @@ from pydantic.alias_generators import to_camel
 
 from engine import names, strict_yaml
 from engine.durations import DurationError, format_duration, parse_duration
-from engine.kinds import Registry, registry_of
+from engine.kinds import Registry, label_keys, registry_of
 from engine.outcomes import FieldError
 from engine.policy_errors import PolicyError, apart_from, in_order, structural_errors, text_errors
 from engine.policy_fields import (
@@ -275,6 +275,11 @@ class Policy(_Section):
         return _registry(json.dumps(self.kinds)) if self.kinds else registry_of()
 
     @property
+    def pod_labels(self) -> frozenset[str]:
+        """The labels by which pods of the policy's own kinds are told apart: kept besides the usual ones."""
+        return _pod_labels(json.dumps(self.kinds)) if self.kinds else frozenset()
+
+    @property
     def hash(self) -> str:
         """Twelve hex digits that differ when any setting does: SHA-256 of the canonical JSON."""
         canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
@@ -318,3 +323,8 @@ def default_policy() -> Policy:
 @lru_cache(maxsize=8)
 def _registry(kinds: str) -> Registry:
     return registry_of(json.loads(kinds))
+
+
+@lru_cache(maxsize=8)
+def _pod_labels(kinds: str) -> frozenset[str]:
+    return label_keys(_registry(kinds))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from engine import names
@@ -13,7 +14,7 @@ from engine.cluster.api import Api, object_path
 from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
 from engine.policy import Policy, default_policy
-from engine.records import ConfigMap
+from engine.records import ConfigMap, Pod
 from engine.view import Stores
 from webhook.kind_caches import KindCaches
 
@@ -28,12 +29,14 @@ class Caches:
         self, api: Api, stores: Stores, *, namespace: str, policy: Callable[[], Policy] = default_policy
     ) -> None:
         self.kinds = KindCaches(api, stores, policy=policy)
+        self._policy = policy
+        self._pod_labels = policy().pod_labels
         self.policy: Store[ConfigMap] = Store(key=lambda config: config.name)
         self.last_good: Store[ConfigMap] = Store(key=lambda config: config.name)
         config_maps = object_path("v1", "configmaps", namespace=namespace)
         self._reflectors: dict[str, Reflector[object]] = {}
         self._add(api, "nodes", object_path("v1", "nodes"), projections.node, stores.nodes)
-        self._add(api, "pods", object_path("v1", "pods"), projections.pod, stores.pods, fieldSelector=UNFINISHED)
+        self._add(api, "pods", object_path("v1", "pods"), self._pod(), stores.pods, fieldSelector=UNFINISHED)
         self._add(
             api,
             "placements",
@@ -85,6 +88,14 @@ class Caches:
             reflector.start()
         self.kinds.start()
 
+    def follow(self) -> None:
+        """Read what a new policy makes us read otherwise: its kinds, and the labels of their pods."""
+        labels = self._policy().pod_labels
+        if labels != self._pod_labels:
+            self._pod_labels = labels
+            self._reflectors["pods"].read_anew(self._pod())
+        self.kinds.poke()
+
     def stop(self) -> None:
         """End every watch; takes about a second at most."""
         reflectors = [*self._reflectors.values(), *self.kinds.stop()]
@@ -123,6 +134,9 @@ class Caches:
     def left_out(self) -> dict[str, int]:
         """Objects of each collection that are left out because they cannot be read."""
         return {name: reflector.left_out for name, reflector in self._all().items()}
+
+    def _pod(self) -> Callable[[Any], Pod]:
+        return partial(projections.pod, labels=self._pod_labels)
 
     def _all(self) -> dict[str, Reflector[Any]]:
         return {**self._reflectors, **self.kinds.reflectors()}

@@ -53,7 +53,7 @@ class Seat:
 
 def mutate_pod(review: Review, view: View, policy: Policy, deadline: float) -> Response:
     """Answer the CREATE of a pod."""
-    pod = pod_of(review)
+    pod = pod_of(review, policy)
     if pod.mirror or pod.spec.node_name:
         return allowed()
     edits = Edits(decoded(review.object))

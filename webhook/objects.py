@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -18,6 +19,7 @@ from engine.cluster.projections import ProjectionError
 from engine.cluster.workloads import UnreadableWorkload, workload
 from engine.kinds import KindEntry
 from engine.outcomes import FieldError
+from engine.policy import Policy
 from engine.records import Pod, Workload
 from webhook.review import BadReview, Review
 from webhook.type_words import located
@@ -91,9 +93,9 @@ def workload_of(review: Review, raw: msgspec.Raw | None, view: View) -> Workload
     return replace(found, namespace=review.namespace or found.namespace)
 
 
-def pod_of(review: Review) -> Pod:
-    """The pod in a review, in the namespace that the API server names."""
-    pod = projected(review.object, projections.pod)
+def pod_of(review: Review, policy: Policy) -> Pod:
+    """The pod in a review, in the namespace that the API server names, with the labels that matter under a policy."""
+    pod = projected(review.object, partial(projections.pod, labels=policy.pod_labels))
     return replace(pod, namespace=review.namespace or pod.namespace)
 
 

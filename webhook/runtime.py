@@ -135,7 +135,7 @@ class Runtime:
 
     def _set_policy(self, policy: Policy) -> None:
         self._view.set_policy(policy)
-        self._caches.kinds.poke()  # it may name other kinds
+        self._caches.follow()
 
     def _obtain_certificate(self) -> None:
         """Read or make the CA, sign a leaf; tried again until it works, as the API server may not be there yet."""

@@ -24,7 +24,7 @@ _UNKNOWN_OWNER = (
 
 def validate_pod(review: Review, view: View, policy: Policy) -> Response:
     """Answer the CREATE of a pod, as it is after all mutation."""
-    pod = pod_of(review)
+    pod = pod_of(review, policy)
     if exempt(pod.namespace, policy=policy, own_namespace=view.own_namespace):
         return allowed()
     if names.MANAGED in pod.spec.labels:

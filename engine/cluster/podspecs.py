@@ -46,8 +46,13 @@ _MAX_NAME: Final = 317  # a label prefix of 253, a slash, a name of 63
 _MAX_SHARED: Final = 64  # entries of a pod's resource lists, all containers together
 
 
-def pod_spec(spec: wire.PodSpec, meta: wire.ObjectMeta, path: str, *, namespace: str) -> PodSpec:
-    """Return what concerns us; `path` is the JSON path of `spec`, for errors (ProjectionError)."""
+def pod_spec(
+    spec: wire.PodSpec, meta: wire.ObjectMeta, path: str, *, namespace: str, labels: frozenset[str] = frozenset()
+) -> PodSpec:
+    """Return what concerns us; `path` is the JSON path of `spec`, for errors (ProjectionError).
+
+    `labels` are kept besides those that are always kept.
+    """
     requests, limits, devices = _resources(spec, path)
     if claims := claims_of(spec, meta.labels or {}, namespace):
         requests = tuple(sorted((*requests, *[(claim, 1) for claim in claims])))
@@ -61,7 +66,7 @@ def pod_spec(spec: wire.PodSpec, meta: wire.ObjectMeta, path: str, *, namespace:
         ),
         limits=limits,
         gates=tuple([intern(gate.name or "") for gate in spec.scheduling_gates]) if spec.scheduling_gates else (),
-        labels=kept(meta.labels),
+        labels=kept(meta.labels, also=labels),
         annotations=kept(meta.annotations),
         node_name=intern(spec.node_name or ""),
         scheduler_name=intern(spec.scheduler_name or ""),
@@ -201,11 +206,11 @@ def _expressions(raw: Sequence[wire.Requirement] | None) -> tuple[Expression, ..
     )
 
 
-def kept(raw: wire.StringMap | None) -> dict[str, str]:
+def kept(raw: wire.StringMap | None, *, also: frozenset[str] = frozenset()) -> dict[str, str]:
     """Return the labels or annotations of an object that anybody here reads."""
     if not raw:
         return {}
-    return {intern(key): value or "" for key, value in raw.items() if key.startswith(KEPT_PREFIXES)}
+    return {intern(key): value or "" for key, value in raw.items() if key.startswith(KEPT_PREFIXES) or key in also}
 
 
 def _unmodelled(spec: wire.PodSpec, meta: wire.ObjectMeta, namespace: str) -> tuple[str, ...]:

@@ -87,8 +87,11 @@ def node(source: Source) -> Node:
     )
 
 
-def pod(source: Source) -> Pod:
-    """Return a Pod, with those labels and annotations that concern us; a pod under creation may lack name and uid."""
+def pod(source: Source, *, labels: frozenset[str] = frozenset()) -> Pod:
+    """Return a Pod, with those labels and annotations that concern us; a pod under creation may lack name and uid.
+
+    `labels` concern us too (`Policy.pod_labels`).
+    """
     raw = decode(wire.Pod, source)
     meta, status = raw.metadata or wire.ObjectMeta(), raw.status or wire.PodStatus()
     return Pod(
@@ -96,7 +99,7 @@ def pod(source: Source) -> Pod:
         name=meta.name or "",
         uid=meta.uid or "",
         resource_version=meta.resource_version or "",
-        spec=pod_spec(raw.spec or wire.PodSpec(), meta, "$.spec", namespace=meta.namespace or ""),
+        spec=pod_spec(raw.spec or wire.PodSpec(), meta, "$.spec", namespace=meta.namespace or "", labels=labels),
         owner=controller_of(meta.owner_references),
         phase=intern(status.phase or "Pending"),
         nominated_node=intern(status.nominated_node_name or ""),

@@ -262,6 +262,46 @@ def test_kinds_of_the_policy_are_watched_too(fake: FakeApi, caught: Caught) -> N
     assert caught.stores.workloads.get(known) is None
 
 
+def test_labels_that_the_policy_makes_count_are_kept(fake: FakeApi, api: Api) -> None:
+    """Pods that are known already are read anew, and none of them goes meanwhile."""
+    entry = {
+        "name": "fleet",
+        "match": {"group": "example.com", "versions": ["*"], "kind": "Fleet", "resource": "fleets"},
+        "podSets": [
+            {
+                "name": {"text": "main"},
+                "role": "worker",
+                "template": ".spec.template",
+                "count": {"path": ".spec.size"},
+                "rank": {"label": "example.com/index"},
+            }
+        ],
+        "gang": {"unit": "workload", "creation": "all-at-once"},
+        "replace": {"cost": "retry"},
+    }
+    stores, policies = Stores(), [default_policy()]
+    told: list[bool] = []
+    stores.pods.subscribe(lambda _key, _old, new: told.append(new is None))
+    caches = Caches(api, stores, namespace="topogate-system", policy=lambda: policies[-1])
+    fake.put("/api/v1/namespaces/team/pods/f-0", metadata={"labels": {"example.com/index": "3", "other": "x"}})
+    caches.start()
+    try:
+        assert caches.wait_synced(10)
+        known = stores.pods.get(("team", "f-0"))
+        assert known is not None and known.spec.labels == {}
+        policies.append(default_policy().model_copy(update={"kinds": (entry,)}))
+        caches.follow()
+
+        def labels() -> Any:
+            read = stores.pods.get(("team", "f-0"))
+            return dict(read.spec.labels) if read is not None else None
+
+        eventually(lambda: labels() == {"example.com/index": "3"})
+        assert told == [False, False]
+    finally:
+        caches.stop()
+
+
 def test_links_between_pods_and_workloads_are_kept_small(fake: FakeApi, caught: Caught) -> None:
     """A ReplicaSet by its owner; a Deployment that says nothing to us by its name, one that does with its template."""
     apps = "/apis/apps/v1/namespaces/team"
