@@ -7,15 +7,19 @@ from dataclasses import dataclass
 
 from engine import names
 from engine.policy import Policy
-from engine.presets import presets
+from engine.presets import is_label_key, presets
 from engine.topology import Level, Topology
 
 
 @dataclass(frozen=True, slots=True)
 class LevelNames:
-    """The levels that may be named; `lists` are coarse to fine, each ending with the host level."""
+    """The levels that may be named; `lists` are coarse to fine, each ending with the host level.
+
+    `open`: they are not known now (`Topology.waits`), and any label key or alias may be one.
+    """
 
     lists: tuple[tuple[Level, ...], ...]
+    open: bool = False
 
     @property
     def aliases(self) -> tuple[str, ...]:
@@ -29,7 +33,8 @@ class LevelNames:
             return names.HOST_LEVEL
         every = [level for levels in self.lists for level in levels]
         by_alias = (level.name for level in every if word == level.name)
-        return next(by_alias, next((level.name for level in every if word in level.keys), None))
+        found = next(by_alias, next((level.name for level in every if word in level.keys), None))
+        return word if found is None and self.open and is_label_key(word) else found
 
     def coarser(self, alias: str, than: str) -> bool:
         """True when `alias` lies above `than` in some list that has both."""
@@ -49,8 +54,9 @@ def level_names(policy: Policy, topologies: Mapping[str, Topology], chosen: str 
     if not policy.topologies and all(len(topology.levels) <= 1 for topology in topologies.values()):
         return LevelNames(tuple(presets().values()))
     if chosen is not None and chosen in topologies:
-        return LevelNames((topologies[chosen].levels,))
-    return LevelNames(tuple(topology.levels for topology in topologies.values()))
+        return LevelNames((topologies[chosen].levels,), open=bool(topologies[chosen].waits))
+    every = tuple(topologies.values())
+    return LevelNames(tuple(topology.levels for topology in every), open=any(topology.waits for topology in every))
 
 
 def choose_topology(

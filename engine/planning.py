@@ -56,6 +56,8 @@ def plan_gang(
     assert understanding.asks, "only a workload that asks is planned"
     if topology is None:
         return Waits("LabelsMissing", f"no topology {understanding.topology} in this cluster yet")
+    if topology.waits:
+        return Waits("LabelsMissing", topology.waits)
     missing = [
         level for level in _levels(understanding) if level not in (None, AUTO) and topology.level_index(level) is None
     ]

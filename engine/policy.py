@@ -290,7 +290,7 @@ def parse_policy(text: str) -> Policy:
     """Return the policy of a `policy.yaml` text.
 
     Raises PolicyError with every error by its path, in path order: text that is no policy, unknown fields, values out
-    of bounds, contradictions, and settings whose feature is not available yet (reason FeatureNotAvailable).
+    of bounds, and contradictions.
     """
     try:
         raw = strict_yaml.load(text)

@@ -18,7 +18,6 @@ from engine.policy_errors import path_of, wrong
 from engine.presets import MAX_LEVELS, RESERVED_NAMES, known_levels, presets
 from engine.wording import joined, listed, quote
 
-NOT_AVAILABLE: Final = "FeatureNotAvailable"
 DEFAULT_REQUESTS: Final = frozenset(
     {names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.TOPOLOGY, names.RELAX_AFTER}
 )
@@ -45,11 +44,9 @@ def rule_errors(raw: Mapping[str, Any]) -> Iterator[FieldError]:
 def _topology(at: tuple[str | int, ...], spec: Mapping[str, Any]) -> Iterator[FieldError]:
     sources = [one for one in ("preset", "levels", "fromObject") if spec.get(one) is not None]
     if not sources:
-        yield wrong(path_of(at), "needs one of preset and levels", kind="Required value")
+        yield wrong(path_of(at), "needs one of preset, levels and fromObject", kind="Required value")
     elif len(sources) > 1:
         yield wrong(path_of(at), f"has {joined(sources)}; exactly one of them may stand", kind="Forbidden")
-    if "fromObject" in sources:
-        yield _later(path_of((*at, "fromObject")), "use preset or levels")
 
     levels = _list(spec.get("levels"))
     yield from _twice(((*at, "levels", index, "name"), _get(level, "name")) for index, level in levels)
@@ -126,10 +123,6 @@ def _vendor(path: str, name: str) -> Iterator[FieldError]:
         yield wrong(path, f"{name} does not count whole GPUs; leave it out")
     elif "/" not in name or name.partition("/")[0].endswith("kubernetes.io"):
         yield wrong(path, f"{quote(name)} is no resource of a device plugin, such as amd.com/gpu")
-
-
-def _later(path: str, instead: str) -> FieldError:
-    return wrong(path, f"not available yet; {instead}", kind="Forbidden", reason=NOT_AVAILABLE)
 
 
 def _twice(values: Iterable[tuple[tuple[str | int, ...], Any]]) -> Iterator[FieldError]:

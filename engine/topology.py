@@ -30,7 +30,8 @@ class Topology:
     """A named topology over the nodes of a cluster.
 
     `levels` are coarse to fine, the host level last. `outside` says of each node that is left out why; `coverage` says
-    per level above the host how many of the selected nodes carry its label, and of how many.
+    per level above the host how many of the selected nodes carry its label, and of how many. `waits` says why the
+    levels are not known now; it has no nodes then.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Topology:
     pins: Mapping[str, Mapping[str, str]]
     outside: Mapping[str, str]
     coverage: Mapping[str, tuple[int, int]]
+    waits: str = ""
 
     def level_index(self, alias_or_key: str) -> int | None:
         """The index of a level by its alias or by one of its label keys; aliases go first; None when unknown."""

@@ -12,6 +12,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from engine import names, plain_gangs
@@ -26,7 +27,7 @@ from engine.lineage import Lineage
 from engine.members import by_pod_set, pod_set_of
 from engine.owners import key_to
 from engine.pod_devices import Uses
-from engine.policy import Policy, default_policy
+from engine.policy import Policy, TopologySpec, default_policy
 from engine.presets import choose_default
 from engine.quota import usage_of
 from engine.records import (
@@ -48,7 +49,8 @@ from engine.reported import ReportedNodes
 from engine.requests import Understanding
 from engine.reservations import adrift, reservations
 from engine.shapes import merge_runtime_class, with_requests
-from engine.topology import Topology, build_topology
+from engine.topology import Level, Topology, build_topology
+from engine.topology_objects import GROUPS, PLURAL, Objects, TopologyObject, from_object, waiting_topology
 
 Requests = tuple[tuple[str, int], ...]
 
@@ -89,6 +91,9 @@ class Stores:
         self.priority_classes: Store[PriorityClass] = Store(key=lambda item: item.name)
         self.runtime_classes: Store[RuntimeClass] = Store(key=lambda item: item.name)
         self.devices: Store[NodeDevices] = Store(key=lambda devices: devices.name)
+        self.topology_objects: Mapping[str, Store[TopologyObject]] = {
+            group: Store(key=lambda item: item.name) for group in GROUPS
+        }
 
     def all(self) -> Mapping[str, Store[Any] | Parts[Any]]:
         """Every store by the name of what it holds."""
@@ -102,6 +107,7 @@ class Stores:
             "priorityclasses": self.priority_classes,
             "runtimeclasses": self.runtime_classes,
             "devices": self.devices,
+            **{f"{PLURAL}.{group}": store for group, store in self.topology_objects.items()},
         }
 
 
@@ -245,6 +251,9 @@ class View:
                 self._pending.everything = True  # a device may be lost for a gang, or there again
             case "quotas":
                 self._pending.room = True
+            case str() if what.startswith(f"{PLURAL}."):
+                self._topology_stale = True
+                self._pending.everything = True
             case "owned":
                 touched |= self._homes.set_link(old, new, self.lineage)
             case _:
@@ -252,7 +261,10 @@ class View:
 
     def _build_topologies(self) -> None:
         nodes = list(self.stores.nodes.values())
-        self.topologies = topologies_of(self.policy, nodes)
+        objects = {
+            group: {item.name: item for item in store.values()} for group, store in self.stores.topology_objects.items()
+        }
+        self.topologies = topologies_of(self.policy, nodes, objects=objects)
         self._topology_stale = False
         self._pending.room = True
 
@@ -514,18 +526,20 @@ def _wants(workload: Workload) -> tuple[object, ...]:
     )
 
 
-def topologies_of(policy: Policy, nodes: Iterable[Node]) -> dict[str, Topology]:
+def topologies_of(
+    policy: Policy, nodes: Iterable[Node], *, objects: Objects = MappingProxyType({})
+) -> dict[str, Topology]:
     """The topologies that the policy names, or the default one (a preset that covers the nodes, else hosts alone)."""
     nodes = list(nodes)
     if not policy.topologies:
         return {"default": build_topology("default", choose_default(node.labels for node in nodes), nodes)}
-    return {
-        spec.name: build_topology(
-            spec.name,
-            spec.resolved_levels(),
-            nodes,
-            node_selector=spec.node_selector,
-            missing_label=spec.missing_label,
-        )
-        for spec in policy.topologies
-    }
+    return {spec.name: _topology(spec, nodes, objects) for spec in policy.topologies}
+
+
+def _topology(spec: TopologySpec, nodes: Iterable[Node], objects: Objects) -> Topology:
+    levels: tuple[Level, ...] | str = spec.resolved_levels()
+    if spec.from_object is not None:
+        levels = from_object(spec.from_object, objects)
+    if isinstance(levels, str):
+        return waiting_topology(spec.name, why=levels)
+    return build_topology(spec.name, levels, nodes, node_selector=spec.node_selector, missing_label=spec.missing_label)

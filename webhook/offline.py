@@ -13,15 +13,16 @@ import msgspec
 from engine import names
 from engine.cluster import projections
 from engine.cluster.projections import ProjectionError
+from engine.cluster.topologies import topology_object
 from engine.cluster.workloads import UnreadableWorkload, owned, workload
 from engine.kinds import Registry
 from engine.outcomes import Outcome
 from engine.policy import LevelSpec, Policy, PolicyError, TopologySpec, default_policy, parse_policy
-from engine.presets import MAX_LEVELS, RESERVED_NAMES, is_label_key
 from engine.records import Node, NodeDevices, Owned, Pod, Workload
 from engine.requests import Understanding
+from engine.topology_objects import PLURAL, levels_of
 from engine.view import Stores, View
-from engine.wording import plain, quote
+from engine.wording import plain
 from webhook.live import LiveView
 from webhook.objects_file import FileObject, FileProblem
 from webhook.type_words import in_words, located
@@ -100,6 +101,7 @@ def offline_cluster(
             config_maps.append(one)
         elif one.what in _TOPOLOGIES:
             found.append(_topology(one))
+            records.setdefault(f"{PLURAL}.{one.group}", []).append(_projected(one, topology_object))
         else:
             others.append(one)
     asked = _spec("default", levels, where="--levels") if levels else None
@@ -258,22 +260,10 @@ def _topology(one: FileObject) -> TopologySpec:
 
 def _spec(name: str, keys: Sequence[str], *, where: str) -> TopologySpec:
     """A topology out of label keys; a level's alias is the part of its key after the slash."""
-    above = list(keys)
-    if above and above[-1] in (names.HOSTNAME, names.HOST_LEVEL):
-        above.pop()
-    if len(above) > MAX_LEVELS:
-        raise FileProblem(f"{where}: at most {MAX_LEVELS} levels above the host")
-    levels: dict[str, LevelSpec] = {}
-    for key in above:
-        alias = key.rpartition("/")[2]
-        if key == names.HOSTNAME:
-            raise FileProblem(f"{where}: {names.HOSTNAME} is the last level")
-        if not is_label_key(key):
-            raise FileProblem(f"{where}: {quote(key)} is no node label key")
-        if alias in RESERVED_NAMES:
-            raise FileProblem(f"{where}: {quote(key)} would be the level {quote(alias)}, which has its own meaning")
-        if alias in levels:
-            raise FileProblem(f"{where}: two levels would be called {quote(alias)}")
-        # Constructed, not validated: an alias out of a key may hold dots and capitals, a policy's level name may not.
-        levels[alias] = LevelSpec.model_construct(name=alias, keys=(key,))
-    return TopologySpec.model_construct(name=name, levels=tuple(levels.values()))
+    try:
+        levels = levels_of([(key, "") for key in keys])
+    except ValueError as error:
+        raise FileProblem(f"{where}: {error}") from None
+    # Constructed, not validated: an alias out of a key may hold dots and capitals, a policy's level name may not.
+    specs = tuple(LevelSpec.model_construct(name=level.name, keys=level.keys) for level in levels[:-1])
+    return TopologySpec.model_construct(name=name, levels=specs)

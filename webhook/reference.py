@@ -102,8 +102,6 @@ def policy_page() -> str:
     lines += [" | ".join(("", *row, "")).strip() for row in _rows(Policy, schema, "", defaults)]
     lines += [
         "",
-        "Fields marked *not available yet* are read and checked, and refused when set to anything but their default.",
-        "",
         "## Rules across fields",
         "",
         "- Topology names are unique, and so are the level names and the label keys of one topology.",
@@ -138,7 +136,6 @@ def _rows(
         rule = own["properties"][name]
         inner = section_of(field.annotation)
         many = rule.get("type") == "array" or any(one.get("type") == "array" for one in rule.get("anyOf", ()))
-        later = " *Not available yet.*" if path == "topologies[].fromObject" else ""
         takes = _takes(rule, definitions)
         default = f"`{json.dumps(defaults[name])}`" if defaults is not None and name in defaults else ""
         if inner is not None and not many and defaults is not None and isinstance(defaults.get(name), dict):
@@ -146,7 +143,7 @@ def _rows(
             continue
         if defaults is None:
             default = "required" if field.is_required() else f"`{json.dumps(rule.get('default'))}`"
-        yield (f"`{path}`", takes, default, f"{field.description}{later}")
+        yield (f"`{path}`", takes, default, f"{field.description}")
         if inner is not None:
             yield from _rows(inner, schema, f"{path}[]." if many else f"{path}.", None)
 

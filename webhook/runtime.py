@@ -45,6 +45,7 @@ from webhook.policy_entries import RESOURCES, PairMalformed, entries, keep
 from webhook.review import Review
 from webhook.server import Service, WSGIApplication
 from webhook.settings import Settings
+from webhook.topology_watch import TopologyWatch, follow_quietly
 from webhook.validate import validate
 
 log = logging.getLogger("topogate.runtime")
@@ -93,6 +94,7 @@ class Runtime:
         self._view = View(self._stores, own_namespace=settings.namespace, device_faults=DeviceFaults().found)
         self._policy = PolicySource(self._set_policy)
         self._caches = Caches(self._api, self._stores, namespace=settings.namespace, policy=lambda: self._view.policy)
+        self._topologies = TopologyWatch(self._api, self._stores)
         self._caches.policy.subscribe(lambda key, _old, new: self._policy.changed(str(key), new))
         self._caches.last_good.subscribe(lambda key, _old, new: self._policy.changed(str(key), new))
         self._candidate = LeaseCandidate(
@@ -205,6 +207,7 @@ class Runtime:
         while not self._stop.is_set():
             leads = self._candidate.is_leader
             engine_metrics.leading.set(1 if leads else 0)
+            follow_quietly(self._topologies, self._policy.policy)
             try:
                 if leads:
                     self._inject()
@@ -308,6 +311,7 @@ class Runtime:
         if self._started:
             self._recorder.stop()
             self._caches.stop()
+            self._topologies.stop()
             self._errands.close()
         if self._ops is not None:
             self._ops.close()

@@ -466,6 +466,8 @@ MAY = [
     ("get list watch", "scheduling.k8s.io", "priorityclasses", "", "", ""),
     ("get list watch", "node.k8s.io", "runtimeclasses", "", "", ""),
     ("get list watch", "scheduling.koordinator.sh", "devices", "", "", ""),
+    ("get list watch", "kueue.x-k8s.io", "topologies", "", "", ""),
+    ("get list watch", "kai.scheduler", "topologies", "", "", ""),
     ("patch delete", "", "pods", "", "", NAMESPACE),
     ("create", "", "pods", "eviction", "", NAMESPACE),
     ("patch", "batch", "jobs", "", "", NAMESPACE),

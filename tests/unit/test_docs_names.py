@@ -84,13 +84,6 @@ def test_reasons_in_tables_exist() -> None:
     assert {code for code, reason in REASONS.items() if reason.kind == "not-now"} - told <= {"SearchLimit"}
 
 
-def test_settings_that_are_not_available_are_told() -> None:
-    """The policy page lists every field that is refused for now."""
-    page = pages()["docs/tasks/admin/policy.md"]
-    for field in ("topologies[].fromObject",):
-        assert {field, field.partition(".")[0]} & set(page.spans), field
-
-
 def test_failure_policies_are_told_as_they_are() -> None:
     """What fails open and what fails closed is what the manifests say."""
     page = pages()["docs/tasks/admin/failure-and-emergency.md"]

@@ -132,21 +132,6 @@ def test_a_written_policy_reads_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "path"),
-    [
-        ("topologies: [{name: a, fromObject: {group: kai.scheduler, name: b}}]", "topologies[0].fromObject"),
-    ],
-)
-def test_what_is_not_built_is_refused(text: str, path: str) -> None:
-    """A setting that would be ignored is refused as such, by its path."""
-    with pytest.raises(PolicyError) as caught:
-        parse_policy(text)
-    (error,) = caught.value.errors
-    assert (error.field, error.reason) == (path, "FeatureNotAvailable")
-    assert error.message.startswith("not available yet; ")
-
-
-@pytest.mark.parametrize(
     ("vendor", "said"),
     [
         ("cpu", '"cpu" is no resource of a device plugin'),
@@ -274,3 +259,13 @@ def test_levels_of_defaults_are_those_of_the_policy_s_topologies() -> None:
         assert parse_policy(topologies + DEFAULTS % f"topogate.dev/require-topology: {good}")
     with pytest.raises(PolicyError, match="is no level"):
         parse_policy(topologies + DEFAULTS % "topogate.dev/require-topology: rack")
+
+
+def test_a_topology_takes_its_levels_from_one_place() -> None:
+    """From a preset, from levels, or from somebody else's Topology object."""
+    [spec] = parse_policy("topologies: [{name: a, fromObject: {group: kai.scheduler, name: b}}]").topologies
+    assert spec.from_object is not None
+    with pytest.raises(PolicyError, match="exactly one of them"):
+        parse_policy("topologies: [{name: a, preset: demo, fromObject: {group: kai.scheduler, name: b}}]")
+    with pytest.raises(PolicyError, match=r"topologies\[0\].fromObject.group: must be one of"):
+        parse_policy("topologies: [{name: a, fromObject: {group: example.com, name: b}}]")

@@ -51,6 +51,18 @@ def test_where_the_levels_come_from() -> None:
     assert levels(EVERY) == ["block", "rack", "host"]
 
 
+FROM_OBJECT = "topologies: [{name: main, fromObject: {group: kueue.x-k8s.io, name: halls}}]"
+
+
+def test_a_policy_can_take_levels_from_a_topology_object() -> None:
+    """From the one that it names; without it workloads wait, and are told for what."""
+    halls = topology("halls", "x.org/hall")
+    assert levels([*EVERY, policy_map(FROM_OBJECT), halls, topology("rows", "example.com/row")]) == ["hall", "host"]
+    [found] = answer([*EVERY, policy_map(FROM_OBJECT)], [job("a", 1, {"require": "hall"})])["workloads"]
+    assert (found["verdict"], found["reason"]) == ("waits", "LabelsMissing")
+    assert found["message"] == "the Topology halls of kueue.x-k8s.io is not there"
+
+
 def test_a_policy_without_topologies_leaves_the_levels_to_others() -> None:
     """Its other settings apply all the same."""
     config = policy_map("neverFits: deny")

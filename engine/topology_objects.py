@@ -1,0 +1,79 @@
+"""Topology objects of Kueue and KAI: levels that somebody else keeps, for the policy's `fromObject`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from engine import names
+from engine.policy import ObjectRef
+from engine.presets import HOST, MAX_LEVELS, RESERVED_NAMES, is_label_key
+from engine.topology import Level, Topology, build_topology
+from engine.wording import quote
+
+GROUPS: Final = ("kueue.x-k8s.io", "kai.scheduler")
+PLURAL: Final = "topologies"
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyObject:
+    """A Topology object: node-label keys, coarse to fine, each with its alias ("" when it has none).
+
+    `problem` says what cannot be read of it; it has no levels then.
+    """
+
+    name: str
+    resource_version: str
+    levels: tuple[tuple[str, str], ...]
+    problem: str = ""
+
+
+Objects = Mapping[str, Mapping[str, TopologyObject]]
+"""By API group and name."""
+
+
+def levels_of(keys: Sequence[tuple[str, str]]) -> tuple[Level, ...]:
+    """Return the levels of label keys with aliases, the host level last; an alias is else the key's last part.
+
+    Raises ValueError: too many, no label key, a name that has a meaning of its own, or one that stands twice.
+    """
+    above = list(keys)
+    if above and above[-1][0] in (names.HOSTNAME, names.HOST_LEVEL):
+        above.pop()
+    if len(above) > MAX_LEVELS:
+        raise ValueError(f"at most {MAX_LEVELS} levels above the host")
+    found: dict[str, Level] = {}
+    for key, alias in above:
+        name = alias or key.rpartition("/")[2]
+        if key == names.HOSTNAME:
+            raise ValueError(f"{names.HOSTNAME} is the last level")
+        if not is_label_key(key):
+            raise ValueError(f"{quote(key)} is no node label key")
+        if name in RESERVED_NAMES:
+            raise ValueError(f"{quote(key)} would be the level {quote(name)}, which has its own meaning")
+        if name in found:
+            raise ValueError(f"two levels would be called {quote(name)}")
+        if any(key in level.keys for level in found.values()):
+            raise ValueError(f"{quote(key)} stands twice")
+        found[name] = Level(name, (key,))
+    return (*found.values(), HOST)
+
+
+def from_object(reference: ObjectRef, objects: Objects) -> tuple[Level, ...] | str:
+    """Return the levels of the object that a policy names, or why there are none now."""
+    what = f"the Topology {reference.name} of {reference.group}"
+    found = objects.get(reference.group, {}).get(reference.name)
+    if found is None:
+        return f"{what} is not there"
+    if found.problem:
+        return f"{what} cannot be read: {found.problem}"
+    try:
+        return levels_of(found.levels)
+    except ValueError as error:
+        return f"{what} cannot be used: {error}"
+
+
+def waiting_topology(name: str, *, why: str) -> Topology:
+    """Return the topology of no node whose levels are not known now."""
+    return replace(build_topology(name, (HOST,), ()), waits=why)

@@ -1,0 +1,122 @@
+"""Levels out of the Topology objects of Kueue and KAI."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from engine.cluster.topologies import topology_object
+from engine.cluster.wire import ProjectionError
+from engine.levels import level_names
+from engine.policy import ObjectRef, parse_policy
+from engine.presets import HOST
+from engine.topology import Level
+from engine.topology_objects import TopologyObject, from_object, levels_of
+from engine.view import Stores, View, topologies_of
+from tests.support.cluster_records import gpu_nodes
+
+KUEUE = ObjectRef(group="kueue.x-k8s.io", name="default")
+NODES = gpu_nodes(2, 2, 4)
+KEYS = [key for key in NODES[0].labels if key != "kubernetes.io/hostname"][:2]
+POLICY = parse_policy("topologies: [{name: main, fromObject: {group: kueue.x-k8s.io, name: default}}]")
+
+
+def raw(spec: Any, **metadata: Any) -> bytes:
+    return json.dumps({"metadata": {"name": "default", **metadata}, "spec": spec}).encode()
+
+
+def of(*keys: str) -> bytes:
+    return raw({"levels": [{"nodeLabel": key} for key in keys]})
+
+
+def test_levels_are_the_keys_of_the_object() -> None:
+    """By the last part of the key, or by KAI's alias; the host level is the last, named or not."""
+    found = topology_object(raw({"levels": [{"nodeLabel": "x/block", "alias": "b"}, {"nodeLabel": "x/rack"}]}))
+    assert from_object(KUEUE, {KUEUE.group: {"default": found}}) == (
+        Level("b", ("x/block",)),
+        Level("rack", ("x/rack",)),
+        HOST,
+    )
+    assert levels_of([("x/rack", ""), ("kubernetes.io/hostname", "")]) == (Level("rack", ("x/rack",)), HOST)
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (None, "cannot be read"),
+        ("x", "cannot be read"),
+        ([], "cannot be read"),
+        ({}, "cannot be read"),
+        ({"levels": None}, "cannot be read"),
+        ({"levels": {}}, "cannot be read"),
+        ({"levels": []}, "must have 1 to 16 entries; has 0"),
+        ({"levels": [{"nodeLabel": f"x/l{n}"} for n in range(17)]}, "has 17"),
+        ({"levels": [{}]}, "cannot be read"),
+        ({"levels": [7]}, "cannot be read"),
+        ({"levels": [{"nodeLabel": 7}]}, "cannot be read"),
+        ({"levels": [{"nodeLabel": "no label"}]}, "cannot be used"),
+        ({"levels": [{"nodeLabel": "x/auto"}]}, "has its own meaning"),
+        ({"levels": [{"nodeLabel": "x/rack"}, {"nodeLabel": "y/rack"}]}, "two levels would be called"),
+        ({"levels": [{"nodeLabel": "kubernetes.io/hostname"}, {"nodeLabel": "x/rack"}]}, "is the last level"),
+        ({"levels": [{"nodeLabel": f"x/l{n}"} for n in range(7)]}, "at most 6 levels"),
+    ],
+)
+def test_what_cannot_be_used_says_so(spec: Any, said: str) -> None:
+    """Nothing is raised: the topology waits, and tells of which object and why."""
+    why = from_object(KUEUE, {KUEUE.group: {"default": topology_object(raw(spec))}})
+    assert isinstance(why, str)
+    assert why.startswith("the Topology default of kueue.x-k8s.io ")
+    assert said in why
+
+
+@pytest.mark.parametrize("source", [b"", b"[]", b"{}", b'{"metadata": {}}', b'{"metadata": {"name": 7}}', b"\xff"])
+def test_what_is_no_object_is_left_out(source: bytes) -> None:
+    """The one error that a projection raises."""
+    with pytest.raises(ProjectionError):
+        topology_object(source)
+
+
+def test_without_its_object_a_topology_waits_and_any_level_may_be_named() -> None:
+    """It has no nodes; what is asked of it is not refused, as nobody knows the levels."""
+    topologies = topologies_of(POLICY, NODES)
+    assert topologies["main"].waits == "the Topology default of kueue.x-k8s.io is not there"
+    assert len(topologies["main"].tree.hosts) == 0
+    levels = level_names(POLICY, topologies, "main")
+    assert levels.resolve("rack") == "rack"
+    assert levels.resolve("x/rack") == "x/rack"
+    assert levels.resolve("no level") is None
+
+
+def test_the_view_follows_the_object() -> None:
+    """Come, changed, gone: each makes another topology, and gangs are looked at again."""
+    stores = Stores()
+    stores.nodes.replace(NODES)
+    view = View(stores, POLICY)
+    view.take_changes()
+    assert view.topologies["main"].waits
+    store = stores.topology_objects["kueue.x-k8s.io"]
+    store.replace([topology_object(of(*KEYS))])
+    assert view.take_changes().everything
+    assert [level.name for level in view.topologies["main"].levels] == [
+        *(key.rpartition("/")[2] for key in KEYS),
+        "host",
+    ]
+    assert len(view.topologies["main"].tree.hosts) == len(NODES)
+    store.replace([topology_object(of(KEYS[0]))])
+    view.take_changes()
+    assert len(view.topologies["main"].levels) == 2
+    store.replace([])
+    view.take_changes()
+    assert view.topologies["main"].waits
+
+
+def test_objects_of_another_group_or_name_are_none() -> None:
+    """The two systems may have objects of one name."""
+    objects = {
+        "kai.scheduler": {"default": TopologyObject("default", "1", (("x/rack", ""),))},
+        "kueue.x-k8s.io": {"other": TopologyObject("other", "1", (("x/rack", ""),))},
+    }
+    assert from_object(KUEUE, objects) == "the Topology default of kueue.x-k8s.io is not there"
+    assert from_object(ObjectRef(group="kai.scheduler", name="default"), objects) == (Level("rack", ("x/rack",)), HOST)
