@@ -102,7 +102,8 @@ class KindCaches:
         """Look now; False when the API server could not be asked, and what was known stays."""
         with self._looking:
             try:
-                self._follow(self._discovery.look(wanted_kinds(self._policy().registry)))
+                asked = wanted_kinds(self._policy().registry)
+                self._follow(self._discovery.look(asked), {(one.group, one.kind) for one in asked})
             except ApiFault as fault:
                 if self._problem is None:
                     _log.warning("the kinds of the cluster are not known at the moment: %s", fault)
@@ -150,11 +151,19 @@ class KindCaches:
             if self._looked.is_set():
                 self._wake.wait(self._rng.uniform(*self._every))
 
-    def _follow(self, served: tuple[Collection, ...]) -> None:
-        """Watch what is served, and nothing else any more."""
+    def _follow(self, served: tuple[Collection, ...], asked: set[tuple[str, str]]) -> None:
+        """Watch what is served; what is not, and was asked for, only until its own collection says so too.
+
+        A server that has just started may leave groups out of its list, and objects that seem to go take their
+        gangs' Placements along.
+        """
         policy = self._policy()
         wanted = {(one.group, one.kind): _reading(one, policy) for one in served}
         for key in self._watches.keys() - wanted.keys():
+            reflector = self._watches[key].reflector
+            if key in asked and not reflector.absent:
+                reflector.list_again()
+                continue
             self._end(key)
             self._store(key, registered=True).replace([])
             self._store(key, registered=False).replace([])

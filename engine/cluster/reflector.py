@@ -164,6 +164,15 @@ class Reflector(Generic[R]):
         """How many objects of the collection are left out because they cannot be read (counted up to 1024)."""
         return len(self._bad)
 
+    @property
+    def absent(self) -> bool:
+        """True while the optional collection is not there, as the server itself said when it was asked for it."""
+        return self._absent
+
+    def list_again(self) -> None:
+        """Have the whole collection listed at once."""
+        self._interrupt(stop=False)
+
     def start(self) -> None:
         """Start the thread; once."""
         if self._thread is not None:
@@ -278,11 +287,15 @@ class Reflector(Generic[R]):
         except ApiError as error:
             if error.status == HTTPStatus.GONE:
                 raise _ListAgain("a page has expired") from None
-            if self._optional and error.status in ABSENT:
+            if self._optional and error.status in ABSENT and not self._only_hidden(error):
                 raise _Absent(str(error)) from None
             raise
         except msgspec.DecodeError as error:
             raise ApiUnavailable(f"GET {self._path}: not a list: {error}") from None
+
+    def _only_hidden(self, error: ApiError) -> bool:
+        """True when what we know is still there for all that anybody says: a right that is lost deletes nothing."""
+        return error.status == HTTPStatus.FORBIDDEN and len(self.store) > 0
 
     def _note_absent(self, reason: _Absent) -> None:
         """Forget what was there; said once, however often it is looked for."""

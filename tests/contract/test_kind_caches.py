@@ -182,6 +182,37 @@ def test_a_server_that_cannot_be_asked_takes_nothing_away(
     eventually(lambda: caught.stores.workloads.get(key("more")) is not None)
 
 
+def test_a_group_that_is_left_out_of_the_list_is_not_gone(fake: FakeApi, caught: Caught) -> None:
+    """As by a server that has just started: its objects are asked for, and stay while they are there."""
+    fake.install("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet")
+    put_jobset(fake)
+    caught.caches.start()
+    assert caught.caches.wait_synced(10)
+    kinds = fake.kinds.pop("jobset.x-k8s.io/v1alpha2")
+    looks = fake.count("GET", watch=False)
+    fake.wait_for(lambda server: server.count("GET", watch=False) > looks + 10)
+    assert "jobsets.jobset.x-k8s.io" in caught.names()
+    fake.kinds["jobset.x-k8s.io/v1alpha2"] = kinds
+    put_jobset(fake, "more")
+    eventually(lambda: caught.stores.workloads.get(key("more")) is not None)
+    assert caught.told == [("new", "train"), ("new", "more")]
+
+
+def test_a_right_that_is_lost_deletes_nothing(fake: FakeApi, caught: Caught) -> None:
+    """Gangs whose workloads seemed to be gone would lose their Placements; the reason is told."""
+    fake.install("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet")
+    put_jobset(fake)
+    caught.caches.start()
+    assert caught.caches.wait_synced(10)
+    path = f"{JOBSETS}/jobsets"
+    fake.fault(Answer(403, {"reason": "Forbidden"}), when=lambda request: request.path == path, times=10_000)
+    fake.drop_watches()
+    reflector = caught.caches.reflectors()["jobsets.jobset.x-k8s.io"]
+    eventually(lambda: "403" in (reflector.problem or ""))
+    assert caught.stores.workloads.get(key()) is not None
+    assert ("gone", "train") not in caught.told
+
+
 def test_before_the_first_answer_nobody_is_ready(fake: FakeApi, caught: Caught) -> None:
     """Which kinds there are is not known: readiness says why."""
     fake.fault(Answer(500, {"reason": "InternalError"}), when=lambda request: request.path == "/apis", times=10_000)
