@@ -7,7 +7,7 @@ from typing import Literal
 from engine.lineage import Lineage
 from engine.owners import NOT_ASKING, chain_of, decider
 from engine.policy import Policy
-from engine.records import Workload
+from engine.records import OwnerRef, Workload
 from webhook.view import View
 
 Standing = Literal["alone", "child", "aside", "unsure"]
@@ -16,6 +16,8 @@ Standing = Literal["alone", "child", "aside", "unsure"]
 def standing(workload: Workload, view: View, policy: Policy) -> Standing:
     """`child` when what stands above asks, `aside` when somebody else places that; `unsure` while it is not known.
 
+    Of a kind that is placed through the workload it counts as asking until it is known.
+
     Controller references lead there (`engine.owners`); labels prove nothing.
     """
     if workload.owner is None:
@@ -23,12 +25,19 @@ def standing(workload: Workload, view: View, policy: Policy) -> Standing:
     lineage = Lineage(view.find, policy, view.topologies, view.own_namespace)
     chain = chain_of(workload.namespace, workload.owner, find=view.find)
     if chain.missing is not None and lineage.watched(chain.missing):
-        return "unsure"
+        # The templates of what is placed through another one carry no marks yet: unmarked its pods would never be seen
+        # again, marked they are freed when nothing asks for them.
+        return "child" if _through(chain.missing, lineage) else "unsure"
     above = decider(chain, ignored=lineage.ignored)
     reason = NOT_ASKING if above is None else lineage.ignored(above)
     if reason is None:
         return "child"
     return "alone" if reason == NOT_ASKING else "aside"
+
+
+def _through(owner: OwnerRef, lineage: Lineage) -> bool:
+    entry = lineage.registry.find(owner.api_version.rpartition("/")[0], owner.kind)
+    return entry is not None and entry.handling == "through"
 
 
 def whole(workload: Workload, view: View, policy: Policy) -> Workload:

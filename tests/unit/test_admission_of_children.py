@@ -178,3 +178,11 @@ def test_the_request_of_a_running_trainjob_may_not_change() -> None:
     answer = validate(review(changed, old=parent), seen, 0.0)
     assert [cause.field for cause in answer.causes] == [f"metadata.annotations[{names.REQUIRE}]"]
     assert "suspend the TrainJob" in answer.causes[0].message
+
+
+def test_the_jobset_of_a_trainjob_that_is_not_known_yet_is_marked() -> None:
+    """Its template has no marks to keep: unmarked, its pods would go before the gang is planned."""
+    parent = stored("trainjob", **{names.REQUIRE: "rack"})
+    created = create(child("jobset", parent), FakeView())
+    assert not read(created).suspended
+    assert all(one.template.gates == (names.GATE,) for one in read(created).pod_sets)
