@@ -11,6 +11,7 @@ from typing import Any, Final
 from engine import names
 from engine.annotations import meanings
 from engine.aside import exempt
+from engine.kinds import UnreadableWorkload, read
 from engine.outcomes import FieldError
 from engine.policy import Policy
 from webhook.answers import answer
@@ -39,8 +40,9 @@ def unreadable(review: Review, faults: tuple[FieldError, ...], view: View, polic
         faults = tuple(fault for fault in faults if fault not in before)
         if not faults:
             return allowed()  # it was so before: other changes of the object must go through
-        return answer(review, faults, [], policy=policy)
-    roots = [()] if what == POD else [_TEMPLATE]
+        roots = _roots(document, review, view)
+    else:
+        roots = [()] if what == POD else [_TEMPLATE]
     return answer(review, beside_unreadable(document, roots, faults, view=view, policy=policy), [], policy=policy)
 
 
@@ -63,6 +65,16 @@ def mappings(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             rest.extend(value.values())
         elif isinstance(value, list):
             rest.extend(value)
+
+
+def _roots(document: Mapping[str, Any], review: Review, view: View) -> list[Path]:
+    """The templates of an object as far as its kind can be read at all."""
+    entry = entry_of(review, view)
+    try:
+        structure = read(entry, document, registry=view.registry) if entry is not None else None
+    except UnreadableWorkload:
+        return []
+    return [one.steps for one in structure.pod_sets if not one.beside] if structure is not None else []
 
 
 def _left_alone(document: Mapping[str, Any], review: Review, view: View, policy: Policy) -> bool:
