@@ -1,0 +1,122 @@
+"""A CustomResourceDefinition on a real API server: watched once it is there, forgotten once it is gone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from engine.cluster import writes
+from engine.cluster.api import Api, connect
+from engine.cluster.writes import Conflict, Done
+from engine.policy import default_policy
+from engine.view import Stores
+from local.client import Client
+from local.controlplane import ControlPlane
+from tests.support.eventually import eventually
+from webhook.kind_caches import KindCaches
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+GROUP = "fleets.topogate.example.com"
+TASK = ".spec.tasks[*]"
+ENTRY: dict[str, Any] = {
+    "name": "fleet",
+    "match": {"group": GROUP, "versions": ["*"], "kind": "Fleet", "resource": "fleets"},
+    "podSets": [
+        {
+            "forEach": TASK,
+            "name": {"path": ".name"},
+            "role": "worker",
+            "template": ".template",
+            "count": {"path": ".size"},
+        }
+    ],
+    "gang": {"unit": "workload", "creation": "all-at-once"},
+    "suspend": {"path": ".spec.hold"},
+    "replace": {"cost": "retry"},
+}
+
+
+def definition() -> dict[str, Any]:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {
+        "metadata": {"name": f"fleets.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {"plural": "fleets", "singular": "fleet", "kind": "Fleet", "listKind": "FleetList"},
+            "versions": [{"name": "v3", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+
+
+@pytest.fixture
+def api(control_plane: ControlPlane) -> Api:
+    return connect(kubeconfig=str(control_plane.kubeconfig), user_agent="topogate-test")
+
+
+@pytest.fixture
+def caches(api: Api, client: Client) -> Iterator[tuple[KindCaches, Stores]]:
+    stores = Stores()
+    policy = default_policy().model_copy(update={"kinds": (ENTRY,)})
+    made = KindCaches(api, stores, policy=lambda: policy, rng=random.Random(1), every=(0.2, 0.3), soon=0.1)
+    made.start()
+    yield made, stores
+    for reflector in made.stop():
+        reflector.stop()
+    if client.find(f"{CRDS}/fleets.{GROUP}") is not None:
+        client.delete(f"{CRDS}/fleets.{GROUP}")
+
+
+def test_a_definition_comes_and_goes(
+    api: Api, client: Client, namespace: str, caches: tuple[KindCaches, Stores]
+) -> None:
+    """Its objects are read, resumed by a JSON Patch bound to their version, and forgotten with it."""
+    kinds, stores = caches
+    assert kinds.wait_synced(20)
+    client.create(CRDS, definition())
+    collection = f"/apis/{GROUP}/v3/namespaces/{namespace}/fleets"
+    tasks = [
+        {"name": "a", "size": 2, "template": {"metadata": {}, "spec": {"containers": []}}},
+        {"name": "b", "size": 3, "template": {"metadata": {"annotations": {"x": "y"}}, "spec": {"containers": []}}},
+    ]
+    body = {"apiVersion": f"{GROUP}/v3", "kind": "Fleet", "metadata": {"name": "f"}}
+    eventually(lambda: established(client))
+    eventually(lambda: kinds.reflectors().get(f"fleets.{GROUP}"))
+    client.create(collection, {**body, "spec": {"hold": True, "tasks": tasks}})
+    key = (GROUP, "Fleet", namespace, "f")
+    eventually(lambda: stores.workloads.get(key) is not None)
+    known = stores.workloads.get(key)
+    assert known is not None
+    assert (known.api_version, known.slots, known.suspended) == (f"{GROUP}/v3", 5, True)
+    client.patch(f"{collection}/f", {"metadata": {"labels": {"a": "b"}}})
+    assert isinstance(writes.resume_workload(api, known, placement="p", revision=2, fence=ok), Conflict)
+
+    def newest() -> bool:
+        found = stores.workloads.get(key)
+        return found is not None and found.resource_version != known.resource_version
+
+    eventually(newest)
+    known = stores.workloads.get(key)
+    assert known is not None
+    assert isinstance(writes.resume_workload(api, known, placement="p", revision=2, fence=ok), Done)
+    stored = client.get(f"{collection}/f")
+    told = [one["template"]["metadata"]["annotations"] for one in stored["spec"]["tasks"]]
+    wanted = {"topogate.dev/placement": "p", "topogate.dev/revision": "2"}
+    assert (stored["spec"]["hold"], told) == (False, [wanted, {"x": "y"} | wanted])
+    client.delete(f"{CRDS}/fleets.{GROUP}")
+    eventually(lambda: stores.workloads.get(key) is None)
+    eventually(lambda: f"fleets.{GROUP}" not in kinds.reflectors())
+
+
+def established(client: Client) -> bool:
+    conditions = client.get(f"{CRDS}/fleets.{GROUP}").get("status", {}).get("conditions", [])
+    return {"type": "Established", "status": "True"} in [
+        {key: one[key] for key in ("type", "status")} for one in conditions
+    ]
+
+
+def ok() -> None:
+    """A fence that lets pass."""
