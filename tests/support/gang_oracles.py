@@ -1,14 +1,17 @@
-"""A slow and obvious answer to the question of `plan_gang`, written apart from it: every rank on every host."""
+"""Slow and obvious answers, written apart from what they judge: every rank on every host for `plan_gang`, and what the
+records alone say of gangs that live."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations_with_replacement, product
 
 import numpy as np
 
 from engine.planner import Gang, PodSet, Tree
+from engine.records import Placement
+from engine.view import View
 
 Cost = tuple[int, ...]
 Hosts = tuple[int, ...]  # of every rank
@@ -114,3 +117,43 @@ def _sliced(tree: Tree, pods: PodSet, hosts: Hosts) -> bool:
         for one in pods.slices
         for first in range(0, pods.count, one.size)
     )
+
+
+def ranks_of(placement: Placement | None) -> dict[int, str]:
+    """Rank -> host of all slots of a gang with one pod set."""
+    if placement is None or placement.assignment is None:
+        return {}
+    return {
+        rank: slot.host
+        for plan in placement.assignment.pod_sets
+        for slot in plan.slots
+        for first, last in slot.ranks or ()
+        for rank in range(first, last + 1)
+    }
+
+
+def scattered(placement: Placement | None, bound: Mapping[int, str], *, depth: int) -> set[tuple[str, ...]]:
+    """The domains of a level (`depth` labels of the path) that a gang uses, when they are more than one.
+
+    Slots count, and pods that are bound on hosts of slots.
+    """
+    if placement is None or placement.assignment is None:
+        return set()
+    domains = {slot.host: slot.domain[:depth] for plan in placement.assignment.pod_sets for slot in plan.slots}
+    used = set(domains.values()) | {domains[host] for host in bound.values() if host in domains}
+    return used if len(used) > 1 else set()
+
+
+def overbooked_hosts(view: View, resource: str) -> dict[str, int]:
+    """Hosts of which pods and kept slots ask for more than there is, counted from the records alone."""
+    asked: Counter[str] = Counter()
+    for pod in view.stores.pods.values():
+        host = pod.spec.node_name or pod.nominated_node
+        if host and not pod.finished:
+            asked[host] += dict(pod.spec.shape.requests).get(resource, 0)
+    for workload in view.stores.workloads.values():
+        each = dict(workload.template.shape.requests).get(resource, 0)
+        for host, count in view.capacity.reserved(workload.uid).items():
+            asked[host] += count * each
+    have = {node.name: node.allocatable.get(resource, 0) for node in view.stores.nodes.values()}
+    return {host: count for host, count in asked.items() if host in have and count > have[host]}

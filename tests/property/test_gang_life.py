@@ -1,0 +1,213 @@
+"""Random losses, growths and replacements of gangs, with the leader's real view, planner and state machine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from engine import names
+from engine.members import pinned_host
+from engine.records import Pod
+from tests.support.cluster_records import changed, gpu_nodes, job, pod, shape, spec
+from tests.support.gang_oracles import overbooked_hosts, ranks_of, scattered
+from tests.support.leader import POLICY, Leader
+
+HOSTS = [node.name for node in gpu_nodes(1, 2, 4)]
+HALF = 4  # GPUs of a pod: two pods a host
+NAMES = ("train", "other")
+
+
+class GangLife(RuleBasedStateMachine):
+    """Two gangs on two racks of four hosts; every step is followed by all that the leader makes of it."""
+
+    @initialize(
+        level=st.sampled_from(["rack", "block"]),
+        counts=st.tuples(st.integers(1, 5), st.integers(1, 4)),
+        policy=st.sampled_from(["", "nodeLoss: evict\n", "nodeLoss: restart\n", "incomplete: restart\n"]),
+        suspendable=st.booleans(),
+    )
+    def begin(self, level: str, counts: tuple[int, int], policy: str, suspendable: bool) -> None:
+        self.leader = Leader(nodes=gpu_nodes(1, 2, 4), policy=POLICY + policy)
+        self.serial = 0
+        self.level = level
+        template = spec(shape=shape(gpu=HALF), gates=(names.GATE,), labels={names.MANAGED: "true"})
+        for name, count in zip(NAMES, counts, strict=True):
+            gang = job(name, count=count, require=level, held=suspendable, template=template, suspendable=suspendable)
+            self.leader.has(gang)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """What controllers, scheduler and leader do until nothing changes any more."""
+        for _ in range(4):
+            self.leader.settle(30)
+            self._create()
+            self.leader.settle(30)
+            self._bind()
+        self.leader.settle(30)
+
+    def _live(self, name: str) -> list[Pod]:
+        pods = self.leader.stores.pods.values()
+        return [one for one in pods if one.owner and one.owner.name == name and not (one.finished or one.deleting)]
+
+    def _create(self) -> None:
+        for name in NAMES:
+            gang = self.leader.workload(name)
+            if gang.suspended:
+                for one in self._live(name):
+                    self.leader.stores.pods.apply("DELETED", one)
+                continue
+            there = {int(one.spec.labels[names.COMPLETION_INDEX]) for one in self._live(name)}
+            for rank in set(range(gang.slots)) - there:
+                self.serial += 1
+                self.leader.has(pod(gang, rank, gated=True, name=f"{name}-{rank}-{self.serial}"))
+
+    def _bind(self) -> None:
+        for name in NAMES:
+            for one in self._live(name):
+                host = pinned_host(one.spec.shape)
+                node = self.leader.stores.nodes.get(host or "")
+                if one.spec.gates or one.spec.node_name or node is None or host is None:
+                    continue
+                if node.ready and not node.unschedulable:
+                    bound = replace(one.spec, node_name=host)
+                    self.leader.has(
+                        replace(one, spec=bound, phase="Running", resource_version=self.leader.hands.version())
+                    )
+
+    def _observed(self) -> dict[str, dict[int, str]]:
+        return {
+            name: {
+                int(one.spec.labels[names.COMPLETION_INDEX]): one.spec.node_name
+                for one in self._live(name)
+                if one.spec.node_name
+            }
+            for name in NAMES
+        }
+
+    # -- what happens ----------------------------------------------------------------------------------------------
+
+    @rule(name=st.sampled_from(NAMES), pick=st.integers(0, 9), how=st.sampled_from(["delete", "fail"]))
+    def lose_a_pod(self, name: str, pick: int, how: str) -> None:
+        pods = sorted(self._live(name), key=lambda one: one.name)
+        if not pods:
+            return
+        one = pods[pick % len(pods)]
+        if how == "delete":
+            self.leader.stores.pods.apply("DELETED", one)
+        else:
+            self.leader.has(replace(one, phase="Failed", resource_version=self.leader.hands.version()))
+        self._go_on()
+
+    @rule(hosts=st.sets(st.sampled_from(HOSTS), min_size=1, max_size=3), drained=st.booleans())
+    def cordon(self, hosts: set[str], drained: bool) -> None:
+        before = self._observed()
+        for host in hosts:
+            node = self.leader.stores.nodes.get(host)
+            if node is not None:
+                self.leader.has(replace(node, unschedulable=True, resource_version=self.leader.hands.version()))
+        if not drained:
+            self.leader.settle(30)
+            assert self._observed() == before, "a cordon moved somebody"
+            return
+        for name in NAMES:
+            for one in self._live(name):
+                if one.spec.node_name in hosts:
+                    self.leader.stores.pods.apply("DELETED", one)
+        self._go_on()
+
+    @rule(host=st.sampled_from(HOSTS))
+    def mend(self, host: str) -> None:
+        self.leader.has(
+            next(
+                replace(node, resource_version=self.leader.hands.version())
+                for node in gpu_nodes(1, 2, 4)
+                if node.name == host
+            )
+        )
+        self._go_on()
+
+    @rule(host=st.sampled_from(HOSTS), seconds=st.sampled_from([5.0, 70.0]))
+    def die(self, host: str, seconds: float) -> None:
+        node = self.leader.stores.nodes.get(host)
+        if node is None:
+            return
+        since = 1_800_000_000.0 + self.leader.now
+        self.leader.has(replace(node, ready=False, settled_at=since, resource_version=self.leader.hands.version()))
+        self._go_on()
+        self.leader.later(seconds)
+        self._go_on()
+
+    @rule(host=st.sampled_from(HOSTS))
+    def vanish(self, host: str) -> None:
+        node = self.leader.stores.nodes.get(host)
+        if node is None:
+            return
+        self.leader.stores.nodes.apply("DELETED", node)
+        for name in NAMES:
+            for one in self._live(name):
+                if one.spec.node_name == host:
+                    self.leader.stores.pods.apply("DELETED", one)
+        self._go_on()
+
+    @rule(name=st.sampled_from(NAMES), count=st.integers(1, 7))
+    def scale(self, name: str, count: int) -> None:
+        gang = self.leader.workload(name)
+        version = self.leader.hands.version()
+        fresh = {"slots": count, "total": count, "remaining": count}
+        self.leader.has(changed(gang, generation=gang.generation + 1, resource_version=version, **fresh))
+        for one in self._live(name):
+            if int(one.spec.labels[names.COMPLETION_INDEX]) >= count:
+                self.leader.stores.pods.apply("DELETED", one)
+        self._go_on()
+
+    @precondition(lambda self: self.leader.stores.pods.values())
+    @rule(seconds=st.sampled_from([1.0, 31.0, 700.0]))
+    def wait(self, seconds: float) -> None:
+        self.leader.later(seconds)
+        self._go_on()
+
+    # -- what always holds -------------------------------------------------------------------------------------------
+
+    @invariant()
+    def nothing_is_booked_twice(self) -> None:
+        """Pods that are there and slots that are kept never ask for more than a host has."""
+        if hasattr(self, "leader"):
+            assert overbooked_hosts(self.leader.view, "nvidia.com/gpu") == {}
+
+    @invariant()
+    def the_required_level_holds(self) -> None:
+        """All slots, and all pods that are bound, in one domain of it."""
+        if not hasattr(self, "leader"):
+            return
+        for name in NAMES:
+            depth = {"block": 1, "rack": 2}[self.level]
+            assert not scattered(self.leader.placed(name), self._observed()[name], depth=depth), name
+
+    @invariant()
+    def whoever_runs_keeps_his_slot(self) -> None:
+        """The slot of a rank is where its pod runs."""
+        if not hasattr(self, "leader"):
+            return
+        for name, hosts in self._observed().items():
+            slots = ranks_of(self.leader.placed(name))
+            wrong = {rank: (host, slots[rank]) for rank, host in hosts.items() if slots.get(rank, host) != host}
+            assert not wrong, name
+
+    @invariant()
+    def nobody_is_let_go_onto_a_host_without_a_slot(self) -> None:
+        """As many pinned or bound pods of a gang on a host as it has slots there."""
+        if not hasattr(self, "leader"):
+            return
+        for name in NAMES:
+            slots = Counter(ranks_of(self.leader.placed(name)).values())
+            if slots:
+                there = Counter(one.spec.node_name for one in self._live(name) if one.spec.node_name)
+                assert there <= slots, name
+
+
+GangLife.TestCase.settings = settings(max_examples=30, stateful_step_count=14, deadline=None)
+test_gangs_live_through_losses_and_growth = GangLife.TestCase
