@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from engine.members import by_pod_set, host_of, rank_is_slot, rank_of
 from engine.pod_devices import Uses, devices_of
@@ -88,11 +89,14 @@ def repair(workload: Workload, placement: Placement, pods: Iterable[Pod], *, blo
     `blocked(host)`: no pod of the gang can go there now. A running gang is repaired as what it was placed as, also
     when it would be read in another way today. Where no pod of it has a host any more nothing has to stay.
     """
-    pods = list(pods)
+    parts = _placed(workload, placement, pods)
+    if all(_full(plan, members) for _, plan, members in parts):
+        return None  # mostly: a look must not cost more than it has to
     kept: dict[str, dict[int, Kept]] = {}
     lost: dict[str, tuple[int, ...]] = {}
     seated = False
-    for pod_set, plan, members in _placed(workload, placement, pods):
+    blocked = cache(blocked)
+    for pod_set, plan, members in parts:
         holders = _holders(pod_set, plan, members)
         seated |= bool(holders)
         kept[pod_set.name], gone = _split(pod_set, plan, members, holders, blocked)
@@ -100,7 +104,7 @@ def repair(workload: Workload, placement: Placement, pods: Iterable[Pod], *, blo
             lost[pod_set.name] = gone
     if not lost:
         return None
-    sizes = {plan.name: _size(plan) for _, plan, _ in _placed(workload, placement, pods)}
+    sizes = {plan.name: _size(plan) for _, plan, _ in parts}
     counts = {name: max(size, max(kept[name], default=-1) + 1) for name, size in sizes.items()}
     if not seated:
         kept = {name: {} for name in kept}
@@ -120,11 +124,13 @@ def growth(
 
     `asks` and `gang` are the request as it is read today. All or nothing, or, where it has a minimum, as many as fit.
     """
-    pods = list(pods)
+    parts = _placed(workload, placement, pods)
+    if all(_slots(plan) >= wanted_slots(workload, pod_set, members) for pod_set, plan, members in parts):
+        return None
     kept: dict[str, dict[int, Kept]] = {}
     counts: dict[str, int] = {}
     more = 0
-    for pod_set, plan, members in _placed(workload, placement, pods):
+    for pod_set, plan, members in parts:
         counts[pod_set.name] = wanted_slots(workload, pod_set, members)
         kept[pod_set.name] = _split(pod_set, plan, members, _holders(pod_set, plan, members), lambda _host: False)[0]
         more += max(0, counts[pod_set.name] - len(kept[pod_set.name]))
@@ -225,7 +231,16 @@ def _split(
     return kept, lost
 
 
+def _slots(plan: PodSetPlan) -> int:
+    return sum(slot.count for slot in plan.slots)
+
+
+def _full(plan: PodSetPlan, pods: Iterable[Pod]) -> bool:
+    """True when there are as many pods with a host as slots: then none is open."""
+    return sum(1 for pod in pods if not (pod.finished or pod.deleting) and host_of(pod) is not None) >= _slots(plan)
+
+
 def _size(plan: PodSetPlan) -> int:
     """How many pods the slots of a pod set are for; with ranks, one more than the highest."""
     highest = max((last + 1 for slot in plan.slots for _, last in slot.ranks or ()), default=0)
-    return max(highest, sum(slot.count for slot in plan.slots))
+    return max(highest, _slots(plan))

@@ -63,6 +63,8 @@ def stuck(gang: Gang, hosts: Hosts) -> list[Pod]:
 
     Controllers whose pods have fixed names make no other one while the old object exists.
     """
+    if not any(_stranded(pod, hosts) for pod in gang.pods):
+        return []
     found: list[Pod] = []
     for pod_set, pods in by_pod_set(gang.workload, gang.pods):
         live = [pod for pod in pods if not (pod.finished or pod.deleting)]
@@ -70,13 +72,15 @@ def stuck(gang: Gang, hosts: Hosts) -> list[Pod]:
         found += [
             pod
             for pod in pods
-            if pod.deleting
-            and not pod.finished
-            and pod.spec.node_name
+            if _stranded(pod, hosts)
             and (rank_of(pod, pod_set) not in ranks if pod_set.ranked else len(live) < pod_set.slots)
-            and hosts.down(pod.spec.node_name) is not None
         ]
     return found
+
+
+def _stranded(pod: Pod, hosts: Hosts) -> bool:
+    host = pod.spec.node_name
+    return bool(pod.deleting and not pod.finished and host and hosts.down(host) is not None)
 
 
 def named(hosts: Iterable[str]) -> str:
