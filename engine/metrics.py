@@ -20,6 +20,12 @@ waiting = Gauge(
 rooms_kept = Gauge(
     "topogate_rooms_kept", "Gangs for which room is kept, having waited too long (on the leader).", registry=registry
 )
+topology_nodes = Gauge(
+    "topogate_topology_nodes",
+    "Nodes by topology: in it, without the label of a level, or not of its nodeSelector.",
+    ["topology", "state"],
+    registry=registry,
+)
 leading = Gauge("topogate_leader", "1 on the replica that leads.", registry=registry)
 writes = Counter(
     "topogate_writes", "Requests that write, by what they do and how they ended.", ["what", "result"], registry=registry

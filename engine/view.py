@@ -121,8 +121,12 @@ class View:
         *,
         own_namespace: str = names.NAMESPACE,
         device_faults: Callable[[str, tuple[str, ...]], None] = lambda _host, _faults: None,
+        covered: Callable[[Mapping[str, Topology]], None] = lambda _topologies: None,
     ) -> None:
-        """`device_faults` hears, at every change, what is wrong with what a host tells of its devices."""
+        """`device_faults` hears, at every change, what is wrong with what a host tells of its devices, `covered` which
+        topologies there are.
+        """
+        self._covered = covered
         self._own_namespace = own_namespace
         self._device_faults = device_faults
         self.stores = stores
@@ -267,6 +271,7 @@ class View:
         self.topologies = topologies_of(self.policy, nodes, objects=objects)
         self._topology_stale = False
         self._pending.room = True
+        self._covered(self.topologies)
 
     def _reserve(self, key: str) -> None:
         workload, placement = self._workload_of(key), self._held.get(key) or self.placement_of(key)

@@ -29,6 +29,7 @@ from engine.cluster.election import Terms
 from engine.cluster.events import Recorder
 from engine.cluster.lease import LeaseCandidate, NotLeader
 from engine.controller import Controller
+from engine.coverage import Coverage
 from engine.device_faults import DeviceFaults
 from engine.errands import Errands
 from engine.gpu.resources import whole_names
@@ -91,7 +92,12 @@ class Runtime:
         sys.setswitchinterval(SWITCH_INTERVAL)
         self._api: Api = connect(kubeconfig=settings.kubeconfig, user_agent="topogate")
         self._stores = Stores()
-        self._view = View(self._stores, own_namespace=settings.namespace, device_faults=DeviceFaults().found)
+        self._view = View(
+            self._stores,
+            own_namespace=settings.namespace,
+            device_faults=DeviceFaults().found,
+            covered=Coverage().changed,
+        )
         self._policy = PolicySource(self._set_policy)
         self._caches = Caches(self._api, self._stores, namespace=settings.namespace, policy=lambda: self._view.policy)
         self._topologies = TopologyWatch(self._api, self._stores)

@@ -1,0 +1,39 @@
+"""How much of the cluster each topology covers: told in metrics, and in the log when what is left out changes.
+
+A node without the label of a level cannot be placed on by that topology; nobody would see why, were it not counted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+
+from engine import metrics
+from engine.topology import OUTSIDE_SELECTOR, Topology
+from engine.wording import plural
+
+log = logging.getLogger("topogate.topologies")
+
+
+class Coverage:
+    """Tells of the topologies in force at every change; for one thread at a time."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, str] = {}
+
+    def changed(self, topologies: Mapping[str, Topology]) -> None:
+        """Take over the topologies that are in force now."""
+        metrics.topology_nodes.clear()
+        told: dict[str, str] = {}
+        for name, topology in topologies.items():
+            reasons = Counter(topology.outside.values())
+            others = reasons.pop(OUTSIDE_SELECTOR, 0)
+            counts = {"in": len(topology.tree.hosts), "unlabelled": reasons.total(), "unselected": others}
+            for state, number in counts.items():
+                metrics.topology_nodes.labels(name, state).set(number)
+            left_out = [f"{plural(number, 'node')} with {why}" for why, number in sorted(reasons.items())]
+            told[name] = topology.waits or ("left out: " + ", ".join(left_out) if left_out else "")
+            if told[name] != self._told.get(name, ""):
+                log.warning("topology %s: %s", name, told[name] or "every node has its labels")
+        self._told = told
