@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from engine import names
 from engine.annotations import Source, read
@@ -19,6 +19,7 @@ from engine.requests import Understanding, understand
 from engine.topology import Topology
 
 PART_OF_GANG = "PartOfGang"
+_REMEMBERED = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class Lineage:
     policy: Policy
     topologies: Mapping[str, Topology]
     own_namespace: str = names.NAMESPACE
+    # uid -> what was understood of which record: every pod of a gang asks the same.
+    _understood: dict[str, tuple[Workload, Understanding]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def registry(self) -> Registry:
@@ -83,10 +86,18 @@ class Lineage:
 
     def own(self, workload: Workload) -> Understanding:
         """The request of a workload seen by itself."""
-        workload = self.whole(workload)
-        if not workload.pod_sets:
-            return self._without_pods(workload)
-        return understand(workload, policy=self.policy, topologies=self.topologies, own_namespace=self.own_namespace)
+        known = self._understood.get(workload.uid)
+        if known is not None and known[0] is workload:
+            return known[1]
+        whole = self.whole(workload)
+        if not whole.pod_sets:
+            return self._without_pods(whole)
+        found = understand(whole, policy=self.policy, topologies=self.topologies, own_namespace=self.own_namespace)
+        if whole is workload and workload.uid:
+            if len(self._understood) >= _REMEMBERED:
+                self._understood.clear()
+            self._understood[workload.uid] = (workload, found)
+        return found
 
     def ignored(self, workload: Workload) -> str | None:
         """The reason code why a workload, seen by itself, is none of ours; None when it asks.

@@ -139,6 +139,7 @@ class View:
         self._workloads: dict[str, Workload] = {}
         self._placements: dict[str, dict[tuple[str, str], Placement]] = {}
         self._homes = Homes()
+        self._lineage: Lineage | None = None
         self._observed: dict[str, dict[str, Requests]] = {}  # by uid and pod set
         self._held: dict[str, Placement] = {}
         self._topology_stale = True
@@ -500,7 +501,10 @@ class View:
     @property
     def lineage(self) -> Lineage:
         """Owner chains as they were folded in, under the policy in force."""
-        return Lineage(self._homes.find, self.policy, self.topologies, self._own_namespace)
+        known = self._lineage
+        if known is None or known.policy is not self.policy or known.topologies is not self.topologies:
+            known = self._lineage = Lineage(self._homes.find, self.policy, self.topologies, self._own_namespace)
+        return known
 
 
 def largest(one: Requests, other: Requests) -> Requests:
