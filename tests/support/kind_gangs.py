@@ -88,6 +88,14 @@ class Gangs(Workloads):
         assert found is not None
         return found
 
+    def planned(self, kind: str, name: str) -> None:
+        """Wait until a workload's gang has its slots: whoever is submitted now comes after it."""
+        eventually(
+            lambda: ((self.placement(kind, name) or {}).get("spec") or {}).get("assignment"),
+            40,
+            lambda: f"{name} has its slots\n{self.describe()}",
+        )
+
     def phase(self, kind: str, name: str) -> str:
         return str(((self.placement(kind, name) or {}).get("status") or {}).get("phase", ""))
 
@@ -123,8 +131,10 @@ class Gangs(Workloads):
         self.client.delete(f"{self.path('Pod')}/{pod['metadata']['name']}", grace=0)
 
     def member(self, wanted: Seat) -> Json:
-        """The member at a seat."""
-        return next(pod for pod in self.members() if seat(pod) == wanted)
+        """The member at a seat; an AssertionError while there is none."""
+        found = next((pod for pod in self.members() if seat(pod) == wanted), None)
+        assert found is not None, wanted
+        return found
 
     def patched(self) -> list[str]:
         """The members that our service has written to: each costs a request."""

@@ -90,6 +90,7 @@ def test_jobs_that_start_in_order_have_their_places_from_the_start(gangs: Gangs)
     first, second = replicated(gangs, "first", pods=2), replicated(gangs, "second", pods=2)
     order = {"startupPolicyOrder": "InOrder"}
     submit(gangs, first, second, asked=require("rack"), startupPolicy=order)
+    gangs.planned("JobSet", "train")
     CASES["job"].submit(gangs, "other")
     hosts = gangs.all_run(4)
     assert {name for name, _ in hosts} == {"first", "second"}

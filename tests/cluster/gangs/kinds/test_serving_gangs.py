@@ -79,6 +79,7 @@ def test_workers_that_come_after_their_leader_runs_have_their_places(gangs: Gang
         {**leader_worker_set(gangs), "startupPolicy": "LeaderReady"},
         annotations=require("rack"),
     )
+    gangs.planned("LeaderWorkerSet", "serve")
     CASES["job"].submit(gangs, "other")
     assert {name for name, _ in gangs.all_run(4)} == {"worker"}
     gangs.waits("Job", "other")
@@ -143,7 +144,7 @@ def test_a_stateful_set_that_starts_one_by_one_does_not_lock_itself(gangs: Gangs
     """OrderedReady: pods are released as they come; the slots of those to come are kept from another gang."""
     gangs.fleet.grid("1x2x4")
     gangs.create("StatefulSet", "serve", apps(gangs, **ORDINALS), annotations=require("rack"))
-    eventually(gangs.members, message="its first pod")
+    gangs.planned("StatefulSet", "serve")
     CASES["job"].submit(gangs, "other", require("block"), parallelism=5, completions=5)
     eventually(lambda: len(running(gangs)) == 4, 40, gangs.describe)
     assert len(gangs.racks(running(gangs))) == 1
