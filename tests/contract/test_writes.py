@@ -121,6 +121,7 @@ def every_write(api: Api, fake: FakeApi, fence: Callable[[], None]) -> dict[str,
         "resume_workload": lambda: writes.resume_workload(api, a_job, placement="p", revision=1, fence=fence),
         "suspend_workload": lambda: writes.suspend_workload(api, a_job, fence=fence),
         "release_pod": lambda: writes.release_pod(api, a_pod, {"spec": {}}, fence=fence),
+        "delete_pod": lambda: writes.delete_pod(api, a_pod, fence=fence),
         "keep_policy": lambda: writes.keep_policy(api, "topogate-system", "x", fence=fence),
     }
 
@@ -133,6 +134,7 @@ WRITES = [
     "resume_workload",
     "suspend_workload",
     "release_pod",
+    "delete_pod",
     "keep_policy",
 ]
 
@@ -438,6 +440,37 @@ def test_deleting_is_bound_to_the_uid(fake: FakeApi, api: Api) -> None:
     assert isinstance(writes.delete_placement(api, known, fence=ok), Done)
     assert fake.get(PLACEMENT) is None
     assert writes.delete_placement(api, known, fence=ok) == Gone()
+
+
+def test_a_pod_without_a_host_goes_at_once_and_only_the_very_one(fake: FakeApi, api: Api) -> None:
+    """No grace period: nobody is there to end it; the uid is a precondition."""
+    known = pod(fake)
+    assert writes.delete_pod(api, replace(known, uid="another"), fence=ok) == Gone()
+    assert fake.get(POD) is not None
+    assert isinstance(writes.delete_pod(api, known, fence=ok), Done)
+    assert fake.requests[0].json()["gracePeriodSeconds"] == 0
+
+
+def test_an_eviction_names_the_very_pod_and_leaves_it_its_grace_period(fake: FakeApi, api: Api) -> None:
+    """The eviction API looks at disruption budgets; a no of theirs is a refusal, trouble of the server a fault."""
+    known = pod(fake)
+    fake.fault(Answer(201, {}))
+    assert isinstance(writes.evict_pod(api, known, fence=ok), Done)
+    assert fake.requests[0].path == f"{POD}/eviction"
+    assert fake.requests[0].json() == {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": known.name, "namespace": "team"},
+        "deleteOptions": {"preconditions": {"uid": known.uid}},
+    }
+    fake.fault(Answer(429, {"message": "the budget needs 2 healthy pods"}))
+    assert writes.evict_pod(api, known, fence=ok) == Refused(429, "the budget needs 2 healthy pods")
+    for status, result in ((404, Gone()), (409, Gone()), (403, Refused(403, "no"))):
+        fake.fault(Answer(status, {"message": "no"}))
+        assert writes.evict_pod(api, known, fence=ok) == result
+    fake.fault(Answer(500, {}))
+    with pytest.raises(ApiError):
+        writes.evict_pod(api, known, fence=ok)
 
 
 def test_the_policy_in_force_is_kept_and_kept_again(fake: FakeApi, api: Api) -> None:

@@ -19,6 +19,7 @@ from engine.cluster.placements import placement_body
 from engine.cluster.workloads import workload
 from engine.cluster.writes import WriteRefused
 from engine.errands import Errands, Outdated
+from engine.extension import Extension
 from engine.gangs import Gang
 from engine.kinds import built_in
 from engine.records import Assignment, Pod, Workload
@@ -240,6 +241,70 @@ def test_a_request_that_was_changed_meanwhile_is_not_resumed(desk: Desk) -> None
     assert [method for method, _ in desk.server.asked] == ["PATCH", "GET"]
 
 
+def known_gang(desk: Desk) -> Gang:
+    """A gang of two on one host."""
+    gang = job(count=2)
+    desk.stores.workloads.replace([gang])
+    desk.stores.placements.replace([placement(gang, {"b0-r0-h0": 2})])
+    desk.view.refresh()
+    known = desk.view.gang(gang.uid)
+    assert known is not None
+    return known
+
+
+def test_new_slots_are_written_down_before_the_pods_go_that_they_replace(desk: Desk) -> None:
+    """A pod that comes at once finds its new slot; whoever is told hears of it once."""
+    known = known_gang(desk)
+    late = pod(known.workload, 1, pin="b0-r0-h0")
+    wanted = replace(placement(known.workload, {"b0-r0-h0": 1, "b0-r0-h1": 1}), generation=2)
+
+    def answer(method: str, _path: str) -> bytes:
+        if method == "DELETE":
+            return b"{}"
+        body = placement_body(wanted)
+        body["metadata"] |= {"uid": wanted.uid, "resourceVersion": "99999999", "generation": 2}
+        return json.dumps(body).encode()
+
+    desk.server.answer = answer
+    desk.errands.extend(known, wanted, Extension((), None, {}, lost={"main": (1,)}, replaced=(late,)), "1 pod moves")
+    assert desk.server.asked == [("PATCH", wanted.name), ("DELETE", late.name)]
+    assert desk.events == ["Repaired"]
+    desk.view.refresh()
+    assert desk.view.capacity.reserved(known.key) == {"b0-r0-h0": 1, "b0-r0-h1": 1}
+
+
+def test_a_pod_stays_when_its_new_slot_could_not_be_written_down(desk: Desk) -> None:
+    """Somebody was faster: nothing is removed, nothing told."""
+    known = known_gang(desk)
+    assert known.placement is not None
+
+    def answer(_method: str, _path: str) -> bytes:
+        raise ApiError(409, "Conflict", "the object has been modified")
+
+    desk.server.answer = answer
+    part = Extension((), None, {}, lost={"main": (1,)}, replaced=(pod(known.workload, 1, pin="b0-r0-h0"),))
+    with pytest.raises(ApiFault):
+        desk.errands.extend(known, known.placement, part, "1 pod moves")
+    assert [method for method, _ in desk.server.asked] == ["PATCH"]
+    assert desk.events == []
+
+
+def test_an_eviction_that_a_disruption_budget_forbids_is_told_and_is_no_fault(desk: Desk) -> None:
+    """The other pods are evicted all the same; the state machine asks again after a pause."""
+    known = known_gang(desk)
+    pods = (pod(known.workload, 0, host="b0-r0-h0"), pod(known.workload, 1, host="b0-r0-h0"))
+
+    def answer(_method: str, path: str) -> bytes:
+        if f"/{pods[0].name}/" in path:
+            raise ApiError(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.")
+        return b"{}"
+
+    desk.server.answer = answer
+    desk.errands.remove(known, pods, evict=True, reason="NodeLost", message="2 pods on b0-r0-h0")
+    assert desk.server.asked == [("POST", "eviction")] * 2
+    assert sorted(desk.events) == ["EvictionRefused", "NodeLost"]
+
+
 def test_a_deleted_placement_is_gone_at_once(desk: Desk) -> None:
     """The next look must not ask for its deletion again."""
     gang = job(count=1)
@@ -265,6 +330,9 @@ def test_without_the_lease_nothing_is_sent(desk: Desk) -> None:
         lambda: desk.errands.give_back(replace(known, placement=placed), suspend=True),
         lambda: desk.errands.let_go(known, (pod(gang, 0, gated=True),), resume=True, forget=True),
         lambda: desk.errands.forget(placed),
+        lambda: desk.errands.extend(replace(known, placement=placed), placed, Extension((), None, {}), "moved"),
+        lambda: desk.errands.remove(known, (pod(gang, 0, host="h"),), evict=True, reason="NodeLost", message="lost"),
+        lambda: desk.errands.remove(known, (pod(gang, 0, host="h"),), evict=False, reason="NodeLost", message="lost"),
     )
     for errand in errands:
         with pytest.raises(NotLeader):

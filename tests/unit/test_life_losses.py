@@ -343,3 +343,31 @@ def test_a_kind_that_cannot_be_suspended_is_never_restarted() -> None:
 def _ranked(leader: Leader) -> list[tuple[int, Pod]]:
     pods = {int(one.spec.labels[names.COMPLETION_INDEX]): one for one in leader.stores.pods.values()}
     return sorted(pods.items())
+
+
+# -- kinds whose pods have fixed names -------------------------------------------------------------------------------
+
+
+def test_a_pod_that_blocks_its_own_replacement_is_named() -> None:
+    """Its node is dead and its object stays: nobody makes another of that name, and the message says what helps."""
+    leader = two_racks()
+    _, pods = running(leader)
+    host = hosts_of(leader.placed())[3]
+    leader.has(dead(leader, host), replace(pods[3], deleting=True, resource_version=leader.hands.version()))
+    leader.settle()
+    leader.later(10.0)
+    assert leader.status() == ("Incomplete", "WaitingForMembers")
+    message = leader.hands.told[-1][1].message
+    assert f"1 pod cannot end on {host}: delete by force if it is dead" in message
+
+
+def test_a_pod_that_ends_on_a_sound_node_is_no_trouble() -> None:
+    """It will be gone in a moment: the slot is shared with its replacement, and nothing is told."""
+    leader = two_racks()
+    _, pods = running(leader)
+    told = len(leader.hands.told)
+    leader.has(replace(pods[3], deleting=True, resource_version=leader.hands.version()))
+    leader.settle()
+    leader.later(10.0)
+    assert len(leader.hands.told) == told
+    assert leader.hands.of("repair") == []
