@@ -121,7 +121,8 @@ def _trusted(review: Review, policy: Policy) -> bool:
 
 def _asks_anew(old: Workload, new: Workload, view: View, policy: Policy) -> bool:
     """True when an UPDATE of a gang that waits changes what it asks for."""
-    return new.suspended and _understood(old, view, policy).asks != _understood(new, view, policy).asks
+    before, after = _understood(old, view, policy), _understood(new, view, policy)
+    return new.suspended and (before.asks, before.gang) != (after.asks, after.gang)
 
 
 def _hint(workload: Workload, view: View, policy: Policy) -> Response:

@@ -10,7 +10,7 @@ from typing import Any
 from engine import names
 from engine.cluster.workloads import workload
 from engine.kinds import built_in
-from engine.outcomes import Placed
+from engine.outcomes import Placed, Waits
 from engine.records import Assignment, Placement, PodSetPlan, Slot, Workload, WorkloadRef
 from tests.support.admission import UID, FakeView, Json, apply, review, with_policy
 from tests.support.golden import golden
@@ -168,3 +168,12 @@ def test_a_policy_that_observes_warns_of_what_cannot_be_read() -> None:
     answer = validate(review(found), FakeView(policy=with_policy(mode="observe")), 0.0)
     assert answer.allowed
     assert "spec.replicatedJobs" in answer.warnings[0]
+
+
+def test_a_waiting_gang_that_asks_for_something_else_is_told_what_will_happen() -> None:
+    old = stored(jobset())
+    new = copy.deepcopy(old)
+    assert validate(review(new, old=old), FakeView(outcome=Waits("Fragmented", "no")), 0.0).warnings == ()
+    new["metadata"]["annotations"][names.REQUIRE] = "block"
+    answer = validate(review(new, old=old), FakeView(outcome=Waits("Fragmented", "needs more")), 0.0)
+    assert answer.warnings == ("topogate: would wait: needs more",)
