@@ -181,6 +181,8 @@ def _settle(edits: Edits, root: Path, pod_set: PodSet, before: _Before, asked: _
     stood = Edits(before.document).get(*old.path)
     if not template_open(before.workload) and bare(edits.get(*root)) == bare(stood):
         restore(edits, root, stood)
+    elif not template_open(before.workload) and before.workload.api_version.startswith("batch/"):
+        return  # a live Job's template is fixed: its change is refused, whatever we do
     elif asked.marks:
         _keep_marks(edits, root, pod_set, old, keep=asked.standing != "alone")
     elif asked.standing != "unsure":

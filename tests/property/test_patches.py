@@ -25,6 +25,7 @@ from tests.support.admission import (
     review,
     workload,
 )
+from webhook.marks import bare, restore
 from webhook.mutate import mutate
 from webhook.patch import Edits, Path
 
@@ -232,6 +233,16 @@ def test_a_new_jobs_patch_applies_and_the_second_pass_gives_none(job: Json, view
     assert foreign(once) == foreign(job)
 
 
+def restored(new: Json, old: Json) -> Json:
+    """The new template, with our marks as the old one has them where nothing else differs."""
+    template = new["spec"]["template"]
+    if bare(template) != bare(old["spec"]["template"]):
+        return dict(template)
+    edits = Edits(new)
+    restore(edits, ("spec", "template"), old["spec"]["template"])
+    return dict(edits.document["spec"]["template"])
+
+
 @settings(max_examples=150, deadline=None)
 @given(jobs(), jobs(), views)
 def test_an_updated_jobs_patch_applies_and_the_second_pass_gives_none(
@@ -240,7 +251,8 @@ def test_an_updated_jobs_patch_applies_and_the_second_pass_gives_none(
     once = apply(new, mutate(review(new, old=old), view(), 0.0))
     assert mutate(review(once, old=old), view(), 0.0).patch == ()
     if not (old["spec"].get("suspend") and not (old["status"] or {}).get("startTime")):
-        assert apart_from_devices(once["spec"]["template"]) == apart_from_devices(new["spec"]["template"])
+        stands = (apart_from_devices(new["spec"]["template"]), apart_from_devices(restored(new, old)))
+        assert apart_from_devices(once["spec"]["template"]) in stands
 
 
 leaves = st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from(["", "x", "~/"])
