@@ -7,6 +7,7 @@ those of one slice stay together. Pure.
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -180,14 +181,15 @@ def _holders(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[int
                 found.setdefault(rank, pod)
         return found
     hosts = _numbered(plan)
+    free: dict[str, list[int]] = {}
+    for number, (host, _) in reversed(hosts.items()):
+        free.setdefault(host, []).append(number)
     elsewhere: list[Pod] = []
     for pod in seated:
-        host = host_of(pod)
-        free = next((number for number, (there, _) in hosts.items() if there == host and number not in found), None)
-        if free is None:
-            elsewhere.append(pod)
+        if numbers := free.get(host_of(pod) or ""):
+            found[numbers.pop()] = pod
         else:
-            found[free] = pod
+            elsewhere.append(pod)
     # A pod that landed elsewhere takes a slot that nobody has; the last ones, as those go first when it shrinks.
     idle = [number for number in reversed(hosts) if number not in found]
     found.update(zip(idle, elsewhere, strict=False))
@@ -224,9 +226,10 @@ def _split(
     }
     kept |= {rank: Kept(*slot) for rank, slot in slots.items() if rank not in kept and not blocked(slot[0])}
     lost = tuple(rank for rank in sorted(slots) if rank not in kept and rank in wanted)
-    for rank in sorted(slots.keys() - kept.keys() - set(lost)):
-        # It has ended: nothing will go to its slot again, so any slot that stays will do, the nearest in rank.
-        near = min(kept, key=lambda other: abs(other - rank), default=None)
+    order = sorted(kept)
+    for rank in slots.keys() - kept.keys() - set(lost):
+        # It has ended: nothing will go to its slot again, so any slot that stays will do, one of a rank next to it.
+        near = order[min(bisect(order, rank), len(order) - 1)] if order else None
         kept[rank] = Kept(kept[near].host if near is not None else slots[rank][0])
     return kept, lost
 

@@ -371,3 +371,21 @@ def test_a_pod_that_ends_on_a_sound_node_is_no_trouble() -> None:
     leader.later(10.0)
     assert len(leader.hands.told) == told
     assert leader.hands.of("repair") == []
+
+
+def test_a_rank_that_has_ended_needs_no_slot_in_a_repair() -> None:
+    """Its host is gone, and nothing will go there again: only the rank that is lost wants room."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    gang, pods = running(leader, 3)
+    before = hosts_of(leader.placed())
+    leader.has(
+        changed(gang, finished_ranks=((0, 0),), remaining=2, resource_version=leader.hands.version()),
+    )
+    for rank in (0, 1):
+        gone(leader, before[rank])
+        lose(leader, pods[rank])
+    leader.settle()
+    after = hosts_of(leader.placed())
+    assert leader.hands.of("repair") == ["train"]
+    assert (after[1] not in before.values(), after[2]) == (True, before[2])
+    assert leader.view.capacity.reserved("uid-train") == {after[1]: 1}
