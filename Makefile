@@ -67,7 +67,7 @@ bench-review: $(STAMP) ## Measure one review of a pod beside json.loads (20 s)
 bench-mutation: $(STAMP) ## Measure reviews of GPU requests with 1, 8 and 50 containers beside json.loads (1 minute)
 	@$(BIN)/python -m bench.mutation $(ARGS)
 
-bench-cluster: $(STAMP) ## Measure gangs of 4 to 512 pods, and 100 at once, beside the same Jobs without us (10 minutes)
+bench-cluster: $(STAMP) ## Measure gangs of 4 to 512 pods, 100 at once, and a churn, beside the same Jobs without us (half an hour)
 	@$(BIN)/python -m bench.cluster $(ARGS)
 
 .PHONY: lock
