@@ -36,7 +36,7 @@ from local.service import NAMESPACE, Service
 
 TIMEOUT = 120.0  # from the last POST to the last binding
 # The leader writes "Running" and an Event after the last pod is bound: they are counted when they are there.
-AFTERWARDS = 10.0
+AFTERWARDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
