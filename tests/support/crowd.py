@@ -14,7 +14,7 @@ from tests.support.sights import ended, replicated
 
 GANG_LABEL = "example.com/gang"
 PER_HOST = 8
-JOBSETS = 0.4  # of the gangs with ranks, where there are any
+KINDS = (4, 2, 4)  # how often a gang with ranks is a Job, a StatefulSet, a JobSet
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Crowd:
     def collections(self) -> tuple[str, ...]:
         """Where its workloads are."""
         jobsets = (f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{self.gangs.name}/jobsets",) if self.jobsets else ()
-        return (self.gangs.jobs_path, *jobsets)
+        return (self.gangs.jobs_path, f"/apis/apps/v1/namespaces/{self.gangs.name}/statefulsets", *jobsets)
 
     def pods(self, name: str) -> list[Json]:
         """The pods of a gang."""
@@ -68,8 +68,12 @@ class Crowd:
         """Submit a random gang; while no replica answers it is refused, which is right. What was done."""
         member, body = self._draw(rng, f"gang-{self.made}")
         collection = self.gangs.jobs_path
-        if self.jobsets and body["spec"]["completionMode"] == "Indexed" and rng.random() < JOBSETS:
-            body, collection = _jobset(body, rng), self.collections[1]
+        if body["spec"]["completionMode"] == "Indexed":
+            match rng.choices(("Job", "StatefulSet", "JobSet"), KINDS)[0]:
+                case "StatefulSet":
+                    body, collection = _statefulset(body, rng), self.collections[1]
+                case "JobSet" if self.jobsets:
+                    body, collection = _jobset(body, rng), self.collections[2]
         member.path = f"{collection}/{member.name}"
         self.made += 1
         self.gangs.client.create(collection, body)
@@ -128,17 +132,20 @@ class Crowd:
         """Its user wants fewer pods, or more of them again: never more than fit."""
         member = self.members[name]
         spec = self.gangs.client.get(member.path)["spec"]
-        now = int(spec.get("parallelism", 0))  # none on a JobSet
+        now = int(spec.get("replicas", spec.get("parallelism", 0)))  # none on a JobSet
         if member.slices is not None or not now or not (now < member.pods if grow else now > 1):
             return f"{name}: left alone"
         pods = rng.randint(now + 1, member.pods) if grow else rng.randint(1, now - 1)
-        elastic = spec["completionMode"] == "Indexed" and spec["completions"] == now
-        spec = {"parallelism": pods, **({"completions": pods} if elastic else {})}
+        elastic = spec.get("completionMode") == "Indexed" and spec["completions"] == now
+        changes = {"parallelism": pods, **({"completions": pods} if elastic else {})}
+        spec = {"replicas": pods} if "replicas" in spec else changes
         self.gangs.client.patch(member.path, {"spec": spec})
         return f"{name} to {pods} pods"
 
     def suspend(self, name: str, *, suspended: bool) -> str:
-        """Its user suspends or resumes it."""
+        """Its user suspends or resumes it, where that can be done."""
+        if "/statefulsets/" in self.members[name].path:
+            return f"{name}: left alone"
         self.gangs.client.patch(self.members[name].path, {"spec": {"suspend": suspended}})
         self.members[name].suspended = suspended
         return f"{name} {'suspended' if suspended else 'resumed'}"
@@ -178,6 +185,23 @@ class Crowd:
         return pod
 
 
+def _statefulset(job: Json, rng: random.Random) -> Json:
+    """The same pods as a StatefulSet, which nobody can suspend: one after the other, or all at once."""
+    template = job["spec"]["template"]
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": job["metadata"],
+        "spec": {
+            "replicas": job["spec"]["parallelism"],
+            "serviceName": "gangs",
+            "podManagementPolicy": rng.choice(("OrderedReady", "Parallel")),
+            "selector": {"matchLabels": template["metadata"]["labels"]},
+            "template": {**template, "spec": {**template["spec"], "restartPolicy": "Always"}},
+        },
+    }
+
+
 def _jobset(job: Json, rng: random.Random) -> Json:
     """The same pods as a JobSet: one replicated Job of some replicas."""
     spec = dict(job["spec"])
@@ -197,6 +221,8 @@ def _jobset(job: Json, rng: random.Random) -> Json:
 
 def _asked(body: Mapping[str, Any]) -> str:
     spec, jobs = body["spec"], replicated(body)
+    if body["kind"] == "StatefulSet":
+        return f"{body['metadata']['annotations']}, StatefulSet, {spec['podManagementPolicy']}"
     if jobs is not None:
         spec = {**jobs["template"]["spec"], "completionMode": f"JobSet of {jobs['replicas']} Jobs"}
     words = [key.partition("/")[2] + "=" + value for key, value in body["metadata"]["annotations"].items()]

@@ -1,4 +1,4 @@
-"""One gang as it looks from outside at one moment: its Job or JobSet, its Placement, its pods."""
+"""One gang as it looks from outside at one moment: its workload, its Placement, its pods."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from tests.support.gangs import INDEX, Json
 
 ENDED = ("Succeeded", "Failed")
 OVER = frozenset({"Complete", "Completed", "Failed", "SuccessCriteriaMet", "FailureTarget"})
+ORDINAL = "apps.kubernetes.io/pod-index"
 JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """One gang at one moment: its workload (a Job, or a JobSet of one replicated Job), its Placement, its pods."""
+    """One gang at one moment; its workload is a Job, a StatefulSet, or a JobSet of one replicated Job."""
 
     workload: Json
     placement: Json | None
@@ -50,6 +51,8 @@ class Sight:
         if (jobs := replicated(self.workload)) is not None:
             done = sum(pod["status"].get("phase") == "Succeeded" for pod in self.pods)
             return max(0, int(jobs["replicas"]) * int(jobs["template"]["spec"]["parallelism"]) - done)
+        if "replicas" in spec:
+            return int(spec["replicas"])
         left = int(spec["completions"]) - int(self.workload.get("status", {}).get("succeeded", 0))
         return max(0, min(int(spec["parallelism"]), left))
 
@@ -58,7 +61,9 @@ class Sight:
         """Each of its slots is one index."""
         jobs = replicated(self.workload)
         spec = self.workload["spec"] if jobs is None else jobs["template"]["spec"]
-        return spec["completionMode"] == "Indexed" and spec["parallelism"] == spec["completions"]
+        return "replicas" in spec or (
+            spec["completionMode"] == "Indexed" and spec["parallelism"] == spec["completions"]
+        )
 
     @property
     def template(self) -> Json:
@@ -70,7 +75,7 @@ class Sight:
     def rank(self, pod: Json) -> int:
         """The rank of one of its pods; -1 without one."""
         labels, jobs = pod["metadata"]["labels"], replicated(self.workload)
-        index = int(labels.get(INDEX, -1))
+        index = int(labels.get(INDEX, labels.get(ORDINAL, -1)))
         if jobs is None or index < 0:
             return index
         return int(labels[JOB_INDEX]) * int(jobs["template"]["spec"]["parallelism"]) + index
