@@ -67,6 +67,10 @@ class Churn:
         running: dict[str, int] = {}
         for body in bodies:
             name = body["metadata"]["name"]
+            if waiting[name] > self.load * hosts:
+                raise TimeoutError(
+                    f"{waiting[name]} pods are never {self.load:.0%} of {hosts} hosts: take a larger grid"
+                )
             deadline = time.monotonic() + STUCK
             while sum(running.values()) + waiting[name] > self.load * hosts:
                 time.sleep(LOOK_EVERY)
