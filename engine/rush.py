@@ -1,7 +1,8 @@
 """Whether many gangs are being placed right now: then good news can wait a moment. Pure.
 
-Telling people costs the API server two writes a gang (a status, an Event), as much as placing it. While a crowd is being
-placed, whoever is still waiting for his slots goes first. Measured with 100 gangs of 4 pods at once: docs/benchmarks.md.
+Telling people costs the API server two writes a gang (a status, an Event), as much as placing it. While a crowd is
+being placed, whoever is still waiting for his slots goes first. Measured with 100 gangs of 4 pods at once:
+docs/benchmarks.md.
 """
 
 from __future__ import annotations
