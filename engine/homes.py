@@ -25,7 +25,7 @@ class Homes:
         self._pods: dict[PodKey, Pod] = {}
         self._below: dict[str, dict[Key, None]] = {}  # uid -> what names it as its controller, in the order of coming
         self._members: dict[str, dict[PodKey, Pod]] = {}
-        self._strays: dict[str, dict[PodKey, Pod]] = {}
+        self._strays: dict[str, Pod] = {}
         self._home: dict[PodKey, tuple[str, bool]] = {}  # the key, and whether it is filed as a member
 
     # -- taking in ---------------------------------------------------------------------------------------------------
@@ -72,9 +72,13 @@ class Homes:
         """The pods of a gang."""
         return tuple(self._members.get(key, {}).values())
 
-    def strays(self, key: str) -> tuple[Pod, ...]:
-        """Pods of ours that name this uid as their owner's, or are alone, and that no chain leads to a gang."""
-        return tuple(self._strays.get(key, {}).values())
+    def has_members(self, key: str) -> bool:
+        """True when a gang has a pod."""
+        return key in self._members
+
+    def stray(self, key: str) -> Pod | None:
+        """The pod with our marks that no chain leads to a gang: each stands alone, whoever it says owns it."""
+        return self._strays.get(key)
 
     def home_of(self, pod: PodKey) -> str | None:
         """The key of the gang that a pod is filed under."""
@@ -90,11 +94,13 @@ class Homes:
     def _file(self, pod: Pod, lineage: Lineage) -> set[str]:
         key = lineage.claim(pod).key
         member = key is not None
-        if key is None:
-            if names.MANAGED not in pod.spec.labels:
-                return set() if pod.owner is None else {pod.owner.uid}
-            key = pod.owner.uid if pod.owner is not None else f"pod/{pod.uid}"
-        (self._members if member else self._strays).setdefault(key, {})[pod.key] = pod
+        if key is not None:
+            self._members.setdefault(key, {})[pod.key] = pod
+        elif names.MANAGED in pod.spec.labels:
+            key = f"pod/{pod.namespace}/{pod.name}"
+            self._strays[key] = pod
+        else:
+            return set() if pod.owner is None else {pod.owner.uid}
         self._home[pod.key] = (key, member)
         return {key}
 
@@ -102,10 +108,12 @@ class Homes:
         if pod not in self._home:
             return set()
         key, member = self._home.pop(pod)
-        filed: dict[str, dict[PodKey, Pod]] = self._members if member else self._strays
-        filed[key].pop(pod)
-        if not filed[key]:
-            del filed[key]
+        if not member:
+            del self._strays[key]
+            return {key}
+        self._members[key].pop(pod)
+        if not self._members[key]:
+            del self._members[key]
         return {key}
 
     def _link(self, link: Link) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from engine import names, plain_gangs
 from engine.capacity import Capacity
+from engine.claims import is_claim
 from engine.cluster.parts import Parts
 from engine.cluster.store import Store
 from engine.gang_keys import has_group, key_of, keys_of, parts, placed_key
@@ -24,7 +25,7 @@ from engine.gangs import Gang
 from engine.homes import Homes
 from engine.kinds import Registry
 from engine.lineage import Lineage
-from engine.members import by_pod_set, pod_set_of
+from engine.members import by_pod_set, pinned_host, pod_set_of, released
 from engine.owners import key_to
 from engine.pod_devices import Uses
 from engine.policy import Policy, TopologySpec, default_policy
@@ -142,6 +143,7 @@ class View:
         self._lineage: Lineage | None = None
         self._observed: dict[str, dict[str, Requests]] = {}  # by uid and pod set
         self._held: dict[str, Placement] = {}
+        self._adrift: set[str] = set()  # keys with pods that are let go and may land where nothing is kept for them
         self._topology_stale = True
         self._refile = False
         self._pending = Changes(everything=True)
@@ -212,6 +214,8 @@ class View:
                     self._topology_stale = True
                 if old is None or new is None or _takes_pods(old) != _takes_pods(new):
                     self._pending.everything = True
+                if old is None or new is None or old.allocatable != new.allocatable:
+                    touched |= self._adrift
             case "pods":
                 pod: Pod = new or old
                 self.capacity.set_pod(pod.key, new)
@@ -279,6 +283,7 @@ class View:
         if workload is None and plain_gangs.is_plain(key):
             self._observed.pop(key, None)
             self._held.pop(key, None)
+        self._adrift.discard(key)
         shapes: dict[str, Shape] = {}
         hosts: dict[str, Counter[str]] = {}
         uses: dict[str, Mapping[str, tuple[Uses, ...]]] = {}
@@ -291,7 +296,10 @@ class View:
                     shapes[kept.pod_set.name] = self.shape_of(workload, kept.pod_set)
                     hosts[kept.pod_set.name] = Counter(kept.hosts)
                     uses[kept.pod_set.name] = kept.uses
-        for name, members in self._by_pod_set(key, workload).items():
+        for name, pods_of_set in self._by_pod_set(key, workload).items():
+            if adrift(workload, placement, pods_of_set):
+                self._adrift.add(key)
+            members = [pod for pod in pods_of_set if self._may_land(pod)]
             if drifting := adrift(workload, placement, members):
                 requests = shapes[name].requests if name in shapes else ()
                 for pod in members:
@@ -312,10 +320,23 @@ class View:
     def _by_pod_set(self, key: str, workload: Workload | None) -> dict[str, list[Pod]]:
         """All pods that have to do with a key, by pod set; "" for those of none."""
         found: dict[str, list[Pod]] = {}
-        for pod in (*self._homes.members(key), *self._homes.strays(key)):
+        if (stray := self._homes.stray(key)) is not None:
+            return {"": [stray]}
+        for pod in self._homes.members(key):
             pod_set = pod_set_of(pod, workload) if workload is not None else None
             found.setdefault(pod_set.name if pod_set is not None else "", []).append(pod)
         return found
+
+    def _may_land(self, pod: Pod) -> bool:
+        """False for a pod on its way to a host that is too small for it: anybody may write our marks on such a pod."""
+        host = pinned_host(pod.spec.shape) if released(pod) else None
+        node = self.capacity.node(host) if host is not None else None
+        return host is None or (
+            node is not None
+            and all(
+                is_claim(name) or amount <= node.allocatable.get(name, 0) for name, amount in pod.spec.shape.requests
+            )
+        )
 
     def _observe(self, workload: Workload, pods: Iterable[Pod]) -> None:
         """Take in what the pods turned out to be: a pod may ask for more than its template."""
@@ -392,6 +413,10 @@ class View:
 
     def knows(self, key: str) -> bool:
         """True when there is a gang of that key."""
+        if plain_gangs.is_plain(key):
+            return self._homes.has_members(
+                key
+            )  # asked for every held pod: the workload of a gang is made of all of them
         return self._workload_of(key) is not None
 
     def keys(self) -> list[str]:

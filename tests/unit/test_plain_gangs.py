@@ -156,3 +156,10 @@ def test_switched_off_its_pods_are_freed() -> None:
     leader.view.set_policy(leader.view.policy.model_copy(update={"mode": "off"}))
     leader.settle()
     assert leader.hands.of("let go") == ["mesh"]
+
+
+def test_whose_a_pod_is_is_told_without_looking_at_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for every held pod: with ten thousand in one gang that would be done ten thousand times."""
+    leader = led(plain("a"), plain("b"))
+    monkeypatch.setattr("engine.plain_gangs.plain_workload", None)
+    assert leader.view.gang_of(plain("a")) == KEY
