@@ -14,17 +14,14 @@ from engine.records import Workload
 from engine.request_scopes import Scope, slices_of
 from engine.wording import plural
 
-_UNBUILT = {
-    names.GANG_NAME: "gangs of plain pods are not available in this version; use one Job for the gang",
-    names.GANG_SIZE: "gangs of plain pods are not available in this version; use one Job for the gang",
-}
+_OF_PLAIN_PODS = (names.GANG_NAME, names.GANG_SIZE)
 
 
-def not_built(scope: Scope) -> Iterator[FieldError]:
-    """What is known and not done yet."""
+def of_plain_pods(scope: Scope) -> Iterator[FieldError]:
+    """What makes a gang of plain pods has no place on a workload, which is one by itself."""
     for one in scope.said:
-        if one.about in _UNBUILT and one.about in scope.meanings:
-            yield _unavailable(one.field, _UNBUILT[one.about])
+        if one.about in _OF_PLAIN_PODS and one.about in scope.meanings:
+            yield conflict(one, "makes a gang of plain pods; a workload is a gang by itself, so leave it out")
 
 
 def minimum_errors(scope: Scope) -> Iterator[FieldError]:
@@ -149,7 +146,3 @@ def _missing(one: Said, key: str, message: str) -> FieldError:
         reason="MissingValue",
         message=f"{one.key} {message}",
     )
-
-
-def _unavailable(field: str, message: str) -> FieldError:
-    return FieldError(field=field, kind="Forbidden", value=None, reason="FeatureNotAvailable", message=message)

@@ -21,7 +21,7 @@ from engine.request_rules import (
     contradictions,
     minimum_errors,
     nesting_errors,
-    not_built,
+    of_plain_pods,
     slice_errors,
 )
 from engine.request_scopes import Scope, slices_of
@@ -111,7 +111,7 @@ def understand(
     whole, of_pods = scopes[0], scopes[1:] or [scope for scope in scopes if scope.pod_set is not None]
     errors += [*value_errors, *fold_errors, *bounds(workload, policy)]
     for scope in scopes:
-        errors += [*not_built(scope), *contradictions(scope, levels), *minimum_errors(scope)]
+        errors += [*of_plain_pods(scope), *contradictions(scope, levels), *minimum_errors(scope)]
         errors += slice_errors(scope, whole, workload, levels)
     errors += [*nesting_errors(whole, scopes[1:], levels), *colocation_errors(scopes)]
     if said and not any(one.about in _ASKING for one in said):

@@ -232,9 +232,9 @@ def test_hostile_keys_are_escaped_and_cut() -> None:
         (names.GANG_SIZE, "4"),
     ],
 )
-def test_a_feature_that_is_not_built_is_refused_never_ignored(key: str, value: str) -> None:
+def test_what_makes_gangs_of_plain_pods_is_refused_on_workloads(key: str, value: str) -> None:
     error = only(read({names.REQUIRE: "rack", key: value}))
-    assert (error.reason, error.field) == ("FeatureNotAvailable", f"metadata.annotations[{key}]")
+    assert (error.reason, error.field) == ("ConflictingAnnotations", f"metadata.annotations[{key}]")
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_a_feature_that_is_not_built_is_refused_never_ignored(key: str, value: s
         (names.UNCONSTRAINED, "yes", "InvalidValue"),
     ],
 )
-def test_a_bad_value_is_named_even_where_the_feature_is_not_built(key: str, value: str, reason: str) -> None:
+def test_a_bad_value_is_named_even_where_the_key_has_no_place(key: str, value: str, reason: str) -> None:
     error = only(read({names.REQUIRE: "rack", key: value}))
     assert (error.reason, error.value) == (reason, value)
 
