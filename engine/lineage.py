@@ -85,10 +85,13 @@ class Lineage:
         return self.whole(found) if found is not None and self.ignored(found) != NOT_ASKING else None
 
     def own(self, workload: Workload) -> Understanding:
-        """The request of a workload seen by itself."""
+        """The request of a workload seen by itself; of a kind whose entry has left the policy nothing asks any more."""
         known = self._understood.get(workload.uid)
         if known is not None and known[0] is workload:
             return known[1]
+        group, _, version = workload.api_version.rpartition("/")
+        if self.registry.find(group, workload.kind, version) is None:
+            return Understanding(ignored=NOT_ASKING)
         whole = self.whole(workload)
         if not whole.pod_sets:
             return self._without_pods(whole)

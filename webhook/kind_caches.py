@@ -22,6 +22,7 @@ from engine.cluster.store import Store
 from engine.kinds import KindEntry, Registry
 from engine.policy import Policy
 from engine.records import Owned, Workload
+from engine.sight import ours
 from engine.view import Stores
 
 LOOK_EVERY: Final = (10.0, 20.0)
@@ -155,7 +156,8 @@ class KindCaches:
         """Watch what is served; what is not, and was asked for, only until its own collection says so too.
 
         A server that has just started may leave groups out of its list, and objects that seem to go take their
-        gangs' Placements along.
+        gangs' Placements along. What is not asked for any more is watched until nothing of it is held by us: nobody
+        else would let it go.
         """
         policy = self._policy()
         wanted = {(one.group, one.kind): _reading(one, policy) for one in served}
@@ -163,6 +165,8 @@ class KindCaches:
             reflector = self._watches[key].reflector
             if key in asked and not reflector.absent:
                 reflector.list_again()
+                continue
+            if key not in asked and not reflector.absent and self._holds(key):
                 continue
             self._end(key)
             self._store(key, registered=True).replace([])
@@ -199,6 +203,10 @@ class KindCaches:
         self._first.discard(key)
         _log.info("%s is not watched any more in %s", watch.reading.collection.name, watch.reading.collection.version)
         watch.reflector.stop()
+
+    def _holds(self, key: tuple[str, str]) -> bool:
+        """True when workloads of a kind wait for us, or pods of theirs would."""
+        return any(ours(workload) for workload in self._stores.workloads.part(*key).values())
 
     def _store(self, key: tuple[str, str], *, registered: bool) -> Store[Any]:
         workloads_or_owned: Any = self._stores.workloads if registered else self._stores.owned

@@ -22,6 +22,15 @@ from webhook.kind_caches import KindCaches
 
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2"
 FIXED = {"jobs", "statefulsets", "deployments", "replicasets"}
+FLEET: dict[str, Any] = {
+    "name": "fleet",
+    "match": {"group": "example.com", "versions": ["*"], "kind": "Fleet", "resource": "fleets"},
+    "podSets": [
+        {"name": {"text": "main"}, "role": "worker", "template": ".spec.template", "count": {"path": ".spec.size"}}
+    ],
+    "gang": {"unit": "workload", "creation": "all-at-once"},
+    "replace": {"cost": "retry"},
+}
 
 
 class Caught:
@@ -253,15 +262,7 @@ def test_somebody_who_hears_of_a_kind_has_it_looked_for(fake: FakeApi, api: Api)
 
 def test_kinds_of_the_policy_are_watched_too(fake: FakeApi, caught: Caught) -> None:
     """From the look on that follows the policy; what it names no more is not watched any more."""
-    entry = {
-        "name": "fleet",
-        "match": {"group": "example.com", "versions": ["*"], "kind": "Fleet", "resource": "fleets"},
-        "podSets": [
-            {"name": {"text": "main"}, "role": "worker", "template": ".spec.template", "count": {"path": ".spec.size"}}
-        ],
-        "gang": {"unit": "workload", "creation": "all-at-once"},
-        "replace": {"cost": "retry"},
-    }
+    entry = FLEET
     fake.install("example.com/v1", "fleets", "Fleet")
     fake.put(
         "/apis/example.com/v1/namespaces/team/fleets/f",
@@ -283,7 +284,7 @@ def test_kinds_of_the_policy_are_watched_too(fake: FakeApi, caught: Caught) -> N
     caught.policy = default_policy().model_copy(update={"kinds": (entry,)})
     caught.caches.poke()
     eventually(lambda: slots() == 3)
-    other = entry | {"podSets": [{**entry["podSets"][0], "count": {"path": ".spec.other"}}]}  # type: ignore[index,dict-item]
+    other = entry | {"podSets": [{**entry["podSets"][0], "count": {"path": ".spec.other"}}]}
     caught.policy = default_policy().model_copy(update={"kinds": (other,)})
     caught.caches.poke()
     eventually(lambda: slots() == 5)
@@ -291,6 +292,25 @@ def test_kinds_of_the_policy_are_watched_too(fake: FakeApi, caught: Caught) -> N
     caught.policy = default_policy()
     eventually(lambda: caught.names() == FIXED)
     assert caught.stores.workloads.get(known) is None
+
+
+def test_a_kind_that_left_the_policy_is_watched_until_nothing_of_it_is_held(fake: FakeApi, caught: Caught) -> None:
+    """Whoever is suspended by us is resumed by us alone."""
+    entry = FLEET | {"suspend": {"path": ".spec.suspend"}}
+    fake.install("example.com/v1", "fleets", "Fleet")
+    path = "/apis/example.com/v1/namespaces/team/fleets/f"
+    held = {"topogate.dev/held-by": "suspend"}
+    spec = {"size": 3, "suspend": True, "template": {"spec": {"containers": []}}}
+    fake.put(path, apiVersion="example.com/v1", kind="Fleet", metadata={"annotations": held}, spec=spec)
+    caught.policy = default_policy().model_copy(update={"kinds": (entry,)})
+    caught.caches.start()
+    assert caught.caches.wait_synced(10)
+    caught.policy = default_policy()
+    assert caught.caches.look()
+    assert caught.names() == FIXED | {"fleets.example.com"}
+    fake.put(path, apiVersion="example.com/v1", kind="Fleet", metadata={}, spec=spec | {"suspend": False})
+    eventually(lambda: caught.names() == FIXED)
+    assert caught.stores.workloads.get(("example.com", "Fleet", "team", "f")) is None
 
 
 def test_labels_that_the_policy_makes_count_are_kept(fake: FakeApi, api: Api) -> None:

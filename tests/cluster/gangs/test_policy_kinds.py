@@ -1,0 +1,185 @@
+"""A kind of the admin's own on a running service: rights, webhooks, gangs, and what becomes of it without its entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from engine import names
+from local.client import Client
+from local.controlplane import ControlPlane
+from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
+from tests.support.eventually import eventually
+from tests.support.gang_steps import gated
+from tests.support.gangs import Json, Namespace, job_body, require
+from webhook.cli import main
+
+pytestmark = pytest.mark.timeout(180)
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+ADDED = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/topogate-policy"
+GROUP = "benches.topogate.example.com"
+INDEX = f"{GROUP}/index"
+KINDS = f"""
+kinds:
+- name: bench
+  match: {{group: {GROUP}, versions: [v1], kind: Bench, resource: benches}}
+  podSets:
+  - name: {{text: main}}
+    role: worker
+    template: .spec.template
+    count: {{path: .spec.replicas, default: 1}}
+    rank: {{label: {INDEX}}}
+  gang: {{unit: workload, creation: all-at-once}}
+  suspend: {{path: .spec.suspend}}
+  replace: {{cost: free}}
+"""
+POLICY = TEST_POLICY + KINDS
+
+
+class Benches:
+    """The kind's user, and its controller: pods of the template, each with its index."""
+
+    def __init__(self, gangs: Namespace) -> None:
+        self.gangs = gangs
+        self.collection = f"/apis/{GROUP}/v1/namespaces/{gangs.name}/benches"
+        self.pods_path = f"/api/v1/namespaces/{gangs.name}/pods"
+
+    def submit(self, name: str, *, replicas: int, dry_run: bool = False) -> Json:
+        template = job_body(name, pods=1, selector=self.gangs.fleet.selector)["spec"]["template"]
+        body = {
+            "apiVersion": f"{GROUP}/v1",
+            "kind": "Bench",
+            "metadata": {"name": name, "annotations": require("rack")},
+            "spec": {"replicas": replicas, "template": template},
+        }
+        stored: Json = self.gangs.client.create(self.collection, body, dry_run=dry_run)
+        return stored
+
+    def get(self, name: str) -> Json:
+        found: Json = self.gangs.client.get(f"{self.collection}/{name}")
+        return found
+
+    def resumed(self, name: str) -> Json:
+        """Wait until it is not suspended; the object."""
+        eventually(lambda: not self.get(name)["spec"].get("suspend"), 30.0, lambda: f"{name} runs: {self.get(name)}")
+        return self.get(name)
+
+    def run(self, bench: Json) -> None:
+        """What its controller does with one that is not suspended."""
+        metadata = bench["metadata"]
+        owner = {"apiVersion": f"{GROUP}/v1", "kind": "Bench", "name": metadata["name"], "uid": metadata["uid"]}
+        template = bench["spec"]["template"]
+        for index in range(bench["spec"]["replicas"]):
+            told = template.get("metadata") or {}
+            labels = {**(told.get("labels") or {}), INDEX: str(index)}
+            body = {
+                "metadata": {
+                    "name": f"{metadata['name']}-{index}",
+                    "labels": labels,
+                    "annotations": told.get("annotations") or {},
+                    "ownerReferences": [{**owner, "controller": True}],
+                },
+                "spec": template["spec"],
+            }
+            self.gangs.client.create(self.pods_path, body)
+
+    def pods(self, name: str) -> list[Json]:
+        return [
+            pod
+            for pod in self.gangs.client.items(self.pods_path)
+            if [owner["name"] for owner in pod["metadata"].get("ownerReferences", [])] == [name]
+        ]
+
+    def all_bound(self, name: str, count: int) -> dict[int, str]:
+        """Wait until `count` pods of one are bound; index -> host."""
+
+        def look() -> dict[int, str] | None:
+            pods = self.pods(name)
+            hosts = {int(one["metadata"]["labels"][INDEX]): one["spec"].get("nodeName") for one in pods}
+            return hosts if len(hosts) == count and all(hosts.values()) else None
+
+        found = eventually(look, 30.0, lambda: f"{count} pods of {name} bound: {self.pods(name)}")
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def benches(control_plane: ControlPlane, gangs: Namespace, policy: PolicyInForce) -> Iterator[Benches]:
+    """The kind is installed, has its entry in the policy, and the service has the rights that the check prints."""
+    client = gangs.client
+    checked = CliRunner().invoke(main, ["policy", "check", "-"], input=POLICY)
+    assert checked.exit_code == 0
+    control_plane.kubectl("apply", "-f", "-", input=checked.stdout)
+    client.create(CRDS, definition())
+    eventually(lambda: established(client), message="the kind is served")
+    policy.set(POLICY)
+    made = Benches(gangs)
+    eventually(
+        lambda: made.submit("probe", replicas=1, dry_run=True)["spec"].get("suspend"), message="it is sent to us"
+    )
+    yield made
+    policy.set(TEST_POLICY)
+    client.delete(f"{CRDS}/benches.{GROUP}")
+    eventually(lambda: client.find(f"{CRDS}/benches.{GROUP}") is None, 40.0, message="the kind is gone")
+    control_plane.kubectl("delete", "-f", "-", input=checked.stdout)
+
+
+def definition() -> dict[str, Any]:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {
+        "metadata": {"name": f"benches.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {"plural": "benches", "singular": "bench", "kind": "Bench", "listKind": "BenchList"},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+
+
+def established(client: Client) -> bool:
+    conditions = client.get(f"{CRDS}/benches.{GROUP}").get("status", {}).get("conditions") or []
+    return any((one["type"], one["status"]) == ("Established", "True") for one in conditions)
+
+
+def test_a_kind_of_the_policy_is_held_placed_and_pinned(gangs: Namespace, benches: Benches) -> None:
+    """As the built-in kinds are: suspended when created, planned as a gang, each pod on the host of its rank."""
+    hosts = gangs.fleet.grid("1x2x3")
+    stored = benches.submit("train", replicas=3)
+    assert stored["spec"]["suspend"] is True
+    assert stored["metadata"]["annotations"][names.HELD_BY] == names.HELD_BY_SUSPEND
+    benches.run(benches.resumed("train"))
+    bound = benches.all_bound("train", 3)
+    assert len(gangs.racks(bound)) == 1
+    assert [bound[index] for index in range(3)] == [host for host in hosts if host in set(bound.values())]
+    placement = gangs.placement("train")
+    assert placement is not None
+    assert placement["spec"]["workload"]["kind"] == "Bench"
+    assert {pod["metadata"]["labels"][names.GANG] for pod in benches.pods("train")} == {placement["metadata"]["name"]}
+
+
+def test_without_its_entry_what_waits_is_let_go_and_what_runs_is_left_alone(
+    gangs: Namespace, benches: Benches, policy: PolicyInForce
+) -> None:
+    """Nobody else would resume what the service suspended; pods that are made then are not held."""
+    gangs.fleet.grid("1x1x2")
+    benches.submit("runs", replicas=2)
+    benches.run(benches.resumed("runs"))
+    bound = benches.all_bound("runs", 2)
+    benches.submit("waits", replicas=2)
+    gangs.waits("waits")
+    policy.set(TEST_POLICY)
+    freed = benches.resumed("waits")
+    assert names.HELD_BY not in freed["metadata"]["annotations"]
+    benches.run(freed)
+    eventually(
+        lambda: len(benches.pods("waits")) == 2 and not any(map(gated, benches.pods("waits"))),
+        40.0,
+        message=lambda: f"its pods are not held: {benches.pods('waits')}",
+    )
+    eventually(lambda: gangs.placement("waits") is None, message="nothing is left of its Placement")
+    eventually(lambda: not gangs.client.get(ADDED).get("webhooks"), message="the kind is sent to us no more")
+    assert {int(one["metadata"]["labels"][INDEX]): one["spec"]["nodeName"] for one in benches.pods("runs")} == bound
