@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import msgspec
+
 from engine import quota
-from engine.cluster.placements import name_of
+from engine.cluster.placements import assignment_body, name_of
 from engine.device_choice import with_devices
 from engine.extension import Extension, Kept
 from engine.gangs import Gang
@@ -20,6 +22,10 @@ from engine.pod_devices import devices_of
 from engine.records import Assignment, Placement, WorkloadRef
 from engine.view import View
 from engine.wording import plural
+
+# Bytes of an assignment: etcd takes 1.5 MiB at a time, for the request, status and managed fields too.
+_LARGEST = 1_400_000
+_SURELY_FITS = 1_000  # pods, each on a host of its own, with devices
 
 
 def plan_in_view(
@@ -51,7 +57,7 @@ def plan_in_view(
         emptied=emptied,
     )
     if isinstance(outcome, Placed) and not emptied:
-        return with_devices(outcome, gang.shapes, view.capacity, kept)
+        return _writable(with_devices(outcome, gang.shapes, view.capacity, kept))
     return outcome
 
 
@@ -92,7 +98,19 @@ def extend_in_view(
         return outcome
     if sum(slot.count for plan in outcome.pod_sets for slot in plan.slots) <= sum(map(len, kept.values())):
         return Waits("Fragmented", f"no room for {plural(extension.missing, 'pod')} more beside those that are placed")
-    return with_devices(outcome, gang.shapes, view.capacity, kept)
+    return _writable(with_devices(outcome, gang.shapes, view.capacity, kept))
+
+
+def _writable(outcome: Outcome) -> Outcome:
+    """The answer, unless its slots are too many for one object: that would be refused, and tried again, for ever."""
+    if not isinstance(outcome, Placed):
+        return outcome
+    pods = sum(slot.count for plan in outcome.pod_sets for slot in plan.slots)
+    if pods < _SURELY_FITS or len(msgspec.json.encode(assignment_body(Assignment(1, outcome.pod_sets)))) <= _LARGEST:
+        return outcome
+    hosts = sum(len(plan.slots) for plan in outcome.pod_sets)
+    message = f"the slots of {plural(pods, 'pod')} on {plural(hosts, 'host')} are too many for one Placement"
+    return Waits("GangLimitExceeded", message)
 
 
 def extended(gang: Gang, extension: Extension, placed: Placed) -> Placement:

@@ -43,7 +43,7 @@ REASONS: Final[dict[str, Reason]] = {
         "policy",
         NamespaceNotAllowed="The policy does not allow this request in the namespace.",
         LevelNotAllowed="The policy does not allow requests for this level.",
-        GangLimitExceeded="The gang has more pods than the policy allows.",
+        GangLimitExceeded="The gang has more pods than the policy allows, or more than can be kept track of.",
     ),
     **_all(
         "not-now",

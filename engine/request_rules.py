@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from engine import names
 from engine.annotations import AUTO, Said, invalid
+from engine.gang_keys import MAX_GROUPS
 from engine.levels import LevelNames
 from engine.outcomes import FieldError
 from engine.policy import Policy
@@ -120,6 +121,21 @@ def bounds(workload: Workload, policy: Policy) -> Iterator[FieldError]:
             reason="GangLimitExceeded",
             message=f"a gang has at most {policy.queue.max_gang_pods:,} pods (policy queue.maxGangPods)",
         )
+    if workload.group_label is not None and workload.groups > MAX_GROUPS:
+        yield FieldError(
+            field=_replicas_path(workload, policy),
+            kind="Invalid value",
+            value=str(workload.groups),
+            reason="GangLimitExceeded",
+            message=f"each replica is a gang, and a {workload.kind} has at most {MAX_GROUPS:,} of them",
+        )
+
+
+def _replicas_path(workload: Workload, policy: Policy) -> str:
+    group, _, version = workload.api_version.rpartition("/")
+    entry = policy.registry.find(group, workload.kind, version)
+    replicas = entry.gang.replicas if entry is not None and entry.gang is not None else None
+    return path_of(replicas.path.steps) if replicas is not None and replicas.path is not None else "spec"
 
 
 def asks_for_no_level(one: Said) -> FieldError:

@@ -13,6 +13,7 @@ from engine.policy import Policy, parse_policy
 from engine.records import Node, Taint, Workload
 from engine.view import Stores, View
 from tests.support.cluster_records import gpu_nodes, job, node, placement
+from tests.support.leader import Leader
 
 
 def plan_on(
@@ -205,3 +206,19 @@ def test_required_auto_counts_whole_slices() -> None:
     outcome = plan_on(gpu_nodes(2, 2, 6), job(count=8, annotations={names.REQUIRE: "auto", **SLICES}))
     assert isinstance(outcome, Placed)
     assert outcome.require == "block"
+
+
+def test_slots_that_are_too_many_for_one_object_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API server would refuse the Placement, and nobody would hear of it."""
+    monkeypatch.setattr("engine.proposal._SURELY_FITS", 4)
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    leader.has(job("small", count=1, held=True), job("large", count=3, held=True))
+    leader.settle()
+    assert sorted(leader.hands.of("place")) == ["large", "small"]
+    monkeypatch.setattr("engine.proposal._LARGEST", 200)
+    leader = Leader(nodes=gpu_nodes(1, 1, 5))
+    leader.has(job("small", count=1, held=True), job("large", count=4, held=True))
+    leader.settle()
+    leader.later(5)
+    assert leader.hands.of("place") == ["small"]
+    assert [status.reason for name, status in leader.hands.told if name == "large"] == ["GangLimitExceeded"]

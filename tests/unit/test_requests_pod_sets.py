@@ -13,6 +13,7 @@ from engine.records import GangRequest, PodSet, Workload
 from engine.requests import Understanding, understand
 from engine.view import topologies_of
 from tests.support.admission import NODES
+from tests.support.families import leader_worker_set
 from tests.support.pod_sets import pods_of, several
 
 FIRST, SECOND = (f"spec.replicatedJobs[{n}].template.spec.template.metadata.annotations" for n in (0, 1))
@@ -151,3 +152,12 @@ def test_the_gang_limit_counts_all_pod_sets() -> None:
     (error,) = read(two({names.REQUIRE: "rack"}), policy=policy).errors
     assert (error.reason, error.value) == ("GangLimitExceeded", "5")
     assert error.field == "spec.replicatedJobs[1].template.spec.template"
+
+
+def test_replicas_that_are_too_many_gangs_are_refused_at_their_own_path() -> None:
+    """A million replicas would be a million gangs: those beyond the bound could only be held."""
+    most, more = (leader_worker_set(groups=groups) for groups in (10_000, 1_000_000))
+    assert faults(most) == []
+    (error,) = read(more).errors
+    assert (error.field, error.reason) == ("spec.replicas", "GangLimitExceeded")
+    assert "a LeaderWorkerSet has at most 10,000" in error.message
