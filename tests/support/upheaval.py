@@ -41,6 +41,8 @@ class Upheaval:
     frozen: set[int] = field(default_factory=set)  # process groups
     made: int = 0
     spared_until: float = 0.0
+    harms: int = 0  # to our own replicas
+    faults: int = 0  # of hosts
 
     def run(self, steps: tuple[Step, ...]) -> None:
         """Carry out all steps at their times, then end every fault that is still under way."""
@@ -164,6 +166,7 @@ class Upheaval:
         if name in self.hurt:
             return f"{name} has its trouble already"
         self.hurt.add(name)
+        self.faults += 1
         seconds = rng.uniform(0.5, 8.0)
         end: Callable[[str], None]
         match act:
@@ -211,6 +214,7 @@ class Upheaval:
         running, leader = self.service.running(), self.leader()
         if leader is None or len(running) < 2:
             return "nobody to harm"
+        self.harms += 1
         back = rng.uniform(0.0, 4.0)
         self.spared_until = now + rng.choice((3.0, HANDOVER))
         match act:

@@ -86,8 +86,8 @@ def test_everything_holds_whatever_happens(
         crowd.gangs.submit("last", pods=len(bodies), annotations={"topogate.dev/unconstrained-topology": "true"})
         crowd.gangs.all_bound("last", len(bodies))
         print(
-            f"seed {seed}: {crowd.made} gangs, {len(upheaval.diary)} acts, {witness.looks} looks, "
-            f"{time.monotonic() - began:.0f} s"
+            f"seed {seed}: {crowd.made} gangs, {len(upheaval.diary)} acts, {upheaval.faults} faults of hosts, "
+            f"{upheaval.harms} of replicas, {witness.looks} looks, {time.monotonic() - began:.0f} s"
         )
     except BaseException:
         _tell(seed, seconds, began, upheaval, witness)
