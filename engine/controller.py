@@ -594,6 +594,7 @@ class Controller:
         if isinstance(outcome, Placed):
             self._parts.drop(key)
             memory.facts = outcome
+            memory.telling = None  # what was lost is told already, and mended now
             self._send(key, lambda: self._errands.extend(gang, placement, extension, f"{part.why}: {outcome.message}"))
             return
         self._parts.missed(key, outcome)
