@@ -15,13 +15,13 @@ from engine.owners import Key, Link
 from engine.planning import plan_gang
 from engine.pod_devices import Uses, allocation
 from engine.policy import Policy
-from engine.records import Node, Placement, Pod, PodSet, Shape, Workload
+from engine.records import Node, OwnerRef, Placement, Pod, PodSet, Shape, Workload
 from engine.requests import Understanding
 from engine.seats import slot_of_rank
 from engine.topology import Topology
 from engine.view import View
 
-# A replica whose cache lags behind the leader waits this long for the Placement that a pod names.
+# A replica whose cache lags behind waits this long for the Placement that a pod names, and for the pod's owner.
 REVISION_WAIT = 0.2
 REVISION_POLL = 0.005
 # A forecast is a courtesy: it never costs a review more than this.
@@ -97,6 +97,18 @@ class LiveView:
                 return placement
             if self._clock() >= end:
                 return None
+            self._sleep(REVISION_POLL)
+
+    def await_owner(self, namespace: str, owner: OwnerRef, deadline: float) -> bool:
+        """True once the object that a reference in a namespace names is known; waits 200 ms at most."""
+        key = (owner.api_version.rpartition("/")[0], owner.kind, namespace, owner.name)
+        end = min(deadline, self._clock() + REVISION_WAIT)
+        while True:
+            found = self.find(key)
+            if found is not None and found.uid == owner.uid:
+                return True
+            if self._clock() >= end:
+                return False
             self._sleep(REVISION_POLL)
 
     def live_claimants(self, placement: Placement, pod_set: PodSet, rank: int) -> int:

@@ -26,7 +26,9 @@ class Stranger:
 
 @dataclass(frozen=True, slots=True)
 class Unsure:
-    """Perhaps ours: its owners are not in the cache yet, or its request cannot be read under the policy in force."""
+    """Perhaps ours: its owners are not in the cache yet (`missing`), or its request cannot be read under the policy."""
+
+    missing: OwnerRef | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,8 @@ def membership(pod: Pod, view: View, policy: Policy) -> Membership:
         if _in_kueue(pod):
             return Stranger("ManagedByKueue")
         # Owners are made before their pods and may be seen after them. A Job's pods are held while nobody knows.
-        return Unsure() if _looks_managed(pod, policy) or registered(claim.missing) else Stranger("UnsupportedKind")
+        held = _looks_managed(pod, policy) or registered(claim.missing)
+        return Unsure(claim.missing) if held else Stranger("UnsupportedKind")
     if claim.workload is not None and claim.key is not None:
         return _of_workload(pod, claim.workload, claim.key, lineage)
     if claim.key is not None:

@@ -21,7 +21,7 @@ from engine.shapes import covers, exclusion
 from engine.slot_devices import devices_by_rank
 from webhook.devices import translate_in
 from webhook.marks import drop_all, drop_annotations, gate_off, label, mark
-from webhook.membership import Member, Stranger, Unsure, membership, pod_aside
+from webhook.membership import Member, Membership, Stranger, Unsure, membership, pod_aside
 from webhook.objects import decoded, pod_of
 from webhook.patch import Edits, Path
 from webhook.pod_group import label_gang
@@ -57,7 +57,7 @@ def mutate_pod(review: Review, view: View, policy: Policy, deadline: float) -> R
     if pod.mirror or pod.spec.node_name:
         return allowed()
     edits = Edits(decoded(review.object))
-    match membership(pod, view, policy):
+    match _membership(pod, view, policy, deadline):
         case Stranger():
             drop_all(edits)
             if not pod_aside(pod, view, policy):
@@ -74,6 +74,15 @@ def mutate_pod(review: Review, view: View, policy: Policy, deadline: float) -> R
             else:
                 _pin(edits, pod, seat, pod_set=member.pod_set.name)
     return patched(edits.operations)
+
+
+def _membership(pod: Pod, view: View, policy: Policy, deadline: float) -> Membership:
+    """Whose the pod is. Of a gang that is placed, which its template says, a link may be as new as the pod itself."""
+    found = membership(pod, view, policy)
+    missing = found.missing if isinstance(found, Unsure) and names.REVISION in pod.spec.annotations else None
+    if missing is None or not view.await_owner(pod.namespace, missing, deadline):
+        return found
+    return membership(pod, view, policy)
 
 
 def _label(edits: Edits, pod: Pod, member: Member, policy: Policy) -> None:

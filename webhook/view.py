@@ -11,7 +11,7 @@ from engine.outcomes import Outcome
 from engine.owners import Key, Link
 from engine.pod_devices import Uses
 from engine.policy import Policy
-from engine.records import Node, Placement, PodSet, Shape, Workload
+from engine.records import Node, OwnerRef, Placement, PodSet, Shape, Workload
 from engine.requests import Understanding
 from engine.topology import Topology
 
@@ -60,6 +60,9 @@ class View(Protocol):
 
         None when it has not come.
         """
+
+    def await_owner(self, namespace: str, owner: OwnerRef, deadline: float) -> bool:
+        """True once the object that a reference in a namespace names is known; waits 200 ms at most."""
 
     def live_claimants(self, placement: Placement, pod_set: PodSet, rank: int) -> int:
         """How many pods of the pod set have that rank and are neither finished nor being deleted."""

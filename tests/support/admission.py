@@ -23,6 +23,7 @@ from engine.records import (
     Assignment,
     Node,
     NodeDevices,
+    OwnerRef,
     Placement,
     PodSet,
     PodSetPlan,
@@ -208,6 +209,7 @@ class FakeView:
     workloads: Sequence[Workload] = ()
     placements: Sequence[Placement] = ()
     late: Sequence[Placement] = ()  # what comes while `await_revision` waits
+    newcomers: Sequence[Workload] = ()  # what comes while `await_owner` waits
     claimed: frozenset[int] = frozenset()
     planned: Shape | None = None
     reported: Reported = field(default_factory=lambda: Reported(frozenset({"nvidia.com/gpu"})))
@@ -238,6 +240,10 @@ class FakeView:
             if placed_key(one) == key and one.assignment is not None and one.assignment.revision >= revision:
                 return one
         return None
+
+    def await_owner(self, namespace: str, owner: OwnerRef, deadline: float) -> bool:
+        self.workloads = [*self.workloads, *self.newcomers]
+        return any((one.namespace, one.uid) == (namespace, owner.uid) for one in self.workloads)
 
     def live_claimants(self, placement: Placement, pod_set: PodSet, rank: int) -> int:
         return int(rank in self.claimed)

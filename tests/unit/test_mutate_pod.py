@@ -237,6 +237,22 @@ def test_a_pod_of_a_revision_that_does_not_come_is_held() -> None:
     assert pod["metadata"]["annotations"] == {names.REVISION: "3"}
 
 
+def test_a_pod_of_a_placed_gang_waits_for_an_owner_that_is_as_new_as_itself() -> None:
+    """The Job in an AppWrapper is made when that is resumed, and its pods follow at once."""
+    view = FakeView(newcomers=[workload(JOB)], placements=[placed(workload(JOB), HOSTS)])
+    pod = created(raw_pod(JOB, annotations={names.REVISION: "1"}), view)
+    assert (gates(pod), terms(pod)) == ([], [{"matchFields": [pin("b0-r0-h0")]}])
+
+
+@pytest.mark.parametrize(("annotations", "comes"), [({}, True), ({names.REVISION: "1"}, False)])
+def test_a_pod_does_not_wait_for_an_owner_in_vain(annotations: dict[str, str], comes: bool) -> None:
+    """One whose template names no placement can only be held; and nobody waits for ever."""
+    newcomers = [workload(JOB)] if comes else []
+    view = FakeView(newcomers=newcomers, placements=[placed(workload(JOB), HOSTS)])
+    assert is_held(created(raw_pod(JOB, annotations=annotations), view))
+    assert list(view.workloads) == []
+
+
 @pytest.mark.parametrize("revision", ["-1", "x", "9" * 40, "1.5"])
 def test_a_revision_that_is_no_number_holds_the_pod(revision: str) -> None:
     assert is_held(created(raw_pod(JOB, annotations={names.REVISION: revision}), placed_view()))
