@@ -91,7 +91,7 @@ def slice_errors(scope: Scope, whole: Scope, workload: Workload, levels: LevelNa
         yield conflict(of_level, f"must not be a coarser level than the required one ({require})")
     size = scope.meanings.get(names.SLICE_SIZE)
     if scope.pod_set is not None and of_size is not None and size is not None and scope.pods % int(size):
-        what = "of the gang (spec.parallelism)" if workload.kind == "Job" else f"of {scope.pod_set.name}"
+        what = "of the gang (spec.parallelism)" if _is_job(workload) else f"of {scope.pod_set.name}"
         yield invalid(of_size, f"must divide the {plural(scope.pods, 'pod')} {what}", reason="SegmentNotDivisor")
     elif scope.pod_set is not None and scope is not whole and level is None:
         said = whole.saying(names.SLICE_SIZE)
@@ -115,7 +115,7 @@ def bounds(workload: Workload, policy: Policy) -> Iterator[FieldError]:
     if workload.slots > policy.queue.max_gang_pods:
         largest = max(workload.pod_sets, key=lambda pod_set: pod_set.slots)
         yield FieldError(
-            field="spec.parallelism" if workload.kind == "Job" else path_of(largest.path),
+            field="spec.parallelism" if _is_job(workload) else path_of(largest.path),
             kind="Invalid value",
             value=str(workload.slots),
             reason="GangLimitExceeded",
@@ -129,6 +129,11 @@ def bounds(workload: Workload, policy: Policy) -> Iterator[FieldError]:
             reason="GangLimitExceeded",
             message=f"each replica is a gang, and a {workload.kind} has at most {MAX_GROUPS:,} of them",
         )
+
+
+def _is_job(workload: Workload) -> bool:
+    """True for a Job of Kubernetes; there are others of that name."""
+    return workload.key[:2] == ("batch", "Job")
 
 
 def _replicas_path(workload: Workload, policy: Policy) -> str:

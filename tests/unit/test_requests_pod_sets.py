@@ -161,3 +161,13 @@ def test_replicas_that_are_too_many_gangs_are_refused_at_their_own_path() -> Non
     (error,) = read(more).errors
     assert (error.field, error.reason) == ("spec.replicas", "GangLimitExceeded")
     assert "a LeaderWorkerSet has at most 10,000" in error.message
+
+
+def test_a_job_of_another_group_has_its_own_paths() -> None:
+    """Volcano's kind is Job too, and has no parallelism."""
+    volcano = replace(
+        several(pods_of("main", 10**6), says={names.REQUIRE: "rack"}),
+        api_version="batch.volcano.sh/v1alpha1",
+        kind="Job",
+    )
+    assert [field for field, _ in faults(volcano)] == ["spec.replicatedJobs[0].template.spec.template"]
