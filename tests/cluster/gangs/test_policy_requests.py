@@ -1,0 +1,88 @@
+"""Requests that users do not write as ours, on a running service: those of their namespace, and pod-group labels."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine import names
+from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
+from tests.support.eventually import eventually
+from tests.support.gangs import Json, Namespace, job_body, require
+
+pytestmark = pytest.mark.timeout(120)
+GROUP, GROUP_MIN = "pod-group.scheduling.sigs.k8s.io/name", "pod-group.scheduling.sigs.k8s.io/min-available"
+PLUGINS = "scheduling.x-k8s.io/pod-group"
+KOORDINATOR, KOORDINATOR_MIN = "gang.scheduling.koordinator.sh/name", "gang.scheduling.koordinator.sh/min-available"
+
+
+def asked(stored: Json) -> dict[str, str]:
+    """The requests that stand on a Job."""
+    found = stored["metadata"].get("annotations", {})
+    return {key: value for key, value in found.items() if key.endswith("-topology")}
+
+
+def submit_in(gangs: Namespace, namespace: str, name: str) -> Json:
+    """A Job that asks for nothing, in any namespace; not stored."""
+    body = job_body(name, pods=2, selector=gangs.fleet.selector)
+    stored: Json = gangs.client.create(f"/apis/batch/v1/namespaces/{namespace}/jobs", body, dry_run=True)
+    return stored
+
+
+def test_jobs_of_a_namespace_with_defaults_are_placed_as_if_they_had_asked(
+    gangs: Namespace, policy: PolicyInForce
+) -> None:
+    """Who asks himself, or says that he does not, keeps that; other namespaces are left alone."""
+    gangs.fleet.grid("1x2x2")
+    defaults = f"[{{namespaces: ['{gangs.name[:-2]}*'], annotations: {{{names.REQUIRE}: rack}}}}]"
+    policy.set(TEST_POLICY + f"namespaces: {{defaults: {defaults}}}\n")
+    eventually(lambda: asked(submit_in(gangs, gangs.name, "probe")), message="the Jobs of the namespace are sent to us")
+    stored = gangs.submit("train", pods=2)
+    assert asked(stored) == {names.REQUIRE: "rack"}
+    assert stored["spec"]["suspend"] is True
+    assert len(gangs.racks(gangs.all_bound("train", 2))) == 1
+    assert asked(gangs.submit("own", pods=1, annotations={names.PREFER: "block"})) == {names.PREFER: "block"}
+    free = gangs.submit("free", pods=1, gpus=0, annotations={names.UNCONSTRAINED: "false"})
+    assert not free["spec"].get("suspend")
+    other = submit_in(gangs, "default", "other")
+    assert (asked(other), other["spec"].get("suspend", False)) == ({}, False)
+    policy.set(TEST_POLICY)
+    eventually(lambda: not asked(submit_in(gangs, gangs.name, "probe")), message="they are not sent to us any more")
+
+
+def test_a_pod_group_label_asks_for_all_pods_at_once(gangs: Namespace) -> None:
+    """A gang of no level, which waits as a whole; the label stays its user's on every pod."""
+    gangs.fleet.grid("1x1x2")
+    body = job_body("ring", pods=3, selector=gangs.fleet.selector)
+    body["spec"]["template"]["metadata"]["labels"] = {GROUP: "ring"}
+    stored = gangs.client.create(gangs.jobs_path, body)
+    assert (asked(stored), stored["spec"]["suspend"]) == ({names.UNCONSTRAINED: "true"}, True)
+    gangs.waits("ring")
+    gangs.fleet.host("late", block="block-0", rack="rack-99")
+    gangs.all_bound("ring", 3)
+    assert {pod["metadata"]["labels"][GROUP] for pod in gangs.pods("ring")} == {"ring"}
+
+
+@pytest.mark.parametrize(
+    ("style", "labels", "annotations"),
+    [
+        ("coscheduling", (GROUP, GROUP_MIN), ()),
+        ("scheduler-plugins", (PLUGINS,), ()),
+        ("koordinator", (), (KOORDINATOR, KOORDINATOR_MIN)),
+        ("none", (), ()),
+    ],
+)
+def test_pods_carry_the_pod_group_of_the_policys_style(
+    gangs: Namespace, policy: PolicyInForce, style: str, labels: tuple[str, ...], annotations: tuple[str, ...]
+) -> None:
+    """The gang's name, and how many pods a scheduler may wait for; nothing of any other style."""
+    gangs.fleet.grid("1x1x2")
+    policy.set(TEST_POLICY + f"podGroup: {{labels: {style}}}\ntimeouts: {{bind: 31s}}\n")  # else it is the same policy
+    gangs.submit("train", pods=2, annotations=require("rack"))
+    gangs.all_bound("train", 2)
+    gang = (gangs.placement("train") or {})["metadata"]["name"]
+    every = {GROUP: gang, GROUP_MIN: "2", PLUGINS: gang, KOORDINATOR: gang, KOORDINATOR_MIN: "2"}
+    for pod in gangs.pods("train"):
+        metadata = pod["metadata"]
+        found = {key: value for key, value in metadata["labels"].items() if key in every}
+        told = {key: value for key, value in metadata["annotations"].items() if key in every}
+        assert (found, told) == ({key: every[key] for key in labels}, {key: every[key] for key in annotations})

@@ -1,0 +1,118 @@
+"""Where levels come from, on a running service: Topology objects of Kueue, and several topologies in one cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from local.client import Client
+from local.nodes import BLOCK, RACK
+from tests.cluster.gangs.conftest import PolicyInForce
+from tests.support.eventually import eventually
+from tests.support.gang_steps import delete_job, status_of
+from tests.support.gangs import Namespace, require
+
+pytestmark = pytest.mark.timeout(180)
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+KUEUE = "kueue.x-k8s.io"
+LEVEL = RACK.rpartition("/")[2]
+NAME = f"topologies.{KUEUE}"
+OBJECTS = f"/apis/{KUEUE}/v1beta1/topologies"
+FROM_OBJECT = f"""
+topologies:
+- {{name: default, fromObject: {{group: {KUEUE}, name: fabric}}}}
+nodes: {{settle: 0s}}
+"""
+TWO = f"""
+topologies:
+- name: ib
+  levels: [{{name: leaf, keys: [{RACK}]}}]
+  nodeSelector: {{example.com/fabric: ib}}
+- name: nvl
+  levels: [{{name: island, keys: [{BLOCK}]}}, {{name: nvlink, keys: [{RACK}]}}]
+  nodeSelector: {{example.com/fabric: nvl}}
+nodes: {{settle: 0s}}
+"""
+
+
+def definition() -> dict[str, Any]:
+    """Kueue's own, as far as it matters."""
+    level = {"type": "object", "properties": {"nodeLabel": {"type": "string"}}}
+    spec = {"type": "object", "properties": {"levels": {"type": "array", "items": level}}}
+    schema = {"type": "object", "properties": {"spec": spec}}
+    names = {"plural": "topologies", "singular": "topology", "kind": "Topology", "listKind": "TopologyList"}
+    versions = [{"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}]
+    return {
+        # A group of *.k8s.io asks for this.
+        "metadata": {"name": NAME, "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"}},
+        "spec": {"group": KUEUE, "scope": "Cluster", "names": names, "versions": versions},
+    }
+
+
+@pytest.fixture
+def kueue_topologies(client: Client) -> Iterator[None]:
+    """The kind is served, without any object."""
+    client.create(CRDS, definition())
+    eventually(lambda: _established(client), message="the kind is served")
+    yield
+    client.delete(f"{CRDS}/{NAME}")
+    eventually(lambda: client.find(f"{CRDS}/{NAME}") is None, 40.0, message="the kind is gone")
+
+
+def _established(client: Client) -> bool:
+    conditions = client.get(f"{CRDS}/{NAME}").get("status", {}).get("conditions") or []
+    return any((one["type"], one["status"]) == ("Established", "True") for one in conditions)
+
+
+def spec_of(*keys: str) -> dict[str, Any]:
+    return {"spec": {"levels": [{"nodeLabel": key} for key in keys]}}
+
+
+def says(gangs: Namespace, job: str, words: str) -> None:
+    """Wait until a gang waits for its levels and says why."""
+    gangs.waits(job, "LabelsMissing")
+    eventually(
+        lambda: words in status_of(gangs, job).get("message", ""), message=lambda: f"{words!r}: {status_of(gangs, job)}"
+    )
+
+
+def test_levels_of_an_object_that_comes_goes_wrong_and_is_mended(
+    gangs: Namespace, policy: PolicyInForce, kueue_topologies: None
+) -> None:
+    """Without it a gang waits and names it; it starts when that is there; while it is bad, others wait and are told."""
+    gangs.fleet.grid("1x1x2")
+    policy.set(FROM_OBJECT)
+    gangs.submit("first", pods=2, annotations=require(LEVEL))
+    says(gangs, "first", f"the Topology fabric of {KUEUE} is not there")
+    body = {"apiVersion": f"{KUEUE}/v1beta1", "kind": "Topology", "metadata": {"name": "fabric"}}
+    gangs.client.create(OBJECTS, {**body, **spec_of(BLOCK, RACK, "kubernetes.io/hostname")})
+    first = gangs.all_bound("first", 2)
+    gangs.submit("second", pods=2, annotations=require(LEVEL))
+    gangs.waits("second", "InsufficientFreeGPUs")
+    gangs.client.patch(f"{OBJECTS}/fabric", spec_of(BLOCK, "no label key!"))
+    says(gangs, "second", f'the Topology fabric of {KUEUE} cannot be used: "no label key!" is no')
+    assert gangs.bound("first") == first
+    gangs.client.patch(f"{OBJECTS}/fabric", spec_of(BLOCK, RACK))
+    delete_job(gangs, "first")
+    gangs.all_bound("second", 2)
+
+
+def test_the_nodes_that_a_job_asks_for_choose_its_topology(gangs: Namespace, policy: PolicyInForce) -> None:
+    """Its nodeSelector, or the annotation; each topology has its own levels, and gangs in the nodes of their own."""
+    gangs.fleet.grid("1x1x2", labels={"example.com/fabric": "ib"})
+    fast = gangs.fleet.host("fast-0", block="b", rack="r0"), gangs.fleet.host("fast-1", block="b", rack="r0")
+    for host in fast:
+        gangs.client.patch(f"/api/v1/nodes/{host}", {"metadata": {"labels": {"example.com/fabric": "nvl"}}})
+    policy.set(TWO)
+    own = {**gangs.fleet.selector, "example.com/fabric": "nvl"}
+    gangs.submit("selects", pods=1, gpus=8, annotations=require("nvlink"), selector=own)
+    named = {**require("nvlink"), "topogate.dev/topology": "nvl"}
+    gangs.submit("names", pods=1, gpus=8, annotations=named)
+    gangs.submit("says-nothing", pods=2, gpus=8, annotations=require("leaf"))
+    found = {**gangs.all_bound("selects", 1), **{1: gangs.all_bound("names", 1)[0]}}
+    assert set(found.values()) == set(fast)
+    assert not set(gangs.all_bound("says-nothing", 2).values()) & set(fast)
+    topologies = {job: (gangs.placement(job) or {})["spec"]["topology"] for job in ("selects", "names", "says-nothing")}
+    assert topologies == {"selects": "nvl", "names": "nvl", "says-nothing": "ib"}
