@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from engine import names
-from engine.annotations import Source, read
+from engine.annotations import Said, Source, read
 from engine.outcomes import FieldError
 from engine.records import OwnerRef, Pod, PodSet, PodSpec, Workload
 from engine.shapes import with_requests
@@ -105,21 +105,24 @@ def faults(
     if placed or not pods:
         return ()
     size, field = workload.slots, f"metadata.annotations[{names.GANG_SIZE}]"
-    for pod in pods:
-        if (text := _said(pod.spec, names.GANG_SIZE, dialects)) is None:
+    asked = [_asked(pod, dialects) for pod in pods]  # once: a gang may have very many pods
+    sizes: set[int] = set()
+    for pod, said in zip(pods, asked, strict=True):
+        if (text := _value(said, names.GANG_SIZE)) is None:
             message = f"the pod {pod.name} names a gang without its size; add {names.GANG_SIZE}"
             return (FieldError(field, "Required value", None, "MissingValue", message),)
-        if size_of(pod, dialects=dialects) is None:
+        if (number := _size(text)) is None:
             message = f"must be a whole number, 1 or more; got {plain(text, 63)} (pod {pod.name})"
             return (FieldError(field, "Invalid value", None, "InvalidValue", message),)
-    sizes = sorted({size_of(pod, dialects=dialects) or 0 for pod in pods})
+        sizes.add(number)
     if len(sizes) > 1:
-        message = f"the pods of {workload.name} give different sizes ({', '.join(map(str, sizes[:8]))})"
+        message = f"the pods of {workload.name} give different sizes ({', '.join(map(str, sorted(sizes)[:8]))})"
         return (FieldError(field, "Invalid value", None, "GangSizeMismatch", message),)
     if len(pods) > size:
         message = f"{workload.name} has {plural(len(pods), 'pod')}, more than its size of {size}"
         return (FieldError(field, "Invalid value", None, "GangSizeMismatch", message),)
-    if (odd := next((pod for pod in pods if _asked(pod, dialects) != _asked(pods[0], dialects)), None)) is not None:
+    alike = [{(one.about, one.value) for one in said} for said in asked]
+    if (odd := next((pod for pod, each in zip(pods, alike, strict=True) if each != alike[0]), None)) is not None:
         message = f"{pods[0].name} and {odd.name} ask for different things; the pods of one gang must ask for the same"
         return (FieldError("metadata.annotations", "Invalid value", None, "ConflictingAnnotations", message),)
     if (odd := next((pod for pod in pods if _eligible(pod) != _eligible(pods[0])), None)) is not None:
@@ -135,8 +138,7 @@ def faults(
 
 def size_of(pod: Pod, *, dialects: Collection[str]) -> int | None:
     """The size that a pod gives its gang; None when it gives none, or what is no number."""
-    text = _said(pod.spec, names.GANG_SIZE, dialects) or ""
-    return int(text) or None if text.isascii() and text.isdigit() and len(text) <= _SIZE_DIGITS else None
+    return _size(_said(pod.spec, names.GANG_SIZE, dialects) or "")
 
 
 def owners(pods: Sequence[Pod]) -> list[OwnerRef]:
@@ -159,13 +161,21 @@ def in_order(pods: Sequence[Pod]) -> list[Pod]:
 
 
 def _said(spec: PodSpec, about: str, dialects: Collection[str]) -> str | None:
-    found = read((Source("metadata", spec.annotations, spec.labels),), dialects=dialects)
-    return next((one.value for one in sorted(found, key=lambda one: one.key != one.about) if one.about == about), None)
+    return _value(read((Source("metadata", spec.annotations, spec.labels),), dialects=dialects), about)
 
 
-def _asked(pod: Pod, dialects: Collection[str]) -> frozenset[tuple[str, str]]:
-    said = read((Source("metadata", pod.spec.annotations, pod.spec.labels),), dialects=dialects)
-    return frozenset((one.about, one.value) for one in said)
+def _value(said: Iterable[Said], about: str) -> str | None:
+    """What is said about a key: by its own name, or else by an alias."""
+    found = [one for one in said if one.about == about]
+    return min(found, key=lambda one: one.key != one.about).value if found else None
+
+
+def _size(text: str) -> int | None:
+    return int(text) or None if text.isascii() and text.isdigit() and len(text) <= _SIZE_DIGITS else None
+
+
+def _asked(pod: Pod, dialects: Collection[str]) -> tuple[Said, ...]:
+    return read((Source("metadata", pod.spec.annotations, pod.spec.labels),), dialects=dialects)
 
 
 def _eligible(pod: Pod) -> tuple[object, ...]:
