@@ -52,7 +52,7 @@ from engine.records import Pod, Slot
 from engine.relaxing import relaxes_at
 from engine.room import room_for
 from engine.rush import Rush
-from engine.seats import moved
+from engine.seats import Refused, moved
 from engine.shapes import exclusion
 from engine.status import SETTLE, changed, differs, waiting_since
 from engine.view import Changes, View
@@ -72,6 +72,7 @@ RETRY_FIRST, RETRY_MOST = 0.5, 30.0
 WRITERS = 16
 # A pod that no gang claims is given this long for its owner to show up in the cache.
 UNCLAIMED_AFTER = 10.0
+_LATER = "older pods beside it may go to other hosts (nodeSelector, affinity, tolerations, devices) and go first"
 
 
 @dataclass(slots=True)
@@ -309,8 +310,9 @@ class Controller:
             self._parts.drop(key)
         loose = let_loose(gang.workload, gang.pods) if gang.understanding.ask is not None else []
         known = memory.refused
-        memory.refused = frozenset(pod.uid for pod in (*(refused.pod for refused in decision.refused), *loose))
-        for refused in decision.refused:
+        refusals = (*decision.refused, *(Refused(pod, _LATER) for pod in gang.later))
+        memory.refused = frozenset(pod.uid for pod in (*(refused.pod for refused in refusals), *loose))
+        for refused in refusals:
             if refused.pod.uid not in known:
                 self._errands.pod_event(refused.pod, "HeldWithoutSlot", refused.why)
         for pod in loose:

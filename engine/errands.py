@@ -266,8 +266,6 @@ class Errands:
         if (workload := claim.workload) is not None:
             label = f"{workload.group_label}={quote(pod.spec.labels.get(workload.group_label or '', ''))}"
             return f"{label} is no replica of {workload.kind} {workload.name}: it joins no gang"
-        if claim.key is None and not names.REQUEST_KEYS.isdisjoint(pod.spec.annotations):
-            return f"nothing is known of pods of its owner: add {names.GANG_NAME} and {names.GANG_SIZE} to its template"
         return None
 
     def pod_event(self, pod: Pod, reason: str, message: str) -> None:
@@ -410,7 +408,7 @@ class Errands:
 
     def _event(self, gang: Gang, reason: str, message: str, *, warning: bool) -> None:
         workload: Workload = gang.workload
-        if is_plain(gang.key):
+        if workload.handling == "pods":
             for pod in plain_gangs.in_order(gang.pods)[:TOLD_PODS]:
                 self._tell_pod(pod, reason, message, warning=warning)
             return

@@ -12,7 +12,9 @@ from typing import Any
 from engine import names
 from engine.lineage import Lineage
 from engine.owners import Key, Link, key_of
+from engine.plain_gangs import is_plain
 from engine.records import Owned, Pod, Workload
+from engine.single_pods import is_single
 
 PodKey = tuple[str, str]
 
@@ -87,7 +89,7 @@ class Homes:
 
     def plain_keys(self) -> Iterator[str]:
         """The keys that pods alone make up."""
-        return (key for key in self._members if key.startswith("pods/"))
+        return (key for key in self._members if is_plain(key) or is_single(key))
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

@@ -11,11 +11,12 @@ from engine.aside import standing_aside
 from engine.gang_keys import joined_key
 from engine.kinds import Registry
 from engine.outcomes import FieldError
-from engine.owners import NOT_ASKING, Find, chain_of, decider
+from engine.owners import NOT_ASKING, Chain, Find, chain_of, decider, reference_to
 from engine.plain_gangs import plain_key
 from engine.policy import Policy
 from engine.records import OwnerRef, Pod, Workload
 from engine.requests import Understanding, understand
+from engine.single_pods import single_key
 from engine.topology import Topology
 
 PART_OF_GANG = "PartOfGang"
@@ -27,12 +28,14 @@ class Claim:
     """Whose a pod is. `workload` decides for it and `key` is that of its gang (which may have no such group).
 
     Both are None for a pod of nobody, and while `missing`, a link of its chain that must be there, is not known.
-    A gang of plain pods has a key and no workload here.
+    Gangs of plain pods, and pods that are placed each by itself, have a key and no workload here; `controller` is then
+    the top-most controller above the pod.
     """
 
     workload: Workload | None = None
     key: str | None = None
     missing: OwnerRef | None = None
+    controller: OwnerRef | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class Lineage:
             return Claim(missing=chain.missing)
         workloads = chain.workloads
         if not workloads:
-            return Claim(key=plain_key(pod, dialects=self.policy.annotations.dialects))
+            return self._unowned(pod, chain)
         workload = workloads[0] if len(workloads) == 1 else decider(chain, ignored=self.ignored)
         assert workload is not None
         workload = self.whole(workload)
@@ -135,6 +138,14 @@ class Lineage:
             return True
         links = (ref for one in self.registry.entries for ref in one.owners)
         return any((ref.group, ref.kind) == (group, owner.kind) for ref in links)
+
+    def _unowned(self, pod: Pod, chain: Chain) -> Claim:
+        """A pod that no workload owns: of a gang that it names, or by itself if it asks."""
+        above = chain.missing
+        if above is None and chain.links:
+            above = reference_to(chain.links[-1])
+        key = plain_key(pod, dialects=self.policy.annotations.dialects) or single_key(pod, above, policy=self.policy)
+        return Claim(key=key, controller=above)
 
     def _without_pods(self, workload: Workload) -> Understanding:
         said = read(

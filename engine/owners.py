@@ -59,6 +59,12 @@ def key_of(link: Link) -> Key:
     return ("", "Pod", link.namespace, link.name) if isinstance(link, Pod) else link.key
 
 
+def reference_to(link: Link) -> OwnerRef:
+    """The controller reference that leads to an object."""
+    version = "v1" if isinstance(link, Pod) else link.api_version
+    return OwnerRef(version, key_of(link)[1], link.name, link.uid, controller=True)
+
+
 def decider(chain: Chain, *, ignored: Callable[[Workload], str | None]) -> Workload | None:
     """The workload that decides for what is below it: the top-most that asks or stands aside, else the nearest.
 

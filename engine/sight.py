@@ -24,6 +24,7 @@ class Gang:
     pods: tuple[Pod, ...]
     shapes: Mapping[str, Shape]
     group: str | None = None  # the index of the replica, for kinds with a gang per replica
+    later: tuple[Pod, ...] = ()  # held pods whose turn comes after that of the others
 
     @property
     def key(self) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from engine import names, plain_gangs
+from engine import names, plain_gangs, single_pods
 from engine.capacity import Capacity
 from engine.claims import is_claim
 from engine.cluster.parts import Parts
@@ -280,7 +280,7 @@ class View:
 
     def _reserve(self, key: str) -> None:
         workload, placement = self._workload_of(key), self._held.get(key) or self.placement_of(key)
-        if workload is None and plain_gangs.is_plain(key):
+        if workload is None and (plain_gangs.is_plain(key) or single_pods.is_single(key)):
             self._observed.pop(key, None)
             self._held.pop(key, None)
         self._adrift.discard(key)
@@ -289,7 +289,7 @@ class View:
         uses: dict[str, Mapping[str, tuple[Uses, ...]]] = {}
         if workload is not None and placement is not None:
             pods = self.pods_of(key)
-            if not workload.finished:
+            if not workload.finished and not single_pods.is_single(key):
                 self._observe(workload, pods)
             for kept in reservations(workload, placement, pods):
                 if kept.hosts:
@@ -394,6 +394,8 @@ class View:
 
     def pods_of(self, key: str) -> tuple[Pod, ...]:
         """The pods of a gang: those whose chain of controller references leads to its workload, and to its group."""
+        if single_pods.is_single(key):
+            return single_pods.in_turn(self._homes.members(key))[0]
         return self._homes.members(key) if self.knows(key) else ()
 
     def gang(self, key: str) -> Gang | None:
@@ -409,6 +411,7 @@ class View:
             pods=pods,
             shapes=self.shapes_of(workload),
             group=parts(key)[1],
+            later=single_pods.in_turn(self._homes.members(key))[1] if single_pods.is_single(key) else (),
         )
 
     def knows(self, key: str) -> bool:
@@ -435,13 +438,21 @@ class View:
             pods = self._homes.members(key)
             dialects = self.policy.annotations.dialects
             return plain_gangs.plain_workload(*plain_gangs.place_of(key), pods, dialects=dialects) if pods else None
+        if single_pods.is_single(key):
+            return self._single_workload(self.pods_of(key))
         uid, group = parts(key)
         workload = self._workloads.get(uid)
         return self.lineage.whole(workload) if workload is not None and has_group(workload, group) else None
 
+    def _single_workload(self, pods: Sequence[Pod]) -> Workload | None:
+        if not pods:
+            return None
+        above = self.lineage.claim(plain_gangs.in_order(pods)[0]).controller
+        return single_pods.single_workload(above, pods, dialects=self.policy.annotations.dialects)
+
     def _understanding(self, workload: Workload, pods: Sequence[Pod], placement: Placement | None) -> Understanding:
         found = in_force(self.understand(workload), placement, self.policy)
-        if workload.handling != "pods" or found.ignored is not None:
+        if workload.handling != "pods" or workload.unit == "pod" or found.ignored is not None:
             return found
         placed = placement is not None and placement.assignment is not None
         errors = plain_gangs.faults(workload, pods, placed=placed, dialects=self.policy.annotations.dialects)
@@ -473,6 +484,8 @@ class View:
         runtime_class = self.stores.runtime_classes.get(template.runtime_class)
         if template.runtime_class and runtime_class is not None:
             shape = merge_runtime_class(shape, runtime_class)
+        if workload.handling == "pods" and workload.unit == "pod":
+            return shape  # that of pods that exist
         observed = self._observed.get(workload.uid or key_of(workload), {}).get(pod_set.name)
         return with_requests(shape, largest(shape.requests, observed)) if observed else shape
 

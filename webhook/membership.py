@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine import names, plain_gangs
+from engine import names, plain_gangs, single_pods
 from engine.annotations import Source, read
 from engine.aside import exempt, template_aside
 from engine.gang_keys import has_group, parts
@@ -26,9 +26,14 @@ class Stranger:
 
 @dataclass(frozen=True, slots=True)
 class Unsure:
-    """Perhaps ours: its owners are not in the cache yet (`missing`), or its request cannot be read under the policy."""
+    """Perhaps ours: its owners are not in the cache yet (`missing`), or its request cannot be read under the policy.
+
+    Ours for sure is a pod that is placed by itself, with its `mark`; its slot depends on what is beside it, and the
+    leader alone knows that.
+    """
 
     missing: OwnerRef | None = None
+    mark: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +71,12 @@ def membership(pod: Pod, view: View, policy: Policy) -> Membership:
         return Unsure(claim.missing) if held else Stranger("UnsupportedKind")
     if claim.workload is not None and claim.key is not None:
         return _of_workload(pod, claim.workload, claim.key, lineage)
+    if claim.key is not None and single_pods.is_single(claim.key):
+        return Unsure(mark=single_pods.mark_of(pod))
     if claim.key is not None:
         dialects = policy.annotations.dialects
         workload = plain_gangs.plain_workload(*plain_gangs.place_of(claim.key), [pod], dialects=dialects)
         return _of_workload(pod, workload, claim.key, lineage)
-    if owner is not None and template_aside(pod.spec, policy=policy) is None and _asks(pod, policy):
-        return Unsure()  # of an owner that we know nothing of: told how to become a gang
     return Stranger("UnsupportedKind")
 
 
@@ -101,12 +106,24 @@ def plain_errors(pod: Pod, view: View, policy: Policy) -> tuple[FieldError, ...]
     """What is wrong with the request of a pod of a gang of plain pods; None for any other pod."""
     lineage = Lineage(view.find, policy, view.topologies, view.own_namespace)
     claim = lineage.claim(pod)
-    if claim.workload is not None or claim.key is None:
+    if claim.workload is not None or claim.key is None or single_pods.is_single(claim.key):
         return None
     dialects = policy.annotations.dialects
     workload = plain_gangs.plain_workload(*plain_gangs.place_of(claim.key), [pod], dialects=dialects)
     own = plain_gangs.faults(workload, [pod], placed=False, dialects=dialects)
     return (*lineage.own(workload).errors, *(one for one in own if one.reason != "WaitingForMembers"))
+
+
+def single_errors(pod: Pod, view: View, policy: Policy) -> tuple[FieldError, ...] | None:
+    """What is wrong with the request of a pod that is placed by itself; None for any other pod."""
+    lineage = Lineage(view.find, policy, view.topologies, view.own_namespace)
+    claim = lineage.claim(pod)
+    if claim.key is None or not single_pods.is_single(claim.key):
+        return None
+    dialects = policy.annotations.dialects
+    if errors := single_pods.errors(pod, dialects=dialects):
+        return tuple(errors)
+    return lineage.own(single_pods.single_workload(claim.controller, [pod], dialects=dialects)).errors
 
 
 def pod_aside(pod: Pod, view: View, policy: Policy) -> bool:

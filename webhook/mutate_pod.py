@@ -62,8 +62,9 @@ def mutate_pod(review: Review, view: View, policy: Policy, deadline: float) -> R
             drop_all(edits)
             if not pod_aside(pod, view, policy):
                 translate_in(edits, (), managed=False, view=view, policy=policy)
-        case Unsure():
-            _hold(edits, pod, view, pod_set=pod.spec.labels.get(names.POD_SET, MAIN), template_selector={})
+        case Unsure(mark=mark):
+            pod_set = mark or pod.spec.labels.get(names.POD_SET, MAIN)
+            _hold(edits, pod, view, pod_set=pod_set, template_selector={})
             edits.drop(("metadata", "labels", names.GANG))
         case Member() as member:
             _label(edits, pod, member, policy)

@@ -19,15 +19,17 @@ from engine.cluster import projections
 from engine.cluster.projections import ProjectionError
 from engine.cluster.workloads import UnreadableWorkload, workload
 from engine.explain import forecast
+from engine.extension import growth
 from engine.gang_keys import keys_of
 from engine.gangs import Gang, Timers, decide
 from engine.gangs import Plan as PlanIt
 from engine.members import suspended_by_user
 from engine.outcomes import FieldError, Outcome, Placed, Waits
 from engine.plain_gangs import place_of
-from engine.proposal import plan_in_view, proposed
+from engine.proposal import extend_in_view, extended, plan_in_view, proposed
 from engine.reasons import REASONS
 from engine.records import Pod, Workload
+from engine.single_pods import is_single
 from engine.view import View
 from webhook import simulation_output as output
 from webhook.objects import POD
@@ -114,7 +116,7 @@ class _Run:
         if submitted.errors:
             return [Simulated(rejected(about, submitted.errors), None, ())]
         if one.what == POD:
-            gangs = [self._pod(about, submitted, offline)]
+            gangs = [self._single(entry, about, submitted, offline) or self._pod(about, submitted, offline)]
         else:
             gangs = self._workload(entry, about, submitted, offline)
         first, *others = gangs
@@ -252,6 +254,34 @@ class _Run:
 
     def _off(self) -> str:
         return f"the policy's mode is {self._view.policy.mode}: nothing is changed or held"
+
+    def _single(self, entry: Entry, about: About, submitted: Submitted, offline: OfflineView) -> output.Gang | None:
+        """A pod that is placed by itself, near those of its controller that came before it; None for any other pod."""
+        view, pod = self._view, projections.pod(msgspec.json.encode(submitted.stored))
+        pod = replace(pod, uid=str(uuid.uuid5(_UIDS, "/".join(entry.key))))
+        key = view.lineage.claim(pod).key
+        if key is None or not is_single(key) or names.GATE not in pod.spec.gates:
+            return None
+        view.stores.pods.apply("ADDED", pod)
+        view.refresh()
+        gang = view.gang(key)
+        assert gang is not None
+        answer = self._gang(entry, about, gang, offline) if gang.placement is None else self._joining(about, gang)
+        if self._independent:
+            view.stores.pods.apply("DELETED", pod)
+            view.refresh()
+        return answer
+
+    def _joining(self, about: About, gang: Gang) -> output.Gang:
+        view, asked = self._view, gang.understanding
+        assert gang.placement is not None
+        part = growth(gang.workload, gang.placement, gang.pods, asks=asked.asks, gang=asked.gang)
+        if part is None:
+            return held(about, "WaitingForMembers")
+        outcome = extend_in_view(view, gang, part)
+        if isinstance(outcome, Placed):
+            view.hold(gang.key, extended(gang, part, outcome))
+        return planned(about, gang, outcome, view)
 
     def _pod(self, about: About, submitted: Submitted, offline: OfflineView) -> output.Gang:
         """A pod that is let through is none of ours, or a member of a workload's gang."""

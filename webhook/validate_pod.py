@@ -11,15 +11,12 @@ from engine.records import Pod
 from engine.wording import quote
 from webhook.answers import answer
 from webhook.devices import annotation_errors, checked
-from webhook.membership import Stranger, membership, plain_errors, pod_aside, registered
+from webhook.membership import Stranger, membership, plain_errors, pod_aside, single_errors
 from webhook.objects import decoded, pod_of
 from webhook.review import Response, Review, allowed, forbidden
 from webhook.view import View
 
-_UNKNOWN_OWNER = (
-    "nothing is known of pods of {kind}: they have no ranks here, and are held until they give a "
-    f"{names.GANG_NAME} and a {names.GANG_SIZE}"
-)
+_GANG = f"{names.GANG_NAME} and gang-size make a gang"
 
 
 def validate_pod(review: Review, view: View, policy: Policy) -> Response:
@@ -50,8 +47,12 @@ def _held(pod: Pod, review: Review, view: View, policy: Policy) -> Response:
     errors = plain_errors(pod, view, policy)
     if errors is not None:
         return answer(review, errors, [], policy=policy)
-    told = [] if owner is None else [f"topogate: {_UNKNOWN_OWNER.format(kind=quote(owner.kind))}"]
-    return answer(review, [], told, policy=policy)
+    errors = single_errors(pod, view, policy)
+    if errors is None:
+        return allowed()
+    alone = "the pod is placed by itself"
+    told = alone if owner is None else f"pods of {quote(owner.kind)} are placed one by one, near each other"
+    return answer(review, errors, [f"topogate: {told}; {_GANG}"], policy=policy)
 
 
 def _topology(pod: Pod, view: View, policy: Policy) -> Response | tuple[list[FieldError], list[str]]:
@@ -61,22 +62,13 @@ def _topology(pod: Pod, view: View, policy: Policy) -> Response | tuple[list[Fie
     strange = tuple(unknown_keys((source,)))
     if not (said or strange):
         return [], []
-    owner = pod.owner
-    if owner is not None and registered(owner):
-        if isinstance(membership(pod, view, policy), Stranger) or policy.mode != "enforce":
-            return [], []
-        return forbidden(
-            "the pod asks for a topology, but its topogate.dev labels were taken off on the way", "ImmutableField"
-        )
-    errors = [_unsupported(one.field, pod) for one in said]
+    errors: list[FieldError] = []
+    if said and not isinstance(membership(pod, view, policy), Stranger):
+        if policy.mode == "enforce":
+            return forbidden(
+                "the pod asks for a topology, but its topogate.dev labels were taken off on the way", "ImmutableField"
+            )
+        errors += plain_errors(pod, view, policy) or single_errors(pod, view, policy) or ()
     if policy.annotations.unknown == "deny":
-        return [*errors, *strange], []
+        return [*dict.fromkeys((*errors, *strange))], []
     return errors, [f"topogate: {error.field}: {error.message}" for error in strange]
-
-
-def _unsupported(field: str, pod: Pod) -> FieldError:
-    if pod.owner is None:
-        message = f"a plain pod is placed in a gang: add {names.GANG_NAME} and {names.GANG_SIZE}, or use a Job"
-        return FieldError(field=field, kind="Required value", value=None, reason="MissingValue", message=message)
-    message = f"pods of {quote(pod.owner.kind)} cannot be placed; use a Job, or remove the annotation"
-    return FieldError(field=field, kind="Forbidden", value=None, reason="UnsupportedKind", message=message)

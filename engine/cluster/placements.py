@@ -157,9 +157,14 @@ def placement_name(kind: str, workload_name: str, uid: str, group: str = "") -> 
 
 
 def name_of(workload: Workload, group: str | None = None) -> str:
-    """Return the name of the Placement of a gang; `pods-<gang-name>-<8 digits>` for a gang of plain pods."""
+    """Return the name of the Placement of a gang; `pods-<gang-name>-<8 digits>` for a gang of plain pods.
+
+    Pods that are placed each by itself share the Placement `<kind>-<name>-<8 digits>` of their controller.
+    """
     if not workload.uid and workload.handling == "pods":
         return placement_name("Pods", workload.name, workload.name)
+    if workload.handling == "pods":
+        return placement_name(workload.kind, workload.name, f"{workload.uid}/{group}")
     return placement_name(workload.kind, workload.name, workload.uid, group or "")
 
 

@@ -57,7 +57,9 @@ CREATED: Mapping[str, Json] = {
     ),
     "too many pods": rack_job(parallelism=20_000, completions=20_000),
     "a negative count": rack_job(parallelism=-1),
-    "a bare pod": raw_pod(annotations=RACK, gates=()),
+    "a pod without its gang": raw_pod(
+        annotations={**RACK, names.GANG_SIZE: "4"}, labels={names.MANAGED: "true"}, gates=()
+    ),
 }
 
 

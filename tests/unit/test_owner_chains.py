@@ -304,13 +304,13 @@ def test_a_held_pod_whose_owner_is_of_another_namespace_is_told_why() -> None:
     assert leader.hands.of("free") == []
 
 
-def test_a_held_pod_of_an_unknown_owner_that_asks_is_told_how_to_join() -> None:
+def test_a_held_pod_of_an_unknown_owner_that_asks_is_placed_by_itself() -> None:
     leader = Leader(nodes=gpu_nodes(1, 1, 4))
     base = pod(job(), None, gated=True, name="alone")
     asks = replace(base.spec, annotations={names.REQUIRE: "rack"})
     claims = replace(base, spec=asks, owner=OwnerRef("example.com/v1", "Thing", "t", "u", True))
-    assert told(leader, claims) == [("alone", "HeldWithoutGang")]
-    assert "add topogate.dev/gang-name and topogate.dev/gang-size" in (leader.hands.unclaimed(claims) or "")
+    assert told(leader, claims) == []
+    assert leader.hands.of("release") == ["alone"]
 
 
 def test_a_held_pod_that_asks_for_nothing_is_freed() -> None:

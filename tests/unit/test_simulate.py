@@ -379,12 +379,13 @@ def test_a_quantity_that_is_none_is_rejected_at_its_place() -> None:
     ("metadata", "verdict", "reason"),
     [
         ({}, "ignored", "NoTopologyRequested"),
-        ({"annotations": {names.REQUIRE: "rack"}}, "rejected", "MissingValue"),
+        ({"annotations": {names.REQUIRE: "rack"}}, "placed", None),
+        ({"annotations": {names.REQUIRE: "rack", names.GANG_SIZE: "2"}}, "rejected", "ConflictingAnnotations"),
         ({"annotations": {names.REQUIRE: "rack"}, "namespace": "kube-system"}, "ignored", "ExemptNamespace"),
         ({"annotations": {names.GANG_NAME: "g", names.GANG_SIZE: "2"}}, "waits", "WaitingForMembers"),
     ],
 )
-def test_plain_pods(metadata: Json, verdict: str, reason: str) -> None:
+def test_plain_pods(metadata: Json, verdict: str, reason: str | None) -> None:
     """They go the way of the pod webhooks."""
     plain = {
         "apiVersion": "v1",
@@ -393,6 +394,21 @@ def test_plain_pods(metadata: Json, verdict: str, reason: str) -> None:
         "spec": {"containers": [{"name": "c"}]},
     }
     assert [one[1:] for one in verdicts(GRID, [plain])] == [(verdict, reason)]
+
+
+def test_pods_of_a_controller_that_nobody_knows_are_placed_near_each_other() -> None:
+    """Each by itself: the third finds no room in the rack of the others."""
+    reference = {"apiVersion": "example.com/v1", "kind": "Thing", "name": "t", "uid": "u", "controller": True}
+    pods = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "annotations": {names.REQUIRE: "rack"}, "ownerReferences": [reference]},
+            "spec": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]},
+        }
+        for name in "abcde"
+    ]
+    assert [one[1] for one in verdicts(GRID, pods)] == ["placed"] * 4 + ["waits"]
 
 
 def test_a_bound_pod_is_none_of_ours() -> None:

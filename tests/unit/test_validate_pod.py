@@ -39,24 +39,51 @@ def owned(kind: str, api_version: str = "apps/v1", **more: Any) -> Json:
     return pod
 
 
-def test_a_bare_pod_that_asks_is_refused() -> None:
+def test_a_bare_pod_that_asks_is_held_with_a_warning() -> None:
     answer = admitted(raw_pod(annotations=ASKS, gates=()))
-    assert answer.code == 422
-    assert [cause.field for cause in answer.causes] == [f"metadata.annotations[{names.REQUIRE}]"]
-    assert "add topogate.dev/gang-name and topogate.dev/gang-size" in answer.message
-
-
-def test_forged_marks_do_not_get_a_bare_pod_past() -> None:
-    pod = raw_pod(annotations=ASKS, labels={names.MANAGED: "true"})
-    assert not admitted(pod).allowed
+    assert answer.allowed
+    (warning,) = answer.warnings
+    assert warning == "topogate: the pod is placed by itself; topogate.dev/gang-name and gang-size make a gang"
 
 
 def test_a_pod_of_an_unregistered_owner_that_asks_is_held_with_a_warning() -> None:
-    """Nobody knows how many there will be: a gang name and a size say it."""
-    answer = admitted(owned("Thing", "example.com/v1"))
+    """It is no gang: a gang name and a size make one."""
+    pod = owned("Thing", "example.com/v1")
+    view = FakeView()
+    assert {"name": names.GATE} in apply(pod, mutate(review(pod), view, 0.0))["spec"]["schedulingGates"]
+    answer = admitted(pod, view)
     assert answer.allowed
     (warning,) = answer.warnings
-    assert warning.startswith('topogate: nothing is known of pods of "Thing": they have no ranks here, and are held')
+    assert warning == (
+        'topogate: pods of "Thing" are placed one by one, near each other; '
+        "topogate.dev/gang-name and gang-size make a gang"
+    )
+
+
+@pytest.mark.parametrize("owner", [None, "Thing"])
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ({names.REQUIRE: "rak"}, names.REQUIRE),
+        ({names.REQUIRE: "rack", names.GANG_SIZE: "2"}, names.GANG_SIZE),
+        ({names.REQUIRE: "rack", names.MIN_AVAILABLE: "2"}, names.MIN_AVAILABLE),
+        ({names.REQUIRE: "rack", names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "2"}, names.SLICE_SIZE),
+        ({names.REQUIRE: "rack", names.COLOCATE: "a"}, names.COLOCATE),
+        ({names.RELAX_AFTER: "1m"}, names.REQUIRE),
+    ],
+)
+def test_what_a_pod_by_itself_asks_for_wrongly_is_refused(said: dict[str, str], field: str, owner: str | None) -> None:
+    pod = raw_pod(annotations=said, gates=()) if owner is None else owned(owner, "example.com/v1")
+    pod["metadata"]["annotations"] = said
+    answer = admitted(pod)
+    assert answer.code == 422
+    assert f"metadata.annotations[{field}]" in [cause.field for cause in answer.causes]
+
+
+def test_a_pod_by_itself_that_lost_our_label_on_the_way_is_refused() -> None:
+    """Nobody would hold it."""
+    answer = validate(review(owned("Thing", "example.com/v1")), FakeView(), 0.0)
+    assert (answer.code, answer.reason) == (403, "Forbidden")
 
 
 @pytest.mark.parametrize("owner", [None, "Thing"])

@@ -63,16 +63,3 @@ def test_pods_that_give_different_sizes_stay_held_and_say_so(gangs: Namespace) -
     make(gangs, "p1", size=3)
     eventually(lambda: events(gangs, "GangSizeMismatch"), message="they are told why")
     assert all({"name": GATE} in one["spec"]["schedulingGates"] for one in pods(gangs).values())
-
-
-def test_a_pod_of_an_owner_that_nobody_knows_is_told_how_to_become_one_of_a_gang(gangs: Namespace) -> None:
-    """It asks for a topology, but nobody knows with how many others."""
-    gangs.fleet.grid("1x1x4")
-    path = f"/api/v1/namespaces/{gangs.name}/configmaps"
-    above = gangs.client.create(path, {"metadata": {"name": "above"}})["metadata"]
-    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "above", "uid": above["uid"], "controller": True}
-    make(gangs, "alone", size=0, annotations=require("rack"), ownerReferences=[owner])
-    told = eventually(lambda: events(gangs, "HeldWithoutGang"), 40.0, message="it is told how")
-    assert told is not None
-    assert "add topogate.dev/gang-name and topogate.dev/gang-size" in told[0]["note"]
-    assert hosts(gangs) == {}
