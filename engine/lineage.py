@@ -93,7 +93,7 @@ class Lineage:
         if known is not None and known[0] is workload:
             return known[1]
         group, _, version = workload.api_version.rpartition("/")
-        if self.registry.find(group, workload.kind, version) is None:
+        if workload.handling != "pods" and self.registry.find(group, workload.kind, version) is None:
             return Understanding(ignored=NOT_ASKING)
         whole = self.whole(workload)
         if not whole.pod_sets:
