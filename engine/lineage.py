@@ -133,8 +133,7 @@ class Lineage:
     def watched(self, owner: OwnerRef) -> bool:
         """True when the object that a reference names would be known if it were there."""
         group = owner.api_version.rpartition("/")[0]
-        entry = self.registry.find(group, owner.kind)
-        if entry is not None and entry.handling in ("placed", "through"):
+        if any(entry.handling in ("placed", "through") for entry in self.registry.of_kind(group, owner.kind)):
             return True
         links = (ref for one in self.registry.entries for ref in one.owners)
         return any((ref.group, ref.kind) == (group, owner.kind) for ref in links)

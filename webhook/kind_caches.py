@@ -96,7 +96,7 @@ class KindCaches:
 
     def heard_of(self, group: str, kind: str) -> None:
         """Look at once when an object of a kind was seen that is registered and not watched."""
-        if (group, kind) not in self._watches and self._policy().registry.find(group, kind) is not None:
+        if (group, kind) not in self._watches and self._policy().registry.of_kind(group, kind):
             self.poke()
 
     def look(self) -> bool:

@@ -36,8 +36,8 @@ def standing(workload: Workload, view: View, policy: Policy) -> Standing:
 
 
 def _through(owner: OwnerRef, lineage: Lineage) -> bool:
-    entry = lineage.registry.find(owner.api_version.rpartition("/")[0], owner.kind)
-    return entry is not None and entry.handling == "through"
+    entries = lineage.registry.of_kind(owner.api_version.rpartition("/")[0], owner.kind)
+    return any(entry.handling == "through" for entry in entries)
 
 
 def whole(workload: Workload, view: View, policy: Policy) -> Workload:

@@ -42,7 +42,7 @@ def validate_pod(review: Review, view: View, policy: Policy) -> Response:
 def _held(pod: Pod, review: Review, view: View, policy: Policy) -> Response:
     """A pod that is held by its own request alone: no workload was asked about it before."""
     owner = pod.owner
-    if owner is not None and view.registry.find(owner.api_version.rpartition("/")[0], owner.kind) is not None:
+    if owner is not None and view.registry.of_kind(owner.api_version.rpartition("/")[0], owner.kind):
         return allowed()
     errors = plain_errors(pod, view, policy)
     if errors is not None:

@@ -10,10 +10,13 @@ from engine.wording import quote
 
 Steps = tuple[str | int, ...]
 Problem = tuple[Steps, str]
+# Of the core group: what has pods. A policy that names anything else would have us hold all Secrets in memory.
+_CORE = frozenset({"Pod", "ReplicationController"})
 
 
 def problems(entry: KindEntry) -> Iterator[Problem]:
     """Yield what is wrong across the fields of an entry: steps inside the entry, and a sentence."""
+    yield from _core(entry)
     yield from _handling(entry)
     yield from _gang(entry)
     if (entry.finished.path is None) != (not entry.finished.values):
@@ -25,6 +28,14 @@ def problems(entry: KindEntry) -> Iterator[Problem]:
     for index, name in enumerate(entry.success):
         if entry.pod_sets and not entry.pod_sets[-1].for_each and name not in known:
             yield ("success", index), f"{quote(name)} is none of the pod sets"
+
+
+def _core(entry: KindEntry) -> Iterator[Problem]:
+    refs: list[tuple[Steps, str, str]] = [(("match", "kind"), entry.match.group, entry.match.kind)]
+    refs += [(("owners", index, "kind"), owner.group, owner.kind) for index, owner in enumerate(entry.owners)]
+    for at, group, kind in refs:
+        if group == "" and kind not in _CORE:
+            yield at, f"{quote(kind)} of the core group has no pods"
 
 
 def _handling(entry: KindEntry) -> Iterator[Problem]:

@@ -46,9 +46,13 @@ class Registry:
 
     def find(self, group: str, kind: str, version: str = ANY_VERSION) -> KindEntry | None:
         """Return the entry of a kind: the one that names the version, else the one for every version, else None."""
-        found = self._of.get((group, kind), ())
+        found = self.of_kind(group, kind)
         named = (entry for entry in found if version in entry.match.versions)
         return next(named, None) or next((entry for entry in found if ANY_VERSION in entry.match.versions), None)
+
+    def of_kind(self, group: str, kind: str) -> tuple[KindEntry, ...]:
+        """Return the entries of a kind, of whatever versions."""
+        return self._of.get((group, kind), ())
 
     def entry_of(self, raw: Mapping[str, Any]) -> KindEntry | None:
         """Return the entry of an object by its apiVersion and kind; None for what is of no registered kind."""

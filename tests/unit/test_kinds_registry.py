@@ -312,3 +312,17 @@ def test_rules_do_not_depend_on_the_order_of_entries() -> None:
     """The same kinds give the same manifests."""
     other = merged(ENTRY, {"name": "raft", "match": {"kind": "Raft", "resource": "rafts"}})
     assert rules(registry_of([ENTRY, other])) == rules(registry_of([other, ENTRY]))
+
+
+@pytest.mark.parametrize("kind", ["Secret", "ConfigMap", "Node", "ServiceAccount"])
+def test_core_objects_without_pods_are_no_workloads(kind: str) -> None:
+    """An entry for Secrets would have every replica read all of them."""
+    match = {"group": "", "versions": ["v1"], "kind": kind, "resource": f"{kind.lower()}s"}
+    entry = changed(("match", match), ("owners", [{"group": "", "kind": kind}]))
+    told = f'"{kind}" of the core group has no pods'
+    assert faults(entry) == [("kinds[0].match.kind", told), ("kinds[0].owners[0].kind", told)]
+
+
+def test_the_core_group_has_workloads_too() -> None:
+    match = {"group": "", "versions": ["v1"], "kind": "ReplicationController", "resource": "replicationcontrollers"}
+    assert registry_of([changed(("match", match))]).of_kind("", "ReplicationController")

@@ -9,6 +9,7 @@ import pytest
 
 from engine import names
 from engine.controller import UNCLAIMED_AFTER
+from engine.policy import parse_policy
 from engine.records import OwnerRef, Pod, Workload
 from engine.view import Stores, View
 from tests.support.cluster_records import gpu_nodes, job, pod
@@ -320,3 +321,25 @@ def test_a_held_pod_that_asks_for_nothing_is_freed() -> None:
     )
     assert told(leader, claims) == []
     assert leader.hands.of("free") == ["alone"]
+
+
+TRAINER = """
+apiVersion: topogate.dev/v1alpha1
+kind: Policy
+kinds:
+- name: trainer
+  match: {group: example.com, versions: [v7], kind: Trainer, resource: trainers}
+  podSets: [{name: {text: main}, role: worker, template: .spec.template, count: {path: .spec.replicas}}]
+  gang: {unit: workload, creation: all-at-once}
+  replace: {cost: free}
+"""
+
+
+def test_an_owner_of_a_kind_with_one_version_may_be_seen_after_its_pods() -> None:
+    """The entry names a version, and none stands for all others: its pods are awaited all the same."""
+    view = folded()
+    view.set_policy(parse_policy(TRAINER))
+    owner = OwnerRef("example.com/v7", "Trainer", "t", "uid-t", controller=True)
+    lowest = replace(pod(job(), 0, gated=True), owner=owner)
+    assert view.lineage.watched(owner)
+    assert view.lineage.claim(lowest).missing == owner
