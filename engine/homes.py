@@ -25,7 +25,8 @@ class Homes:
     def __init__(self) -> None:
         self._links: dict[Key, Workload | Owned] = {}
         self._pods: dict[PodKey, Pod] = {}
-        self._below: dict[str, dict[Key, None]] = {}  # uid -> what names it as its controller, in the order of coming
+        # Namespace and uid -> what names it there as its controller, in the order of coming.
+        self._below: dict[tuple[str, str], dict[Key, None]] = {}
         self._members: dict[str, dict[PodKey, Pod]] = {}
         self._strays: dict[str, Pod] = {}
         self._home: dict[PodKey, tuple[str, bool]] = {}  # the key, and whether it is filed as a member
@@ -120,30 +121,32 @@ class Homes:
 
     def _link(self, link: Link) -> None:
         if link.owner is not None:
-            self._below.setdefault(link.owner.uid, {})[key_of(link)] = None
+            self._below.setdefault((link.namespace, link.owner.uid), {})[key_of(link)] = None
 
     def _unlink(self, link: Link) -> None:
         if link.owner is not None:
-            below: dict[Key, Any] = self._below.get(link.owner.uid, {})
+            above = (link.namespace, link.owner.uid)
+            below: dict[Key, Any] = self._below.get(above, {})
             below.pop(key_of(link), None)
             if not below:
-                self._below.pop(link.owner.uid, None)
+                self._below.pop(above, None)
 
     def _refile_below(self, old: Link | None, new: Link | None, lineage: Lineage) -> set[str]:
         touched: set[str] = set()
-        waiting = list({link.uid for link in (old, new) if link is not None})
-        seen: set[str] = set()
+        # Whoever names the uid in another namespace is not below it, however many they are.
+        waiting = list({(link.namespace, link.uid) for link in (old, new) if link is not None})
+        seen: set[tuple[str, str]] = set()
         while waiting:
-            uid = waiting.pop()
-            if uid in seen:
+            above = waiting.pop()
+            if above in seen:
                 continue
-            seen.add(uid)
-            for key in self._below.get(uid, {}):
+            seen.add(above)
+            for key in self._below.get(above, {}):
                 below = self.find(key)
                 if isinstance(below, Pod):
                     touched |= self._take_out(below.key) | self._file(below, lineage)
                 if below is not None:
-                    waiting.append(below.uid)
+                    waiting.append((below.namespace, below.uid))
         return touched
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from engine.lineage import Claim, Lineage
 from engine.records import Pod, Workload
 from engine.view import Stores, View
 from tests.support.cluster_records import gpu_nodes, job, node, pinned, placement, pod, shape
@@ -73,3 +76,20 @@ def test_a_pod_on_its_way_counts_once_its_host_is_known() -> None:
     stores.nodes.replace([node("late", allocatable={"cpu": 1000, "pods": 9, "nvidia.com/gpu": 8})])
     view.refresh()
     assert view.capacity.free("late")["nvidia.com/gpu"] == 0
+
+
+def test_a_change_of_a_workload_concerns_nobody_in_other_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many pods of a neighbour name its uid: whose they are is not asked again."""
+    victim = job(count=1)
+    view = seen(victim, loose(victim), pod(victim, 0, gated=True, name="own"))
+    asked: list[str] = []
+    claim = Lineage.claim
+
+    def noted(lineage: Lineage, one: Pod) -> Claim:
+        asked.append(one.name)
+        return claim(lineage, one)
+
+    monkeypatch.setattr(Lineage, "claim", noted)
+    view.stores.workloads.apply("MODIFIED", replace(victim, labels={"a": "b"}, resource_version="999999"))
+    view.refresh()
+    assert asked == ["own"]
