@@ -7,10 +7,12 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, GCCollector, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from engine.kinds import built_in
+
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
 # Kinds that get a label value of their own; anybody who reaches the port can name others, and each would be a series.
-KINDS: Final = frozenset({"Pod", "Job", "ConfigMap", "Placement"})
+KINDS: Final = frozenset({"ConfigMap", "Placement", *(entry.match.kind for entry in built_in().entries)})
 
 # Seconds. Dense around the targets (p99 10 ms, 200 ms of waiting for a revision) and at the webhooks' time limits.
 BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)

@@ -103,3 +103,34 @@ def test_a_bad_preset_file_is_refused(text: str) -> None:
 def test_label_keys(key: str, valid: bool) -> None:
     """A label key is an optional DNS prefix and a name of at most 63 characters."""
     assert is_label_key(key) is valid
+
+
+@pytest.mark.parametrize(
+    ("preset", "prefix", "keys"),
+    [
+        ("gke", "cloud.google.com/gce-topology-", ["block", "subblock", "host"]),
+        ("eks", "topology.k8s.aws/network-node-layer-", ["1", "2", "3"]),
+        ("eks-p6", "topology.k8s.aws/network-node-layer-", ["1", "2", "3", "4"]),
+        ("oke", "oci.oraclecloud.com/rdma.", ["hpc_island_id", "network_block_id", "local_block_id"]),
+        ("coreweave", "backend.coreweave.cloud/", ["fabric", "superpod", "leafgroup"]),
+        ("coreweave", "ib.coreweave.cloud/", ["fabric", "superpod", "leafgroup"]),
+        ("coreweave-nvl72", "backend.coreweave.cloud/", ["fabric", "superpod"]),
+        ("coreweave-nvl72", "ds.coreweave.com/", ["nvlink.domain"]),
+        ("nebius", "topology.nebius.com/", ["gpu-cluster-id", "tier-2", "tier-1", "nvl-instance-group-id", "tier-0"]),
+        ("topograph", "fabric.topograph.run/", ["tier-2", "tier-1", "tier-0"]),
+        ("topograph", "accelerator.topograph.run/", ["domain"]),
+        (
+            "topograph",
+            "network.topology.nvidia.com/",
+            ["core", "datacenter", "spine", "leaf", "block", "accelerator"],
+        ),
+        ("aks-mnnvl", "nvidia.com/", ["gpu.clique"]),
+        ("acs", "alibabacloud.com/", ["hpn-zone"]),
+        ("generic", "topology.kubernetes.io/", ["zone", "block", "rack"]),
+        ("demo", "cloud.provider.com/topology-", ["block", "rack"]),
+    ],
+)
+def test_levels_have_the_labels_that_the_platform_sets(preset: str, prefix: str, keys: list[str]) -> None:
+    """Coarse to fine: EKS counts its layers from the top, Nebius and Topograph their tiers from the host."""
+    found = [key for level in presets()[preset] for key in level.keys]
+    assert [key.removeprefix(prefix) for key in found if key.startswith(prefix)] == keys
