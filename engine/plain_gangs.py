@@ -5,6 +5,7 @@ There is no object for such a gang: its workload is made up from its pods. Pure.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
@@ -13,12 +14,13 @@ from engine.annotations import Said, Source, read
 from engine.outcomes import FieldError
 from engine.records import OwnerRef, Pod, PodSet, PodSpec, Workload
 from engine.shapes import with_requests
-from engine.wording import plain, plural
+from engine.wording import plain, plural, quote
 
 KIND = "Pod"
 POD_SET = "main"
 _PREFIX = "pods/"
 _SIZE_DIGITS = 7
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _LEVELS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY})
 _OWN = frozenset({names.GANG_NAME, names.GANG_SIZE})
 
@@ -42,7 +44,7 @@ def place_of(key: str) -> tuple[str, str]:
 def plain_key(pod: Pod, *, dialects: Collection[str]) -> str | None:
     """The key of the gang that a pod names; None when it names none."""
     name = _said(pod.spec, names.GANG_NAME, dialects)
-    return gang_key(pod.namespace, name) if name else None
+    return gang_key(pod.namespace, name) if name is not None else None
 
 
 def plain_workload(namespace: str, name: str, pods: Sequence[Pod], *, dialects: Collection[str]) -> Workload:
@@ -104,15 +106,19 @@ def faults(
     pods = [pod for pod in in_order(pods) if not pod.finished and not pod.deleting]
     if placed or not pods:
         return ()
+    if not _NAME.fullmatch(workload.name):
+        where = f"metadata.annotations[{names.GANG_NAME}]"
+        message = f"must be a name of 1 to 63 letters, digits, -, _ and .; got {quote(workload.name)}"
+        return (FieldError(where, "Invalid value", None, "InvalidValue", message),)
     size, field = workload.slots, f"metadata.annotations[{names.GANG_SIZE}]"
     asked = [_asked(pod, dialects) for pod in pods]  # once: a gang may have very many pods
     sizes: set[int] = set()
     for pod, said in zip(pods, asked, strict=True):
         if (text := _value(said, names.GANG_SIZE)) is None:
-            message = f"the pod {pod.name} names a gang without its size; add {names.GANG_SIZE}"
+            message = f"names a gang without its size{_of(pod)}; add {names.GANG_SIZE}"
             return (FieldError(field, "Required value", None, "MissingValue", message),)
         if (number := _size(text)) is None:
-            message = f"must be a whole number, 1 or more; got {plain(text, 63)} (pod {pod.name})"
+            message = f"must be a whole number, 1 or more; got {plain(text, 63)}{_of(pod)}"
             return (FieldError(field, "Invalid value", None, "InvalidValue", message),)
         sizes.add(number)
     if len(sizes) > 1:
@@ -162,6 +168,11 @@ def in_order(pods: Sequence[Pod]) -> list[Pod]:
 
 def _said(spec: PodSpec, about: str, dialects: Collection[str]) -> str | None:
     return _value(read((Source("metadata", spec.annotations, spec.labels),), dialects=dialects), about)
+
+
+def _of(pod: Pod) -> str:
+    """Which pod is meant; one under creation may have no name yet."""
+    return f" (pod {pod.name})" if pod.name else ""
 
 
 def _value(said: Iterable[Said], about: str) -> str | None:

@@ -113,9 +113,8 @@ def _size_known(scope: Scope, workload: Workload) -> bool:
 def bounds(workload: Workload, policy: Policy) -> Iterator[FieldError]:
     """How large a gang may be."""
     if workload.slots > policy.queue.max_gang_pods:
-        largest = max(workload.pod_sets, key=lambda pod_set: pod_set.slots)
         yield FieldError(
-            field="spec.parallelism" if _is_job(workload) else path_of(largest.path),
+            field=_count_path(workload),
             kind="Invalid value",
             value=str(workload.slots),
             reason="GangLimitExceeded",
@@ -129,6 +128,14 @@ def bounds(workload: Workload, policy: Policy) -> Iterator[FieldError]:
             reason="GangLimitExceeded",
             message=f"each replica is a gang, and a {workload.kind} has at most {MAX_GROUPS:,} of them",
         )
+
+
+def _count_path(workload: Workload) -> str:
+    largest = max(workload.pod_sets, key=lambda pod_set: pod_set.slots)
+    if workload.handling == "pods":
+        # Pods that are placed each by itself have no size: there are as many as their controller makes.
+        return "metadata.ownerReferences" if workload.unit == "pod" else f"metadata.annotations[{names.GANG_SIZE}]"
+    return "spec.parallelism" if _is_job(workload) else path_of(largest.path)
 
 
 def _is_job(workload: Workload) -> bool:

@@ -163,3 +163,24 @@ def test_whose_a_pod_is_is_told_without_looking_at_the_others(monkeypatch: pytes
     leader = led(plain("a"), plain("b"))
     monkeypatch.setattr("engine.plain_gangs.plain_workload", None)
     assert leader.view.gang_of(plain("a")) == KEY
+
+
+@pytest.mark.parametrize("gang", ["", "a b", "../../etc", "a/b", "ok\x00", "-a", "x" * 64, "x" * 250_000, "\u0661"])
+def test_a_name_that_is_none_holds_the_gang(gang: str) -> None:
+    """It would stand in the Placement, in labels and in Events."""
+    leader = led(plain("a", gang=gang), plain("b", gang=gang))
+    assert leader.hands.of("release") == []
+    leader.later(5)
+    ((_, status),) = leader.hands.told
+    assert status.reason == "InvalidValue"
+    assert status.message.startswith(f"metadata.annotations[{names.GANG_NAME}]: must be a name")
+    assert len(status.message) < 300
+
+
+def test_a_size_beyond_the_policy_is_told_where_it_stands() -> None:
+    """A million pods are awaited by nobody."""
+    leader = led(plain("a", size="1000000"))
+    gang = leader.view.gang(KEY)
+    assert gang is not None
+    ((field, reason),) = [(one.field, one.reason) for one in leader.view.understand(gang.workload).errors]
+    assert (field, reason) == (f"metadata.annotations[{names.GANG_SIZE}]", "GangLimitExceeded")
