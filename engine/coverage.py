@@ -16,6 +16,21 @@ from engine.wording import plural
 log = logging.getLogger("topogate.topologies")
 
 
+def left_out(topology: Topology) -> str:
+    """Why nodes that belong to a topology are not in it, with their numbers; "" when nothing is wrong."""
+    reasons = Counter(topology.outside.values())
+    del reasons[OUTSIDE_SELECTOR]
+    parts = [f"{plural(number, 'node')} with {why}" for why, number in sorted(reasons.items())]
+    return topology.waits or ("left out: " + ", ".join(parts) if parts else "")
+
+
+def covered(topology: Topology) -> str:
+    """What a topology takes of the nodes: `480 nodes; left out: 8 nodes with no label rack; 24 not selected`."""
+    others = sum(1 for reason in topology.outside.values() if reason == OUTSIDE_SELECTOR)
+    parts = (plural(len(topology.tree.hosts), "node"), left_out(topology), f"{others:,} not selected" if others else "")
+    return "; ".join(part for part in parts if part)
+
+
 class Coverage:
     """Tells of the topologies in force at every change; for one thread at a time."""
 
@@ -32,8 +47,7 @@ class Coverage:
             counts = {"in": len(topology.tree.hosts), "unlabelled": reasons.total(), "unselected": others}
             for state, number in counts.items():
                 metrics.topology_nodes.labels(name, state).set(number)
-            left_out = [f"{plural(number, 'node')} with {why}" for why, number in sorted(reasons.items())]
-            told[name] = topology.waits or ("left out: " + ", ".join(left_out) if left_out else "")
+            told[name] = left_out(topology)
             if told[name] != self._told.get(name, ""):
                 log.warning("topology %s: %s", name, told[name] or "every node has its labels")
         self._told = told

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from engine.policy import PolicyError, parse_policy
+from engine.policy import Policy, PolicyError, parse_policy
 from webhook.logs import FORMATS, start_logging
 from webhook.settings import Settings, SettingsError, own_identity, own_namespace
 
@@ -232,7 +232,14 @@ def policy() -> None:
 
 @policy.command("check")
 @click.argument("file")
-def policy_check(file: str) -> None:
+@click.option(
+    "--cluster",
+    "cluster_files",
+    multiple=True,
+    metavar="FILE",
+    help="Nodes: tell how many each topology takes.",
+)
+def policy_check(file: str, cluster_files: tuple[str, ...]) -> None:
     """Check a policy with the webhook's own code and print every error with its path.
 
     FILE is policy.yaml or the ConfigMap that holds it; - reads standard input. Exit status 1 when it would be refused.
@@ -241,12 +248,16 @@ def policy_check(file: str) -> None:
     \b
     Example:
       topogate policy check policy.yaml
+      kubectl get nodes -o json | topogate policy check policy.yaml --cluster -
     """  # noqa: D301 - click wants the backspace itself
     from webhook.manifest_pages import extra_rights_page
     from webhook.objects_file import FileProblem, policy_text
 
+    if (file, *cluster_files).count("-") > 1:
+        _fail("standard input (-) can be read only once")
     try:
         parsed = parse_policy(policy_text(_content(file, limit=MAX_POLICY_FILE), name=file))
+        coverage = _coverage(cluster_files, parsed) if cluster_files else []
     except (FileProblem, OSError) as error:
         _fail(_told(error))
     except PolicyError as error:
@@ -256,8 +267,20 @@ def policy_check(file: str) -> None:
         click.echo(f"{file}: refused, {count} error{'' if count == 1 else 's'}", err=True)
         sys.exit(1)
     click.echo(f"{file}: good (hash {parsed.hash}, mode {parsed.mode})", err=bool(parsed.kinds))
+    for line in coverage:
+        click.echo(line, err=bool(parsed.kinds))
     if rights := extra_rights_page(parsed):
         click.echo(rights, nl=False)
+
+
+def _coverage(files: Sequence[str], policy: Policy) -> list[str]:
+    """How many of the nodes in the files each topology takes, in a line each."""
+    from engine.coverage import covered
+    from webhook.offline import offline_cluster
+
+    topologies = offline_cluster(_objects(files), policy=policy).view.topologies
+    levels = {name: ", ".join(level.name for level in one.levels) for name, one in topologies.items()}
+    return [f"topology {name} ({levels[name]}): {covered(one)}" for name, one in topologies.items()]
 
 
 def _told(error: Exception) -> str:

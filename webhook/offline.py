@@ -15,6 +15,7 @@ from engine.cluster import projections
 from engine.cluster.projections import ProjectionError
 from engine.cluster.topologies import topology_object
 from engine.cluster.workloads import UnreadableWorkload, owned, workload
+from engine.coverage import left_out
 from engine.kinds import Registry
 from engine.outcomes import Outcome
 from engine.policy import LevelSpec, Policy, PolicyError, TopologySpec, default_policy, parse_policy
@@ -118,6 +119,7 @@ def offline_cluster(
         store.replace(records.get(name, []))
     view.refresh()
     notes += _disagreements(view)
+    notes += [f"topology {name}: {why}" for name, one in view.topologies.items() if (why := left_out(one))]
     return OfflineCluster(view=view, nodes=len(view.stores.nodes), notes=tuple(notes))
 
 

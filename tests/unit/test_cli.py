@@ -377,6 +377,24 @@ def test_rights_for_the_kinds_of_a_policy_are_printed(files: Any) -> None:
     assert "good (hash" in result.stderr
 
 
+def test_a_policy_tells_what_its_topologies_take_of_a_cluster(files: Any) -> None:
+    """How many nodes each takes and leaves out, and why; simulate says what is left out as well."""
+    rack = "cloud.provider.com/topology-rack"
+    labels = [{rack: "a", "pool": "gpu"}, {"pool": "gpu"}, {}]
+    metadata = [{"name": f"n{n}", "labels": one} for n, one in enumerate(labels)]
+    nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": one} for one in metadata]
+    cluster = files("nodes.json", json.dumps({"apiVersion": "v1", "kind": "List", "items": nodes}))
+    text = f"topologies: [{{name: gpus, levels: [{{name: rack, keys: [{rack}]}}], nodeSelector: {{pool: gpu}}}}]"
+    policy = files("policy.yaml", text)
+    result = run("policy", "check", policy, "--cluster", cluster)
+    assert result.exit_code == 0
+    told = "topology gpus (rack, host): 1 node; left out: 1 node with no label rack; 1 not selected"
+    assert result.stdout.splitlines()[1:] == [told]
+    assert one_line(run("policy", "check", "-", "--cluster", "-")) == "standard input (-) can be read only once"
+    simulated = run("simulate", "--cluster", cluster, "--policy", policy, "-f", EXAMPLES / "train-rack.yaml")
+    assert simulated.stderr == "topogate: topology gpus: left out: 1 node with no label rack\n"
+
+
 def test_a_bad_policy_tells_every_error(files: Any) -> None:
     """Exit status 1, a line for each error with its path, and how many there are."""
     result = run("policy", "check", files("policy.yaml", "mode: maybe\ntopologies: [{name: A, preset: nope}]\n"))
