@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from engine import names
-from engine.controller import RETRY_FIRST, SWEEP_EVERY, UNCLAIMED_AFTER
 from engine.gangs import BLOCKED_LOOK
 from engine.records import Placement
+from engine.term import RETRY_FIRST
+from engine.unclaimed import SWEEP_EVERY, UNCLAIMED_AFTER
 from tests.support.cluster_records import changed, gpu_nodes, job, placement, pod
 from tests.support.leader import POLICY, Leader, crash, not_leader, unavailable
 
@@ -369,7 +370,7 @@ def test_a_leader_forgets_the_workloads_that_are_gone() -> None:
         leader.stores.placements.apply("DELETED", leader.placed(one.name) or placement(one, None))
         leader.stores.workloads.apply("DELETED", leader.workload(one.name))
         leader.settle()
-    assert not leader.controller._memory
+    assert not leader.controller._term.memory
     assert not leader.controller._unclaimed
     assert not leader.view._held
     assert not leader.view._observed

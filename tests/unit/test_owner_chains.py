@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from engine import names
-from engine.controller import UNCLAIMED_AFTER
 from engine.policy import parse_policy
 from engine.records import OwnerRef, Pod, Workload
+from engine.unclaimed import UNCLAIMED_AFTER
 from engine.view import Stores, View
 from tests.support.cluster_records import gpu_nodes, job, pod
 from tests.support.families import below, child_job, jobset, leader_worker_set, link, owner_of, replica, worker

@@ -1,0 +1,80 @@
+"""Parts of placed gangs that are planned: what they have lost, or what they are to grow by."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from engine import metrics
+from engine.actions import Extend
+from engine.errands import Errands
+from engine.gangs import Gang
+from engine.outcomes import Outcome, Placed
+from engine.proposal import extended
+from engine.telling import Telling
+from engine.term import Term
+from engine.view import View
+
+
+class GangParts:
+    """Plans the parts that wait in the term's `parts`."""
+
+    def __init__(self, view: View, errands: Errands, term: Term, telling: Telling) -> None:
+        self._view = view
+        self._errands = errands
+        self._term = term
+        self._telling = telling
+
+    def add(self, key: str, gang: Gang, part: Extend, now: float) -> None:
+        """Have slots found for a part of a gang."""
+        priority, created = self._view.priority_of(gang.workload), gang.workload.created
+        out = self._term.of(key).timers.hosts_out(now)
+        self._term.parts.add(key, part, priority=priority, created=created, out=out)
+        self._tell_part(key, gang, now)
+
+    def plan(self, now: float, *, growing: bool) -> None:
+        """Find slots for parts of placed gangs: of those that lost some, or of those that are to grow."""
+        if growing and self._view.policy.queue.order == "strict" and len(self._term.queue):
+            return  # nobody goes before those who wait
+        for key, part in self._term.parts.take(growing=growing, busy=self._term.busy):
+            self._term.guarded(key, now, partial(self._extend_one, key, part, now))
+
+    def _extend_one(self, key: str, part: Extend, now: float) -> None:
+        view, extension = self._view, part.extension
+        memory = self._term.of(key)
+        excluded = memory.timers.hosts_out(now)
+        with view.lock:
+            gang = view.gang(key)
+            if gang is None or gang.placement is None or gang.placement.assignment is None:
+                return
+            ahead = self._term.room.before(key, view.priority_of(gang.workload)) if extension.more else []
+            room_kept = frozenset[str]().union(*(room.hosts for room in ahead))
+            # What the lost slots kept free is free for their successors.
+            rest = extension.standing(gang.placement.assignment)
+            view.hold(key, replace(gang.placement, assignment=rest))
+            outcome: Outcome | None = None
+            try:
+                with metrics.plan_seconds.time():
+                    outcome = self._errands.plan_part(gang, extension, excluded=excluded, room_kept=room_kept)
+            finally:
+                if isinstance(outcome, Placed):
+                    placement = extended(gang, extension, outcome)
+                    view.hold(key, placement)
+                else:
+                    view.drop_hold(key)
+        metrics.plans.labels(type(outcome).__name__).inc()
+        if isinstance(outcome, Placed):
+            self._term.parts.drop(key)
+            memory.facts = outcome
+            memory.telling = None  # what was lost is told already, and mended now
+            self._term.send(
+                key, lambda: self._errands.extend(gang, placement, extension, f"{part.why}: {outcome.message}")
+            )
+            return
+        self._term.parts.missed(key, outcome)
+        self._tell_part(key, gang, now)
+        memory.wake_at(memory.timers.next_back(now))
+
+    def _tell_part(self, key: str, gang: Gang, now: float) -> None:
+        if (status := self._term.parts.status(key)) is not None:
+            self._telling.tell(key, gang, status, now)

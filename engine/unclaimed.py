@@ -1,0 +1,77 @@
+"""Pods and Placements that no gang claims: what becomes of them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from engine import names
+from engine.errands import Errands
+from engine.gang_keys import placed_key
+from engine.records import Pod
+from engine.term import Term
+from engine.view import Changes, View
+
+# A pod that no gang claims is given this long for its owner to show up in the cache (seconds).
+UNCLAIMED_AFTER: Final = 10.0
+# So often Placements are looked for whose gangs are gone; one goes when it was found twice (seconds).
+SWEEP_EVERY: Final = 30.0
+
+
+class Unclaimed:
+    """Remembers since when nobody claims what."""
+
+    def __init__(self, view: View, errands: Errands, term: Term) -> None:
+        self._view = view
+        self._errands = errands
+        self._term = term
+        self._pods: dict[tuple[str, str], float] = {}
+        self._placements: dict[tuple[str, str], float] = {}
+        self._swept_at = float("-inf")
+
+    def __len__(self) -> int:
+        """How many pods are waited for."""
+        return len(self._pods)
+
+    def pods(self, changes: Changes, now: float) -> None:
+        """Free the held pods that nothing asks to be held, and tell of the others why they are."""
+        keys = set(changes.unclaimed_pods)
+        if changes.everything:
+            keys |= {pod.key for pod in self._view.stores.pods.values() if names.GATE in pod.spec.gates}
+        for key in keys:
+            self._pods.setdefault(key, now)
+        for key, since in list(self._pods.items()):
+            pod = self._view.stores.pods.get(key)
+            if pod is None or pod.finished or pod.deleting or names.GATE not in pod.spec.gates:
+                del self._pods[key]
+                continue
+            if self._view.gang_of(pod) is not None:
+                del self._pods[key]  # its gang decides
+                continue
+            if now - since >= UNCLAIMED_AFTER:
+                del self._pods[key]
+                self._nobodys(pod, now)
+
+    def _nobodys(self, pod: Pod, now: float) -> None:
+        why = self._errands.unclaimed(pod)
+        if why is not None:
+            self._errands.pod_event(pod, "HeldWithoutGang", why)
+            return
+        self._pods[pod.key] = now  # until the watch shows it free: a lost PATCH is sent again
+        self._term.send(f"pod/{pod.uid}", lambda: self._errands.free_pod(pod))
+
+    def placements(self, now: float) -> None:
+        """Forget Placements of gangs that are gone (`--cascade=orphan` hides them from the garbage collector)."""
+        if now - self._swept_at < SWEEP_EVERY:
+            return
+        self._swept_at = now
+        lost = {
+            placement.key: placement
+            for placement in self._view.placements()
+            if not self._view.knows(placed_key(placement)) and not placement.deleting
+        }
+        for key in [key for key in self._placements if key not in lost]:
+            del self._placements[key]
+        for key, placement in lost.items():
+            if now - self._placements.setdefault(key, now) >= SWEEP_EVERY:
+                self._term.send(placed_key(placement), partial(self._errands.forget, placement))

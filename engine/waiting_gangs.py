@@ -1,0 +1,199 @@
+"""Gangs that wait for room: who is planned when, what is kept free for whom, and why the others wait."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from math import inf
+
+from engine import metrics
+from engine.actions import Status
+from engine.durations import format_duration
+from engine.errands import Errands
+from engine.gangs import Gang
+from engine.outcomes import Never, Placed, Waits
+from engine.patience import Room, Waiting
+from engine.proposal import standing
+from engine.queue import Entry, question_of
+from engine.relaxing import relaxes_at
+from engine.room import room_for
+from engine.status import waiting_since
+from engine.telling import Telling
+from engine.term import Term
+from engine.view import View
+from engine.wording import plural
+
+log = logging.getLogger("topogate.controller")
+
+
+class WaitingGangs:
+    """Plans the gangs of the term's `queue`."""
+
+    def __init__(
+        self, view: View, errands: Errands, term: Term, telling: Telling, *, wall: Callable[[], float]
+    ) -> None:
+        self._view = view
+        self._errands = errands
+        self._term = term
+        self._telling = telling
+        self._wall = wall
+
+    def add(self, key: str, gang: Gang, not_before: float | None, now: float) -> None:
+        """Put a gang into the queue, unless it has waited so long that its request is to be relaxed first."""
+        workload, policy, memory = gang.workload, self._view.policy, self._term.memory[key]
+        clock = now - self._wall()  # what makes a time of day one of our own
+        relaxes = relaxes_at(gang.understanding, gang.placement, policy)
+        if relaxes is not None and relaxes + clock <= now:
+            self._term.queue.drop(key)
+            self._term.send(key, lambda: self._errands.relax(gang))
+            return
+        since = waiting_since(gang.placement.status) if gang.placement is not None else None
+        patient_until = since + policy.queue.patience + clock if since is not None else inf
+        memory.wake_at(relaxes + clock if relaxes is not None else None)
+        memory.wake_at(patient_until if now < patient_until < inf else None)
+        self._term.queue.add(
+            key,
+            Entry(
+                priority=self._view.priority_of(workload),
+                created=workload.created,
+                name=f"{workload.namespace}/{workload.name}",
+                not_before=not_before or 0.0,
+                patient_until=patient_until,
+            ),
+        )
+
+    def plan(self, now: float) -> None:
+        """Plan those whose turn it is, in the order of the queue."""
+        view = self._view
+        strict = view.policy.queue.order == "strict"
+        self._keep_room(now, strict=strict)
+        for key in self._term.queue.take(now, strict=strict):
+            if key in self._term.busy:
+                if strict:
+                    self._term.queue.room = True  # nobody overtakes it: all of them again when it is free
+                    break
+                continue
+            self._term.guarded(key, now, partial(self._plan_one, key, now))
+            if strict and key in self._term.queue and self._blocks(key):
+                self._term.queue.behind(key)
+                for later in self._term.queue.later_than(key):
+                    self._tell_behind(later, key, now)
+                break
+
+    def _keep_room(self, now: float, *, strict: bool) -> None:
+        """Keep room for gangs that have waited too long; in strict order nobody overtakes them anyway."""
+        waiting = []
+        for key in [] if strict else self._term.queue.impatient(now):
+            gang, entry = self._view.gang(key), self._term.queue.entry(key)
+            if gang is not None and entry is not None and self._blocks(key):
+                waiting.append(Waiting(key, entry.priority, gang.understanding.topology or ""))
+        kept = {room.key for room in self._term.room.kept()}
+        if self._term.room.renew(waiting, now, partial(self._find_room, now)):
+            self._term.room_appeared()
+        for room in self._term.room.kept():
+            if room.key not in kept:
+                log.info("keeping %s for %s", room.where, room.name)
+                self._term.queue.again(room.key)  # so that it says so
+        metrics.rooms_kept.set(len(self._term.room))
+
+    def _find_room(self, now: float, waiting: Waiting, kept: Room | None, taken: frozenset[str]) -> Room | None:
+        view, memory = self._view, self._term.of(waiting.key)
+        with view.lock:
+            gang, topology = view.gang(waiting.key), view.topologies.get(waiting.topology)
+            if gang is None or topology is None or not gang.understanding.count:
+                return None
+            excluded = memory.timers.hosts_out(now)
+            return room_for(
+                waiting,
+                gang.understanding,
+                gang.shapes,
+                name=f"{gang.workload.namespace}/{gang.workload.name}",
+                kept=kept,
+                capacity=view.capacity,
+                topology=topology,
+                pods=view.stores.pods.values(),
+                plan=lambda emptied, out: self._errands.plan(
+                    gang, excluded=excluded | out, room_kept=taken, emptied=emptied
+                ),
+            )
+
+    def _plan_one(self, key: str, now: float) -> None:
+        """Plan a queued gang: it leaves the queue when it is placed, or is told why it waits."""
+        view = self._view
+        with view.lock:
+            gang, entry = view.gang(key), self._term.queue.entry(key)
+            if gang is None or entry is None or gang.understanding.ask is None:
+                self._term.queue.drop(key)
+                return
+            memory = self._term.of(key)
+            excluded = memory.timers.hosts_out(now)
+            ahead = self._term.room.before(key, entry.priority)
+            room_kept = frozenset[str]().union(*(room.hosts for room in ahead))
+            question = question_of(gang.understanding, gang.shapes, excluded, room_kept)
+            joins = bool(standing(gang))  # pods that stay make it a question of its own
+            miss = None if joins or self._term.room.of(key) else self._term.queue.hopeless(question)
+            if miss is not None and memory.told is not None and _as_told(miss, memory.told.reason):
+                return
+            with metrics.plan_seconds.time():
+                outcome = self._errands.plan(gang, excluded=excluded, room_kept=room_kept)
+                if room_kept and isinstance(outcome, Waits) and outcome.reason != "QuotaExceeded":
+                    outcome = self._behind(gang, outcome, excluded, ahead)
+            if isinstance(outcome, Placed):
+                placement = self._errands.placement(gang, outcome, priority=view.priority_of(gang.workload))
+                view.hold(key, placement)
+        metrics.plans.labels(type(outcome).__name__).inc()
+        if isinstance(outcome, Placed):
+            self._term.queue.drop(key)
+            self._term.rush.placed(now)
+            memory.facts = outcome
+            memory.telling = None
+            self._term.send(key, lambda: self._errands.place(gang, placement))
+            return
+        memory.own_trouble = isinstance(outcome, Never) or outcome.reason == "QuotaExceeded"
+        self._telling.tell(key, gang, self._why(key, gang, outcome), now)
+        if excluded:
+            memory.wake_at(memory.timers.next_back(now))  # no event will tell that its hosts count again
+        if not joins and outcome.reason not in ("QuotaExceeded", "SearchLimit"):
+            self._term.queue.missed(question, outcome.reason)
+
+    def _behind(self, gang: Gang, outcome: Waits, excluded: frozenset[str], ahead: list[Room]) -> Waits:
+        """Why a gang waits for which room may be kept elsewhere: for that, if it would fit there."""
+        without = self._errands.plan(gang, excluded=excluded)
+        if not isinstance(without, Placed):
+            return outcome
+        hosts = {slot.host for pods in without.pod_sets for slot in pods.slots}
+        room = next((room for room in ahead if not hosts.isdisjoint(room.hosts)), ahead[0])
+        first = _named(room.name, gang)
+        return Waits("QueuedBehind", f"the room that it needs is kept for {first}, which has waited longer")
+
+    def _why(self, key: str, gang: Gang, outcome: Waits | Never) -> Status:
+        """What people read of a gang that was not placed."""
+        room = self._term.room.of(key)
+        if room is None or self._term.memory[key].own_trouble:
+            return Status("Waiting", outcome.reason, outcome.message)
+        waited = format_duration(self._view.policy.queue.patience)
+        pods = plural(gang.understanding.count, "pod")
+        return Status("Waiting", "RoomKept", f"has waited for {waited}: {room.where} kept free until {pods} fit")
+
+    def _blocks(self, key: str) -> bool:
+        """True when a gang that was not placed waits for room: what only its own people can mend holds up nobody."""
+        memory = self._term.memory.get(key)
+        return memory is None or not memory.own_trouble
+
+    def _tell_behind(self, key: str, first: str, now: float) -> None:
+        gang, ahead = self._view.gang(key), self._term.queue.entry(first)
+        if gang is not None and ahead is not None:
+            message = f"{_named(ahead.name, gang)} goes first and has no room yet"
+            self._telling.tell(key, gang, Status("Waiting", "QueuedBehind", message), now)
+
+
+def _named(name: str, gang: Gang) -> str:
+    """Another gang's workload (namespace/name), named only to those who may see it anyway."""
+    namespace, _, own = name.partition("/")
+    return own if namespace == gang.workload.namespace else "a gang of another namespace"
+
+
+def _as_told(miss: str, told: str) -> bool:
+    """True when a gang that meets the same answer as another need not be told: numbers are no news, a rank is."""
+    return miss == told or {"QueuedBehind", "RoomKept"}.isdisjoint((miss, told))
