@@ -150,6 +150,9 @@ def standing(gang: Gang) -> dict[str, dict[int, Kept]]:
 def _quota_shortfall(view: View, gang: Gang) -> str | None:
     """What the namespace's quotas lack for the pods of the gang that do not exist yet."""
     workload = gang.workload
+    quotas = view.stores.quotas.get_by(workload.namespace)
+    if not quotas:
+        return None  # what other gangs will still use is looked for among all that are placed
     # Those the quota counts already and that stay: a terminating pod uses quota beside the one that comes after it.
     live = [pod for pod in gang.pods if not pod.finished and not pod.deleting]
     least = {ask.name: ask.min_available for ask in gang.understanding.asks}
@@ -157,7 +160,7 @@ def _quota_shortfall(view: View, gang: Gang) -> str | None:
         (view.spec_of(workload, pod_set), max(0, min(pod_set.slots, least.get(pod_set.name, 0)) - len(pods)))
         for pod_set, pods in by_pod_set(workload, live)
     ]
-    return quota.shortfall(view.stores.quotas.get_by(workload.namespace), wanted, view.pending(gang))
+    return quota.shortfall(quotas, wanted, view.pending(gang))
 
 
 def proposed(gang: Gang, placed: Placed | None, *, priority: int, now: float) -> Placement:

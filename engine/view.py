@@ -417,9 +417,10 @@ class View:
     def knows(self, key: str) -> bool:
         """True when there is a gang of that key."""
         if plain_gangs.is_plain(key):
-            return self._homes.has_members(
-                key
-            )  # asked for every held pod: the workload of a gang is made of all of them
+            # Asked for every held pod, and the workload of a gang would be made of all of them.
+            return self._homes.has_members(key)
+        if single_pods.is_single(key):
+            return any(not pod.finished for pod in self._homes.members(key))
         return self._workload_of(key) is not None
 
     def keys(self) -> list[str]:
@@ -522,8 +523,10 @@ class View:
         """What other placed gangs of the gang's namespace will still use of its quotas: their pods do not exist yet."""
         total: Counter[str] = Counter()
         for key in self.capacity.reserving():
+            if key == gang.key or not self._placed_in(key, gang.workload.namespace):
+                continue
             other = self._workload_of(key)
-            if other is None or key == gang.key or other.namespace != gang.workload.namespace:
+            if other is None or other.namespace != gang.workload.namespace:
                 continue
             unbound = [pod for pod in self.pods_of(key) if not pod.finished and not pod.spec.node_name]
             coming = self.capacity.reserved_by(key)
@@ -531,6 +534,12 @@ class View:
                 if (missing := coming.get(pod_set.name, 0) - len(pods)) > 0:
                     total.update(usage_of(self.spec_of(other, pod_set), missing))
         return dict(total)
+
+    def _placed_in(self, key: str, namespace: str) -> bool:
+        """True when a gang of that key has, or is to have, a Placement in a namespace."""
+        held = self._held.get(key)
+        known = self._placements.get(key, {}).values()
+        return (held is not None and held.namespace == namespace) or any(one.namespace == namespace for one in known)
 
     def understand(self, workload: Workload) -> Understanding:
         """The request of a workload under the policy and topologies in force."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from engine import names, single_pods
-from engine.records import OwnerRef, Pod
+from engine.records import OwnerRef, Pod, Workload
 from tests.support.cluster_records import gpu_nodes, job
 from tests.support.families import below, link, plain
 from tests.support.leader import POLICY, Leader
@@ -180,3 +181,29 @@ def test_a_pod_that_had_its_host_before_anybody_asked_us_is_left_alone() -> None
     one = single("a")
     leader = led(replace(one, spec=replace(one.spec, gates=(), labels={}, node_name="h")))
     assert leader.view.keys() == []
+
+
+def test_whose_a_pod_is_is_told_without_looking_at_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for every held pod of a controller that may have made thousands."""
+    leader = led(single("a"), single("b"))
+    monkeypatch.setattr("engine.single_pods.in_turn", None)
+    assert leader.view.gang_of(single("a")) is not None
+
+
+def test_other_gangs_are_not_looked_at_for_a_quota_that_is_not_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a thousand pods that are placed alone, each plan would make the workload of every other one."""
+    leader = led(*(single(f"p{number}", owner=None) for number in range(3)))
+    made: list[str] = []
+    build = single_pods.single_workload
+
+    def noted(owner: OwnerRef | None, pods: Sequence[Pod], *, dialects: Collection[str]) -> Workload:
+        made.append(pods[0].namespace)
+        return build(owner, pods, dialects=dialects)
+
+    monkeypatch.setattr("engine.single_pods.single_workload", noted)
+    gang = leader.view.gang(next(iter(leader.view.keys())))
+    assert gang is not None
+    made.clear()
+    elsewhere = replace(gang, workload=replace(gang.workload, namespace="elsewhere"))
+    assert leader.view.pending(elsewhere) == {}
+    assert made == []
