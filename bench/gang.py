@@ -14,7 +14,8 @@ from engine.cluster import projections
 from engine.outcomes import Placed
 from engine.policy import parse_policy
 from engine.proposal import plan_in_view, proposed
-from engine.view import Stores, View
+from engine.stores import Stores
+from engine.view import View
 from local import nodes
 from local.nodes import Grid
 from webhook.live import LiveView

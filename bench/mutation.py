@@ -25,7 +25,8 @@ from engine import names
 from engine.cluster import projections
 from engine.gpu.resources import CORE, GPU, MEMORY, RATIO
 from engine.policy import parse_policy
-from engine.view import Stores, View
+from engine.stores import Stores
+from engine.view import View
 from local import nodes
 from local.nodes import Grid, HostShape
 from webhook.live import LiveView

@@ -12,14 +12,11 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 from engine import names, plain_gangs, single_pods
 from engine.capacity import Capacity
 from engine.claims import is_claim
-from engine.cluster.parts import Parts
-from engine.cluster.store import Store
 from engine.gang_keys import has_group, key_of, keys_of, parts, placed_key
 from engine.gangs import Gang
 from engine.homes import Homes
@@ -28,30 +25,26 @@ from engine.lineage import Lineage
 from engine.members import by_pod_set, pinned_host, pod_set_of, released
 from engine.owners import key_to
 from engine.pod_devices import Uses
-from engine.policy import Policy, TopologySpec, default_policy
-from engine.presets import choose_default
+from engine.policy import Policy, default_policy
 from engine.quota import usage_of
 from engine.records import (
     Node,
     NodeDevices,
-    Owned,
     Placement,
     Pod,
     PodSet,
     PodSpec,
-    PriorityClass,
-    Quota,
-    RuntimeClass,
     Shape,
     Workload,
 )
 from engine.relaxing import in_force
-from engine.reported import ReportedNodes
 from engine.requests import Understanding
 from engine.reservations import adrift, reservations
 from engine.shapes import merge_runtime_class, with_requests
-from engine.topology import Level, Topology, build_topology
-from engine.topology_objects import GROUPS, PLURAL, Objects, TopologyObject, from_object, waiting_topology
+from engine.stores import Stores
+from engine.topologies import topologies_of
+from engine.topology import Topology
+from engine.topology_objects import PLURAL
 
 Requests = tuple[tuple[str, int], ...]
 
@@ -67,49 +60,6 @@ class Changes:
     room: bool = False
     everything: bool = False
     unclaimed_pods: set[tuple[str, str]] = field(default_factory=set)
-
-
-def _gang_label(pod: Pod) -> tuple[str, str] | None:
-    """The Placement that a pod's label names, which proves nothing: it finds candidates quickly."""
-    name = pod.spec.labels.get(names.GANG)
-    return None if name is None else (pod.namespace, name)
-
-
-class Stores:
-    """The stores that a view reads; filled by reflectors or by `Store.replace`. `reported` is what the nodes report."""
-
-    def __init__(self) -> None:
-        self.reported = ReportedNodes()
-        self.nodes: Store[Node] = Store(key=lambda node: node.name)
-        self.nodes.subscribe(self.reported.changed)
-        self.pods: Store[Pod] = Store(key=lambda pod: pod.key, index=_gang_label)
-        self.workloads: Parts[Workload] = Parts()
-        self.owned: Parts[Owned] = Parts()
-        self.placements: Store[Placement] = Store(key=lambda placement: placement.key, index=placed_key)
-        self.quotas: Store[Quota] = Store(
-            key=lambda quota: (quota.namespace, quota.name), index=lambda quota: quota.namespace
-        )
-        self.priority_classes: Store[PriorityClass] = Store(key=lambda item: item.name)
-        self.runtime_classes: Store[RuntimeClass] = Store(key=lambda item: item.name)
-        self.devices: Store[NodeDevices] = Store(key=lambda devices: devices.name)
-        self.topology_objects: Mapping[str, Store[TopologyObject]] = {
-            group: Store(key=lambda item: item.name) for group in GROUPS
-        }
-
-    def all(self) -> Mapping[str, Store[Any] | Parts[Any]]:
-        """Every store by the name of what it holds."""
-        return {
-            "nodes": self.nodes,
-            "pods": self.pods,
-            "workloads": self.workloads,
-            "owned": self.owned,
-            "placements": self.placements,
-            "quotas": self.quotas,
-            "priorityclasses": self.priority_classes,
-            "runtimeclasses": self.runtime_classes,
-            "devices": self.devices,
-            **{f"{PLURAL}.{group}": store for group, store in self.topology_objects.items()},
-        }
 
 
 class View:
@@ -580,22 +530,3 @@ def _wants(workload: Workload) -> tuple[object, ...]:
         tuple((one.name, one.slots, one.total, one.remaining, one.finished_ranks) for one in workload.pod_sets),
         (workload.finished, workload.deleting, workload.suspended, workload.annotations.get(names.HELD_BY)),
     )
-
-
-def topologies_of(
-    policy: Policy, nodes: Iterable[Node], *, objects: Objects = MappingProxyType({})
-) -> dict[str, Topology]:
-    """The topologies that the policy names, or the default one (a preset that covers the nodes, else hosts alone)."""
-    nodes = list(nodes)
-    if not policy.topologies:
-        return {"default": build_topology("default", choose_default(node.labels for node in nodes), nodes)}
-    return {spec.name: _topology(spec, nodes, objects) for spec in policy.topologies}
-
-
-def _topology(spec: TopologySpec, nodes: Iterable[Node], objects: Objects) -> Topology:
-    levels: tuple[Level, ...] | str = spec.resolved_levels()
-    if spec.from_object is not None:
-        levels = from_object(spec.from_object, objects)
-    if isinstance(levels, str):
-        return waiting_topology(spec.name, why=levels)
-    return build_topology(spec.name, levels, nodes, node_selector=spec.node_selector, missing_label=spec.missing_label)

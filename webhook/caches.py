@@ -15,7 +15,7 @@ from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
 from engine.policy import Policy, default_policy
 from engine.records import ConfigMap, Pod
-from engine.view import Stores
+from engine.stores import Stores
 from webhook.kind_caches import KindCaches
 
 # A finished pod uses nothing, and a Job's own status says which of its indexes are done.

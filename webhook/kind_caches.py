@@ -23,7 +23,7 @@ from engine.kinds import KindEntry, Registry
 from engine.policy import Policy
 from engine.records import Owned, Workload
 from engine.sight import ours
-from engine.view import Stores
+from engine.stores import Stores
 
 LOOK_EVERY: Final = (10.0, 20.0)
 # Before the first look has come through, and between looks that somebody asks for.

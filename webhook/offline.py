@@ -21,8 +21,9 @@ from engine.outcomes import Outcome
 from engine.policy import LevelSpec, Policy, PolicyError, TopologySpec, default_policy, parse_policy
 from engine.records import Node, NodeDevices, Owned, Pod, Workload
 from engine.requests import Understanding
+from engine.stores import Stores
 from engine.topology_objects import PLURAL, levels_of
-from engine.view import Stores, View
+from engine.view import View
 from engine.wording import plain
 from webhook.live import LiveView
 from webhook.objects_file import FileObject, FileProblem

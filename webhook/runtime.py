@@ -35,7 +35,8 @@ from engine.errands import Errands
 from engine.gpu.resources import whole_names
 from engine.policy import Policy
 from engine.policy_source import PolicySource
-from engine.view import Stores, View
+from engine.stores import Stores
+from engine.view import View
 from webhook.app import create_app
 from webhook.caches import Caches
 from webhook.live import LiveView

@@ -12,8 +12,8 @@ from engine.cluster.discovery import Discovery, Wanted
 from engine.cluster.reflector import Reflector
 from engine.cluster.topologies import topology_object
 from engine.policy import Policy
+from engine.stores import Stores
 from engine.topology_objects import PLURAL
-from engine.view import Stores
 
 LOOK_EVERY: Final = 15.0  # seconds between looks whether the objects' kind has come or gone
 

@@ -12,7 +12,7 @@ from engine.cluster import writes
 from engine.cluster.api import Api, connect
 from engine.cluster.writes import Conflict, Done
 from engine.policy import default_policy
-from engine.view import Stores
+from engine.stores import Stores
 from local.client import Client
 from local.controlplane import ControlPlane
 from tests.support.eventually import eventually

@@ -13,7 +13,7 @@ from engine.cluster.api import Api, ApiFault
 from engine.cluster.discovery import Discovery, wanted_kinds
 from engine.kinds import built_in, registry_of
 from engine.policy import default_policy
-from engine.view import Stores
+from engine.stores import Stores
 from tests.support.eventually import eventually
 from tests.support.fake_api import Answer, FakeApi, Request
 from tests.support.kinds import example, merged

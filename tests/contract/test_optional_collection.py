@@ -14,7 +14,7 @@ from engine.cluster.api import Api
 from engine.cluster.reflector import ABSENT_LOOK, Reflector
 from engine.cluster.store import Store
 from engine.records import ConfigMap
-from engine.view import Stores
+from engine.stores import Stores
 from tests.support.eventually import eventually
 from tests.support.fake_api import Answer, FakeApi
 from webhook.caches import Caches

@@ -8,7 +8,7 @@ import pytest
 
 from engine.cluster.api import Api, ApiFault
 from engine.policy import Policy, parse_policy
-from engine.view import Stores
+from engine.stores import Stores
 from tests.support.eventually import eventually
 from tests.support.fake_api import Answer, FakeApi
 from webhook.topology_watch import LOOK_EVERY, TopologyWatch

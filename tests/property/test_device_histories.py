@@ -24,7 +24,8 @@ from engine.records import DeviceUse, Placement, Pod
 from engine.requests import MAIN
 from engine.seats import slot_by_rank, slots_of, wanted_ranks
 from engine.slot_devices import devices_by_rank
-from engine.view import Stores, View
+from engine.stores import Stores
+from engine.view import View
 from tests.support.cluster_records import node, pinned, pod
 from tests.support.gpu_hosts import GIB, asking, gpu_job, gpu_node, gpus, share
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from engine.owners import MAX_DEPTH, Key, Link, chain_of, key_of
 from engine.records import Owned, OwnerRef, Pod, Workload
-from engine.view import Stores, View
+from engine.stores import Stores
+from engine.view import View
 from tests.support.cluster_records import job, pod
 from tests.support.families import link
 

@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.records import Node, Placement, Pod, Workload
-from engine.view import Stores, View
+from engine.stores import Stores
+from engine.view import View
 from tests.support.cluster_records import changed, gpu_nodes, job, node, placement, pod
 
 HOSTS = ("b0-r0-h0", "b0-r0-h1", "b0-r1-h0")

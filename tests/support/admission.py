@@ -35,8 +35,8 @@ from engine.records import (
 )
 from engine.requests import Understanding
 from engine.shapes import shape_hash
+from engine.topologies import topologies_of
 from engine.topology import Topology
-from engine.view import topologies_of
 from tests.support.cluster_records import gpu_nodes
 from webhook.review import Response, Review, decode_review
 

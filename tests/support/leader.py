@@ -25,7 +25,8 @@ from engine.records import Assignment, Node, Owned, Placement, Pod, Workload
 from engine.requests import relaxed
 from engine.seats import Seat
 from engine.status import status_body
-from engine.view import Stores, View
+from engine.stores import Stores
+from engine.view import View
 from tests.support.cluster_records import pinned
 
 POLICY = "apiVersion: topogate.dev/v1alpha1\nkind: Policy\nnodes: {settle: 0s}\n"

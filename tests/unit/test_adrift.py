@@ -9,7 +9,8 @@ import pytest
 
 from engine.records import Pod, Workload
 from engine.reservations import adrift
-from engine.view import Stores, View
+from engine.stores import Stores
+from engine.view import View
 from tests.support.cluster_records import gpu_nodes, job, placement, pod
 
 HOST = "b0-r0-h0"

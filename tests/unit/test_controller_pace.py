@@ -8,7 +8,8 @@ from typing import cast
 
 from engine.controller import FOLLOW_EVERY, Controller
 from engine.errands import Errands
-from engine.view import Stores, View
+from engine.stores import Stores
+from engine.view import View
 
 
 class CountingView(View):

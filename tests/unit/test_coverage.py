@@ -10,7 +10,8 @@ import pytest
 from engine import metrics
 from engine.coverage import Coverage
 from engine.policy import Policy, parse_policy
-from engine.view import Stores, View
+from engine.stores import Stores
+from engine.view import View
 from tests.support.cluster_records import gpu_nodes
 
 NODES = gpu_nodes(1, 2, 2)

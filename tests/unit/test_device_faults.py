@@ -9,7 +9,8 @@ import pytest
 
 from engine import metrics
 from engine.device_faults import MAX_NAMED, DeviceFaults
-from engine.view import Stores, View
+from engine.stores import Stores
+from engine.view import View
 from tests.support.gpu_hosts import gpu_node, gpus
 from tests.support.simulation import objects
 from webhook.offline import offline_cluster

@@ -13,7 +13,8 @@ from engine.gpu.request import device_request
 from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.proposal import plan_in_view
 from engine.records import DeviceRequest, DeviceUse, Node, NodeDevices, Shape
-from engine.view import Stores, View
+from engine.stores import Stores
+from engine.view import View
 from tests.support.cluster_records import node, pod
 from tests.support.gpu_hosts import GIB, asking, gpu_job, gpu_node, gpus, share, use, with_uses
 

@@ -24,7 +24,8 @@ from engine.gangs import Gang
 from engine.kinds import built_in
 from engine.records import Assignment, Pod, Workload
 from engine.seats import Seat, slots_of
-from engine.view import Stores, View
+from engine.stores import Stores
+from engine.view import View
 from tests.support.cluster_records import gpu_nodes, job, placement, pod
 
 Answer = Callable[[str, str], bytes]

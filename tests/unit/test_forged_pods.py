@@ -9,7 +9,8 @@ import pytest
 
 from engine.lineage import Claim, Lineage
 from engine.records import Pod, Workload
-from engine.view import Stores, View
+from engine.stores import Stores
+from engine.view import View
 from tests.support.cluster_records import gpu_nodes, job, node, pinned, placement, pod, shape
 
 HOST = "b0-r0-h0"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from engine.outcomes import Outcome, Placed, Waits
 from engine.proposal import plan_in_view
 from engine.records import Node, Pod, Workload
-from engine.view import Stores, View
+from engine.stores import Stores
+from engine.view import View
 from tests.support.cluster_records import gpu_nodes, job, pod
 
 

@@ -10,8 +10,9 @@ import pytest
 from engine import names
 from engine.policy import parse_policy
 from engine.records import OwnerRef, Pod, Workload
+from engine.stores import Stores
 from engine.unclaimed import UNCLAIMED_AFTER
-from engine.view import Stores, View
+from engine.view import View
 from tests.support.cluster_records import gpu_nodes, job, pod
 from tests.support.families import below, child_job, jobset, leader_worker_set, link, owner_of, replica, worker
 from tests.support.leader import Leader

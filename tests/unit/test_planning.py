@@ -11,7 +11,8 @@ from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.planning import plan_gang
 from engine.policy import Policy, parse_policy
 from engine.records import Node, Taint, Workload
-from engine.view import Stores, View
+from engine.stores import Stores
+from engine.view import View
 from tests.support.cluster_records import gpu_nodes, job, node, placement
 from tests.support.leader import Leader
 

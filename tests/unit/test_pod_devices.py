@@ -17,7 +17,8 @@ from engine.pod_devices import allocation, devices_of
 from engine.proposal import plan_in_view, proposed
 from engine.records import DeviceUse, NodeDevices, Placement, Pod, Shape
 from engine.seats import seat, slots_of, trimmed
-from engine.view import Stores, View
+from engine.stores import Stores
+from engine.view import View
 from tests.support.cluster_records import changed, pinned, pod
 from tests.support.gpu_hosts import asking, gpu_job, gpu_node, gpus, share, use, with_uses
 

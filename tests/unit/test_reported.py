@@ -9,7 +9,7 @@ from engine.gpu.resources import CORE, MEMORY, NVIDIA, RATIO
 from engine.gpu.translation import Reported
 from engine.records import Node
 from engine.reported import ReportedNodes, gpu_memory
-from engine.view import Stores
+from engine.stores import Stores
 from tests.support.cluster_records import gpu_nodes
 
 GIB = 2**30

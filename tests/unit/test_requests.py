@@ -13,7 +13,7 @@ from engine.outcomes import FieldError
 from engine.policy import Policy, default_policy
 from engine.records import Node, OwnerRef
 from engine.requests import Understanding, path_of, understand
-from engine.view import topologies_of
+from engine.topologies import topologies_of
 from tests.support.admission import NODES, raw_job, with_policy, workload
 from tests.support.cluster_records import node
 

@@ -11,7 +11,7 @@ from engine import names
 from engine.policy import default_policy, parse_policy
 from engine.records import GangRequest, PodSet, Workload
 from engine.requests import Understanding, understand
-from engine.view import topologies_of
+from engine.topologies import topologies_of
 from tests.support.admission import NODES
 from tests.support.families import leader_worker_set
 from tests.support.pod_sets import pods_of, several

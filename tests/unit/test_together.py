@@ -13,7 +13,8 @@ from engine.policy import Policy, parse_policy
 from engine.proposal import plan_in_view, proposed
 from engine.records import Node, NodeDevices, Pod, PodSet, Shape, Workload
 from engine.seats import slot_by_rank
-from engine.view import Stores, View
+from engine.stores import Stores
+from engine.view import View
 from tests.support.cluster_records import gpu_nodes, job, node, shape
 from tests.support.cluster_records import pod as pod_of
 from tests.support.gpu_hosts import gpu_node, gpus, share

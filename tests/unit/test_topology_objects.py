@@ -12,9 +12,11 @@ from engine.cluster.wire import ProjectionError
 from engine.levels import level_names
 from engine.policy import ObjectRef, parse_policy
 from engine.presets import HOST
+from engine.stores import Stores
+from engine.topologies import topologies_of
 from engine.topology import Level
 from engine.topology_objects import TopologyObject, from_object, levels_of
-from engine.view import Stores, View, topologies_of
+from engine.view import View
 from tests.support.cluster_records import gpu_nodes
 
 KUEUE = ObjectRef(group="kueue.x-k8s.io", name="default")

@@ -1,0 +1,67 @@
+"""The stores of records that a view is made of, by what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine import names
+from engine.cluster.parts import Parts
+from engine.cluster.store import Store
+from engine.gang_keys import placed_key
+from engine.records import (
+    Node,
+    NodeDevices,
+    Owned,
+    Placement,
+    Pod,
+    PriorityClass,
+    Quota,
+    RuntimeClass,
+    Workload,
+)
+from engine.reported import ReportedNodes
+from engine.topology_objects import GROUPS, PLURAL, TopologyObject
+
+
+class Stores:
+    """The stores that a view reads; filled by reflectors or by `Store.replace`. `reported` is what the nodes report."""
+
+    def __init__(self) -> None:
+        self.reported = ReportedNodes()
+        self.nodes: Store[Node] = Store(key=lambda node: node.name)
+        self.nodes.subscribe(self.reported.changed)
+        self.pods: Store[Pod] = Store(key=lambda pod: pod.key, index=_gang_label)
+        self.workloads: Parts[Workload] = Parts()
+        self.owned: Parts[Owned] = Parts()
+        self.placements: Store[Placement] = Store(key=lambda placement: placement.key, index=placed_key)
+        self.quotas: Store[Quota] = Store(
+            key=lambda quota: (quota.namespace, quota.name), index=lambda quota: quota.namespace
+        )
+        self.priority_classes: Store[PriorityClass] = Store(key=lambda item: item.name)
+        self.runtime_classes: Store[RuntimeClass] = Store(key=lambda item: item.name)
+        self.devices: Store[NodeDevices] = Store(key=lambda devices: devices.name)
+        self.topology_objects: Mapping[str, Store[TopologyObject]] = {
+            group: Store(key=lambda item: item.name) for group in GROUPS
+        }
+
+    def all(self) -> Mapping[str, Store[Any] | Parts[Any]]:
+        """Every store by the name of what it holds."""
+        return {
+            "nodes": self.nodes,
+            "pods": self.pods,
+            "workloads": self.workloads,
+            "owned": self.owned,
+            "placements": self.placements,
+            "quotas": self.quotas,
+            "priorityclasses": self.priority_classes,
+            "runtimeclasses": self.runtime_classes,
+            "devices": self.devices,
+            **{f"{PLURAL}.{group}": store for group, store in self.topology_objects.items()},
+        }
+
+
+def _gang_label(pod: Pod) -> tuple[str, str] | None:
+    """The Placement that a pod's label names, which proves nothing: it finds candidates quickly."""
+    name = pod.spec.labels.get(names.GANG)
+    return None if name is None else (pod.namespace, name)
