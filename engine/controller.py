@@ -145,6 +145,7 @@ class Controller:
                 self._stop.wait(0.5)
                 return
             self._in_term = True
+            self._view.begin_term()
             self._view.take_changes()
             changes = Changes(everything=True, room=True)
         else:
@@ -172,6 +173,8 @@ class Controller:
             return 0.2
         now = self._monotonic()
         times = [now + IDLE]
+        if (end := self._view.lingers_until()) is not None:
+            times.append(end)
         for key, memory in self._term.memory.items():
             if key in self._term.busy:
                 continue  # the end of its errand wakes the loop

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from engine.members import by_pod_set, over, pinned_host, pod_set_of, rank_is_slot, rank_of, released
 from engine.pod_devices import Uses, devices_of
 from engine.records import Placement, Pod, PodSet, PodSetPlan, Workload
-from engine.seats import slot_by_rank, wanted_ranks
+from engine.seats import seat, slot_by_rank, wanted_ranks
 from engine.slot_devices import devices_by_rank, spare_devices
 
 
@@ -44,6 +44,21 @@ def reservation(workload: Workload, placement: Placement, pods: Iterable[Pod]) -
     for one in reservations(workload, placement, pods):
         total.update(one.hosts)
     return dict(total)
+
+
+def open_slots(workload: Workload, placement: Placement, pods: Iterable[Pod], *, held: bool) -> dict[str, Counter[str]]:
+    """Pod set -> host -> slots that pods may take of which nothing is known yet; with `held` also those of held pods,
+    which may be on their way already.
+    """
+    pods = list(pods)
+    found = {one.pod_set.name: Counter(one.hosts) for one in reservations(workload, placement, pods)}
+    for pod_set, members in by_pod_set(workload, pods):
+        if pod_set.name in found:
+            found[pod_set.name] -= Counter(pinned_host(pod.spec.shape) or "" for pod in members if released(pod))
+    for one in () if held else seat(workload, placement, pods).seats:
+        pod_set_name = (pod_set_of(one.pod, workload) or workload.pod_sets[0]).name
+        found.get(pod_set_name, Counter())[one.slot.host] -= 1
+    return {name: +counts for name, counts in found.items()}
 
 
 def adrift(workload: Workload | None, placement: Placement | None, pods: Iterable[Pod]) -> dict[str, int]:

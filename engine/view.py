@@ -9,6 +9,7 @@ acts on it.
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,8 @@ from engine.gangs import Gang
 from engine.homes import Homes
 from engine.kinds import Registry
 from engine.lineage import Lineage
-from engine.members import by_pod_set, pinned_host, pod_set_of, released
+from engine.lingering import LINGER, Lingering
+from engine.members import by_pod_set, host_of, over, pinned_host, pod_set_of, released
 from engine.owners import key_to
 from engine.pod_devices import Uses
 from engine.policy import Policy, default_policy
@@ -39,7 +41,7 @@ from engine.records import (
 )
 from engine.relaxing import in_force
 from engine.requests import Understanding
-from engine.reservations import adrift, reservations
+from engine.reservations import adrift, open_slots, reservations
 from engine.shapes import merge_runtime_class, with_requests
 from engine.stores import Stores
 from engine.topologies import topologies_of
@@ -73,9 +75,11 @@ class View:
         own_namespace: str = names.NAMESPACE,
         device_faults: Callable[[str, tuple[str, ...]], None] = lambda _host, _faults: None,
         covered: Callable[[Mapping[str, Topology]], None] = lambda _topologies: None,
+        clock: Callable[[], float] = time.monotonic,
+        linger: float = LINGER,
     ) -> None:
         """`device_faults` hears, at every change, what is wrong with what a host tells of its devices, `covered` which
-        topologies there are.
+        topologies there are. `clock` is the leader's; `linger` is 0 where nothing happens beside what the stores tell.
         """
         self._covered = covered
         self._own_namespace = own_namespace
@@ -84,6 +88,7 @@ class View:
         self.lock = threading.RLock()
         self.changed = threading.Event()
         self.capacity = Capacity()
+        self._lingering = Lingering(self.capacity, clock, seconds=linger)
         self.topologies: Mapping[str, Topology] = {}
         self.policy = policy or default_policy()
         self._inbox: deque[tuple[str, Any, Any]] = deque()
@@ -139,6 +144,9 @@ class View:
             for key in touched:
                 self._reserve(key)
             self._pending.gangs |= touched
+            if self._lingering.pass_by():
+                self._pending.room = True
+                self.changed.set()
 
     def take_changes(self) -> Changes:
         """Refresh, then hand out (once) what is to be looked at again.
@@ -169,6 +177,8 @@ class View:
             case "pods":
                 pod: Pod = new or old
                 self.capacity.set_pod(pod.key, new)
+                if new is not None and host_of(new) is not None and (old is None or host_of(old) is None):
+                    self._lingering.arrived(new)
                 touched |= self._homes.set_pod(old, new, self.lineage)
                 if new is None or new.finished or (old is not None and not old.deleting and new.deleting):
                     self._pending.room = True
@@ -177,6 +187,8 @@ class View:
             case "workloads":
                 workload: Workload = new or old
                 touched |= self._keys_about(old, new)
+                if old is not None:
+                    self._stop(old, new if new is not None and new.uid == old.uid else None)
                 if old is not None and (new is None or new.uid != old.uid):
                     self._workloads.pop(old.uid, None)
                     self._observed.pop(old.uid, None)
@@ -195,6 +207,8 @@ class View:
                 placement: Placement = new or old
                 touched.add(placed_key(placement))
                 if old is not None:
+                    if new is None or new.assignment is None:
+                        self._give_up(old)
                     _drop(self._placements, placed_key(old), old.key)
                     touched.add(placed_key(old))
                 if new is not None:
@@ -267,6 +281,41 @@ class View:
                 uses=uses.get(name),
             )
 
+    def _stop(self, old: Workload, new: Workload | None) -> None:
+        """Keep the room of pods that a workload may have got just before it stopped to want them.
+
+        Not of one that has ended by itself: no pods are made for it any more before it says so.
+        """
+        if over(old) or (new is not None and new.finished):
+            return
+        if new is not None and new.suspended and not old.suspended:
+            self._lingering.suspended(old.uid)
+        if new is None or over(new) or _fewer(old, new):
+            for key in keys_of(old):
+                if key in self._placements or key in self._held:
+                    self._linger(key, old, new, self._held.get(key) or self.placement_of(key))
+
+    def _give_up(self, placement: Placement) -> None:
+        """Keep the room of pods that a gang may have got just before it lost its slots; one that is held stays held."""
+        key = placed_key(placement)
+        workload = self._workload_of(key)
+        if workload is not None and key not in self._held and self.placement_of(key) == placement:
+            self._linger(key, workload, None, placement, held=False)
+
+    def _linger(
+        self, key: str, old: Workload, new: Workload | None, placement: Placement | None, *, held: bool = True
+    ) -> None:
+        since = self._lingering.ran(old)
+        if placement is None or placement.assignment is None or since is None:
+            return
+        pods, whole = self._homes.members(key), self.lineage.whole(old)
+        before = open_slots(whole, placement, pods, held=held)
+        after: Mapping[str, Counter[str]] = {}
+        if new is not None and has_group(new, parts(key)[1]):
+            after = open_slots(self.lineage.whole(new), placement, pods, held=held)
+        left = {name: counts - after.get(name, Counter()) for name, counts in before.items()}
+        self._lingering.keep(placement, left, self.shapes_of(whole), since=since)
+
     def _by_pod_set(self, key: str, workload: Workload | None) -> dict[str, list[Pod]]:
         """All pods that have to do with a key, by pod set; "" for those of none."""
         found: dict[str, list[Pod]] = {}
@@ -319,6 +368,20 @@ class View:
             if self._held.pop(key, None) is not None and failed:
                 self._pending.room = True
             self._reserve(key)
+
+    def begin_term(self) -> None:
+        """Keep the room of Placements whose workload went before anybody who is left saw it."""
+        with self.lock:
+            self.refresh()
+            for key, placements in self._placements.items():
+                if not plain_gangs.is_plain(key) and parts(key)[0] not in self._workloads:
+                    for placement in placements.values():
+                        self._lingering.keep_all(placement, self.stores.pods.get_by(placement.key))
+
+    def lingers_until(self) -> float | None:
+        """When room is free that is kept for a moment, on the clock; None when none is."""
+        with self.lock:
+            return self._lingering.end
 
     def look_again(self, key: str) -> None:
         """Have a gang looked at in the next turn."""
@@ -530,3 +593,9 @@ def _wants(workload: Workload) -> tuple[object, ...]:
         tuple((one.name, one.slots, one.total, one.remaining, one.finished_ranks) for one in workload.pod_sets),
         (workload.finished, workload.deleting, workload.suspended, workload.annotations.get(names.HELD_BY)),
     )
+
+
+def _fewer(old: Workload, new: Workload) -> bool:
+    """True when a workload has no use any more for slots that it had a use for."""
+    slots = {pod_set.name: pod_set.slots for pod_set in new.pod_sets}
+    return new.groups < old.groups or any(slots.get(one.name, 0) < one.slots for one in old.pod_sets)

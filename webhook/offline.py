@@ -115,7 +115,7 @@ def offline_cluster(
         specs = (asked,) if asked is not None else tuple({spec.name: spec for spec in found}.values())
         policy = policy.model_copy(update={"topologies": specs})
     records |= _of_registry(others, policy.registry, namespace, notes)
-    view = View(Stores(), policy)
+    view = View(Stores(), policy, linger=0.0)
     for name, store in view.stores.all().items():
         store.replace(records.get(name, []))
     view.refresh()

@@ -56,7 +56,7 @@ class World:
     def __init__(self, *, ranked: bool) -> None:
         self.ranked = ranked
         self.stores = Stores()
-        self.view = View(self.stores)
+        self.view = View(self.stores, linger=0.0)
         self.version = 10**6
         self.made = 0
         plain = node(PLAIN, allocatable={"cpu": 96_000, "pods": 110, "nvidia.com/gpu": 4})

@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from engine.lingering import LINGER
 from engine.records import Node, Placement, Pod, Workload
 from engine.stores import Stores
 from engine.view import View
@@ -46,9 +47,12 @@ event = st.one_of(
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(event, max_size=25))
 def test_any_history_leaves_the_same_ledger_as_counting_afresh(history: list[tuple[object, ...]]) -> None:
-    """Whatever came and went, in whatever order: free = allocatable - usage - reservations, each pod counted once."""
-    stores = Stores()
-    view = View(stores)
+    """Whatever came and went, in whatever order: free = allocatable - usage - reservations, each pod counted once.
+
+    A moment later, that is: until then room of pods that may be on their way is kept as well.
+    """
+    stores, now = Stores(), [0.0]
+    view = View(stores, clock=lambda: now[0])
     gang = job(count=4)
     nodes = {one.name: one for one in gpu_nodes(1, 2, 2) if one.name in HOSTS}
     pods: dict[str, Pod] = {}
@@ -110,6 +114,8 @@ def test_any_history_leaves_the_same_ledger_as_counting_afresh(history: list[tup
                     placement(gang, counts if hosts is not None else None), resource_version=str(serial)
                 )
                 stores.placements.apply("MODIFIED", placements["p"])
+        view.refresh()
+        now[0] += LINGER
         view.refresh()
         again = fresh_view(
             list(nodes.values()), list(workloads.values()), list(placements.values()), list(pods.values())

@@ -201,7 +201,7 @@ class Leader:
     stores: Stores = field(default_factory=Stores)
 
     def __post_init__(self) -> None:
-        self.view = View(self.stores, parse_policy(self.policy))
+        self.view = View(self.stores, parse_policy(self.policy), clock=lambda: self.now)
         self.stores.nodes.replace(self.nodes)
         self.hands = Hands(self.view, wall=lambda: 1_800_000_000.0 + self.now)
         self.pool = Later()

@@ -8,6 +8,7 @@ import pytest
 
 from engine import names
 from engine.gangs import BLOCKED_LOOK
+from engine.lingering import LINGER
 from engine.records import Placement
 from engine.term import RETRY_FIRST
 from engine.unclaimed import SWEEP_EVERY, UNCLAIMED_AFTER
@@ -370,6 +371,7 @@ def test_a_leader_forgets_the_workloads_that_are_gone() -> None:
         leader.stores.placements.apply("DELETED", leader.placed(one.name) or placement(one, None))
         leader.stores.workloads.apply("DELETED", leader.workload(one.name))
         leader.settle()
+    leader.later(LINGER)
     assert not leader.controller._term.memory
     assert not leader.controller._unclaimed
     assert not leader.view._held
@@ -408,7 +410,8 @@ def test_a_job_replaced_by_another_of_its_name_makes_room() -> None:
     other = replace(running, uid="uid-other", annotations={}, resource_version=leader.hands.version())
     other = changed(other, template=replace(other.template, gates=()))
     leader.stores.workloads.replace([other, leader.workload("waiting")], resource_version=leader.hands.version())
-    leader.later(1.0)
+    leader.settle()
+    leader.later(LINGER)
     assert not leader.workload("waiting").suspended
 
 
