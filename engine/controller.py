@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 
@@ -66,18 +67,21 @@ class Controller:
         *,
         leads: Callable[[], bool],
         begin_term: Callable[[], bool],
+        hidden: Callable[[], AbstractSet[tuple[str, str]]] = frozenset,
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         pool: Executor | None = None,
     ) -> None:
         """`begin_term` reads the cluster afresh and answers False when that failed (tried again).
 
+        `hidden`: kinds of workloads, by group and name, that may not be read: that they are gone proves nothing.
         `pool` runs the errands; it is shut down at the end.
         """
         self._view = view
         self._errands = errands
         self._leads = leads
         self._begin_term = begin_term
+        self._hidden = hidden
         self._monotonic = monotonic
         self._wall = wall
         self._pool = pool or ThreadPoolExecutor(max_workers=WRITERS, thread_name_prefix="write")
@@ -92,7 +96,7 @@ class Controller:
         self._telling = Telling(self._view, self._errands, self._term)
         self._waiting = WaitingGangs(self._view, self._errands, self._term, self._telling, wall=self._wall)
         self._parts = GangParts(self._view, self._errands, self._term, self._telling)
-        self._unclaimed = Unclaimed(self._view, self._errands, self._term)
+        self._unclaimed = Unclaimed(self._view, self._errands, self._term, hidden=self._hidden)
         self._settling = False
 
     # -- the loop ----------------------------------------------------------------------------------------------------

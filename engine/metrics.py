@@ -36,6 +36,12 @@ policy_refused = Gauge(
     "topogate_policy_refused", "1 while the ConfigMap holds a policy that is not taken.", registry=registry
 )
 cache_age = Gauge("topogate_cache_age_seconds", "Since a watch last said anything.", ["collection"], registry=registry)
+forbidden_collections = Gauge(
+    "topogate_forbidden_collections",
+    "1 for a collection that the service may not read.",
+    ["collection"],
+    registry=registry,
+)
 unreadable_objects = Gauge(
     "topogate_unreadable_objects",
     "Objects that a watch leaves out because they cannot be read.",

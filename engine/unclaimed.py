@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Final
 
 from engine import names
 from engine.errands import Errands
 from engine.gang_keys import placed_key
-from engine.records import Pod
+from engine.records import Placement, Pod
 from engine.term import Term
 from engine.view import Changes, View
 
@@ -21,10 +23,14 @@ SWEEP_EVERY: Final = 30.0
 class Unclaimed:
     """Remembers since when nobody claims what."""
 
-    def __init__(self, view: View, errands: Errands, term: Term) -> None:
+    def __init__(
+        self, view: View, errands: Errands, term: Term, *, hidden: Callable[[], AbstractSet[tuple[str, str]]]
+    ) -> None:
+        """`hidden`: the kinds of workloads, by group and name, that may not be read."""
         self._view = view
         self._errands = errands
         self._term = term
+        self._hidden = hidden
         self._pods: dict[tuple[str, str], float] = {}
         self._placements: dict[tuple[str, str], float] = {}
         self._swept_at = float("-inf")
@@ -65,13 +71,19 @@ class Unclaimed:
         if now - self._swept_at < SWEEP_EVERY:
             return
         self._swept_at = now
+        hidden = self._hidden()
         lost = {
             placement.key: placement
             for placement in self._view.placements()
-            if not self._view.knows(placed_key(placement)) and not placement.deleting
+            if not self._view.knows(placed_key(placement)) and not placement.deleting and _kind(placement) not in hidden
         }
         for key in [key for key in self._placements if key not in lost]:
             del self._placements[key]
         for key, placement in lost.items():
             if now - self._placements.setdefault(key, now) >= SWEEP_EVERY:
                 self._term.send(placed_key(placement), partial(self._errands.forget, placement))
+
+
+def _kind(placement: Placement) -> tuple[str, str]:
+    workload = placement.workload
+    return (workload.api_version.rpartition("/")[0], workload.kind)

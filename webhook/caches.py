@@ -131,6 +131,10 @@ class Caches:
         """Seconds since each watch last said anything."""
         return {name: reflector.store.age for name, reflector in self._all().items()}
 
+    def forbidden(self) -> list[str]:
+        """Collections that we may not read."""
+        return [name for name, reflector in self._all().items() if reflector.forbidden]
+
     def left_out(self) -> dict[str, int]:
         """Objects of each collection that are left out because they cannot be read."""
         return {name: reflector.left_out for name, reflector in self._all().items()}

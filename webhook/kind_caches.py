@@ -10,6 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -119,6 +120,10 @@ class KindCaches:
     def reflectors(self) -> dict[str, Reflector[Any]]:
         """The reflectors that run now, by name of the collection."""
         return {watch.reading.collection.name: watch.reflector for watch in list(self._watches.values())}
+
+    def hidden(self) -> AbstractSet[tuple[str, str]]:
+        """The kinds, by group and name, that are there and may not be read."""
+        return {key for key, watch in list(self._watches.items()) if watch.reflector.forbidden}
 
     def missing(self) -> list[str]:
         """What readiness waits for: the first look, then the kinds that it found."""

@@ -115,6 +115,7 @@ class Runtime:
             self._errands,
             leads=lambda: self._candidate.is_leader,
             begin_term=self._begin_term,
+            hidden=self._caches.kinds.hidden,
         )
         live = LiveView(
             self._view,
@@ -299,10 +300,13 @@ class Runtime:
     def _exposition(self) -> tuple[str, bytes]:
         engine_metrics.cache_age.clear()  # a kind that is gone has no age
         engine_metrics.unreadable_objects.clear()
+        engine_metrics.forbidden_collections.clear()
         for name, age in self._caches.ages().items():
             engine_metrics.cache_age.labels(name).set(min(age, 1e9))
         for name, number in self._caches.left_out().items():
             engine_metrics.unreadable_objects.labels(name).set(number)
+        for name in self._caches.forbidden():
+            engine_metrics.forbidden_collections.labels(name).set(1)
         return CONTENT_TYPE, self._metrics.exposition() + generate_latest(engine_metrics.registry)
 
     # -- end ---------------------------------------------------------------------------------------------------------

@@ -83,7 +83,11 @@ class _ListAgain(Exception):
 
 
 class _Absent(Exception):
-    """The optional collection is not there."""
+    """The optional collection is not there, or `forbidden`: nobody says whether it is."""
+
+    def __init__(self, why: str, *, forbidden: bool) -> None:
+        super().__init__(why)
+        self.forbidden = forbidden
 
 
 @dataclass(slots=True)
@@ -131,6 +135,7 @@ class Reflector(Generic[R]):
         self._query = dict(query or {})
         self._optional = optional
         self._absent = False
+        self._forbidden = False
         self._clock = clock
         self._rng = rng or random.Random()  # noqa: S311 - jitter, not a secret
         self._wait = wait
@@ -168,6 +173,11 @@ class Reflector(Generic[R]):
     def absent(self) -> bool:
         """True while the optional collection is not there, as the server itself said when it was asked for it."""
         return self._absent
+
+    @property
+    def forbidden(self) -> bool:
+        """True while the collection may not be read: what the store holds is old, or nothing at all."""
+        return self._forbidden
 
     def list_again(self) -> None:
         """Have the whole collection listed at once."""
@@ -233,6 +243,7 @@ class Reflector(Generic[R]):
             except ApiFault as fault:
                 self.counts.faults += 1
                 self._problem, wish = str(fault), fault.retry_after
+                self._forbidden = isinstance(fault, ApiError) and fault.status == HTTPStatus.FORBIDDEN
                 if isinstance(fault, ApiError) and fault.status in VERSION_REFUSED:
                     self._version = None
             except Exception:
@@ -274,7 +285,7 @@ class Reflector(Generic[R]):
             del self._bad[key]
         self._page = min(self._page, LATER_PAGE)
         self.counts.lists += 1
-        self._problem = None
+        self._problem, self._forbidden = None, False
         if self._absent:
             self._absent = False
             _log.info("%s is there now and is watched", self._path)
@@ -288,7 +299,7 @@ class Reflector(Generic[R]):
             if error.status == HTTPStatus.GONE:
                 raise _ListAgain("a page has expired") from None
             if self._optional and error.status in ABSENT and not self._only_hidden(error):
-                raise _Absent(str(error)) from None
+                raise _Absent(str(error), forbidden=error.status == HTTPStatus.FORBIDDEN) from None
             raise
         except msgspec.DecodeError as error:
             raise ApiUnavailable(f"GET {self._path}: not a list: {error}") from None
@@ -302,9 +313,16 @@ class Reflector(Generic[R]):
         self._version = None
         self._problem = None
         self._bad.clear()
+        told = self._absent and self._forbidden == reason.forbidden
+        # Before the store says that it knows everything: who asks then must not take nothing for an answer.
+        self._absent, self._forbidden = True, reason.forbidden
         self.store.replace([])
-        if not self._absent:
-            self._absent = True
+        if not told and reason.forbidden:
+            _log.warning(
+                "%s may not be read: its objects count for nothing; asked again every %.0f s (%s)",
+                *(self._path, ABSENT_LOOK, reason),
+            )
+        elif not told:
             _log.info(
                 "%s is not there: nothing to watch; looked for every %.0f s (%s)", self._path, ABSENT_LOOK, reason
             )

@@ -233,11 +233,17 @@ def test_before_the_first_answer_nobody_is_ready(fake: FakeApi, caught: Caught) 
 def test_a_kind_that_may_not_be_read_keeps_nobody_unready(fake: FakeApi, caught: Caught) -> None:
     """Its rights may come later than its definition, as when ours are upgraded; until then it is an empty one."""
     fake.install("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet")
-    path = f"{JOBSETS}/jobsets"
-    fake.fault(Answer(403, {"reason": "Forbidden"}), when=lambda request: request.path == path, times=10_000)
+    closed = {f"{JOBSETS}/jobsets"}
+    fake.fault(Answer(403, {"reason": "Forbidden"}), when=lambda request: request.path in closed, times=10_000)
+    put_jobset(fake)
     caught.caches.start()
     assert caught.caches.wait_synced(10)
     assert caught.caches.missing() == []
+    assert caught.caches.hidden() == {("jobset.x-k8s.io", "JobSet")}
+    closed.clear()
+    assert caught.caches.reflectors()["jobsets.jobset.x-k8s.io"].refresh(5)
+    eventually(lambda: caught.stores.workloads.get(key()) is not None)
+    assert caught.caches.hidden() == set()
 
 
 def test_somebody_who_hears_of_a_kind_has_it_looked_for(fake: FakeApi, api: Api) -> None:

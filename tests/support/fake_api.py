@@ -262,7 +262,8 @@ class FakeApi:
             sent = request.headers.get("authorization", "").replace("bearer", "Bearer")  # scheme names know no case
             if self.token is not None and sent != f"Bearer {self.token}":
                 raise Refusal(401, "Unauthorized")
-            if request.path.count("/") > 3 and any(_collection(request.path) == gone for gone in self.missing):
+            version = request.path.startswith("/apis") and request.path.count("/") <= 3
+            if not version and any(_collection(request.path) == gone for gone in self.missing):
                 raise Refusal(404, "NotFound", "the server could not find the requested resource")
             match request.method:
                 case "GET" if request.path == "/apis":

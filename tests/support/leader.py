@@ -199,6 +199,7 @@ class Leader:
     begun: int = 0
     begins: bool = True
     stores: Stores = field(default_factory=Stores)
+    hidden: set[tuple[str, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.view = View(self.stores, parse_policy(self.policy), clock=lambda: self.now)
@@ -210,6 +211,7 @@ class Leader:
             self.hands,
             leads=lambda: self.leading,
             begin_term=self._begin,
+            hidden=lambda: self.hidden,
             monotonic=lambda: self.now,
             wall=lambda: 1_800_000_000.0 + self.now,
             pool=self.pool,

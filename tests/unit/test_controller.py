@@ -460,6 +460,21 @@ def test_placements_of_workloads_that_are_gone_are_swept() -> None:
     assert leader.view.placements() == []
 
 
+def test_placements_of_a_kind_that_may_not_be_read_are_left_alone() -> None:
+    """That its workload is not seen proves nothing: gangs that run would lose their slots to a missing right."""
+    leader = rack()
+    leader.hidden = {("batch", "Job")}
+    leader.has(placement(job("unseen"), {"b0-r0-h0": 1}))
+    leader.settle()
+    for _ in range(3):
+        leader.later(SWEEP_EVERY)
+    assert leader.hands.of("forget") == []
+    leader.hidden = set()
+    for _ in range(3):
+        leader.later(SWEEP_EVERY)
+    assert leader.hands.of("forget") == ["job-unseen-00000000"]
+
+
 def test_a_placement_in_another_namespace_than_its_workload_counts_for_nothing() -> None:
     """The namespace is the boundary, also for whoever may write Placements by hand."""
     leader = rack()
