@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from engine import names
 from local.client import Client
 from local.controlplane import ControlPlane
+from local.service import Service
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
 from tests.support.eventually import eventually
 from tests.support.gang_steps import gated
@@ -64,7 +65,7 @@ class Benches:
 
     def resumed(self, name: str) -> Json:
         """Wait until it is not suspended; the object."""
-        eventually(lambda: not self.get(name)["spec"].get("suspend"), 30.0, lambda: f"{name} runs: {self.get(name)}")
+        eventually(lambda: not self.get(name)["spec"].get("suspend"), 40.0, lambda: f"{name} runs: {self.get(name)}")
         return self.get(name)
 
     def run(self, bench: Json) -> None:
@@ -107,12 +108,18 @@ class Benches:
 
 
 @pytest.fixture
-def benches(control_plane: ControlPlane, gangs: Namespace, policy: PolicyInForce) -> Iterator[Benches]:
-    """The kind is installed, has its entry in the policy, and the service has the rights that the check prints."""
-    client = gangs.client
+def grant(control_plane: ControlPlane) -> Iterator[Callable[[], object]]:
+    """Gives the service the rights that the check prints."""
     checked = CliRunner().invoke(main, ["policy", "check", "-"], input=POLICY)
     assert checked.exit_code == 0
-    control_plane.kubectl("apply", "-f", "-", input=checked.stdout)
+    yield lambda: control_plane.kubectl("apply", "-f", "-", input=checked.stdout)
+    control_plane.kubectl("delete", "--ignore-not-found", "-f", "-", input=checked.stdout)
+
+
+@pytest.fixture
+def ungranted(gangs: Namespace, policy: PolicyInForce) -> Iterator[Benches]:
+    """The kind is installed, and has its entry in the policy."""
+    client = gangs.client
     client.create(CRDS, definition())
     eventually(lambda: established(client), message="the kind is served")
     policy.set(POLICY)
@@ -124,7 +131,14 @@ def benches(control_plane: ControlPlane, gangs: Namespace, policy: PolicyInForce
     policy.set(TEST_POLICY)
     client.delete(f"{CRDS}/benches.{GROUP}")
     eventually(lambda: client.find(f"{CRDS}/benches.{GROUP}") is None, 40.0, message="the kind is gone")
-    control_plane.kubectl("delete", "-f", "-", input=checked.stdout)
+
+
+@pytest.fixture
+def benches(grant: Callable[[], object], request: pytest.FixtureRequest) -> Benches:
+    """The same, with the rights given before."""
+    grant()
+    made: Benches = request.getfixturevalue("ungranted")
+    return made
 
 
 def definition() -> dict[str, Any]:
@@ -183,3 +197,21 @@ def test_without_its_entry_what_waits_is_let_go_and_what_runs_is_left_alone(
     eventually(lambda: gangs.placement("waits") is None, message="nothing is left of its Placement")
     eventually(lambda: not gangs.client.get(ADDED).get("webhooks"), message="the kind is sent to us no more")
     assert {int(one["metadata"]["labels"][INDEX]): one["spec"]["nodeName"] for one in benches.pods("runs")} == bound
+
+
+def test_without_the_rights_it_is_held_and_told_and_goes_on_when_they_are_given(
+    gangs: Namespace, ungranted: Benches, grant: Callable[[], object], service: Service
+) -> None:
+    """A missing right is seen in the metrics of every replica; nothing has to be restarted."""
+    gangs.fleet.grid("1x1x2")
+    ungranted.submit("train", replicas=2)
+    told = f'topogate_forbidden_collections{{collection="benches.{GROUP}"}} 1.0'
+    eventually(
+        lambda: all(told in replica.page("/metrics")[1] for replica in service.running()),
+        40.0,
+        message="every replica says that it may not read the kind",
+    )
+    assert gangs.placement("train") is None
+    grant()
+    ungranted.run(ungranted.resumed("train"))
+    ungranted.all_bound("train", 2)
