@@ -258,7 +258,7 @@ class Workload:
     plural that URLs name. A kind with a gang per replica (`unit` replica; else workload, or pod: each alone) has
     `groups` of them, and the index of a pod's in the label `group_label`; its pod sets are those of one. `minimum`: how
     many pods make a gang, as the object itself says. `aside`: the reason code when the object says that somebody else
-    places it. `epoch` differs after a full restart, None where the kind tells of none. `handling` as in `engine.kinds`.
+    places it. `handling` as in `engine.kinds`.
     """
 
     api_version: str
@@ -274,20 +274,17 @@ class Workload:
     suspended: bool
     suspendable: bool
     started: bool
-    active: int
     finished: bool  # Complete or Failed (or their *Target conditions)
     deleting: bool
     created: float
     owner: OwnerRef | None
     aside: str | None
-    retries_left: int | None  # backoffLimit - failed; None when unknown
     resource: str = "jobs"
     suspend_path: tuple[str | int, ...] | None = ("spec", "suspend")
     groups: int = 1
     group_label: str | None = None
     minimum: int | None = None
     unit: str = "workload"
-    epoch: str | None = None
     handling: str = "placed"
 
     @property

@@ -55,7 +55,6 @@ _MIRROR: Final = "kubernetes.io/config.mirror"
 _JOB_CONTROLLERS: Final = (None, "", "kubernetes.io/job-controller")
 _KUEUE_CONTROLLER: Final = "kueue.x-k8s.io/multikueue"
 _OVER: Final = frozenset({"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"})
-_DEFAULT_BACKOFF_LIMIT: Final = 6
 _QUOTA_OF_PODS: Final = ("requests.", "limits.", "hugepages-")
 _QUOTA_NAMES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods", "count/pods"})
 
@@ -160,13 +159,11 @@ def job(source: Source) -> Workload:
         suspended=bool(spec.suspend),
         suspendable=True,
         started=status.start_time is not None,
-        active=status.active or 0,
         finished=finished,
         deleting=meta.deletion_timestamp is not None,
         created=epoch(meta.creation_timestamp),
         owner=owner,
         aside=_aside(spec),
-        retries_left=_retries_left(spec, status),
     )
 
 
@@ -268,14 +265,6 @@ def _aside(spec: wire.JobSpec) -> str | None:
     if spec.managed_by not in _JOB_CONTROLLERS:
         return "OtherController"
     return "CoreGang" if spec.scheduling is not None else None
-
-
-def _retries_left(spec: wire.JobSpec, status: wire.JobStatus) -> int | None:
-    if spec.backoff_limit is not None:
-        return max(0, spec.backoff_limit - (status.failed or 0))
-    if spec.backoff_limit_per_index is not None:
-        return None  # every index has its own count
-    return max(0, _DEFAULT_BACKOFF_LIMIT - (status.failed or 0))
 
 
 def _units(raw: wire.ResourceList | None, path: str, *, up: bool) -> dict[str, int]:

@@ -294,8 +294,6 @@ class JobSpec(Struct):
     completions: Count | None = None
     completion_mode: str | None = None
     suspend: bool | None = None
-    backoff_limit: Count | None = None
-    backoff_limit_per_index: Count | None = None
     managed_by: str | None = None
     scheduling: Present | None = None
     template: Template | None = None
@@ -304,9 +302,7 @@ class JobSpec(Struct):
 class JobStatus(Struct):
     """status of a Job."""
 
-    active: Count | None = None
     succeeded: Count | None = None
-    failed: Count | None = None
     start_time: datetime | None = None
     completed_indexes: str | None = None
     failed_indexes: str | None = None

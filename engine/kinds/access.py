@@ -47,7 +47,6 @@ def label_keys(registry: Registry) -> frozenset[str]:
     for entry in registry.entries:
         found |= {entry.owner_labels.name, entry.owner_labels.uid}
         found.add(entry.gang.replica_label if entry.gang is not None else None)
-        found.add(entry.restart.epoch_label if entry.restart is not None else None)
         for spec in entry.pod_sets:
             found |= spec.selector.keys()
             found |= set(_labels(spec.rank)) if spec.rank is not None else set()

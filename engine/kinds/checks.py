@@ -25,9 +25,6 @@ def problems(entry: KindEntry) -> Iterator[Problem]:
     for index, spec in enumerate(entry.pod_sets):
         yield from _pod_set(("podSets", index), spec, known=known)
         known += [spec.name.text] if spec.name.text else [key.lower() for key in spec.keys or ()]
-    for index, name in enumerate(entry.success):
-        if entry.pod_sets and not entry.pod_sets[-1].for_each and name not in known:
-            yield ("success", index), f"{quote(name)} is none of the pod sets"
 
 
 def _core(entry: KindEntry) -> Iterator[Problem]:

@@ -39,11 +39,5 @@ def group_of(labels: Mapping[str, str], structure: Structure) -> int | None:
     return group if group is not None and group < gang.replicas else None
 
 
-def epoch_of(labels: Mapping[str, str], structure: Structure) -> str | None:
-    """Return the epoch that a pod was made in, None where the kind tells none."""
-    restart = structure.entry.restart
-    return labels.get(restart.epoch_label) if restart is not None and restart.epoch_label is not None else None
-
-
 def _fits(labels: Mapping[str, str], pod_set: PodSet) -> bool:
     return all(key in labels and wanted in (None, labels[key]) for key, wanted in pod_set.selector)

@@ -161,14 +161,6 @@ class Finished(Part):
     values: tuple[Words, ...] = Field(default=(), max_length=16)
 
 
-class Restart(Part):
-    """How a full restart shows: a label of the pods that changes, and the field that tells its present value."""
-
-    epoch_label: LabelKey | None = None
-    epoch: OnePath | None = None
-    scope: Unit
-
-
 class Aside(Part):
     """When another one places the workload, with the reason code."""
 
@@ -218,10 +210,6 @@ class KindEntry(Part):
     suspend: Suspend | None = None
     started: OnePath | None = Field(default=None, description="Set once the workload has run: templates may be fixed.")
     finished: Finished = Finished()
-    success: tuple[DnsLabel, ...] = Field(
-        default=(), max_length=8, description="Pod sets whose success is the workload's; else its controller's rule."
-    )
-    restart: Restart | None = None
     replace: Replace | None = None
     stand_aside: tuple[Aside, ...] = Field(default=(), max_length=8)
     rbac: tuple[Permission, ...] = Field(default=(), max_length=8)

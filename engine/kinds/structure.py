@@ -87,9 +87,8 @@ class Suspension:
 class Structure:
     """An object as its entry reads it.
 
-    `suspension` is None where the kind cannot be suspended; `epoch` tells full restarts apart; `stand_aside` is the
-    reason code when somebody else places it; `scheduler` the one that the object names for all pods; `success` the pod
-    sets whose success is the workload's.
+    `suspension` is None where the kind cannot be suspended; `stand_aside` is the
+    reason code when somebody else places it; `scheduler` the one that the object names for all pods.
     """
 
     entry: KindEntry
@@ -102,10 +101,8 @@ class Structure:
     suspension: Suspension | None
     started: bool
     finished: bool
-    epoch: str | None
     stand_aside: str | None
     scheduler: str | None
-    success: tuple[str, ...]
 
     @property
     def count(self) -> int:

@@ -20,7 +20,6 @@ from engine.kinds.structure import Gang, PodSet, Structure, Suspension
 from engine.outcomes import FieldError
 
 T = TypeVar("T")
-_MAX_EPOCH: Final = 253  # the longest object name
 _CONDITIONS: Final = parse_path("$.status.conditions[*]")
 
 
@@ -71,10 +70,8 @@ def read(entry: KindEntry, raw: object, *, registry: Registry) -> Structure:
         suspension=attempt(lambda: _suspension(entry, scope), otherwise=None),
         started=attempt(lambda: entry.started is not None and find(entry.started, scope) is not None, otherwise=False),
         finished=attempt(lambda: _finished(entry.finished, scope), otherwise=False),
-        epoch=attempt(lambda: _epoch(entry, scope), otherwise=None),
         stand_aside=attempt(lambda: _aside(entry, scope), otherwise=None),
         scheduler=attempt(lambda: _scheduler(entry, scope), otherwise=None),
-        success=tuple(name for name in entry.success if any(name == pod_set.name for pod_set in pod_sets)),
     )
     if faults:
         raise UnreadableWorkload(tuple(dict.fromkeys(fault.told() for fault in faults)))
@@ -149,20 +146,6 @@ def _finished(spec: Finished, scope: Scope) -> bool:
                 return True
     node_of_path = find(spec.path, scope) if spec.path is not None else None
     return node_of_path is not None and node_of_path.value in spec.values
-
-
-def _epoch(entry: KindEntry, scope: Scope) -> str | None:
-    if entry.restart is None or entry.restart.epoch is None:
-        return None
-    node = find(entry.restart.epoch, scope)
-    if node is None:
-        return None
-    match node.value:
-        case str(text) if len(text) <= _MAX_EPOCH:
-            return text
-        case int(count) if not isinstance(count, bool) and 0 <= count <= MAX_NUMBER:
-            return str(count)
-    raise NodeError(node.steps, f"must be a count or a name; got {shown(node.value)}")
 
 
 def _aside(entry: KindEntry, scope: Scope) -> str | None:

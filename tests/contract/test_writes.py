@@ -58,13 +58,11 @@ def job(fake: FakeApi, **fields: Any) -> Workload:
         suspended=True,
         suspendable=True,
         started=False,
-        active=0,
         finished=False,
         deleting=False,
         created=0.0,
         owner=None,
         aside=None,
-        retries_left=None,
     )
 
 

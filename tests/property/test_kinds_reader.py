@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.kinds import PodSet, UnreadableWorkload, built_in, epoch_of, group_of, pod_set_of, rank_of, read
+from engine.kinds import PodSet, UnreadableWorkload, built_in, group_of, pod_set_of, rank_of, read
 from tests.support import kinds
 from tests.support.kinds import FILES, Labels, example, merged, structure_of
 
@@ -70,7 +70,6 @@ def test_every_object_is_read_or_refused(data: st.DataObject, name: str) -> None
     rank = None if pod_set is None else rank_of(labels, pod_set)
     assert rank is None or pod_set is None or 0 <= rank < max(pod_set.count, pod_set.total)
     group_of(labels, structure)
-    epoch_of(labels, structure)
 
 
 KEYS = sorted({key for name in KINDS for pod in example(name).get("pods", ()) for key in pod["labels"]} | {"app"})

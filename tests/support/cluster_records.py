@@ -107,13 +107,11 @@ def job(
         "suspended": held,
         "suspendable": True,
         "started": not held,
-        "active": 0,
         "finished": False,
         "deleting": False,
         "created": 1000.0,
         "owner": None,
         "aside": None,
-        "retries_left": 6,
     }
     of_pods = {key: more.pop(key) for key in POD_SET_FIELDS if key in more}
     fields["pod_sets"] = (pod_set("main", count=count, **of_pods),)

@@ -218,7 +218,7 @@ def test_a_gang_is_left_alone_while_its_write_is_under_way() -> None:
     gang = job(count=4, held=True)
     leader.has(gang)
     leader.turn()
-    leader.has(replace(gang, active=1, resource_version=leader.hands.version()))
+    leader.has(replace(gang, started=True, resource_version=leader.hands.version()))
     leader.turn()
     assert len(leader.pool.waiting) == 1
 
@@ -246,7 +246,7 @@ def test_a_gang_never_runs_on_a_plan_whose_write_failed() -> None:
     settle = leader.view.settle
 
     def interrupted(uid: str, **more: bool) -> None:
-        leader.has(replace(gang, active=1, resource_version=leader.hands.version()))
+        leader.has(replace(gang, started=True, resource_version=leader.hands.version()))
         leader.turn()
         settle(uid, **more)
 

@@ -204,7 +204,7 @@ def test_the_backoff_of_a_refused_host_doubles() -> None:
 
 def test_a_late_pod_of_a_started_gang_costs_no_retry() -> None:
     """A part runs: no pod is deleted, no Job suspended; the gang is Incomplete with the scheduler's reason."""
-    gang = job(count=2, retries_left=0)
+    gang = job(count=2)
     pods = (pod(gang, 0, host="h0"), pod(gang, 1, pin="h1"))
     timers = Timers()
     placed = placement(gang, {"h0": 1, "h1": 1})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.kinds import Structure, built_in, epoch_of, group_of, pod_set_of, rank_in_gang, rank_of
+from engine.kinds import Structure, built_in, group_of, pod_set_of, rank_in_gang, rank_of
 from tests.support.kinds import FILES, example, merged, structure_of
 
 KINDS = [path.stem for path in FILES]
@@ -46,8 +46,6 @@ def check_pods(structure: Structure, pods: list[dict[str, Any]]) -> None:
             assert rank_in_gang(labels, found) == pod["inGang"], labels
         if "group" in pod:
             assert group_of(labels, structure) == pod["group"], labels
-        if "epoch" in pod:
-            assert epoch_of(labels, structure) == pod["epoch"], labels
 
 
 def test_every_kind_has_an_example() -> None:

@@ -113,7 +113,7 @@ def test_a_change_of_status_files_no_pod_anew() -> None:
     asked: list[Pod] = []
     filing = view._homes._file
     view._homes._file = lambda each, lineage: (asked.append(each), filing(each, lineage))[1]  # type: ignore[method-assign]
-    show(view, replace(one, active=17, resource_version="99999999"))
+    show(view, replace(one, started=True, resource_version="99999999"))
     assert asked == []
 
 

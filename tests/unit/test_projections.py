@@ -334,10 +334,9 @@ def test_a_job_is_over_with_any_of_its_final_conditions(kind: str) -> None:
 def test_a_job() -> None:
     """What else concerns us of a Job."""
     raw = a_job(
-        {"active": 2, "failed": 2, "startTime": "2026-11-21T12:00:00Z"},
+        {"startTime": "2026-11-21T12:00:00Z"},
         suspend=True,
         completionMode="Indexed",
-        backoffLimit=3,
         template={"metadata": {"labels": {"topogate.dev/managed": "true", "app": "x"}}, "spec": {"nodeName": "h"}},
     )
     raw["metadata"] |= {"uid": "u", "resourceVersion": "5", "generation": 4, "labels": {"app": "x"}}
@@ -350,22 +349,7 @@ def test_a_job() -> None:
     assert record.template.labels == {"topogate.dev/managed": "true"}
     assert record.template.node_name == "h"
     assert (record.suspended, record.suspendable, record.started, record.pod_sets[0].ranked) == (True, True, True, True)
-    assert (record.active, record.retries_left) == (2, 1)
     assert (record.aside, record.owner, record.deleting) == (None, None, False)
-
-
-@pytest.mark.parametrize(
-    ("spec", "status", "left"),
-    [
-        ({}, {}, 6),
-        ({"backoffLimit": 0}, {"failed": 1}, 0),
-        ({"backoffLimit": 2}, {"failed": 1}, 1),
-        ({"backoffLimitPerIndex": 1}, {"failed": 1}, None),
-    ],
-)
-def test_retries_left(spec: dict[str, Any], status: dict[str, Any], left: int | None) -> None:
-    """backoffLimit (6 by default) less the failures; unknown when every index counts its own."""
-    assert job(a_job(status, **spec)).retries_left == left
 
 
 @pytest.mark.parametrize(

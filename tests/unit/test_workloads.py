@@ -72,11 +72,11 @@ def test_caches_keep_the_labels_that_tell_pods_apart() -> None:
 
 
 def test_a_jobset_is_read_whole() -> None:
-    """How it is held, what its replicas are, when it was restarted."""
+    """How it is held, and what its replicas are."""
     record = read(jobset(metadata={"resourceVersion": "7", "generation": 3}))
     assert record.key == ("jobset.x-k8s.io", "JobSet", "team", "pretrain")
     assert (record.suspend_path, record.suspended, record.suspendable) == (("spec", "suspend"), False, True)
-    assert (record.unit, record.groups, record.group_label, record.epoch) == ("workload", 1, None, "2")
+    assert (record.unit, record.groups, record.group_label) == ("workload", 1, None)
     assert (record.resource_version, record.generation, record.handling) == ("7", 3, "placed")
     driver, workers = record.pod_sets
     assert (driver.slots, driver.replica, workers.slots, workers.replica) == (1, 1, 12, 4)
