@@ -19,6 +19,7 @@ POD_GROUP_DIALECT = "pod-group"
 
 _POSITIVE = re.compile(r"[1-9][0-9]{0,8}")
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_HINTS = 64  # nobody reads more, and each is compared with every key
 _KNOWN = names.REQUEST_KEYS | names.OWNED_ANNOTATIONS
 _SHORT = tuple(sorted(key.partition("/")[2] for key in names.REQUEST_KEYS))
 
@@ -74,22 +75,29 @@ def asks_in_pod_group_labels(sources: Iterable[Source], *, dialects: Collection[
 def unknown_keys(sources: Iterable[Source]) -> Iterator[FieldError]:
     """Keys under topogate.dev/ that mean nothing, and requests that were written as labels by mistake."""
     prefix = names.DOMAIN + "/"
+    hints = iter(range(_HINTS))
     for source in sources:
         for key in source.annotations:
             if key.startswith(prefix) and key not in _KNOWN:
-                yield _unknown(f"{source.path}.annotations", key, "no such annotation")
+                yield _unknown(
+                    f"{source.path}.annotations", key, "no such annotation", hint=next(hints, None) is not None
+                )
         for key in source.labels:
             if key.startswith(prefix) and key not in names.OWNED_LABELS:
                 said = "this is read as an annotation, not as a label" if key in _KNOWN else "no such label"
-                yield _unknown(f"{source.path}.labels", key, said)
+                yield _unknown(f"{source.path}.labels", key, said, hint=next(hints, None) is not None)
 
 
-def _unknown(path: str, key: str, said: str) -> FieldError:
+def _unknown(path: str, key: str, said: str, *, hint: bool) -> FieldError:
     # Without the common prefix, or every key would look like every other one.
-    near = None if key in _KNOWN else suggest(key.partition("/")[2], _SHORT)
-    hint = f"; did you mean {names.DOMAIN}/{near}?" if near else ""
+    near = suggest(key.partition("/")[2], _SHORT) if hint and key not in _KNOWN else None
+    meant = f"; did you mean {names.DOMAIN}/{near}?" if near else ""
     return FieldError(
-        field=f"{path}[{plain(key)}]", kind="Forbidden", value=None, reason="UnknownAnnotation", message=f"{said}{hint}"
+        field=f"{path}[{plain(key)}]",
+        kind="Forbidden",
+        value=None,
+        reason="UnknownAnnotation",
+        message=f"{said}{meant}",
     )
 
 

@@ -5,6 +5,7 @@ Custom resources may hold anything. One that asks for nothing is none of ours, w
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -54,12 +55,12 @@ def asks_anywhere(raw: Mapping[str, Any], dialects: Iterable[str]) -> bool:
 
 
 def mappings(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Every mapping of an object, itself first; bounded."""
-    rest: list[Any] = [raw]
+    """Every mapping of an object, the outer ones first; bounded."""
+    rest: deque[Any] = deque((raw,))  # metadata comes before whatever is deep in the object
     for _ in range(_MAX_SEARCHED):
         if not rest:
             return
-        value = rest.pop()
+        value = rest.popleft()
         if isinstance(value, Mapping):
             yield value
             rest.extend(value.values())

@@ -9,7 +9,7 @@ left out, as in Go. A node of the wrong type is a `NodeError` that says where; w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ MAX_STARS: Final = 2
 ITEMS: Final = "[*]"
 VALUES: Final = "{*}"
 MAX_NUMBER: Final = 2**31 - 1  # counts are int32 in the Kubernetes API
-MAX_ENTRIES: Final = 1024  # of a list that a condition looks through
+MAX_ENTRIES: Final = 256  # that a condition looks through, all lists of one path together
 _STEP: Final = re.compile(r'\.([A-Za-z_][-_A-Za-z0-9]*)|\["([^"\[\]{}\\]{1,253})"\]|(\[\*\]|\{\*\})', re.ASCII)
 _READABLE: Final = 10**18  # Python refuses to print integers of thousands of digits
 
@@ -135,14 +135,12 @@ def find(path: Path, scope: Scope) -> Node | None:
 def each(path: Path, scope: Scope, *, limit: int = MAX_ENTRIES) -> Iterator[Node]:
     """Yield the nodes that a path leads to; a null in a mapping is none.
 
-    Raises NodeError: a wrong type, or more than `limit` entries in one list or mapping.
+    Raises NodeError: a wrong type, or more than `limit` entries, in one list or mapping or in several together.
     """
     nodes = [scope.root if path.whole else scope.here]
     for step in path.steps:
         if step in (ITEMS, VALUES):
-            nodes = [entry for node in nodes for entry in (_items if step == ITEMS else _values)(node, limit)]
-            if len(nodes) > limit:
-                raise NodeError(nodes[limit].steps, f"is one of {len(nodes):,} entries; at most {limit:,} are read")
+            nodes = _entries(nodes, step, limit)
         else:
             nodes = [found for node in nodes if (found := _child(node, step)) is not None]
     yield from (node for node in nodes if node.value is not None)
@@ -188,6 +186,15 @@ def shown(value: object) -> str:
         case Mapping():
             return "a mapping"
     return "a value of another kind"
+
+
+def _entries(nodes: Iterable[Node], step: str, limit: int) -> list[Node]:
+    found: list[Node] = []
+    for node in nodes:
+        found += (_items if step == ITEMS else _values)(node, limit)
+        if len(found) > limit:
+            raise NodeError(found[limit].steps, f"is one entry too many; at most {limit:,} are read")
+    return found
 
 
 def _child(node: Node, key: str) -> Node | None:

@@ -20,12 +20,19 @@ def pod_sets_of(entry: KindEntry, scope: Scope, *, creation: Creation) -> Found:
     """Return the pod sets of an object in the order of its entry, and what could not be read."""
     pod_sets: list[PodSet] = []
     faults: list[NodeError] = []
+    common: Cost = "lost"
+    try:
+        common = cost(entry, None, scope)  # once: what it looks at may be long
+    except NodeError as fault:
+        faults.append(fault)
     for spec in entry.pod_sets:
         try:
             for position, node in enumerate(_elements(spec, scope)):
                 if len(pod_sets) == MAX_POD_SETS:
                     raise NodeError(node.steps, f"is one pod set too many; at most {MAX_POD_SETS} are read")
-                reader = _Reader(entry, spec, Scope(scope.root, node), pod_sets, creation=creation, position=position)
+                reader = _Reader(
+                    entry, spec, Scope(scope.root, node), pod_sets, creation=creation, common=common, position=position
+                )
                 found = reader.pod_set()
                 faults += reader.faults
                 if found is not None:
@@ -56,6 +63,7 @@ class _Reader:
         before: list[PodSet],
         *,
         creation: Creation,
+        common: Cost,
         position: int,
     ) -> None:
         self._entry = entry
@@ -63,6 +71,7 @@ class _Reader:
         self._scope = scope
         self._before = before
         self._creation = creation
+        self._common = common
         self._position = position
         self.faults: list[NodeError] = []
 
@@ -92,7 +101,7 @@ class _Reader:
         try:
             follows = spec.after_when is None or holds(spec.after_when, scope)
             selector = tuple((key, self._text(source)) for key, source in spec.selector.items())
-            replace = cost(self._entry, spec, scope)
+            replace = self._common if spec.replace is None else cost(self._entry, spec, scope)
         except NodeError as fault:
             self.faults.append(fault)
         if self.faults:

@@ -332,3 +332,10 @@ def test_a_hostile_template_is_refused_only_when_it_asks(name: str, hostile: Any
     answer = check(raw)
     assert answer.code == 422
     assert all(cause.field.startswith(path_of(root)) for cause in answer.causes)
+
+
+def test_a_request_above_a_hundred_thousand_values_is_seen() -> None:
+    """An object that nobody can read, with more in it than is searched: what it asks stands in its metadata."""
+    raw = asking("jobset")
+    raw["spec"] = {"replicatedJobs": "none", "extra": [[1] * 1000 for _ in range(200)]}
+    assert not check(raw).allowed

@@ -260,3 +260,21 @@ def test_a_workload_without_pods(name: str) -> None:
     assert entry is not None
     with pytest.raises(UnreadableWorkload, match="no pod template"):
         read(entry, raw, registry=built_in())
+
+
+def test_lists_in_lists_are_not_looked_through_without_end() -> None:
+    """What a path leads to is bounded as a whole: a thousand lists of a thousand entries would be a million."""
+    job = {"name": "a", "dependsOn": [1] * 200, "template": {"spec": {"template": TEMPLATE}}}
+    jobs = [{**job, "name": f"j{number}"} for number in range(10)]
+    found = faults("jobset", {"spec": {"replicatedJobs": jobs}})
+    assert (f"{JOBS}[1].dependsOn[56]", "is one entry too many; at most 256 are read") in found
+
+
+def test_what_concerns_all_pod_sets_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The policies of a Volcano Job say what a lost pod costs, whichever task it is of."""
+    asked: list[object] = []
+    monkeypatch.setattr("engine.kinds.podsets.cost", lambda _entry, spec, _scope: asked.append(spec) or "free")
+    tasks = [{"name": f"t{number}", "template": TEMPLATE} for number in range(20)]
+    structure = structure_of(merged(example("volcano-job")["object"], {"spec": {"tasks": tasks}}))
+    assert [one.replace for one in structure.pod_sets] == ["free"] * 20
+    assert asked == [None]

@@ -171,3 +171,12 @@ def test_a_job_of_another_group_has_its_own_paths() -> None:
         kind="Job",
     )
     assert [field for field, _ in faults(volcano)] == ["spec.replicatedJobs[0].template.spec.template"]
+
+
+def test_of_very_many_unknown_keys_the_first_get_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A comparison with every key costs more than the rest of the review."""
+    asked: list[str] = []
+    monkeypatch.setattr("engine.annotations.suggest", lambda key, _: asked.append(key))
+    found = read(two({f"topogate.dev/x-{number}": "1" for number in range(1000)}))
+    assert len(found.errors) >= 1000
+    assert len(asked) == 64
