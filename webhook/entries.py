@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from engine import names
-from engine.kinds import Registry, rules
+from engine.kinds import KindEntry, Registry, rules
 from webhook import conditions
 
 Resource = Literal["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]
@@ -217,9 +217,12 @@ def defaulted_workloads(registry: Registry, *, username: str, namespaces: Iterab
     )
 
 
-def children(registry: Registry, *, username: str) -> tuple[Entry, ...]:
-    """Return the entry of what controllers make of workloads that are placed through it; none without such kinds."""
-    through = [entry for entry in registry.entries if entry.through is not None]
+def children(registry: Registry, *, username: str, parents: Iterable[KindEntry] | None = None) -> tuple[Entry, ...]:
+    """Return the entry of what controllers make of workloads that are placed through it; none without such kinds.
+
+    `parents`: only of these kinds, whose children any entry of the registry may describe; None: of all.
+    """
+    through = [entry for entry in (registry.entries if parents is None else parents) if entry.through is not None]
     made = {(entry.through.group, entry.through.kind) for entry in through if entry.through is not None}
     kinds = tuple(one for one in registry.entries if (one.match.group, one.match.kind) in made)
     if not kinds:

@@ -49,6 +49,8 @@ def entries(
     if extra.entries:
         added += [entries_of.workloads(extra, username=own_username)]
         added += [entries_of.gpu_workloads(extra, username=own_username)]
+        if resource == MUTATING:
+            added += entries_of.children(policy.registry, username=own_username, parents=extra.entries)
     defaults = [pattern for one in policy.namespaces.defaults for pattern in one.namespaces]
     if defaults and resource == MUTATING:
         added.append(entries_of.defaulted_workloads(policy.registry, username=own_username, namespaces=defaults))

@@ -61,6 +61,43 @@ BENCH = {
 }
 
 
+def wave(group: str, kind: str) -> dict[str, Any]:
+    """A kind that is placed through what its controller makes of it."""
+    return {
+        "name": "wave",
+        "match": {"group": "example.com", "versions": ["v1"], "kind": "Wave", "resource": "waves"},
+        "handling": "through",
+        "through": {"group": group, "kind": kind},
+    }
+
+
+@pytest.mark.parametrize(
+    ("kinds", "resources"),
+    [
+        ([wave("jobset.x-k8s.io", "JobSet")], ["jobsets"]),
+        ([wave("example.com", "Bench"), BENCH], ["benches"]),
+        ([wave("example.com", "Nothing")], None),
+        ([BENCH], None),
+    ],
+)
+def test_what_is_made_of_a_kind_of_the_policy_is_sent_to_be_marked(
+    kinds: list[dict[str, Any]], resources: list[str] | None
+) -> None:
+    """Its children carry nothing of ours; those of built-in kinds have the entry of the manifests."""
+    policy = parse_policy(json.dumps({"kinds": kinds}))
+    for resource in RESOURCES:
+        found = [entry for entry in wanted(policy, resource) if entry["name"] == "child-workloads.topogate.dev"]
+        if resource != MUTATING or resources is None:
+            assert found == []
+            continue
+        (entry,) = found
+        assert [rule["resources"] for rule in entry["rules"]] == [resources]
+        assert entry["failurePolicy"] == "Ignore"
+        (made,) = [one["expression"] for one in entry["matchConditions"] if one["name"] == "made-for-another"]
+        assert "o.kind == 'Wave' && o.apiVersion.startsWith('example.com/')" in made
+        assert "TrainJob" not in made
+
+
 def test_kinds_of_the_policy_have_entries_of_their_own() -> None:
     """Like those of the manifests, for their resources alone and with their own template paths."""
     policy = parse_policy(json.dumps({"kinds": [BENCH]}))
