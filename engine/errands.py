@@ -264,6 +264,8 @@ class Errands:
             name = quote(f"{missing.kind} {missing.name}")
             return f"its owners lead to {name}, no live object of this namespace that can be read: it joins no gang"
         if (workload := claim.workload) is not None:
+            if workload.group_label is None:
+                return f"nothing that {workload.kind} {workload.name} has made its gangs of owns it: it joins no gang"
             label = f"{workload.group_label}={quote(pod.spec.labels.get(workload.group_label or '', ''))}"
             return f"{label} is no replica of {workload.kind} {workload.name}: it joins no gang"
         return None

@@ -40,7 +40,9 @@ def parts(key: str) -> tuple[str, str | None]:
 
 
 def keys_of(workload: Workload) -> tuple[str, ...]:
-    """The keys of all gangs of a workload."""
+    """The keys of all gangs of a workload; none where its children are gangs of their own."""
+    if workload.unit == "child":
+        return ()
     if workload.group_label is None:
         return (key_of(workload),)
     return tuple(_key(workload.uid, str(index)) for index in range(min(workload.groups, MAX_GROUPS)))
@@ -48,6 +50,8 @@ def keys_of(workload: Workload) -> tuple[str, ...]:
 
 def has_group(workload: Workload, group: str | None) -> bool:
     """True when a workload has a gang of that group: None for all of it, else the plain index of a replica."""
+    if workload.unit == "child":
+        return False
     if workload.group_label is None or group is None:
         return workload.group_label is None and group is None
     return _plain(group) and int(group) < min(workload.groups, MAX_GROUPS)

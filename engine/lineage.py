@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from engine import names
-from engine.annotations import Source, read
+from engine.annotations import Source, meanings, read
 from engine.aside import standing_aside
 from engine.gang_keys import joined_key
 from engine.kinds import Registry
 from engine.outcomes import FieldError
-from engine.owners import NOT_ASKING, Chain, Find, chain_of, decider, reference_to
+from engine.owners import NOT_ASKING, Chain, Find, chain_of, decider, key_to, reference_to
 from engine.plain_gangs import plain_key
 from engine.policy import Policy
 from engine.records import OwnerRef, Pod, Workload
@@ -20,6 +20,7 @@ from engine.single_pods import single_key
 from engine.topology import Topology
 
 PART_OF_GANG = "PartOfGang"
+CHILD = "child"  # the unit of kinds whose children are gangs of their own
 _REMEMBERED = 4096
 
 
@@ -64,6 +65,8 @@ class Lineage:
             return self._unowned(pod, chain)
         workload = workloads[0] if len(workloads) == 1 else decider(chain, ignored=self.ignored)
         assert workload is not None
+        if workload.unit == CHILD and (below := workloads[: workloads.index(workload)]):
+            workload = below[-1]
         workload = self.whole(workload)
         return Claim(workload, joined_key(workload, pod))
 
@@ -75,6 +78,8 @@ class Lineage:
                 return Understanding(ignored=PART_OF_GANG)
             above = decider(chain, ignored=self.ignored)
             reason = NOT_ASKING if above is None else self.ignored(above)
+            if above is not None and above.unit == CHILD and owns(above, workload):
+                return self.own(workload)  # a gang of its own, with what is asked above
             if reason != NOT_ASKING:
                 return Understanding(ignored=reason or PART_OF_GANG)
         return self.own(workload)
@@ -95,29 +100,27 @@ class Lineage:
         group, _, version = workload.api_version.rpartition("/")
         if workload.handling != "pods" and self.registry.find(group, workload.kind, version) is None:
             return Understanding(ignored=NOT_ASKING)
+        above = self._gangs_apart(workload)
+        if above is not None and (reason := self._reason(above, self._read(above))) not in (None, NOT_ASKING):
+            return Understanding(ignored=reason)
         whole = self.whole(workload)
         if not whole.pod_sets:
             return self._without_pods(whole)
-        found = understand(whole, policy=self.policy, topologies=self.topologies, own_namespace=self.own_namespace)
-        if whole is workload and workload.uid:
-            if len(self._understood) >= _REMEMBERED:
-                self._understood.clear()
-            self._understood[workload.uid] = (workload, found)
-        return found
+        return self._read(whole, remember=whole is workload and above is None)
 
     def ignored(self, workload: Workload) -> str | None:
         """The reason code why a workload, seen by itself, is none of ours; None when it asks.
 
         One that stands aside without asking stands aside for what is below it.
         """
-        reason = self.own(workload).ignored
-        if reason == NOT_ASKING:
-            aside = standing_aside(workload, policy=self.policy, own_namespace=self.own_namespace)
-            return aside if aside is not None and aside != "PolicyOff" else reason
-        return reason
+        return self._reason(workload, self.own(workload))
 
     def whole(self, workload: Workload) -> Workload:
-        """A workload that is placed through another one, with that one's pod sets; any other as it is."""
+        """A workload as it is placed: with the pod sets of what it is placed through, or what is asked above it."""
+        if (above := self._gangs_apart(workload)) is not None and self._read(above).ignored is None:
+            known = meanings(self.policy.annotations.dialects)
+            asked = {key: value for key, value in above.annotations.items() if key in known}
+            return replace(workload, annotations={**workload.annotations, **asked})
         if workload.handling != "through":
             return workload
         group, _, version = workload.api_version.rpartition("/")
@@ -137,6 +140,32 @@ class Lineage:
             return True
         links = (ref for one in self.registry.entries for ref in one.owners)
         return any((ref.group, ref.kind) == (group, owner.kind) for ref in links)
+
+    def _read(self, workload: Workload, *, remember: bool = True) -> Understanding:
+        known = self._understood.get(workload.uid)
+        if known is not None and known[0] is workload:
+            return known[1]
+        found = understand(workload, policy=self.policy, topologies=self.topologies, own_namespace=self.own_namespace)
+        if remember and workload.uid:
+            if len(self._understood) >= _REMEMBERED:
+                self._understood.clear()
+            self._understood[workload.uid] = (workload, found)
+        return found
+
+    def _reason(self, workload: Workload, understanding: Understanding) -> str | None:
+        reason = understanding.ignored
+        if reason == NOT_ASKING:
+            aside = standing_aside(workload, policy=self.policy, own_namespace=self.own_namespace)
+            return aside if aside is not None and aside != "PolicyOff" else reason
+        return reason
+
+    def _gangs_apart(self, workload: Workload) -> Workload | None:
+        """The workload that controls this one and whose children are gangs of their own."""
+        if workload.owner is None:
+            return None
+        above = self.find(key_to(workload.namespace, workload.owner))
+        apart = isinstance(above, Workload) and above.unit == CHILD and owns(above, workload)
+        return above if apart and isinstance(above, Workload) else None
 
     def _unowned(self, pod: Pod, chain: Chain) -> Claim:
         """A pod that no workload owns: of a gang that it names, or by itself if it asks."""

@@ -255,7 +255,8 @@ class Workload:
 
     `suspended` is the field at `suspend_path` (None: the kind has none), `suspendable` whether it may be set; `started`
     means that the object tells of a start (older servers keep a Job's template immutable then). `resource` is the
-    plural that URLs name. A kind with a gang per replica (`unit` replica; else workload, or pod: each alone) has
+    plural that URLs name. A kind with a gang per replica (`unit` replica; else workload, pod: each
+    alone, or child: none, as what is made of it are gangs) has
     `groups` of them, and the index of a pod's in the label `group_label`; its pod sets are those of one. `minimum`: how
     many pods make a gang, as the object itself says. `aside`: the reason code when the object says that somebody else
     places it. `handling` as in `engine.kinds`.

@@ -21,6 +21,7 @@ _UNIT: Final[dict[Unit, str]] = {
     "workload": "the workload",
     "replica": "each replica group",
     "pod": "none: each pod by itself, near the others",
+    "child": "each of what is made of it",
 }
 _COST: Final[dict[Cost, str]] = {
     "free": "nothing",

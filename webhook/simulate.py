@@ -188,7 +188,9 @@ class _Run:
             return [ignored(about, 0, "NoTopologyRequested")]
         if stored.groups > _MAX_GROUPS:
             raise FileProblem(f"{entry.one.where}: {stored.groups:,} gangs; at most {_MAX_GROUPS:,} are simulated")
-        found = replace(stored, uid=str(uuid.uuid5(_UIDS, "/".join(entry.key))))
+        # What its controller would make of it is not there: it stands for it.
+        unit = "workload" if stored.unit == "child" else stored.unit
+        found = replace(stored, uid=str(uuid.uuid5(_UIDS, "/".join(entry.key))), unit=unit)
         if found.handling == "through" and view.understand(found).ignored is None and view.policy.mode == "enforce":
             return [held(about, "WaitingForMembers", _THROUGH)]
         view.stores.workloads.apply("ADDED", found)

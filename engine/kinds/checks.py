@@ -57,6 +57,8 @@ def _gang(entry: KindEntry) -> Iterator[Problem]:
     groups = (entry.gang.replicas is not None, entry.gang.replica_label is not None)
     if groups != ((entry.gang.unit == "replica"),) * 2:
         yield ("gang",), "replicas and replicaLabel stand with unit: replica, and only there"
+    if entry.gang.unit == "child" and not entry.owners:
+        yield ("owners",), "is required: with unit: child they name what is a gang of its own"
     for name, expression in (("minimum", entry.gang.minimum), ("replicas", entry.gang.replicas)):
         if expression is not None:
             yield from _expression(("gang", name), expression, variables=(), labels=False)

@@ -20,7 +20,7 @@ MAX_POD_SETS: Final = 64  # of one workload
 ANY_VERSION: Final = "*"
 
 Creation = Literal["all-at-once", "ordered", "on-demand"]
-Unit = Literal["workload", "replica", "pod"]
+Unit = Literal["workload", "replica", "pod", "child"]
 Cost = Literal["free", "retry", "group", "workload", "lost"]
 Handling = Literal["placed", "through", "hint", "pods"]
 AsideReason = Literal["ManagedByKueue", "CoreGang", "ExclusiveTopology", "OtherController"]
@@ -135,7 +135,8 @@ class GangSpec(Part):
     """Which pods start all or nothing, and how they come.
 
     unit workload: all pod sets; replica: each of `replicas` groups by itself, its pods carry `replicaLabel`, and the
-    counts of the pod sets are those of one group; pod: each pod alone, only kept near the others.
+    counts of the pod sets are those of one group; pod: each pod alone, only kept near the others; child: each object of
+    the kinds in `owners` that it makes is a gang of its own, as its own entry reads it, with what is asked above it.
     """
 
     unit: Unit

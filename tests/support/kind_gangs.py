@@ -17,6 +17,7 @@ from tests.support.workloads import KINDS, RESOURCES, Json, Workloads
 PLACEMENTS = "/apis/topogate.dev/v1alpha1/namespaces/{}/placements"
 OURS = "topogate"
 LEVELS = (nodes.BLOCK, nodes.RACK)
+MADE = {"RayService": "RayCluster"}  # kinds whose children are gangs of their own
 Seat = tuple[str, str]  # pod set, rank; without a rank the pod's name
 
 
@@ -70,6 +71,8 @@ class Gangs(Workloads):
         for found in self.placements():
             workload = found["spec"]["workload"]
             right = (workload["kind"], workload["name"]) == (KINDS.get(kind, kind), name)
+            if kind in MADE:
+                right = workload["kind"] == MADE[kind] and workload["name"].startswith(f"{name}-")
             if right and group in (None, found["spec"].get("group")):
                 placement: Json = found
                 return placement

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -344,3 +345,99 @@ def test_an_owner_of_a_kind_with_one_version_may_be_seen_after_its_pods() -> Non
     lowest = replace(pod(job(), 0, gated=True), owner=owner)
     assert view.lineage.watched(owner)
     assert view.lineage.claim(lowest).missing == owner
+
+
+# -- children that are gangs of their own -----------------------------------------------------------------------------
+
+
+def service(**more: Any) -> Workload:
+    """A RayService, which asks for a rack: each RayCluster that is made of it is a gang."""
+    made = job("serve", count=2, require="rack")
+    kind = {"api_version": "ray.io/v1", "kind": "RayService", "resource": "rayservices", "unit": "child"}
+    return replace(made, suspend_path=None, suspendable=False, **(kind | more))
+
+
+def cluster(above: Workload, name: str, *, count: int = 2) -> Workload:
+    made = job(name, count=count, require=None)
+    kind = {"api_version": "ray.io/v1", "kind": "RayCluster", "resource": "rayclusters"}
+    return replace(made, **kind, owner=owner_of(above))
+
+
+def gated(of: Workload, count: int = 2) -> list[Pod]:
+    return [below(pod(of, rank, gated=True, name=f"{of.name}-{rank}"), of) for rank in range(count)]
+
+
+def test_two_clusters_of_one_service_are_two_gangs() -> None:
+    """An upgrade: each is placed as the service asks, in a rack of its own, and the service has no Placement."""
+    above = service()
+    old, new = (cluster(above, name) for name in ("old", "new"))
+    leader = Leader(nodes=gpu_nodes(1, 2, 2))
+    leader.has(above, old, *gated(old), new, *gated(new))
+    leader.settle()
+    assert sorted(leader.hands.of("release")) == ["new-0", "new-1", "old-0", "old-1"]
+    assert sorted(one.workload.name for one in leader.view.placements()) == ["new", "old"]
+    assert all(one.pod_sets[0].require == "rack" for one in leader.view.placements())
+    assert not leader.view.knows(above.uid)
+
+
+def test_the_old_cluster_gives_its_slots_back_when_it_goes() -> None:
+    """The new one, which had no room beside it, takes them."""
+    above = service()
+    old, new = (cluster(above, name) for name in ("old", "new"))
+    leader = Leader(nodes=gpu_nodes(1, 1, 2))
+    leader.has(above, old, *gated(old))
+    leader.settle()
+    leader.has(new, *gated(new))
+    leader.settle()
+    assert sorted(leader.hands.of("release")) == ["old-0", "old-1"]
+    for one in leader.view.pods_of(old.uid):
+        leader.stores.pods.apply("DELETED", one)
+    leader.stores.workloads.apply("DELETED", old)
+    leader.settle()
+    leader.later(5)  # the room of pods that may be on their way
+    leader.settle()
+    assert sorted(leader.hands.of("release")) == ["new-0", "new-1", "old-0", "old-1"]
+
+
+def test_a_cluster_waits_until_its_service_is_known() -> None:
+    above = service()
+    one = cluster(above, "old")
+    leader = Leader(nodes=gpu_nodes(1, 1, 2))
+    leader.has(one, *gated(one))
+    leader.settle()
+    assert leader.hands.of("release") == []
+    leader.has(above)
+    leader.settle()
+    assert sorted(leader.hands.of("release")) == ["old-0", "old-1"]
+
+
+def test_a_cluster_of_a_service_that_does_not_ask_decides_for_itself() -> None:
+    above = service(annotations={})
+    one = replace(cluster(above, "old"), annotations={names.REQUIRE: "block"})
+    leader = Leader(nodes=gpu_nodes(1, 1, 2))
+    leader.has(above, one, *gated(one))
+    leader.settle()
+    assert [each.pod_sets[0].require for each in leader.view.placements()] == ["block"]
+
+
+def test_a_request_that_is_made_later_is_one_for_the_clusters_too() -> None:
+    """What was understood before must not stand."""
+    above = service(annotations={})
+    one = cluster(above, "old")
+    leader = Leader(nodes=gpu_nodes(1, 1, 2))
+    leader.has(above, one)
+    leader.settle()
+    assert leader.view.understand(one).ignored == "NoTopologyRequested"
+    leader.has(replace(above, annotations={names.REQUIRE: "rack"}, resource_version="999999"))
+    leader.settle()
+    assert [ask.require for ask in leader.view.understand(one).asks] == ["rack"]
+
+
+def test_services_that_own_each_other_end_nowhere() -> None:
+    one, other = service(), replace(service(), name="other", uid="uid-other")
+    one, other = replace(one, owner=owner_of(other)), replace(other, owner=owner_of(one))
+    leader = Leader(nodes=gpu_nodes(1, 1, 2))
+    child = cluster(one, "old")
+    leader.has(one, other, child, *gated(child))
+    leader.settle()
+    assert all(each.workload.kind != "RayService" for each in leader.view.placements())

@@ -105,3 +105,33 @@ def test_a_worker_that_is_lost_comes_back_to_the_room_of_the_gang(gangs: Gangs) 
         lambda: gone["metadata"]["uid"] not in {pod["metadata"]["uid"] for pod in gangs.members()}, message="it goes"
     )
     assert sorted(gangs.all_run(4).values()) == before
+
+
+def test_two_clusters_of_a_service_are_two_gangs(gangs: Gangs) -> None:
+    """As in an upgrade, which here nothing could serve: the second is made as KubeRay makes it.
+
+    Each goes into one rack; the one that goes gives its room back, and no more than that.
+    """
+    gangs.fleet.grid("1x2x4")
+    CASES["rayservice"].submit(gangs)
+    first = gangs.all_run(4)
+    (old,) = gangs.items("RayCluster")
+    kept = {key: old["metadata"][key] for key in ("labels", "annotations", "ownerReferences")}
+    body = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "spec": old["spec"]}
+    gangs.client.create(gangs.path("RayCluster"), {**body, "metadata": {**kept, "name": "train-next"}})
+
+    def run() -> bool:
+        members = gangs.members()
+        return len(members) == 8 and all(pod["status"].get("phase") == "Running" for pod in members)
+
+    eventually(run, 40.0, message=gangs.describe)
+    hosts = {pod["spec"]["nodeName"] for pod in gangs.members()}
+    assert {gangs.fleet.rack_of(host) for host in hosts - set(first.values())} & gangs.racks(first) == set()
+    clusters = {one["spec"]["workload"]["kind"]: one["spec"]["workload"]["name"] for one in gangs.placements()}
+    assert set(clusters) == {"RayCluster"}
+    assert len(gangs.placements()) == 2
+    gangs.client.delete(gangs.path("RayCluster", "train-next"))
+    eventually(lambda: len(gangs.placements()) == 1, 40.0, message="its Placement goes with it")
+    (left,) = gangs.placements()
+    assert left["spec"]["workload"]["name"] == old["metadata"]["name"]
+    assert set(gangs.all_run(4).values()) == set(first.values())
