@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
+from engine import names
 from engine.members import by_pod_set, host_of, rank_is_slot, rank_of
 from engine.pod_devices import Uses, devices_of
 from engine.ranks import join_ranks
@@ -30,6 +31,7 @@ from engine.seats import slot_by_rank, wanted_ranks, wanted_slots
 from engine.slot_devices import devices_by_rank
 
 Blocked = Callable[[str], bool]
+Missed = Callable[[str, int], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +80,35 @@ class Extension:
             plans.append(replace(plan, slots=tuple(slots)))
         return replace(assignment, pod_sets=tuple(plans))
 
+    def left(self, assignment: Assignment) -> set[str]:
+        """The hosts of the slots that are lost."""
+        return {
+            host
+            for plan in assignment.pod_sets
+            for rank, (host, _) in _numbered(plan).items()
+            if rank in self.lost.get(plan.name, ())
+        }
+
     @property
     def missing(self) -> int:
         """How many pods are to get new slots."""
         return sum(map(len, self.lost.values())) + self.more
 
 
-def repair(workload: Workload, placement: Placement, pods: Iterable[Pod], *, blocked: Blocked) -> Extension | None:
+def repair(
+    workload: Workload,
+    placement: Placement,
+    pods: Iterable[Pod],
+    *,
+    blocked: Blocked,
+    missed: Missed = lambda _pod_set, _rank: True,
+) -> Extension | None:
     """The ranks whose slots are lost, all of them together, to be planned beside what stays; None when none is.
 
-    `blocked(host)`: no pod of the gang can go there now. A running gang is repaired as what it was placed as, also
-    when it would be read in another way today. Where no pod of it has a host any more nothing has to stay.
+    `blocked(host)`: no pod of the gang can go there now. `missed(pod set, rank)`: asked of a rank for which there is no
+    pod at all, whether it has been without for long enough: a pod that has ended leaves our sight before its workload
+    counts it. A running gang is repaired as what it was placed as, also when it would be read in another way today.
+    Where no pod of it has a host any more nothing has to stay.
     """
     parts = _placed(workload, placement, pods)
     if all(_full(plan, members) for _, plan, members in parts):
@@ -100,7 +120,7 @@ def repair(workload: Workload, placement: Placement, pods: Iterable[Pod], *, blo
     for pod_set, plan, members in parts:
         holders = _holders(pod_set, plan, members)
         seated |= bool(holders)
-        kept[pod_set.name], gone = _split(pod_set, plan, members, holders, blocked)
+        kept[pod_set.name], gone = _split(pod_set, plan, members, holders, blocked=blocked, missed=missed)
         if gone:
             lost[pod_set.name] = gone
     if not lost:
@@ -133,7 +153,7 @@ def growth(
     more = 0
     for pod_set, plan, members in parts:
         counts[pod_set.name] = wanted_slots(workload, pod_set, members)
-        kept[pod_set.name] = _split(pod_set, plan, members, _holders(pod_set, plan, members), lambda _host: False)[0]
+        kept[pod_set.name] = _split(pod_set, plan, members, _holders(pod_set, plan, members))[0]
         more += max(0, counts[pod_set.name] - len(kept[pod_set.name]))
     if not more:
         return None
@@ -211,7 +231,13 @@ def _numbered(plan: PodSetPlan) -> dict[int, tuple[str, Uses]]:
 
 
 def _split(
-    pod_set: PodSet, plan: PodSetPlan, pods: list[Pod], holders: Mapping[int, Pod], blocked: Blocked
+    pod_set: PodSet,
+    plan: PodSetPlan,
+    pods: list[Pod],
+    holders: Mapping[int, Pod],
+    *,
+    blocked: Blocked = lambda _host: False,
+    missed: Missed = lambda _pod_set, _rank: True,
 ) -> tuple[dict[int, Kept], tuple[int, ...]]:
     """The slots that stay, and the ranks of those that are wanted and lost."""
     slots = _numbered(plan)
@@ -225,13 +251,28 @@ def _split(
         if (host := host_of(pod)) is not None
     }
     kept |= {rank: Kept(*slot) for rank, slot in slots.items() if rank not in kept and not blocked(slot[0])}
-    lost = tuple(rank for rank in sorted(slots) if rank not in kept and rank in wanted)
+    vacant = [rank for rank in sorted(slots) if rank not in kept and rank in wanted]
+    awaited = _awaited(pod_set, pods, vacant)
+    lost = tuple(rank for rank in vacant if rank in awaited or missed(pod_set.name, rank))
+    kept |= {rank: Kept(*slots[rank]) for rank in vacant if rank not in lost}
     order = sorted(kept)
     for rank in slots.keys() - kept.keys() - set(lost):
         # It has ended: nothing will go to its slot again, so any slot that stays will do, one of a rank next to it.
         near = order[min(bisect(order, rank), len(order) - 1)] if order else None
         kept[rank] = Kept(kept[near].host if near is not None else slots[rank][0])
     return kept, lost
+
+
+def _awaited(pod_set: PodSet, pods: Iterable[Pod], vacant: list[int]) -> set[int | None]:
+    """Those of the vacant ranks whose pod is held, going, or has failed: they need a slot, whatever has ended."""
+    waiting = [pod for pod in pods if pod.phase != "Succeeded" and (_held(pod) or pod.deleting or pod.finished)]
+    if rank_is_slot(pod_set):
+        return {rank_of(pod, pod_set) for pod in waiting}
+    return set(vacant[: len(waiting)])
+
+
+def _held(pod: Pod) -> bool:
+    return names.GATE in pod.spec.gates
 
 
 def _slots(plan: PodSetPlan) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from engine.actions import Decision, Extend, GiveBack, Release, Remove, Rest, Shrink, Status
@@ -11,7 +12,7 @@ from engine.members import host_of, pinned_host, pod_set_of
 from engine.policy import Policy
 from engine.records import Placement, Pod
 from engine.reservations import reservation
-from engine.seats import Seating, seat, slots_of, trimmed
+from engine.seats import Seating, seat, trimmed
 from engine.sight import Gang, Hosts, can_suspend
 from engine.status import incomplete_since
 from engine.timers import Timers
@@ -21,6 +22,8 @@ from engine.wording import plain, plural
 MAX_REASON = 300
 # Room that comes back on a host is no event of the gang whose pods wait for it (seconds).
 BLOCKED_LOOK = 5.0
+# The pod of a rank that has ended well is out of sight before its workload's status counts it (seconds).
+MISSED_AFTER = 5.0
 
 
 def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: float, hosts: Hosts) -> Decision:
@@ -80,10 +83,11 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     if seats:
         return Decision(Release(seats), status or _progress(gang, live, hosts), refused)
     wakes.append(now + BLOCKED_LOOK if in_the_way is not None or late else None)
-    wake = min((one for one in wakes if one is not None and one > now), default=None)
 
     staying = [pod for pod in gang.pods if pod not in replaceable]
-    part = repair(workload, placement, staying, blocked=blocked) if started or unbound else None
+    part = _repair(gang, staying if started or unbound else [], timers=timers, blocked=blocked, now=now)
+    wakes += [since + MISSED_AFTER for since in timers.vacant_since.values()]
+    wake = min((one for one in wakes if one is not None and one > now), default=None)
     if part is not None:
         part = replace(part, replaced=tuple(replaceable))
         why = _lost(part, placement, status, hosts)
@@ -98,6 +102,22 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     return _waiting(
         gang, seating, live, timers, policy, now=now, started=started, hosts=hosts, status=status, wake=wake
     )
+
+
+def _repair(
+    gang: Gang, pods: list[Pod], *, timers: Timers, blocked: Callable[[str], bool], now: float
+) -> Extension | None:
+    """What is lost of the slots; a rank without any pod only after a while."""
+    vacant: list[tuple[str, int]] = []
+
+    def missed(pod_set: str, rank: int) -> bool:
+        vacant.append((pod_set, rank))
+        return now - timers.vacant_since.get((pod_set, rank), now) >= MISSED_AFTER
+
+    assert gang.placement is not None
+    part = repair(gang.workload, gang.placement, pods, blocked=blocked, missed=missed) if pods else None
+    timers.miss(vacant, now)
+    return part
 
 
 def _waiting(
@@ -192,10 +212,7 @@ def _lost(part: Extension, placement: Placement, status: Status | None, hosts: H
     if status is not None and status.reason == "SchedulerRefused":
         return status.message
     assert placement.assignment is not None
-    kept = {slot.host for slots in part.kept.values() for slot in slots.values()}
-    gone = {slot.host for slot in slots_of(placement.assignment)} - kept
-    if not gone:
-        return f"{plural(part.missing, 'pod')} lost the slot"
+    gone = part.left(placement.assignment)
     taken = all(hosts.usable(host) for host in gone)
     return f"{plural(part.missing, 'pod')} lost the room on {named(gone)}" + ("" if taken else ", which takes no pods")
 

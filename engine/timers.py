@@ -26,6 +26,7 @@ class Timers:
     excluded: dict[str, tuple[float, float]] = field(default_factory=dict)  # host -> (until, back-off)
     removed: dict[str, float] = field(default_factory=dict)  # pod uid -> when it was last asked to go
     gone_since: dict[str, float] = field(default_factory=dict)  # host of live pods -> since when there is no such node
+    vacant_since: dict[tuple[str, int], float] = field(default_factory=dict)  # rank on a lost host -> without any pod
     incomplete_since: float | None = None
     retry_at: float = 0.0  # not planned again before this
 
@@ -55,6 +56,14 @@ class Timers:
     def next_back(self, now: float) -> float | None:
         """When the next of these hosts counts again; None when none is left out."""
         return min((until for until, _ in self.excluded.values() if until > now), default=None)
+
+    def miss(self, vacant: Iterable[tuple[str, int]], now: float) -> None:
+        """Take in which ranks (pod set, rank) have lost their host and have no pod at this moment."""
+        current = set(vacant)
+        for rank in self.vacant_since.keys() - current:
+            del self.vacant_since[rank]
+        for rank in current:
+            self.vacant_since.setdefault(rank, now)
 
     def age(self, unbound: Iterable[Pod], now: float) -> None:
         """Take in which pods are released and not bound at this moment."""

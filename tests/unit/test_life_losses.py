@@ -9,6 +9,7 @@ import pytest
 from engine import names
 from engine.losses import GONE_AFTER
 from engine.records import Node, Placement, Pod, Workload
+from engine.running import MISSED_AFTER
 from tests.support.cluster_records import changed, gpu_nodes, job, pod
 from tests.support.leader import POLICY, Leader
 
@@ -78,6 +79,7 @@ def test_a_lost_rank_gets_a_slot_in_the_rack_of_the_others() -> None:
     gone(leader, before[2])
     lose(leader, pods[2])
     leader.settle()
+    leader.later(MISSED_AFTER)
     after = hosts_of(leader.placed())
     assert leader.hands.of("repair") == ["train"]
     assert {rank: host for rank, host in after.items() if rank != 2} == {
@@ -96,6 +98,7 @@ def test_several_lost_nodes_are_one_repair() -> None:
         gone(leader, before[rank])
         lose(leader, pods[rank])
     leader.settle()
+    leader.later(MISSED_AFTER)
     after = hosts_of(leader.placed())
     assert leader.hands.of("repair") == ["train"]
     assert (after[0], after[2]) == (before[0], before[2])
@@ -184,10 +187,11 @@ def test_a_gang_without_room_for_its_lost_rank_says_so_and_is_repaired_when_ther
 def test_a_repair_goes_before_gangs_that_have_not_started() -> None:
     """The one free host of the rack is the running gang's, not that of the gang with the higher priority."""
     leader = Leader(nodes=gpu_nodes(1, 1, 5))
-    _, pods = running(leader)
+    gang, pods = running(leader)
     before = hosts_of(leader.placed())
     gone(leader, before[0])
     lose(leader, pods[0])
+    leader.has(pod(gang, 0, gated=True, name="train-0-b"))
     eager = job("eager", count=1, held=True)
     leader.has(changed(eager, template=replace(eager.template, priority=10)))
     leader.settle()
@@ -208,6 +212,61 @@ def test_a_gang_of_which_nothing_runs_any_more_may_go_to_another_rack() -> None:
     after = hosts_of(leader.placed())
     assert not set(after.values()) & set(before.values())
     assert len(leader.hands.of("release")) == 4
+
+
+def test_pods_that_end_one_after_the_other_on_hosts_without_a_kubelet_are_not_lost() -> None:
+    """A pod that has ended well is out of sight before its Job counts it: nothing is planned anew for its rank."""
+    leader = two_racks()
+    gang, pods = running(leader)
+    before = hosts_of(leader.placed())
+    leader.has(dead(leader, before[0]), dead(leader, before[1]))
+    lose(leader, pods[0])
+    leader.settle()
+    leader.later(MISSED_AFTER - 1.0)
+    assert leader.controller._pause() <= 1.0
+    leader.has(changed(gang, finished_ranks=((0, 0),), remaining=3, resource_version=leader.hands.version()))
+    leader.later(MISSED_AFTER)
+    assert leader.hands.of("repair") == []
+    assert hosts_of(leader.placed()) == before
+
+
+def test_pods_without_ranks_that_end_on_a_dead_host_are_not_lost_either() -> None:
+    """The same where any slot is as good as another; a replacement that is held gets a slot at once."""
+    leader = two_racks()
+    leader.has(job(count=2, held=True, ranked=False))
+    leader.settle()
+    gang, placed = leader.workload(), leader.placed()
+    assert placed is not None
+    assert placed.assignment is not None
+    pods = [pod(gang, None, host=slot.host) for slot in placed.assignment.pod_sets[0].slots]
+    leader.has(*pods)
+    leader.settle()
+    leader.has(dead(leader, pods[0].spec.node_name))
+    lose(leader, pods[0])
+    leader.settle()
+    assert leader.hands.of("repair") == []
+    leader.has(pod(gang, None, gated=True, name="train-b"))
+    leader.settle()
+    assert leader.hands.of("repair") == ["train"]
+    assert leader.hands.of("release") == ["train-b"]
+
+
+def test_only_hosts_of_lost_ranks_are_named() -> None:
+    """Not those of ranks that have ended, nor those that others of the gang run on."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    gang, pods = running(leader)
+    before = hosts_of(leader.placed())
+    leader.has(changed(gang, finished_ranks=((0, 0),), remaining=3, resource_version=leader.hands.version()))
+    for rank in (0, 1):
+        gone(leader, before[rank])
+        lose(leader, pods[rank])
+    leader.has(pod(gang, 1, gated=True, name="train-1-b"))
+    leader.later(10.0)
+    leader.later(10.0)
+    placed = leader.placed()
+    assert placed is not None
+    assert before[1] in placed.status["message"]
+    assert before[0] not in placed.status["message"]
 
 
 # -- nodes that are lost ---------------------------------------------------------------------------------------------
@@ -263,6 +322,7 @@ def test_pods_whose_node_is_gone_are_removed_at_once_where_the_policy_evicts() -
     assert leader.hands.of("delete") == []
     leader.later(1.5)
     assert leader.hands.of("delete") == [pods[0].name]
+    leader.later(MISSED_AFTER)
     assert hosts_of(leader.placed())[0] != before[0]
 
 
@@ -292,6 +352,7 @@ def test_a_gang_that_is_not_whole_again_in_time_is_restarted_where_the_policy_sa
     before = hosts_of(leader.placed())
     gone(leader, before[1])
     lose(leader, pods[1])
+    leader.settle()
     leader.later(10.0)
     leader.later(10.0)
     assert leader.status() == ("Incomplete", "Fragmented")
@@ -313,6 +374,7 @@ def test_by_default_a_gang_that_is_not_whole_again_is_kept() -> None:
     _, pods = running(leader)
     gone(leader, hosts_of(leader.placed())[1])
     lose(leader, pods[1])
+    leader.settle()
     leader.later(10.0)
     leader.later(3600.0)
     assert leader.hands.of("suspend") == []
@@ -385,6 +447,7 @@ def test_a_rank_that_has_ended_needs_no_slot_in_a_repair() -> None:
         gone(leader, before[rank])
         lose(leader, pods[rank])
     leader.settle()
+    leader.later(MISSED_AFTER)
     after = hosts_of(leader.placed())
     assert leader.hands.of("repair") == ["train"]
     assert (after[1] not in before.values(), after[2]) == (True, before[2])
