@@ -227,6 +227,7 @@ class PodSet:
     empty: every pod of the workload. `ordered`: its pods come one after the other. `replace`: what deleting one that is
     not bound costs (`engine.kinds`). `minimum`: how many make a gang, as the object itself says; None: all.
     `replica`: pods of one of its replicas, where it has such (a JobSet's Jobs): a slice without a size is one of them.
+    `counted`: the steps to the field that makes the count, None where none does.
     `templated`: the object has the template (else its shape is known only by its pods); `annotated`: the template has a
     mapping of annotations.
     """
@@ -245,6 +246,7 @@ class PodSet:
     replace: str = "retry"
     minimum: int | None = None
     replica: int | None = None
+    counted: tuple[str | int, ...] | None = None
     templated: bool = True
     annotated: bool = False
 

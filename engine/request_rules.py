@@ -135,7 +135,7 @@ def _count_path(workload: Workload) -> str:
     if workload.handling == "pods":
         # Pods that are placed each by itself have no size: there are as many as their controller makes.
         return "metadata.ownerReferences" if workload.unit == "pod" else f"metadata.annotations[{names.GANG_SIZE}]"
-    return "spec.parallelism" if _is_job(workload) else path_of(largest.path)
+    return "spec.parallelism" if _is_job(workload) else path_of(largest.counted or largest.path)
 
 
 def _is_job(workload: Workload) -> bool:

@@ -153,6 +153,7 @@ def _pod_set(found: kinds.PodSet, structure: kinds.Structure, *, namespace: str)
         replace=found.replace,
         minimum=found.minimum if found.minimum < found.count else None,
         replica=found.replica,
+        counted=found.counted,
         templated=found.template is not None,
         annotated=annotated,
     )

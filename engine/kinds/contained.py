@@ -72,6 +72,7 @@ def _component(entry: KindEntry, spec: Contained, scope: Scope, index: int, *, r
             count=min(one.count * replicas, MAX_NUMBER),
             minimum=min(one.minimum * replicas, MAX_NUMBER),
             total=min(one.total * replicas, MAX_NUMBER),
+            counted=None if one.counted is None else (*inner.steps, *one.counted),
             # A rank within one of several replicas is no rank in the pod set.
             rank=one.rank if replicas == 1 else None,
         )

@@ -106,6 +106,7 @@ class _Reader:
             self.faults.append(fault)
         if self.faults:
             return None
+        counted = self._counted(spec.count)
         return PodSet(
             name=name,
             role=spec.role,
@@ -121,6 +122,7 @@ class _Reader:
             replace=replace,
             beside=spec.member == "beside",
             replica=replica or None,
+            counted=counted[1] if counted is not None else None,
         )
 
     def _name(self, where: Steps) -> str:
@@ -174,6 +176,25 @@ class _Reader:
         if not found.wrong:
             self.faults.append(NodeError(where, f"the number of its pods is not known: {found.reason}"))
         return None
+
+    def _counted(self, expression: Expression, within: frozenset[str] = frozenset()) -> tuple[int, Steps] | None:
+        """The field that an expression comes from, with its value; None where it is none of them.
+
+        Of several it is the one that tells most: the smallest under `min`, else the largest.
+        """
+        if expression.path is not None:
+            try:
+                node = find(expression.path, self._scope)
+            except NodeError:
+                return None  # of a branch that the count does not take
+            return (node.value, node.steps) if node is not None and isinstance(node.value, int) else None
+        name = expression.var
+        if name is not None and name not in within and name in self._spec.vars:
+            return self._counted(self._spec.vars[name], within | {name})
+        parts = (self._counted(part, within) for _, part in expression.parts())
+        found = [part for part in parts if part is not None]
+        pick = min if expression.min is not None else max
+        return pick(found, key=lambda part: part[0], default=None)
 
     def _rank(self, variables: Variables) -> Term | None:
         spec = self._spec

@@ -20,7 +20,8 @@ class PodSet:
     they exist. `count` pods run at a time, `total` are wanted in all, `minimum` of them make a gang. `rank` is over pod
     labels and bound to this object, None when the pods have no ranks; `first_rank` is where its ranks begin among
     those of the gang. `selector`: pod labels, None for any value. `beside`: no part of the gang, each pod by itself.
-    `replica`: pods of one of its replicas, None where it has no such.
+    `replica`: pods of one of its replicas, None where it has no such. `counted`: the steps to the field that makes the
+    count, None where no field of the object does.
     """
 
     name: str
@@ -37,6 +38,7 @@ class PodSet:
     replace: Cost
     beside: bool
     replica: int | None = None
+    counted: Steps | None = None
 
     @property
     def field(self) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from engine.kinds import Structure, built_in, group_of, pod_set_of, rank_in_gang, rank_of
+from engine.policy_errors import path_of
 from tests.support.kinds import FILES, example, merged, structure_of
 
 KINDS = [path.stem for path in FILES]
@@ -119,3 +121,43 @@ def test_every_override_has_a_variant() -> None:
         assert {other.cost for one in costs for other in one.overrides} <= seen[entry.name]
         if entry.name in ("job", "jobset", "leaderworkerset", "trainjob"):
             assert seen[entry.name] & {"ManagedByKueue", "ExclusiveTopology"}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("job", ["spec.parallelism"]),
+        ("statefulset", ["spec.replicas"]),
+        ("leaderworkerset", [None, "spec.leaderWorkerTemplate.size"]),
+        ("pytorchjob", [None, "spec.pytorchReplicaSpecs.Worker.replicas"]),
+        ("volcano-job", ["spec.tasks[0].replicas", "spec.tasks[1].replicas"]),
+        ("sparkapplication", [None, "spec.executor.instances"]),
+    ],
+)
+def test_the_field_that_makes_a_count_is_known(name: str, fields: list[str | None]) -> None:
+    """Where a gang is too large its user is led there."""
+    found = structure_of(example(name)["object"]).pod_sets
+    assert [None if one.counted is None else path_of(one.counted) for one in found] == fields
+
+
+def test_of_several_fields_that_make_a_count_the_largest_is_named() -> None:
+    raw = copy.deepcopy(example("jobset")["object"])
+    first = raw["spec"]["replicatedJobs"][0]
+    first["replicas"], first["template"]["spec"]["parallelism"] = 3, 70_000
+    first["template"]["spec"]["completions"] = 70_000
+    counted = structure_of(raw).pod_sets[0].counted
+    assert counted is not None
+    assert path_of(counted) == "spec.replicatedJobs[0].template.spec.parallelism"
+
+
+def test_a_branch_that_a_count_does_not_take_may_hold_anything() -> None:
+    allocation = {"dynamicAllocation": {"enabled": False, "initialExecutors": {}}}
+    counted = structure_of(merged(example("sparkapplication")["object"], {"spec": allocation})).pod_sets[1].counted
+    assert counted is not None
+    assert path_of(counted) == "spec.executor.instances"
+
+
+def test_the_count_inside_an_app_wrapper_is_named_from_its_root() -> None:
+    counted = structure_of(example("appwrapper")["object"]).pod_sets[1].counted
+    assert counted is not None
+    assert path_of(counted) == "spec.components[0].template.spec.pytorchReplicaSpecs.Worker.replicas"

@@ -152,6 +152,10 @@ def test_the_gang_limit_counts_all_pod_sets() -> None:
     (error,) = read(two({names.REQUIRE: "rack"}), policy=policy).errors
     assert (error.reason, error.value) == ("GangLimitExceeded", "5")
     assert error.field == "spec.replicatedJobs[1].template.spec.template"
+    first, second = two({names.REQUIRE: "rack"}).pod_sets
+    counted = (first, replace(second, counted=("spec", "replicatedJobs", 1, "replicas")))
+    (error,) = read(replace(two({names.REQUIRE: "rack"}), pod_sets=counted), policy=policy).errors
+    assert error.field == "spec.replicatedJobs[1].replicas"
 
 
 def test_replicas_that_are_too_many_gangs_are_refused_at_their_own_path() -> None:
