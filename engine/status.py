@@ -13,10 +13,17 @@ from engine.times import epoch
 # A step that mostly passes at once is worth a write only when it lasts (seconds): a placed gang runs a moment later,
 # and a pod that has ended well leaves the cache before its Job counts its index as done.
 SETTLE = {"Placed": 2.0, "Incomplete": 5.0}
+# The same for a reason: pods are made one after the other, and so is the JobSet of a TrainJob.
+SETTLE_REASON = {"WaitingForMembers": 5.0}
 
 _CONDITIONS = ("Placed", "Released", "Complete")
 # Reasons whose sentence is news by itself: it says where, and has no number that changes all the time.
 _TELLING = frozenset({"RoomKept"})
+
+
+def settle(status: Status) -> float:
+    """How many seconds a status has to last until it is told."""
+    return max(SETTLE.get(status.phase, 0.0), SETTLE_REASON.get(status.reason, 0.0))
 
 
 def changed(before: Mapping[str, Any], status: Status) -> bool:

@@ -7,7 +7,7 @@ from functools import partial
 from engine.actions import Status
 from engine.errands import Errands
 from engine.gangs import Gang
-from engine.status import SETTLE, changed, differs
+from engine.status import changed, differs, settle
 from engine.term import Term
 from engine.view import View
 
@@ -27,7 +27,7 @@ class Telling:
         if known is not None and not differs(known, status):
             memory.telling = None
             return
-        pause = SETTLE.get(status.phase, 0.0) + self._term.rush.delay(status.phase, now)
+        pause = settle(status) + self._term.rush.delay(status.phase, now)
         if memory.telling is not None and memory.telling[1].phase == status.phase and pause:
             return
         memory.telling = (now + pause, status)

@@ -52,9 +52,20 @@ def test_it_is_all_or_nothing() -> None:
 
 
 def test_one_that_lacks_pods_says_how_many() -> None:
+    """Not at once: the pods of one gang are made one after the other."""
     leader = led(plain("a", size="3"), plain("b", size="3"))
+    assert leader.hands.told == []
     assert reasons(leader) == ["WaitingForMembers"]
     assert "2 of 3 pods of mesh exist" in leader.hands.told[-1][1].message
+
+
+def test_one_whose_pods_come_soon_is_never_said_to_lack_them() -> None:
+    leader = led(plain("a", size="2"))
+    leader.later(1)
+    leader.has(plain("b", size="2"))
+    leader.settle()
+    assert "WaitingForMembers" not in reasons(leader)
+    assert leader.hands.of("release") == ["a", "b"]
 
 
 def test_pods_that_give_different_sizes_stay_held() -> None:
