@@ -59,6 +59,21 @@ def test_leader_and_workers_share_a_domain(gangs: Gangs) -> None:
 
 
 @pytest.mark.controllers("lws")
+def test_a_slice_without_a_size_is_a_whole_group(gangs: Gangs) -> None:
+    """Racks of two hosts hold no group of three: both wait until each has a rack of its own."""
+    gangs.fleet.grid("1x2x2")
+    spec = leader_worker_set(gangs, replicas=2, size=3, leaderTemplate=gangs.template())
+    gangs.create("LeaderWorkerSet", "serve", spec, annotations={names.SLICE_TOPOLOGY: "rack"})
+    eventually(lambda: len(gangs.members()) == 6, message="all pods exist")
+    gangs.waits("LeaderWorkerSet", "serve")
+    assert gangs.hosts() == {}
+    for number in range(2):
+        gangs.fleet.host(f"host-01{number}", block="block-0", rack=f"rack-0{number}")
+    gangs.all_run(6)
+    assert [len(gangs.racks(hosts_of_group(gangs, group))) for group in ("0", "1")] == [1, 1]
+
+
+@pytest.mark.controllers("lws")
 def test_pod_sets_of_one_colocation_share_a_domain(gangs: Gangs) -> None:
     """The templates ask, each for a rack, with the same colocate: one rack for both."""
     gangs.fleet.grid("1x2x4")
