@@ -27,6 +27,7 @@ from bench.bound import BoundWatch, WatchEnded
 from bench.churn import Churn
 from bench.gang import POLICY
 from bench.jobs import job_body
+from bench.waiting import make_namespace, told, until
 from engine import names
 from local import nodes
 from local.client import Client
@@ -125,7 +126,7 @@ def main() -> int:
         path = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
         cluster.client.create(path, {"metadata": {"name": "topogate-policy"}, "data": {"policy.yaml": POLICY}})
         service.start(options.replicas)
-        _until(lambda: service is not None and service.leader() is not None, "a replica leads")
+        until(lambda: service is not None and service.leader() is not None, "a replica leads")
         console.print("ready; one line per run: seconds from create to all bound")
         found = {name: _measure(cluster, service, SCENES[name], options, console) for name in options.gangs}
         _report(found, options, console)
@@ -211,9 +212,7 @@ def _run(
     gang: bool,
 ) -> Run:
     client = service.control_plane.client
-    client.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
-    account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
-    _until(lambda: client.find(account) is not None, f"{namespace} has its ServiceAccount")
+    make_namespace(client, namespace)
     jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
     bodies = scene.bodies(gang=gang)
     answered, spent = reviews.told(service)
@@ -244,10 +243,10 @@ def _run(
     run.review_seconds = (now_spent - spent) / max(1.0, sum(run.reviews.values()))
     if gang:
         what = f"the status of every gang of {namespace} says Running or Finished"
-        _until(lambda: _told(client, namespace, scene.gangs), what, AFTERWARDS)
+        until(lambda: told(client, namespace, scene.gangs), what, AFTERWARDS)
     for name in sent:
         client.delete(f"{jobs}/{name}")
-    _until(lambda: not client.items(f"/api/v1/namespaces/{namespace}/pods"), f"the pods of {namespace} are gone")
+    until(lambda: not client.items(f"/api/v1/namespaces/{namespace}/pods"), f"the pods of {namespace} are gone")
     return run
 
 
@@ -260,20 +259,6 @@ def _job_seconds(bound: Mapping[str, float], sent: Mapping[str, float]) -> list[
     return [last[job] - began for job, began in sent.items()]
 
 
-def _told(client: Client, namespace: str, gangs: int) -> bool:
-    """Whether every Placement says Running (or more) and the Event about it is there."""
-    placements = client.items(f"/apis/{names.API_VERSION}/namespaces/{namespace}/{names.PLACEMENTS}")
-    if sum(one.get("status", {}).get("phase") in ("Running", "Finished") for one in placements) < gangs:
-        return False
-    events = client.items(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")
-    about = {event.get("regarding", {}).get("name") for event in events if _ours(event)}
-    return len(about) >= gangs
-
-
-def _ours(event: Mapping[str, Any]) -> bool:
-    return str(event.get("reportingController", "")).startswith(names.DOMAIN)
-
-
 def _count(log: Path, runs: Sequence[Run]) -> None:
     """Add to each run what we wrote for it (the clean-up after it is told apart by its verb: we delete nothing)."""
     requests = audit.read(log, namespaces=[run.namespace for run in runs])
@@ -282,14 +267,6 @@ def _count(log: Path, runs: Sequence[Run]) -> None:
         run.writes = dict(audit.our_writes(ours))
         run.writes_until_bound = sum(audit.our_writes([one for one in ours if one.end <= run.ended]).values())
         run.patched = audit.patched_pods(ours)
-
-
-def _until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {seconds:.0f} s: {what}")
-        time.sleep(0.05)
 
 
 def _report(found: Mapping[str, list[tuple[Run, Run]]], options: argparse.Namespace, console: Console) -> None:
