@@ -115,7 +115,6 @@ SERVICE_NAME: Final = "topogate"
 SERVICE_ACCOUNT: Final = "topogate"
 NAMESPACE: Final = "topogate-system"  # the default; TOPOGATE_NAMESPACE or the pod's own namespace overrides it
 MUTATING_CONFIGURATION: Final = "topogate"
-VALIDATING_CONFIGURATION: Final = "topogate"
 POLICY_CONFIGURATION: Final = "topogate-policy"  # the leader's own pair
 FIELD_MANAGER: Final = "topogate"
 

@@ -110,7 +110,6 @@ DnsLabel = Annotated[
     WithJsonSchema({"type": "string", "pattern": LABEL_REGEX}),
     _rule(is_dns_label, "must be lower-case letters, digits and dashes, at most 63"),
 ]
-LevelName = Annotated[DnsLabel, AfterValidator(_not_reserved)]
 PresetName = Annotated[str, AfterValidator(_known_preset), WithJsonSchema({"type": "string", "enum": list(presets())})]
 LabelMap = Annotated[Mapping[str, str], Field(max_length=32), AfterValidator(_label_map)]
 Annotations = Annotated[Mapping[str, str], Field(max_length=32)]

@@ -36,7 +36,6 @@ REASONS: Final[dict[str, Reason]] = {
         UnsupportedKind="The request stands on an object of a kind that cannot be placed.",
         UnknownAnnotation="A topogate.dev annotation that does not exist, most often a slip of the pen.",
         GPURequestInvalid="The GPU resources that a container asks for do not go together.",
-        FeatureNotAvailable="The setting or annotation is known, but this version does nothing with it yet.",
         ReservedName="The name belongs to Topogate and cannot be set by users.",
     ),
     **_all(
@@ -66,7 +65,6 @@ REASONS: Final[dict[str, Reason]] = {
     ),
     **_all(
         "engine",
-        CacheNotSynced="Topogate is still reading the state of the cluster.",
         PolicyInvalid="The policy is refused; the last good one stays in force.",
         Timeout="An answer took too long.",
     ),

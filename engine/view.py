@@ -391,10 +391,6 @@ class View:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def workload_by_uid(self, uid: str) -> Workload | None:
-        """The live workload of that uid."""
-        return self._workloads.get(uid)
-
     def placement_of(self, key: str) -> Placement | None:
         """The Placement of a gang, in its workload's namespace; the oldest when somebody made a second one."""
         workload = self._workload_of(key)

@@ -8,7 +8,6 @@ from typing import Final
 
 MAX_QUOTED: Final = 63  # the longest label value
 MAX_WARNING: Final = 120  # the API server's own advice for Warning headers
-MAX_EVENT: Final = 1024  # bytes; events.k8s.io/v1 refuses a longer note
 _MAX_LISTED: Final = 12
 _CUTOFF: Final = 0.6
 _COMPARED: Final = 256  # closest-match work grows with the length; nobody means a name this long

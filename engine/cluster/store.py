@@ -84,11 +84,6 @@ class Store(Generic[R]):
         return self._synced
 
     @property
-    def last_event(self) -> float | None:
-        """When the watch last said anything (event, bookmark or list), on the store's clock; None before the first."""
-        return self._last_event
-
-    @property
     def age(self) -> float:
         """Seconds since the watch last said anything; infinite before the first list."""
         return float("inf") if self._last_event is None else max(0.0, self._clock() - self._last_event)

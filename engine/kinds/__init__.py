@@ -10,7 +10,7 @@ here: which kinds are watched, and what is done with a gang.
 """
 
 from engine.kinds.access import Rules, label_keys, rules
-from engine.kinds.pods import group_of, pod_set_of, rank_in_gang, rank_of
+from engine.kinds.pods import group_of, pod_set_of, rank_of
 from engine.kinds.registry import Registry, RegistryError, built_in, registry_of
 from engine.kinds.schema import KindEntry
 from engine.kinds.structure import Gang, PodSet, Structure, Suspension
@@ -30,7 +30,6 @@ __all__ = [
     "group_of",
     "label_keys",
     "pod_set_of",
-    "rank_in_gang",
     "rank_of",
     "read",
     "registry_of",

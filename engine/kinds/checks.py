@@ -78,11 +78,6 @@ def _pod_set(at: Steps, spec: PodSetSpec, *, known: list[str]) -> Iterator[Probl
         yield from _expression((*at, "rank"), spec.rank, variables=variables, labels=True)
     if spec.ranked is not None and spec.rank is None:
         yield (*at, "ranked"), "stands beside rank only"
-    if spec.after_when is not None and not spec.after:
-        yield (*at, "afterWhen"), "stands beside after only"
-    for index, name in enumerate(spec.after):
-        if name not in known:
-            yield (*at, "after", index), f"{quote(name)} is none of the pod sets before this one"
     if spec.keys is not None and spec.for_each is None:
         yield (*at, "keys"), "stands beside forEach only"
     sources: dict[Steps, Text] = {(*at, "name"): spec.name}

@@ -100,7 +100,6 @@ def _declared(entry: KindEntry, spec: Contained, scope: Scope, index: int) -> tu
                 minimum=pods,
                 total=pods,
                 rank=None,
-                first_rank=0,
                 selector=(),
                 creation="all-at-once",
                 replace=cost(entry, None, scope),

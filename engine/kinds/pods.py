@@ -24,12 +24,6 @@ def rank_of(labels: Mapping[str, str], pod_set: PodSet) -> int | None:
     return rank if isinstance(rank, int) and 0 <= rank < max(pod_set.count, pod_set.total) else None
 
 
-def rank_in_gang(labels: Mapping[str, str], pod_set: PodSet) -> int | None:
-    """Return the rank of a pod among all pods of the gang (PyTorch: master 0, worker i is i + 1), None as `rank_of`."""
-    rank = rank_of(labels, pod_set)
-    return None if rank is None else pod_set.first_rank + rank
-
-
 def group_of(labels: Mapping[str, str], structure: Structure) -> int | None:
     """Return which of the workload's gangs a pod belongs to: 0 where there is one, None for a label that cannot be."""
     gang = structure.gang

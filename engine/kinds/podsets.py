@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from engine.kinds.conditions import holds
 from engine.kinds.expressions import Expression, Missing, Term, Variables, bind, number
-from engine.kinds.paths import MAX_NUMBER, Node, NodeError, Path, Scope, Steps, each, find, mapping_at, shown, text_at
+from engine.kinds.paths import Node, NodeError, Path, Scope, Steps, each, find, mapping_at, shown, text_at
 from engine.kinds.schema import MAX_POD_SETS, Cost, Creation, KindEntry, PodSetSpec, Text
 from engine.kinds.structure import PodSet
 from engine.presets import is_label_value
@@ -99,7 +99,6 @@ class _Reader:
         replica = self._count(spec.replica, variables, where)
         rank = self._rank(variables)
         try:
-            follows = spec.after_when is None or holds(spec.after_when, scope)
             selector = tuple((key, self._text(source)) for key, source in spec.selector.items())
             replace = self._common if spec.replace is None else cost(self._entry, spec, scope)
         except NodeError as fault:
@@ -116,7 +115,6 @@ class _Reader:
             minimum=count if minimum is None else min(minimum, count),
             total=count if total is None else total,
             rank=rank,
-            first_rank=min(sum(one.count for one in self._before if follows and one.name in spec.after), MAX_NUMBER),
             selector=selector,
             creation=spec.creation or self._creation,
             replace=replace,

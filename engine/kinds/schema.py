@@ -104,10 +104,6 @@ class PodSetSpec(Part):
     )
     rank: Expression | None = Field(default=None, description="The rank in the pod set, out of a pod's labels.")
     ranked: Condition | None = Field(default=None, description="Else the pods have no ranks.")
-    after: tuple[DnsLabel, ...] = Field(
-        default=(), max_length=8, description="Ranks of the gang go on after those of these pod sets."
-    )
-    after_when: Condition | None = None
     selector: Mapping[LabelKey, Text] = Field(default={}, max_length=8, description="Pod labels; first match wins.")
     creation: Creation | None = Field(default=None, description="Where it differs from the gang's.")
     replace: Replace | None = Field(default=None, description="Where it differs from the kind's.")

@@ -18,10 +18,9 @@ class PodSet:
 
     `steps` lead to the template; `template` is None where the object has none and the pods' shape is known only once
     they exist. `count` pods run at a time, `total` are wanted in all, `minimum` of them make a gang. `rank` is over pod
-    labels and bound to this object, None when the pods have no ranks; `first_rank` is where its ranks begin among
-    those of the gang. `selector`: pod labels, None for any value. `beside`: no part of the gang, each pod by itself.
-    `replica`: pods of one of its replicas, None where it has no such. `counted`: the steps to the field that makes the
-    count, None where no field of the object does.
+    labels and bound to this object, None when the pods have no ranks. `selector`: pod labels, None for any value.
+    `beside`: no part of the gang, each pod by itself. `replica`: pods of one of its replicas, None where it has none.
+    `counted`: the steps to the field that makes the count, None where no field of the object does.
     """
 
     name: str
@@ -32,7 +31,6 @@ class PodSet:
     minimum: int
     total: int
     rank: Term | None
-    first_rank: int
     selector: tuple[tuple[str, str | None], ...]
     creation: Creation
     replace: Cost

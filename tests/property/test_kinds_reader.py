@@ -64,7 +64,6 @@ def test_every_object_is_read_or_refused(data: st.DataObject, name: str) -> None
     for pod_set in structure.pod_sets:
         assert 0 <= pod_set.minimum <= pod_set.count < 2**31
         assert 0 <= pod_set.total < 2**31
-        assert 0 <= pod_set.first_rank < 2**31
     labels = data.draw(st.dictionaries(st.sampled_from(KEYS), st.text(max_size=6) | st.integers().map(str), max_size=5))
     pod_set = pod_set_of(labels, structure)
     rank = None if pod_set is None else rank_of(labels, pod_set)
@@ -105,23 +104,6 @@ def ranks_are_whole(raw: dict[str, Any], pods: Iterable[Labels]) -> None:
     assert {key: sorted(rank for rank in ranks if rank is not None) for key, ranks in found.items()} == wanted
 
 
-def gang_ranks_are_whole(raw: dict[str, Any], pods: Iterable[Labels]) -> None:
-    """Ranks of the gang go on from pod set to pod set, without a gap."""
-    structure = structure_of(raw)
-    ranks = []
-    for labels in pods:
-        pod_set = pod_set_of(labels, structure)
-        assert pod_set is not None
-        ranks.append(kinds_rank(labels, pod_set))
-    assert sorted(ranks) == list(range(len(ranks)))
-
-
-def kinds_rank(labels: Labels, pod_set: PodSet) -> int:
-    rank = rank_of(labels, pod_set)
-    assert rank is not None
-    return pod_set.first_rank + rank
-
-
 @settings(deadline=None)
 @given(few, few)
 def test_job(parallelism: int, completions: int) -> None:
@@ -151,7 +133,6 @@ def test_leader_worker_set(groups: int, size: int, leader: bool) -> None:
     if leader:
         raw["spec"]["leaderWorkerTemplate"]["leaderTemplate"] = {}
     ranks_are_whole(raw, kinds.lws_pods(groups, size))
-    gang_ranks_are_whole(raw, kinds.lws_pods(1, size))
 
 
 @settings(deadline=None)
@@ -173,7 +154,6 @@ def test_master_and_workers(name: str, workers: int, master: bool) -> None:
         del roles["Master"]
     pods = list(kinds.training_pods({"master": int(master), "worker": workers}))
     ranks_are_whole(raw, pods)
-    gang_ranks_are_whole(raw, pods)
 
 
 @settings(deadline=None)
@@ -196,8 +176,6 @@ def test_mpi(workers: int, launcher_works: bool) -> None:
     raw = merged(example("mpijob")["object"], {"spec": spec})
     pods = list(kinds.mpi_pods(workers, launcher_works=launcher_works))
     ranks_are_whole(raw, pods)
-    if launcher_works:
-        gang_ranks_are_whole(raw, pods)
 
 
 @settings(deadline=None)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine.kinds import Structure, built_in, group_of, pod_set_of, rank_in_gang, rank_of
+from engine.kinds import Structure, built_in, group_of, pod_set_of, rank_of
 from engine.policy_errors import path_of
 from tests.support.kinds import FILES, example, merged, structure_of
 
@@ -44,8 +44,6 @@ def check_pods(structure: Structure, pods: list[dict[str, Any]]) -> None:
         if found is None:
             continue
         assert rank_of(labels, found) == pod["rank"], labels
-        if "inGang" in pod:
-            assert rank_in_gang(labels, found) == pod["inGang"], labels
         if "group" in pod:
             assert group_of(labels, structure) == pod["group"], labels
 

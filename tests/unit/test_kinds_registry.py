@@ -134,8 +134,6 @@ for _ in range(8):
             "podSets[0].rank.below.label",
             "labels of pods stand in rank only",
         ),
-        ("podSets.0.after", ["leader"], "podSets[0].after[0]", "none of the pod sets before this one"),
-        ("podSets.0.afterWhen", {"label": "a"}, "podSets[0].afterWhen", "stands beside after only"),
         ("podSets.0.rank", None, "", ""),
         ("podSets.0.when", {"path": ".a"}, "podSets[0].when", "needs exactly one of equals, in, exists and where"),
         ("podSets.0.when", {"label": "a", "exists": True}, "podSets[0].when", "stand beside path only"),
