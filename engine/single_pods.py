@@ -38,8 +38,8 @@ def single_key(pod: Pod, owner: OwnerRef | None, *, policy: Policy) -> str | Non
     said = read((Source("metadata", pod.spec.annotations, pod.spec.labels),), dialects=policy.annotations.dialects)
     if not said or any(one.about == names.GANG_NAME for one in said) or pod.mirror:
         return None
-    if owner is not None and (owner.kind == "DaemonSet" or not owner.uid):
-        return None
+    if owner is not None and (owner.kind == "DaemonSet" or not owner.uid or "/" in owner.uid):
+        return None  # the API server makes no such uid, and a key must not be taken for another one's
     if pod.spec.node_name and names.MANAGED not in pod.spec.labels:
         return None  # it had its host before anybody asked us
     if template_aside(replace(pod.spec, node_name=""), policy=policy) is not None:

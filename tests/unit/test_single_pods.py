@@ -170,11 +170,14 @@ def test_switched_off_its_pods_are_freed() -> None:
         {"says": {names.GANG_NAME: "g", names.REQUIRE: "rack"}},
         {"says": {}},
         {"owner": replace(THING, uid="")},
+        {"owner": replace(THING, uid="pods/elsewhere")},
+        {"owner": replace(THING, uid="uid-train/0")},
     ],
 )
 def test_these_are_no_single_pods(change: dict[str, Any]) -> None:
     leader = led(single("a", **change))
     assert not any(map(single_pods.is_single, leader.view.keys()))
+    assert not any(key.startswith("pods/elsewhere") for key in leader.view.keys())  # noqa: SIM118 - no mapping
 
 
 def test_a_pod_that_had_its_host_before_anybody_asked_us_is_left_alone() -> None:
