@@ -14,18 +14,19 @@ from tests.support.sights import ended, replicated
 
 GANG_LABEL = "example.com/gang"
 PER_HOST = 8
-KINDS = (4, 2, 4)  # how often a gang with ranks is a Job, a StatefulSet, a JobSet
+KINDS = (4, 2, 4, 2)  # how often a gang with ranks is a Job, a StatefulSet, a JobSet, a LeaderWorkerSet
 
 
 @dataclass(slots=True)
 class Member:
-    """One gang as its user knows it; `level` is what it requires, `slices` (level, pods) what each part of it does."""
+    """One gang as its user knows it; `level` is what it requires, `slices` (level, pods) what a part does."""
 
     name: str
     pods: int
     gpus: int
     level: str | None
     slices: tuple[str, int] | None = None
+    least: int | None = None  # what it starts with when there is no room for all of it
     path: str = ""
     suspended: bool = False  # by its user
 
@@ -37,15 +38,23 @@ class Crowd:
     gangs: Namespace
     rack: int
     block: int
-    jobsets: bool = False  # some of them are JobSets
+    jobsets: bool = False  # some of them are JobSets or LeaderWorkerSets
     members: dict[str, Member] = field(default_factory=dict)
     made: int = 0
 
     @property
     def collections(self) -> tuple[str, ...]:
         """Where its workloads are."""
-        jobsets = (f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{self.gangs.name}/jobsets",) if self.jobsets else ()
-        return (self.gangs.jobs_path, f"/apis/apps/v1/namespaces/{self.gangs.name}/statefulsets", *jobsets)
+        name = self.gangs.name
+        others = (
+            f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{name}/jobsets",
+            f"/apis/leaderworkerset.x-k8s.io/v1/namespaces/{name}/leaderworkersets",
+        )
+        return (
+            self.gangs.jobs_path,
+            f"/apis/apps/v1/namespaces/{name}/statefulsets",
+            *(others if self.jobsets else ()),
+        )
 
     def pods(self, name: str) -> list[Json]:
         """The pods of a gang."""
@@ -69,11 +78,13 @@ class Crowd:
         member, body = self._draw(rng, f"gang-{self.made}")
         collection = self.gangs.jobs_path
         if body["spec"]["completionMode"] == "Indexed":
-            match rng.choices(("Job", "StatefulSet", "JobSet"), KINDS)[0]:
+            match rng.choices(("Job", "StatefulSet", "JobSet", "LeaderWorkerSet"), KINDS)[0]:
                 case "StatefulSet":
                     body, collection = _statefulset(body, rng), self.collections[1]
                 case "JobSet" if self.jobsets:
                     body, collection = _jobset(body, rng), self.collections[2]
+                case "LeaderWorkerSet" if self.jobsets:
+                    body, collection = _leader_worker_set(body, rng), self.collections[3]
         member.path = f"{collection}/{member.name}"
         self.made += 1
         self.gangs.client.create(collection, body)
@@ -133,7 +144,8 @@ class Crowd:
         member = self.members[name]
         spec = self.gangs.client.get(member.path)["spec"]
         now = int(spec.get("replicas", spec.get("parallelism", 0)))  # none on a JobSet
-        if member.slices is not None or not now or not (now < member.pods if grow else now > 1):
+        one_group = "/leaderworkersets/" in member.path
+        if one_group or member.slices is not None or not now or not (now < member.pods if grow else now > 1):
             return f"{name}: left alone"
         pods = rng.randint(now + 1, member.pods) if grow else rng.randint(1, now - 1)
         elastic = spec.get("completionMode") == "Indexed" and spec["completions"] == now
@@ -144,7 +156,7 @@ class Crowd:
 
     def suspend(self, name: str, *, suspended: bool) -> str:
         """Its user suspends or resumes it, where that can be done."""
-        if "/statefulsets/" in self.members[name].path:
+        if any(kind in self.members[name].path for kind in ("/statefulsets/", "/leaderworkersets/")):
             return f"{name}: left alone"
         self.gangs.client.patch(self.members[name].path, {"spec": {"suspend": suspended}})
         self.members[name].suspended = suspended
@@ -219,8 +231,28 @@ def _jobset(job: Json, rng: random.Random) -> Json:
     }
 
 
+def _leader_worker_set(job: Json, rng: random.Random) -> Json:
+    """The same pods as one group of a LeaderWorkerSet, which nobody can suspend."""
+    template = job["spec"]["template"]
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": job["metadata"],
+        "spec": {
+            "replicas": 1,
+            "leaderWorkerTemplate": {
+                "size": job["spec"]["parallelism"],
+                "restartPolicy": rng.choice(("RecreateGroupOnPodRestart", "None")),
+                "workerTemplate": {**template, "spec": {**template["spec"], "restartPolicy": "Always"}},
+            },
+        },
+    }
+
+
 def _asked(body: Mapping[str, Any]) -> str:
     spec, jobs = body["spec"], replicated(body)
+    if body["kind"] == "LeaderWorkerSet":
+        return f"{body['metadata']['annotations']}, LeaderWorkerSet, {spec['leaderWorkerTemplate']['restartPolicy']}"
     if body["kind"] == "StatefulSet":
         return f"{body['metadata']['annotations']}, StatefulSet, {spec['podManagementPolicy']}"
     if jobs is not None:

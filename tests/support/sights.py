@@ -11,12 +11,15 @@ from tests.support.gangs import INDEX, Json
 ENDED = ("Succeeded", "Failed")
 OVER = frozenset({"Complete", "Completed", "Failed", "SuccessCriteriaMet", "FailureTarget"})
 ORDINAL = "apps.kubernetes.io/pod-index"
+WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
 JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """One gang at one moment; its workload is a Job, a StatefulSet, or a JobSet of one replicated Job."""
+    """One gang at one moment; its workload is a Job, a StatefulSet, a JobSet of one replicated Job,
+    or a LeaderWorkerSet of one group.
+    """
 
     workload: Json
     placement: Json | None
@@ -51,6 +54,8 @@ class Sight:
         if (jobs := replicated(self.workload)) is not None:
             done = sum(pod["status"].get("phase") == "Succeeded" for pod in self.pods)
             return max(0, int(jobs["replicas"]) * int(jobs["template"]["spec"]["parallelism"]) - done)
+        if (group := spec.get("leaderWorkerTemplate")) is not None:
+            return int(group["size"])
         if "replicas" in spec:
             return int(spec["replicas"])
         left = int(spec["completions"]) - int(self.workload.get("status", {}).get("succeeded", 0))
@@ -68,14 +73,17 @@ class Sight:
     @property
     def template(self) -> Json:
         """The template of its pods."""
-        jobs = replicated(self.workload)
+        jobs, group = replicated(self.workload), self.workload["spec"].get("leaderWorkerTemplate")
+        if group is not None:
+            leader: Json = group["workerTemplate"]
+            return leader
         found: Json = (self.workload["spec"] if jobs is None else jobs["template"]["spec"])["template"]
         return found
 
     def rank(self, pod: Json) -> int:
         """The rank of one of its pods; -1 without one."""
         labels, jobs = pod["metadata"]["labels"], replicated(self.workload)
-        index = int(labels.get(INDEX, labels.get(ORDINAL, -1)))
+        index = int(labels.get(INDEX, labels.get(WORKER_INDEX, labels.get(ORDINAL, -1))))
         if jobs is None or index < 0:
             return index
         return int(labels[JOB_INDEX]) * int(jobs["template"]["spec"]["parallelism"]) + index

@@ -26,6 +26,7 @@ PLACEMENTS = "/apis/topogate.dev/v1alpha1/namespaces/{}/placements"
 EVERY = 0.05
 LEVELS = {"block": (BLOCK,), "rack": (BLOCK, RACK)}
 MOST_BREACHES = 20
+LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
 JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 
 
@@ -102,8 +103,14 @@ class Witness:
         nodes = self.client.get(NODES, query=at)["items"]
         placements = {one["spec"]["workload"]["uid"]: one for one in listed["items"]}
         of: dict[str, list[Json]] = defaultdict(list)
+        groups = {
+            one["metadata"]["name"]: one["metadata"]["uid"]
+            for one in workloads
+            if "leaderWorkerTemplate" in one["spec"]
+        }
         for pod in pods:
-            of[pod["metadata"].get("labels", {}).get(JOBSET_UID) or _owner(pod)].append(pod)
+            labels = pod["metadata"].get("labels", {})
+            of[labels.get(JOBSET_UID) or groups.get(labels.get(LWS_NAME)) or _owner(pod)].append(pod)
         gangs = {
             one["metadata"]["name"]: Sight(one, placements.get(uid), tuple(of[uid]))
             for one in workloads
@@ -142,11 +149,22 @@ class Witness:
             self.diary.append((time.monotonic(), f"BREACH {text}"))
 
     def _booked(self, scene: Scene) -> None:
-        """Our pods and our slots together never ask more of a host than it has."""
+        """Our pods and our slots together never ask more of a host than it has.
+
+        A pod on its way shares the room of one of its gang that is going: it is bound when that one is gone.
+        """
         used: Counter[str] = Counter()
-        for pod in scene.pods:
-            if GANG_LABEL in pod["metadata"].get("labels", {}) and not ended(pod) and (where := host(pod)):
-                used[where] += gpus(pod)
+        going: Counter[tuple[str, str]] = Counter()
+        ours = [pod for pod in scene.pods if GANG_LABEL in pod["metadata"].get("labels", {}) and not ended(pod)]
+        for pod in sorted(ours, key=lambda pod: not pod["spec"].get("nodeName")):
+            if (where := host(pod)) is None:
+                continue
+            place = (pod["metadata"]["labels"][GANG_LABEL], where)
+            if not pod["spec"].get("nodeName") and going[place]:
+                going[place] -= 1
+                continue
+            used[where] += gpus(pod)
+            going[place] += "deletionTimestamp" in pod["metadata"] and bool(pod["spec"].get("nodeName"))
         reserved: Counter[str] = Counter()
         for sight in scene.gangs.values():
             each = gpus(sight.template)

@@ -74,6 +74,10 @@ def test_a_pod_that_is_going_shares_its_slot_with_its_replacement() -> None:
     """Its rank counts once on the host of both."""
     going = pod("a", 0, bound="host-0", deletionTimestamp="2026-11-21T00:00:00Z")
     assert breaches(Sight(job("a", pods=1), placement("host-0"), (going,))) == []
+    coming = pod("a", 0, pinned="host-0")
+    assert breaches(Sight(job("a", pods=1), placement("host-0"), (going, coming))) == []
+    bound = {**coming, "spec": {**coming["spec"], "nodeName": "host-0"}}
+    assert len(breaches(Sight(job("a", pods=1), placement("host-0"), (going, bound)))) == 1
 
 
 def test_two_reservations_of_one_host_are_a_breach() -> None:

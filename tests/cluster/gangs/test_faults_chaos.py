@@ -26,7 +26,7 @@ from tests.support.sights import Sight
 from tests.support.upheaval import Upheaval
 from tests.support.witness import Witness
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("jobset")]
+pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("jobset", "lws")]
 
 # Times short enough that what they guard happens here: a schedule is over in seconds.
 TIMES = TEST_POLICY + "timeouts: {bind: 5s, hold: 10s, node: 3s, recover: 10s}\n"
