@@ -256,9 +256,9 @@ class Workload:
     """A workload of a registered kind as the engine sees it; only one that is placed `through` another has no pod set.
 
     `suspended` is the field at `suspend_path` (None: the kind has none), `suspendable` whether it may be set; `started`
-    means that the object tells of a start (older servers keep a Job's template immutable then). `resource` is the
-    plural that URLs name. A kind with a gang per replica (`unit` replica; else workload, pod: each
-    alone, or child: none, as what is made of it are gangs) has
+    means that the object tells of a start (older servers keep a Job's template immutable then). `templates_fixed`: the
+    kind's own webhook never lets the templates be changed. `resource` is the plural that URLs name. A kind with a gang
+    per replica (`unit` replica; else workload, pod: each alone, or child: none, as what is made of it are gangs) has
     `groups` of them, and the index of a pod's in the label `group_label`; its pod sets are those of one. `minimum`: how
     many pods make a gang, as the object itself says. `aside`: the reason code when the object says that somebody else
     places it. `handling` as in `engine.kinds`.
@@ -284,6 +284,7 @@ class Workload:
     aside: str | None
     resource: str = "jobs"
     suspend_path: tuple[str | int, ...] | None = ("spec", "suspend")
+    templates_fixed: bool = False
     groups: int = 1
     group_label: str | None = None
     minimum: int | None = None

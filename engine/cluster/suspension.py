@@ -57,9 +57,9 @@ def telling(workload: Workload, annotations: Mapping[str, str]) -> Body | Operat
 
 
 def told(workload: Workload) -> tuple[PodSet, ...]:
-    """The pod sets whose template stands in the object itself, one for each template."""
-    if workload.handling == "through":
-        return ()  # they are those of another object
+    """The pod sets whose template stands in the object itself and may be changed, one for each template."""
+    if workload.handling == "through" or workload.templates_fixed:
+        return ()  # they are those of another object, or nobody's to change
     return tuple({one.path: one for one in workload.pod_sets if one.templated}.values())
 
 

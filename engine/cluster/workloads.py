@@ -71,6 +71,7 @@ def workload(source: Source, *, entry: KindEntry, registry: Registry, version: s
         aside=structure.stand_aside,
         resource=intern(entry.match.resource),
         suspend_path=suspension.steps if suspension is not None else None,
+        templates_fixed=suspension is not None and suspension.fixed,
         groups=gang.replicas if gang is not None and by_replica else 1,
         group_label=gang.replica_label if gang is not None and by_replica else None,
         minimum=gang.minimum if gang is not None else None,

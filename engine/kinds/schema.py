@@ -144,10 +144,14 @@ class GangSpec(Part):
 
 
 class Suspend(Part):
-    """The field that holds the workload, and when its controller lets it be set."""
+    """The field that holds the workload, and when its controller lets it be set.
+
+    `templates: fixed` where the kind's own webhook lets nobody change the pod templates, not even while it is held.
+    """
 
     path: OnePath
     when: Condition | None = None
+    templates: Literal["open", "fixed"] = "open"
 
 
 class Finished(Part):

@@ -71,11 +71,15 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
-    """The field that suspends: `steps` lead to it, `allowed` says whether the kind's controller lets it be set."""
+    """The field that suspends: `steps` lead to it, `allowed` says whether the kind's controller lets it be set.
+
+    `fixed`: the pod templates cannot be changed with it.
+    """
 
     steps: Steps
     suspended: bool
     allowed: bool
+    fixed: bool = False
 
     @property
     def field(self) -> str:

@@ -135,6 +135,7 @@ def _suspension(entry: KindEntry, scope: Scope) -> Suspension | None:
         steps=entry.suspend.path.steps,
         suspended=node is not None and node.value is True,
         allowed=entry.suspend.when is None or holds(entry.suspend.when, scope),
+        fixed=entry.suspend.templates == "fixed",
     )
 
 

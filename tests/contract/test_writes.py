@@ -283,6 +283,7 @@ def test_a_refusal_of_something_else_is_not_asked_again(fake: FakeApi, api: Api)
 JOBSET = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/team/jobsets/train"
 TRAINING = "/apis/kubeflow.org/v1/namespaces/team/pytorchjobs/train"
 TRAINJOB = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/team/trainjobs/train"
+APPWRAPPER = "/apis/workload.codeflare.dev/v1beta2/namespaces/team/appwrappers/train"
 TOLD = {names.PLACEMENT: "jobset-train-1", names.REVISION: "7"}
 
 
@@ -345,6 +346,16 @@ def test_what_is_placed_through_another_just_runs(fake: FakeApi, api: Api) -> No
     held = replace(held_object(fake, TRAINJOB, "TrainJob", {"suspend": True}), pod_sets=a_jobset(fake).pod_sets)
     assert isinstance(writes.resume_workload(api, held, placement="p", revision=7, fence=ok), Done)
     assert stored(fake, TRAINJOB)["spec"] == {"suspend": False}
+
+
+def test_templates_that_nobody_may_change_are_left_alone(fake: FakeApi, api: Api) -> None:
+    """An AppWrapper's webhook refuses every change of a component: one PATCH, not two."""
+    inner = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": {"containers": []}}}}
+    held = held_object(fake, APPWRAPPER, "AppWrapper", {"suspend": True, "components": [{"template": inner}]})
+    assert [one.templated for one in held.pod_sets] == [True]
+    assert isinstance(writes.resume_workload(api, held, placement="p", revision=7, fence=ok), Done)
+    assert stored(fake, APPWRAPPER)["spec"] == {"suspend": False, "components": [{"template": inner}]}
+    assert len(fake.requests) == 1
 
 
 def test_a_template_that_is_missing_is_not_made(fake: FakeApi, api: Api) -> None:
