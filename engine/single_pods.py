@@ -66,7 +66,8 @@ def in_turn(pods: Sequence[Pod]) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
     (they were changed after their admission) only those go that may go where the oldest may.
     """
     held = [pod for pod in in_order(pods) if names.GATE in pod.spec.gates and _live(pod)]
-    later = {pod.key for pod in held if _eligible(pod) != _eligible(held[0])}
+    first = _eligible(held[0]) if held else ()
+    later = {pod.key for pod in held if _eligible(pod) != first}
     here = [pod for pod in pods if not pod.finished]
     return (
         tuple(pod for pod in here if pod.key not in later),

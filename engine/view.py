@@ -425,6 +425,8 @@ class View:
 
     def knows(self, key: str) -> bool:
         """True when there is a gang of that key."""
+        if single_pods.is_single(key):
+            return any(not pod.finished for pod in self._homes.members(key))
         if plain_gangs.is_plain(key):
             # Asked for every held pod, and the workload of a gang would be made of all of them.
             return self._homes.has_members(key)
