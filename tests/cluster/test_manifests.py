@@ -24,6 +24,7 @@ from engine.status import status_body
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane
 from tests.support.eventually import eventually
+from tests.support.installed import CONFIGURATIONS, HOOKS, install, local_overlay, render
 from tests.support.recorder import Recorder
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -31,18 +32,12 @@ NAMESPACE = "team"
 JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 TGP = f"/apis/topogate.dev/v1alpha1/namespaces/{NAMESPACE}/placements"
-HOOKS = "/apis/admissionregistration.k8s.io/v1"
-CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 OUR_USER = f"system:serviceaccount:{names.NAMESPACE}:{names.SERVICE_ACCOUNT}"
 
 BOTH = [("/mutate", "CREATE", "Job"), ("/validate", "CREATE", "Job")]
 # As a set: the API server tries a PATCH again, webhooks included, when a controller wrote in between.
 BOTH_UPDATE = {("/mutate", "UPDATE", "Job"), ("/validate", "UPDATE", "Job")}
 GATE = {"name": names.GATE}
-
-
-def render(plane: ControlPlane, overlay: str) -> str:
-    return plane.kubectl("kustomize", str(MANIFESTS / overlay)).stdout
 
 
 @pytest.fixture(scope="module")
@@ -59,29 +54,14 @@ def plane(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="module")
 def overlay(plane: ControlPlane, recorder: Recorder) -> str:
-    """The local overlay with the recorder's port in it."""
-    return render(plane, "overlays/local").replace("127.0.0.1:PORT", f"127.0.0.1:{recorder.port}")
+    return local_overlay(plane, recorder)
 
 
 @pytest.fixture(scope="module")
-def admin(plane: ControlPlane, overlay: str, recorder: Recorder) -> Client:
+def admin(plane: ControlPlane, recorder: Recorder) -> Client:
     """The admin (group system:masters) of a control plane that has the manifests and calls the recorder."""
-    plane.kubectl("apply", "-f", "-", input=overlay)
-    client = plane.client
-    client.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-    for resource in CONFIGURATIONS:
-        hooks = client.get(f"{HOOKS}/{resource}/topogate")["webhooks"]
-        bundle = [{"name": hook["name"], "clientConfig": {"caBundle": recorder.ca_bundle}} for hook in hooks]
-        client.patch(f"{HOOKS}/{resource}/topogate", {"webhooks": bundle}, kind="strategic")
-
-    def called() -> bool:
-        try:
-            return recorder.during(lambda: create(client, job(annotations={names.REQUIRE: "rack"}))) == BOTH
-        except ClientError:
-            return False  # the bundle has not reached the API server's caches yet
-
-    eventually(called, message="both webhooks are called")
-    return client
+    asks = {names.REQUIRE: "rack"}
+    return install(plane, recorder, namespace=NAMESPACE, probe=lambda client: create(client, job(annotations=asks)))
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import pytest
 from engine import names
 from engine.records import Pod, Workload
 from tests.support.cluster_records import changed, gpu_nodes, job, pod
+from tests.support.gang_oracles import ranks_of
 from tests.support.leader import POLICY, Leader
 
 RACK = "b0-r0"
@@ -24,16 +25,7 @@ def slots(leader: Leader, name: str = "train") -> dict[str, int]:
 
 def ranks(leader: Leader, name: str = "train") -> dict[int, str]:
     """Rank -> host."""
-    placed = leader.placed(name)
-    assert placed is not None
-    assert placed.assignment is not None
-    return {
-        rank: slot.host
-        for plan in placed.assignment.pod_sets
-        for slot in plan.slots
-        for first, last in slot.ranks or ()
-        for rank in range(first, last + 1)
-    }
+    return ranks_of(leader.placed(name))
 
 
 def run(leader: Leader, name: str = "train") -> dict[int, Pod]:

@@ -8,23 +8,11 @@ import pytest
 
 from engine import names
 from engine.losses import GONE_AFTER
-from engine.records import Node, Placement, Pod, Workload
+from engine.records import Node, Pod, Workload
 from engine.running import MISSED_AFTER
 from tests.support.cluster_records import changed, gpu_nodes, job, pod
+from tests.support.gang_oracles import ranks_of
 from tests.support.leader import POLICY, Leader
-
-
-def hosts_of(placed: Placement | None) -> dict[int, str]:
-    """Rank -> host."""
-    assert placed is not None
-    assert placed.assignment is not None
-    return {
-        rank: slot.host
-        for pod_set in placed.assignment.pod_sets
-        for slot in pod_set.slots
-        for first, last in slot.ranks or ()
-        for rank in range(first, last + 1)
-    }
 
 
 def running(leader: Leader, count: int = 4, name: str = "train", **more: object) -> tuple[Workload, dict[int, Pod]]:
@@ -32,7 +20,7 @@ def running(leader: Leader, count: int = 4, name: str = "train", **more: object)
     leader.has(job(name, count=count, held=True, **more))
     leader.settle()
     gang = leader.workload(name)
-    pods = {rank: pod(gang, rank, host=host) for rank, host in hosts_of(leader.placed(name)).items()}
+    pods = {rank: pod(gang, rank, host=host) for rank, host in ranks_of(leader.placed(name)).items()}
     leader.has(*pods.values())
     leader.later(10.0)
     assert leader.status(name) == ("Running", "")
@@ -75,12 +63,12 @@ def test_a_lost_rank_gets_a_slot_in_the_rack_of_the_others() -> None:
     """Its node is gone: another host of the rack, though the other rack is empty; nobody else moves."""
     leader = two_racks()
     _, pods = running(leader)
-    before = hosts_of(leader.placed())
+    before = ranks_of(leader.placed())
     gone(leader, before[2])
     lose(leader, pods[2])
     leader.settle()
     leader.later(MISSED_AFTER)
-    after = hosts_of(leader.placed())
+    after = ranks_of(leader.placed())
     assert leader.hands.of("repair") == ["train"]
     assert {rank: host for rank, host in after.items() if rank != 2} == {
         rank: host for rank, host in before.items() if rank != 2
@@ -93,13 +81,13 @@ def test_several_lost_nodes_are_one_repair() -> None:
     """Two nodes at once: one new plan, one write."""
     leader = two_racks()
     _, pods = running(leader)
-    before = hosts_of(leader.placed())
+    before = ranks_of(leader.placed())
     for rank in (1, 3):
         gone(leader, before[rank])
         lose(leader, pods[rank])
     leader.settle()
     leader.later(MISSED_AFTER)
-    after = hosts_of(leader.placed())
+    after = ranks_of(leader.placed())
     assert leader.hands.of("repair") == ["train"]
     assert (after[0], after[2]) == (before[0], before[2])
     assert len(set(after.values())) == 4
@@ -109,13 +97,13 @@ def test_the_replacement_pod_is_released_into_the_new_slot() -> None:
     """It was held, as its old host takes nobody: after the repair it goes."""
     leader = two_racks()
     gang, pods = running(leader)
-    before = hosts_of(leader.placed())
+    before = ranks_of(leader.placed())
     leader.has(cordoned(leader, before[1]))
     lose(leader, pods[1])
     leader.has(pod(gang, 1, gated=True, name="train-1-b"))
     leader.settle()
     assert leader.hands.of("release") == ["train-1-b"]
-    assert hosts_of(leader.placed())[1] != before[1]
+    assert ranks_of(leader.placed())[1] != before[1]
 
 
 @pytest.mark.parametrize("trouble", ["cordon", "flap"])
@@ -123,14 +111,14 @@ def test_a_cordon_or_a_flap_moves_nobody(trouble: str) -> None:
     """The pods run on: nothing is planned and nothing written."""
     leader = two_racks()
     running(leader)
-    before, calls = hosts_of(leader.placed()), list(leader.hands.calls)
+    before, calls = ranks_of(leader.placed()), list(leader.hands.calls)
     node = leader.stores.nodes.get(before[0])
     assert node is not None
     leader.has(cordoned(leader, before[0]) if trouble == "cordon" else dead(leader, before[0]))
     leader.later(20.0)
     leader.has(replace(node, resource_version=leader.hands.version()))
     leader.later(20.0)
-    assert hosts_of(leader.placed()) == before
+    assert ranks_of(leader.placed()) == before
     assert leader.hands.calls == calls
 
 
@@ -138,10 +126,10 @@ def test_a_pod_that_fails_on_a_sound_host_keeps_its_slot() -> None:
     """The host takes its replacement: the slot stays."""
     leader = two_racks()
     gang, pods = running(leader)
-    before = hosts_of(leader.placed())
+    before = ranks_of(leader.placed())
     lose(leader, pods[2])
     leader.settle()
-    assert hosts_of(leader.placed()) == before
+    assert ranks_of(leader.placed()) == before
     leader.has(pod(gang, 2, gated=True, name="train-2-b"))
     leader.settle()
     assert leader.hands.of("repair") == []
@@ -152,12 +140,12 @@ def test_a_pod_that_terminates_for_ever_gives_its_rank_to_another_host() -> None
     """Its node is dead, so its end is never seen; the replacement goes elsewhere, beside the others."""
     leader = two_racks()
     gang, pods = running(leader)
-    before = hosts_of(leader.placed())
+    before = ranks_of(leader.placed())
     leader.has(dead(leader, before[3]))
     leader.has(replace(pods[3], deleting=True, resource_version=leader.hands.version()))
     leader.has(pod(gang, 3, gated=True, name="train-3-b"))
     leader.settle()
-    after = hosts_of(leader.placed())
+    after = ranks_of(leader.placed())
     assert after[3] != before[3]
     assert leader.hands.of("release") == ["train-3-b"]
     assert leader.view.capacity.reserved_by("uid-train").get("main", 0) == 1
@@ -167,7 +155,7 @@ def test_a_gang_without_room_for_its_lost_rank_says_so_and_is_repaired_when_ther
     """Incomplete with what is missing; the other rack is no way out; a host that comes back is."""
     leader = Leader(nodes=[*gpu_nodes(1, 2, 4)])
     gang, pods = running(leader)
-    before = hosts_of(leader.placed())
+    before = ranks_of(leader.placed())
     node = leader.stores.nodes.get(before[1])
     assert node is not None
     leader.has(cordoned(leader, before[1]))
@@ -175,7 +163,7 @@ def test_a_gang_without_room_for_its_lost_rank_says_so_and_is_repaired_when_ther
     leader.has(pod(gang, 1, gated=True, name="train-1-b"))
     leader.settle()
     leader.later(10.0)
-    assert hosts_of(leader.placed()) == before
+    assert ranks_of(leader.placed()) == before
     assert leader.status() == ("Incomplete", "Fragmented")
     assert "1 pod" in leader.hands.told[-1][1].message
     assert before[1] in leader.hands.told[-1][1].message
@@ -188,7 +176,7 @@ def test_a_repair_goes_before_gangs_that_have_not_started() -> None:
     """The one free host of the rack is the running gang's, not that of the gang with the higher priority."""
     leader = Leader(nodes=gpu_nodes(1, 1, 5))
     gang, pods = running(leader)
-    before = hosts_of(leader.placed())
+    before = ranks_of(leader.placed())
     gone(leader, before[0])
     lose(leader, pods[0])
     leader.has(pod(gang, 0, gated=True, name="train-0-b"))
@@ -203,13 +191,13 @@ def test_a_gang_of_which_nothing_runs_any_more_may_go_to_another_rack() -> None:
     """The whole rack is lost: nothing has to be joined."""
     leader = two_racks()
     gang, pods = running(leader)
-    before = hosts_of(leader.placed())
+    before = ranks_of(leader.placed())
     for host in {f"{before[0].rpartition('-')[0]}-h{number}" for number in range(6)}:
         gone(leader, host)
     leader.has(*(replace(one, phase="Failed", resource_version=leader.hands.version()) for one in pods.values()))
     leader.has(*(pod(gang, rank, gated=True, name=f"train-{rank}-b") for rank in range(4)))
     leader.settle()
-    after = hosts_of(leader.placed())
+    after = ranks_of(leader.placed())
     assert not set(after.values()) & set(before.values())
     assert len(leader.hands.of("release")) == 4
 
@@ -218,7 +206,7 @@ def test_pods_that_end_one_after_the_other_on_hosts_without_a_kubelet_are_not_lo
     """A pod that has ended well is out of sight before its Job counts it: nothing is planned anew for its rank."""
     leader = two_racks()
     gang, pods = running(leader)
-    before = hosts_of(leader.placed())
+    before = ranks_of(leader.placed())
     leader.has(dead(leader, before[0]), dead(leader, before[1]))
     lose(leader, pods[0])
     leader.settle()
@@ -227,7 +215,7 @@ def test_pods_that_end_one_after_the_other_on_hosts_without_a_kubelet_are_not_lo
     leader.has(changed(gang, finished_ranks=((0, 0),), remaining=3, resource_version=leader.hands.version()))
     leader.later(MISSED_AFTER)
     assert leader.hands.of("repair") == []
-    assert hosts_of(leader.placed()) == before
+    assert ranks_of(leader.placed()) == before
 
 
 def test_pods_without_ranks_that_end_on_a_dead_host_are_not_lost_either() -> None:
@@ -255,7 +243,7 @@ def test_only_hosts_of_lost_ranks_are_named() -> None:
     """Not those of ranks that have ended, nor those that others of the gang run on."""
     leader = Leader(nodes=gpu_nodes(1, 1, 4))
     gang, pods = running(leader)
-    before = hosts_of(leader.placed())
+    before = ranks_of(leader.placed())
     leader.has(changed(gang, finished_ranks=((0, 0),), remaining=3, resource_version=leader.hands.version()))
     for rank in (0, 1):
         gone(leader, before[rank])
@@ -276,7 +264,7 @@ def test_wait_leaves_a_dead_node_to_kubernetes_and_says_so() -> None:
     """nodeLoss wait: beyond timeouts.node the gang is Incomplete, and nothing is removed."""
     leader = two_racks()
     running(leader)
-    leader.has(dead(leader, hosts_of(leader.placed())[0]))
+    leader.has(dead(leader, ranks_of(leader.placed())[0]))
     leader.later(59.0)
     assert leader.status() == ("Running", "")
     leader.later(2.0)
@@ -289,11 +277,11 @@ def test_evict_asks_for_the_eviction_of_the_pods_on_a_dead_node_and_repairs() ->
     """nodeLoss evict: the pods of that node alone, once; their ranks get new slots."""
     leader = two_racks("nodeLoss: evict\n")
     _, pods = running(leader)
-    before = hosts_of(leader.placed())
+    before = ranks_of(leader.placed())
     leader.has(dead(leader, before[1]))
     leader.later(61.0)
     assert leader.hands.of("evict") == [pods[1].name]
-    assert hosts_of(leader.placed())[1] != before[1]
+    assert ranks_of(leader.placed())[1] != before[1]
     leader.later(120.0)
     assert leader.hands.of("evict") == [pods[1].name]
 
@@ -303,7 +291,7 @@ def test_an_eviction_that_has_no_effect_is_asked_for_again_after_a_pause() -> No
     leader = two_racks("nodeLoss: evict\n")
     running(leader)
     leader.hands.deaf = True
-    leader.has(dead(leader, hosts_of(leader.placed())[1]))
+    leader.has(dead(leader, ranks_of(leader.placed())[1]))
     leader.later(61.0)
     leader.later(1.0)
     assert len(leader.hands.of("evict")) == 1
@@ -315,7 +303,7 @@ def test_pods_whose_node_is_gone_are_removed_at_once_where_the_policy_evicts() -
     """No kubelet will ever end them; a node that registers again within seconds keeps them."""
     leader = two_racks("nodeLoss: evict\n")
     _, pods = running(leader)
-    before = hosts_of(leader.placed())
+    before = ranks_of(leader.placed())
     gone(leader, before[0])
     leader.settle()
     leader.later(GONE_AFTER - 1.0)
@@ -323,14 +311,14 @@ def test_pods_whose_node_is_gone_are_removed_at_once_where_the_policy_evicts() -
     leader.later(1.5)
     assert leader.hands.of("delete") == [pods[0].name]
     leader.later(MISSED_AFTER)
-    assert hosts_of(leader.placed())[0] != before[0]
+    assert ranks_of(leader.placed())[0] != before[0]
 
 
 def test_restart_suspends_the_gang_and_plans_it_anew() -> None:
     """nodeLoss restart: suspended, its slots given back, planned without the dead host, resumed."""
     leader = two_racks("nodeLoss: restart\n")
     _, pods = running(leader)
-    before = hosts_of(leader.placed())
+    before = ranks_of(leader.placed())
     leader.has(dead(leader, before[1]))
     leader.now += 61.0
     leader.turn()
@@ -338,7 +326,7 @@ def test_restart_suspends_the_gang_and_plans_it_anew() -> None:
     assert leader.hands.of("suspend") == ["train"]
     lose(leader, *pods.values())
     leader.later(10.0)
-    assert before[1] not in hosts_of(leader.placed()).values()
+    assert before[1] not in ranks_of(leader.placed()).values()
     assert not leader.workload().suspended
 
 
@@ -349,7 +337,7 @@ def test_a_gang_that_is_not_whole_again_in_time_is_restarted_where_the_policy_sa
     """incomplete restart: after timeouts.recover it is suspended and goes where all of it has room."""
     leader = Leader(nodes=gpu_nodes(1, 2, 4), policy=POLICY + "incomplete: restart\ntimeouts: {recover: 5m}\n")
     _, pods = running(leader)
-    before = hosts_of(leader.placed())
+    before = ranks_of(leader.placed())
     gone(leader, before[1])
     lose(leader, pods[1])
     leader.settle()
@@ -364,7 +352,7 @@ def test_a_gang_that_is_not_whole_again_in_time_is_restarted_where_the_policy_sa
     assert leader.hands.of("suspend") == ["train"]
     lose(leader, *(one for rank, one in pods.items() if rank != 1))
     leader.later(10.0)
-    after = hosts_of(leader.placed())
+    after = ranks_of(leader.placed())
     assert not set(after.values()) & set(before.values())
 
 
@@ -372,7 +360,7 @@ def test_by_default_a_gang_that_is_not_whole_again_is_kept() -> None:
     """incomplete keep: it goes on trying, and is never suspended."""
     leader = Leader(nodes=gpu_nodes(1, 2, 4))
     _, pods = running(leader)
-    gone(leader, hosts_of(leader.placed())[1])
+    gone(leader, ranks_of(leader.placed())[1])
     lose(leader, pods[1])
     leader.settle()
     leader.later(10.0)
@@ -388,7 +376,7 @@ def test_a_kind_that_cannot_be_suspended_is_never_restarted() -> None:
     gang = replace(gang, suspendable=False)
     leader.has(gang, *(pod(gang, rank, gated=True) for rank in range(4)))
     leader.settle()
-    placed = hosts_of(leader.placed())
+    placed = ranks_of(leader.placed())
     pods = [
         replace(one, spec=replace(one.spec, node_name=placed[rank]), phase="Running") for rank, one in _ranked(leader)
     ]
@@ -414,7 +402,7 @@ def test_a_pod_that_blocks_its_own_replacement_is_named() -> None:
     """Its node is dead and its object stays: nobody makes another of that name, and the message says what helps."""
     leader = two_racks()
     _, pods = running(leader)
-    host = hosts_of(leader.placed())[3]
+    host = ranks_of(leader.placed())[3]
     leader.has(dead(leader, host), replace(pods[3], deleting=True, resource_version=leader.hands.version()))
     leader.settle()
     leader.later(10.0)
@@ -439,7 +427,7 @@ def test_a_rank_that_has_ended_needs_no_slot_in_a_repair() -> None:
     """Its host is gone, and nothing will go there again: only the rank that is lost wants room."""
     leader = Leader(nodes=gpu_nodes(1, 1, 4))
     gang, pods = running(leader, 3)
-    before = hosts_of(leader.placed())
+    before = ranks_of(leader.placed())
     leader.has(
         changed(gang, finished_ranks=((0, 0),), remaining=2, resource_version=leader.hands.version()),
     )
@@ -448,7 +436,7 @@ def test_a_rank_that_has_ended_needs_no_slot_in_a_repair() -> None:
         lose(leader, pods[rank])
     leader.settle()
     leader.later(MISSED_AFTER)
-    after = hosts_of(leader.placed())
+    after = ranks_of(leader.placed())
     assert leader.hands.of("repair") == ["train"]
     assert (after[1] not in before.values(), after[2]) == (True, before[2])
     assert leader.view.capacity.reserved("uid-train") == {after[1]: 1}
