@@ -13,16 +13,15 @@ from dataclasses import replace
 from typing import TypeVar
 
 from engine import names, plain_gangs
-from engine.cluster import placements, projections, workloads, writes
-from engine.cluster.api import Api, ApiError, ApiFault, object_path
+from engine.cluster import writes
+from engine.cluster.api import Api, ApiFault
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
-from engine.cluster.writes import Conflict, Done, Gone, Refused, Result
+from engine.cluster.writes import Gone, Refused, Result
 from engine.extension import Extension
 from engine.gangs import Gang, Status
 from engine.outcomes import Outcome, Placed
 from engine.pin import release_patch
-from engine.plain_gangs import is_plain
 from engine.pod_devices import allocation
 from engine.proposal import extend_in_view, plan_in_view, proposed
 from engine.records import Assignment, Placement, Pod, Workload
@@ -32,19 +31,15 @@ from engine.seats import Seat
 from engine.status import status_body
 from engine.view import View
 from engine.wording import quote
+from engine.written import Outdated, Written, was_done
 
 log = logging.getLogger("topogate.errands")
 
 T = TypeVar("T")
 
 ACTION = "Place"
-ATTEMPTS = 4
 # A gang of plain pods has no object but its pods: that many of them get its Events.
 TOLD_PODS = 8
-
-
-class Outdated(ApiFault):
-    """The object is not any more what the errand was decided on: the watch will tell, and only the watch."""
 
 
 class Errands:
@@ -69,6 +64,7 @@ class Errands:
         self._recorder = recorder
         self._fence = fence
         self._wall = wall
+        self._written = Written(view, api, fence=fence)
         # A pool of its own: an errand waits for its pods' PATCHes, and must not hold a thread that one of them needs.
         self._patchers = ThreadPoolExecutor(max_workers=patchers, thread_name_prefix="release")
 
@@ -110,11 +106,11 @@ class Errands:
     def place(self, gang: Gang, placement: Placement) -> None:
         """Write the plan down; then, if the workload is held by suspension, let it run."""
         try:
-            written = self._write(placement, gang)
+            written = self._written.write(placement, gang)
         except writes.WriteRefused:
             raise
         except ApiFault:
-            self._read_back(placement)
+            self._written.read_back(placement)
             raise
         if gang.workload.suspended:
             self.resume(replace(gang, placement=written))
@@ -130,32 +126,32 @@ class Errands:
                 self._api, workload, placement=placement.name, revision=revision, fence=self._fence
             )
 
-        if isinstance(result := self._on_newest(gang.workload, attempt), Refused):
+        if isinstance(result := self._written.on_newest(gang.workload, attempt), Refused):
             self._event(gang, "ResumeRefused", f"cannot be resumed: {result.message}", warning=True)
             raise writes.WriteRefused(result.message)
-        _was_done(result, gang.workload.name)
+        was_done(result, gang.workload.name)
 
     def give_back(self, gang: Gang, *, suspend: bool) -> None:
         """Drop the assignment; with `suspend`, only after the workload is suspended again."""
         if suspend and not gang.workload.suspended:
-            result = self._on_newest(
+            result = self._written.on_newest(
                 gang.workload, lambda workload: writes.suspend_workload(self._api, workload, fence=self._fence)
             )
             if isinstance(result, Refused):
                 self._event(gang, "SuspendRefused", f"cannot be suspended: {result.message}", warning=True)
                 raise writes.WriteRefused(result.message)
-            _was_done(result, gang.workload.name)
+            was_done(result, gang.workload.name)
         assert gang.placement is not None
-        self._write(replace(gang.placement, assignment=None), gang)
+        self._written.write(replace(gang.placement, assignment=None), gang)
 
     def extend(self, gang: Gang, placement: Placement, extension: Extension, message: str) -> None:
         """Write new slots of a part of the gang beside the others; then have the pods go that were to be replaced."""
         try:
-            self._write(placement, gang)
+            self._written.write(placement, gang)
         except writes.WriteRefused:
             raise
         except ApiFault:
-            self._read_back(placement)
+            self._written.read_back(placement)
             raise
         self._event(gang, "Grown" if extension.more else "Repaired", message, warning=False)
         self._all(self._delete_pod, extension.replaced)
@@ -169,7 +165,7 @@ class Errands:
         """Write another assignment of the same gang: of a scaled-down workload, or with other devices."""
         assert gang.placement is not None
         fresh = replace(assignment, revision=gang.placement.generation + 1)
-        self._write(replace(gang.placement, assignment=fresh), gang)
+        self._written.write(replace(gang.placement, assignment=fresh), gang)
 
     def release(self, gang: Gang, seats: tuple[Seat, ...]) -> None:
         """Pin and release held pods, in parallel, one PATCH each."""
@@ -192,7 +188,7 @@ class Errands:
                 gang=placement.name,
                 devices=devices,
             )
-            self._took_pod(pod, writes.release_pod(self._api, pod, body, fence=self._fence))
+            self._written.took_pod(pod, writes.release_pod(self._api, pod, body, fence=self._fence))
 
         self._all(release_one, seats)
 
@@ -200,12 +196,12 @@ class Errands:
         """The workload is none of ours: free its pods, let it run, forget its Placement."""
         self._all(self.free_pod, pods)
         if resume:
-            result = self._on_newest(
+            result = self._written.on_newest(
                 gang.workload, lambda workload: writes.resume_workload(self._api, workload, fence=self._fence)
             )
             if isinstance(result, Refused):
                 raise writes.WriteRefused(result.message)
-            _was_done(result, gang.workload.name)
+            was_done(result, gang.workload.name)
         if forget and gang.placement is not None:
             self.forget(gang.placement)
 
@@ -215,7 +211,7 @@ class Errands:
             "metadata": {"uid": pod.uid},
             "spec": {"schedulingGates": [{"$patch": "delete", "name": names.GATE}]},
         }
-        self._took_pod(pod, writes.release_pod(self._api, pod, body, fence=self._fence))
+        self._written.took_pod(pod, writes.release_pod(self._api, pod, body, fence=self._fence))
 
     def forget(self, placement: Placement) -> None:
         """Delete a Placement."""
@@ -233,11 +229,13 @@ class Errands:
             if gang.understanding.ask is None:
                 self._event(gang, status.reason, status.message, warning=True)
                 return
-            placement = self._write(self.placement(gang, None, priority=self._view.priority_of(gang.workload)), gang)
+            placement = self._written.write(
+                self.placement(gang, None, priority=self._view.priority_of(gang.workload)), gang
+            )
         body = status_body(placement.status, status, facts=facts, now=self._wall())
         result = writes.patch_placement_status(self._api, placement, body, fence=self._fence)
         if not isinstance(result, Gone):
-            self._took_placement(result)
+            self._written.took_placement(result)
         reason = status.reason or status.phase
         message = facts.message if facts is not None and status.phase in ("Placed", "Running") else status.message
         self._event(gang, reason, message, warning=bool(status.reason))
@@ -247,12 +245,14 @@ class Errands:
         assert gang.placement is not None
         text = relaxing_text(gang.understanding, self._view.policy)
         softer = replace(gang, understanding=relaxed(gang.understanding))
-        written = self._write(self.placement(softer, None, priority=self._view.priority_of(gang.workload)), gang)
+        written = self._written.write(
+            self.placement(softer, None, priority=self._view.priority_of(gang.workload)), gang
+        )
         status = Status("Waiting", str(gang.placement.status.get("reason") or ""), text)
         body = status_body(gang.placement.status, status, facts=None, now=self._wall())
         result = writes.patch_placement_status(self._api, written, body, fence=self._fence)
         if not isinstance(result, Gone):
-            self._took_placement(result)
+            self._written.took_placement(result)
         self._event(gang, "LevelRelaxed", text, warning=True)
 
     def unclaimed(self, pod: Pod) -> str | None:
@@ -320,94 +320,6 @@ class Errands:
         if isinstance(result := writes.delete_pod(self._api, pod, fence=self._fence), Refused):
             raise writes.WriteRefused(result.message)
 
-    def _read_back(self, placement: Placement) -> None:
-        """After a write without an answer: take in what became of it, before its slots count as free again."""
-        path = object_path(names.API_VERSION, names.PLACEMENTS, namespace=placement.namespace, name=placement.name)
-        try:
-            self._view.stores.placements.apply_own_write(placements.placement(self._api.request("GET", path)))
-        except ApiError as error:
-            log.info("the plan of %s was not written: %s", placement.name, error)
-
-    def _write(self, placement: Placement, gang: Gang) -> Placement:
-        """Create or change a Placement's spec; the Placement as it stands now."""
-        body = placements.placement_body(placement, owners=plain_gangs.owners(gang.pods) if is_plain(gang.key) else ())
-        if placement.uid:
-            result = writes.replace_placement_spec(self._api, placement, body["spec"], fence=self._fence)
-        else:
-            result = writes.create_placement(self._api, placement.namespace, body, fence=self._fence)
-        return self._took_placement(result)
-
-    def _took_placement(self, result: Result) -> Placement:
-        match result:
-            case Done(body=body):
-                written = placements.placement(body)
-                self._view.stores.placements.apply_own_write(written)
-                return written
-            case Refused(message=message) | Conflict(message=message):
-                raise writes.WriteRefused(message)
-            case Gone():
-                raise writes.WriteRefused("the Placement is gone")
-
-    def _on_newest(self, workload: Workload, write: Callable[[Workload], Result]) -> Result:
-        """Write to a workload as it was decided on; when it is not as new as that any more, to what it is now, if that
-        asks for the same.
-
-        A controller notes the suspension in the status a moment after the workload is made: mostly the watch has told
-        us by now, else the conflict does, and waiting for the watch then would cost the gang its head start.
-        """
-        known = self._view.stores.workloads.get(workload.key)
-        if known is not None and self._same_question(known, workload):
-            workload = known
-        for _ in range(ATTEMPTS):
-            result = write(workload)
-            if isinstance(result, Done):
-                self._took_workload(workload, result)
-            if not isinstance(result, Conflict):
-                return result
-            newest = self._read_again(workload)
-            if newest is None or not self._same_question(newest, workload):
-                return result  # its user was faster: look again
-            workload = newest
-        return result
-
-    def _took_workload(self, workload: Workload, result: Done) -> None:
-        if (written := self._projected(workload, result.body)) is not None:
-            self._view.stores.workloads.apply_own_write(written)
-
-    def _read_again(self, workload: Workload) -> Workload | None:
-        path = object_path(workload.api_version, workload.resource, namespace=workload.namespace, name=workload.name)
-        return self._projected(workload, self._api.request("GET", path))
-
-    def _projected(self, workload: Workload, body: bytes) -> Workload | None:
-        """The object as it stands now; None when it is none any more that can be read: then the watch tells as well."""
-        group, _, version = workload.api_version.rpartition("/")
-        registry = self._view.registry
-        entry = registry.find(group, workload.kind, version)
-        try:
-            return workloads.workload(body, entry=entry, registry=registry) if entry is not None else None
-        except (workloads.ProjectionError, workloads.UnreadableWorkload) as fault:
-            log.warning("%s cannot be read any more: %s", workload.name, fault)
-            return None
-
-    def _same_question(self, newer: Workload, older: Workload) -> bool:
-        """True when nothing between two versions of a workload changes a decision: status and foreign keys do not.
-
-        The generation does not count annotations, and the request is one.
-        """
-        known = (older.uid, older.generation, older.annotations.get(names.HELD_BY))
-        return (newer.uid, newer.generation, newer.annotations.get(names.HELD_BY)) == known and self._view.understand(
-            newer
-        ) == self._view.understand(older)
-
-    def _took_pod(self, pod: Pod, result: Result) -> None:
-        match result:
-            case Done(body=body):
-                self._view.stores.pods.apply_own_write(projections.pod(body, labels=self._view.policy.pod_labels))
-            case Refused(message=message):
-                raise writes.WriteRefused(message)
-            case Conflict() | Gone():
-                raise Outdated(f"{pod.name} is gone or has changed")
-
     def _event(self, gang: Gang, reason: str, message: str, *, warning: bool) -> None:
         workload: Workload = gang.workload
         if workload.handling == "pods":
@@ -425,11 +337,6 @@ class Errands:
             action=ACTION,
             warning=warning,
         )
-
-
-def _was_done(result: Result, name: str) -> None:
-    if not isinstance(result, Done):
-        raise Outdated(f"{name} is gone or has changed")
 
 
 def _mildness(fault: Exception) -> int:

@@ -13,7 +13,6 @@ from engine.actions import Status
 from engine.cluster.api import ApiFault
 from engine.cluster.lease import NotLeader
 from engine.cluster.projections import ProjectionError
-from engine.errands import Outdated
 from engine.extension_queue import ExtensionQueue
 from engine.outcomes import Placed
 from engine.patience import KeptRoom
@@ -21,6 +20,7 @@ from engine.queue import Queue
 from engine.rush import Rush
 from engine.timers import Timers
 from engine.view import View
+from engine.written import Outdated
 
 log = logging.getLogger("topogate.controller")
 

@@ -18,7 +18,7 @@ from engine.cluster.lease import NotLeader
 from engine.cluster.placements import placement_body
 from engine.cluster.workloads import workload
 from engine.cluster.writes import WriteRefused
-from engine.errands import Errands, Outdated
+from engine.errands import Errands
 from engine.extension import Extension
 from engine.gangs import Gang
 from engine.kinds import built_in
@@ -26,6 +26,7 @@ from engine.records import Assignment, Pod, Workload
 from engine.seats import Seat, slots_of
 from engine.stores import Stores
 from engine.view import View
+from engine.written import Outdated
 from tests.support.cluster_records import gpu_nodes, job, placement, pod
 
 Answer = Callable[[str, str], bytes]
