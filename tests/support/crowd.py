@@ -116,6 +116,9 @@ class Crowd:
                     "topogate.dev/slice-topology": "rack",
                     "topogate.dev/slice-size": "2",
                 }
+        least = rng.randint(1, pods - 1) if slices is None and pods > 1 and rng.random() < 0.12 else None
+        if least is not None:
+            annotations = {**annotations, "topogate.dev/min-available": str(least)}
         indexed = slices is not None or rng.random() < 0.7
         body = job_body(
             name,
@@ -131,7 +134,7 @@ class Crowd:
             },
         )
         body["spec"]["template"]["metadata"]["labels"] = {GANG_LABEL: name}
-        return Member(name, pods, each, level, slices), body
+        return Member(name, pods, each, level, slices, least), body
 
     def go(self, name: str) -> str:
         """Its user deletes it."""
@@ -145,7 +148,13 @@ class Crowd:
         spec = self.gangs.client.get(member.path)["spec"]
         now = int(spec.get("replicas", spec.get("parallelism", 0)))  # none on a JobSet
         one_group = "/leaderworkersets/" in member.path
-        if one_group or member.slices is not None or not now or not (now < member.pods if grow else now > 1):
+        if (
+            one_group
+            or member.slices is not None
+            or member.least is not None
+            or not now
+            or not (now < member.pods if grow else now > 1)
+        ):
             return f"{name}: left alone"
         pods = rng.randint(now + 1, member.pods) if grow else rng.randint(1, now - 1)
         elastic = spec.get("completionMode") == "Indexed" and spec["completions"] == now

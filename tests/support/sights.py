@@ -112,7 +112,9 @@ class Sight:
     @property
     def requested(self) -> int:
         """How many pods its Placement was asked for at the least."""
-        return sum(int(one["minAvailable"]) for one in self.placement["spec"]["podSets"]) if self.placement else 0
+        spec = self.placement["spec"] if self.placement else {}
+        each = sum(int(one["minAvailable"]) for one in spec.get("podSets", []))
+        return int((spec.get("gang") or {}).get("minAvailable") or each)
 
     @property
     def told(self) -> tuple[str, str, str]:

@@ -17,7 +17,7 @@ from local.nodes import BLOCK, RACK, Grid
 from local.service import Service
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
 from tests.support.books import Books, held
-from tests.support.crowd import Crowd
+from tests.support.crowd import Crowd, Member
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet
 from tests.support.gangs import Namespace
@@ -109,11 +109,11 @@ def _settled(witness: Witness, crowd: Crowd) -> bool:
     """Every gang has ended, is whole, waits with no part started and says why, or lost room to others and says so."""
     for name, sight in witness.scene().gangs.items():
         if name in crowd.members:
-            assert _at_rest(sight), f"{name}: {sight.summary()}\n{crowd.describe(name)}"
+            assert _at_rest(sight, crowd.members[name]), f"{name}: {sight.summary()}\n{crowd.describe(name)}"
     return True
 
 
-def _at_rest(sight: Sight) -> bool:
+def _at_rest(sight: Sight, member: Member) -> bool:
     if sight.over:
         return not any(held(pod) for pod in sight.live)
     phase, reason, message = sight.told
@@ -121,11 +121,20 @@ def _at_rest(sight: Sight) -> bool:
     if phase == "Waiting":
         return explained and not sight.released and sight.planned is None
     # A gang that has started waits for room that somebody else took; `_drained` sees whether it gets that.
-    return _whole(sight) or (phase == "Incomplete" and explained and bool(sight.bound) and sight.planned is not None)
+    return _enough(sight, member) or (
+        phase == "Incomplete" and explained and bool(sight.bound) and sight.planned is not None
+    )
 
 
 def _whole(sight: Sight) -> bool:
     return len(sight.bound) == sight.wanted == len(sight.live) and not sight.suspended
+
+
+def _enough(sight: Sight, member: Member) -> bool:
+    """Whole, or as large as its user is content with while the others of it are held."""
+    if member.least is None or sight.suspended:
+        return _whole(sight)
+    return len(sight.bound) >= min(member.least, sight.wanted) and sight.bound == sight.released
 
 
 def _drained(witness: Witness, crowd: Crowd, upheaval: Upheaval) -> None:
@@ -136,7 +145,9 @@ def _drained(witness: Witness, crowd: Crowd, upheaval: Upheaval) -> None:
     def satisfied() -> list[str]:
         scene = witness.scene()
         return [
-            name for name in crowd.members if (sight := scene.gangs.get(name)) is None or sight.over or _whole(sight)
+            name
+            for name, member in crowd.members.items()
+            if (sight := scene.gangs.get(name)) is None or sight.over or _enough(sight, member)
         ]
 
     def unsatisfied() -> str:
