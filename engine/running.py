@@ -13,7 +13,7 @@ from engine.policy import Policy
 from engine.records import Placement, Pod
 from engine.reservations import reservation
 from engine.seats import Seating, seat, trimmed
-from engine.sight import Gang, Hosts, can_suspend
+from engine.sight import GONE, Gang, Hosts, can_suspend
 from engine.status import incomplete_since
 from engine.timers import Timers
 from engine.wording import plain, plural
@@ -70,7 +70,9 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     seating = seat(workload, placement, gang.pods)
     seats = tuple(one for one in seating.seats if not blocked(one.slot.host))
     in_the_way = next((one.slot.host for one in seating.seats if blocked(one.slot.host)), None)
-    grown = _growth(gang)
+    # Its node may be registered again with the pod on it, and where that was no topology tells meanwhile.
+    orphaned = any(pod.spec.node_name and hosts.down(pod.spec.node_name) == GONE for pod in live)
+    grown = None if orphaned else _growth(gang)
     if not started and not unbound:
         if in_the_way is not None:
             # Nothing of it was let go yet: all of it goes elsewhere, none of it starts without the rest. The host is
@@ -85,7 +87,9 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     wakes.append(now + BLOCKED_LOOK if in_the_way is not None or late else None)
 
     staying = [pod for pod in gang.pods if pod not in replaceable]
-    part = _repair(gang, staying if started or unbound else [], timers=timers, blocked=blocked, now=now)
+    part = _repair(
+        gang, staying if (started or unbound) and not orphaned else [], timers=timers, blocked=blocked, now=now
+    )
     wakes += [since + MISSED_AFTER for since in timers.vacant_since.values()]
     wake = min((one for one in wakes if one is not None and one > now), default=None)
     if part is not None:

@@ -239,6 +239,34 @@ def test_pods_without_ranks_that_end_on_a_dead_host_are_not_lost_either() -> Non
     assert leader.hands.of("release") == ["train-b"]
 
 
+@pytest.mark.parametrize("back", [True, False], ids=["comes back", "stays away"])
+def test_nothing_moves_while_a_pod_lives_on_a_node_that_is_not_there(back: bool) -> None:
+    """It may be registered again with the pod on it, in its old rack: others wait for that, or for the pod's end."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 2))
+    gang, pods = running(leader, 2)
+    before = hosts_of(leader.placed())
+    node = leader.stores.nodes.get(before[0])
+    assert node is not None
+    gone(leader, before[0])
+    leader.has(cordoned(leader, before[1]))
+    lose(leader, pods[1])
+    leader.has(pod(gang, 1, gated=True, name="train-1-b"))
+    leader.later(10.0)
+    leader.later(10.0)
+    assert hosts_of(leader.placed()) == before
+    if back:
+        leader.has(replace(node, resource_version=leader.hands.version()))
+        leader.later(10.0)
+        leader.later(10.0)
+        assert hosts_of(leader.placed()) == before  # there is no room in its rack
+        assert leader.status() == ("Incomplete", "Fragmented")
+    else:
+        lose(leader, pods[0])
+        leader.later(10.0)
+        leader.later(10.0)
+        assert not set(hosts_of(leader.placed()).values()) & set(before.values())
+
+
 def test_only_hosts_of_lost_ranks_are_named() -> None:
     """Not those of ranks that have ended, nor those that others of the gang run on."""
     leader = Leader(nodes=gpu_nodes(1, 1, 4))
