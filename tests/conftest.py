@@ -10,4 +10,4 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("random schedules")
     group.addoption("--schedules", type=int, default=2, help="how many random schedules to go through (2)")
     group.addoption("--first-seed", type=int, default=1, help="the seed of the first; the next are counted up (1)")
-    group.addoption("--seconds", type=float, default=12.0, help="how long things happen in each, roughly (12)")
+    group.addoption("--seconds", type=float, default=8.0, help="how long things happen in each, roughly (8)")
