@@ -244,7 +244,7 @@ def test_nothing_moves_while_a_pod_lives_on_a_node_that_is_not_there(back: bool)
     """It may be registered again with the pod on it, in its old rack: others wait for that, or for the pod's end."""
     leader = Leader(nodes=gpu_nodes(1, 2, 2))
     gang, pods = running(leader, 2)
-    before = hosts_of(leader.placed())
+    before = ranks_of(leader.placed())
     node = leader.stores.nodes.get(before[0])
     assert node is not None
     gone(leader, before[0])
@@ -253,18 +253,18 @@ def test_nothing_moves_while_a_pod_lives_on_a_node_that_is_not_there(back: bool)
     leader.has(pod(gang, 1, gated=True, name="train-1-b"))
     leader.later(10.0)
     leader.later(10.0)
-    assert hosts_of(leader.placed()) == before
+    assert ranks_of(leader.placed()) == before
     if back:
         leader.has(replace(node, resource_version=leader.hands.version()))
         leader.later(10.0)
         leader.later(10.0)
-        assert hosts_of(leader.placed()) == before  # there is no room in its rack
+        assert ranks_of(leader.placed()) == before  # there is no room in its rack
         assert leader.status() == ("Incomplete", "Fragmented")
     else:
         lose(leader, pods[0])
         leader.later(10.0)
         leader.later(10.0)
-        assert not set(hosts_of(leader.placed()).values()) & set(before.values())
+        assert not set(ranks_of(leader.placed()).values()) & set(before.values())
 
 
 def test_only_hosts_of_lost_ranks_are_named() -> None:
