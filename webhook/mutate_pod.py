@@ -11,7 +11,7 @@ from typing import Final
 
 from engine import names
 from engine.cluster.placements import name_of
-from engine.members import over, rank_of
+from engine.members import over, rank_is_slot, rank_of
 from engine.pin import pin_labels, pinned_terms
 from engine.policy import Policy
 from engine.records import Placement, Pod, Slot
@@ -99,6 +99,8 @@ def _seat(pod: Pod, member: Member, view: View, deadline: float) -> Seat | None:
     rank = rank_of(pod, pod_set)
     if rank is None or any(gate != names.GATE for gate in pod.spec.gates):
         return None
+    if not rank_is_slot(pod_set):
+        return None  # any free slot will do, and only the leader knows which it is giving to others at this moment
     # These have given their slots back: nothing is reserved for a pod that comes all the same.
     if over(workload) or any(first <= rank <= last for first, last in pod_set.finished_ranks):
         return None

@@ -160,6 +160,13 @@ def test_a_pod_of_a_nonindexed_job_is_held_for_the_leader() -> None:
     assert is_held(created(raw_pod(job), gang_view(job, HOSTS)))
 
 
+def test_a_pod_of_a_job_with_more_completions_than_pods_at_a_time_is_held_for_the_leader() -> None:
+    """Any free slot will do for an index: two who give slots away would give one twice."""
+    view = placed_view()
+    view.workloads = [changed(view.workloads[0], total=2 * view.workloads[0].slots)]
+    assert is_held(created(raw_pod(JOB), view))
+
+
 def test_a_pod_larger_than_planned_is_held() -> None:
     pod = raw_pod(JOB)
     pod["spec"]["initContainers"] = [
