@@ -223,7 +223,16 @@ def test_the_service_s_own_pods_are_admitted(plane: ControlPlane, admin: Client)
 # The Placement's schema
 
 
-def placement(name: str = "job-train-7-3f9c2a1b", *, ranked: bool = True, owner_uid: str = "u-1") -> Placement:
+def ownerless(name: str) -> dict[str, Any]:
+    """A Placement that stays: the garbage collector takes one away whose owner there is not."""
+    body = placement_body(placement(name))
+    del body["metadata"]["ownerReferences"]
+    return body
+
+
+def placement(
+    name: str = "job-train-7-3f9c2a1b", *, ranked: bool = True, owner: str = "train-7", owner_uid: str = "u-1"
+) -> Placement:
     slots = tuple(
         Slot(("block-0", "rack-07", f"host-{28 + i}"), 4, ((4 * i, 4 * i + 3),) if ranked else None) for i in range(2)
     )
@@ -232,7 +241,7 @@ def placement(name: str = "job-train-7-3f9c2a1b", *, ranked: bool = True, owner_
         name=name,
         uid="",
         resource_version="",
-        workload=WorkloadRef("batch/v1", "Job", "train-7", owner_uid),
+        workload=WorkloadRef("batch/v1", "Job", owner, owner_uid),
         topology="default",
         priority=-5,
         pod_sets=(PodSetRequest("main", 8, 8, "rack" if ranked else None, None, ranked, "0123456789"),),
@@ -319,7 +328,7 @@ def test_what_the_engine_writes_is_kept_as_it_is(admin: Client, ranked: bool) ->
 
 def test_status_is_written_apart_and_shown(plane: ControlPlane, admin: Client) -> None:
     """The status that the engine writes is kept, and `kubectl get tgp` shows what matters."""
-    admin.create(TGP, placement_body(placement("shown")))
+    admin.create(TGP, ownerless("shown"))
     facts = Placed((), {"block": 1, "rack": 1, "host": 2}, proven=True, message="", require="rack", prefer=None)
     waits = Status(phase="Waiting", reason="Fragmented", message="needs 16 hosts in one rack; best is rack-12 with 14")
     for status, known in ((Status(phase="Placed", reason="", message="placed"), facts), (waits, None)):
@@ -376,7 +385,7 @@ def test_nobody_but_the_service_writes_placements(powerful: Client, service: Cli
     """RBAC rights do not help: create, update, status and delete are refused with a word on what to do instead."""
     name = "guarded"
     path = f"{TGP}/{name}"
-    body = placement_body(placement(name))
+    body = ownerless(name)
     refused = pytest.raises(ClientError, match="written by topogate alone: annotate the workload")
     eventually(lambda: _forbidden(lambda: create(powerful, body, path=TGP)), message="the guard is in force")
     service.create(TGP, body)
@@ -400,7 +409,7 @@ def test_nobody_but_the_service_writes_placements(powerful: Client, service: Cli
 
 def test_the_admin_may_write_placements(admin: Client) -> None:
     """In an emergency a member of system:masters can."""
-    admin.create(TGP, placement_body(placement("emergency")))
+    admin.create(TGP, ownerless("emergency"))
     admin.patch(f"{TGP}/emergency", {"spec": {"priority": 1}})
     admin.delete(f"{TGP}/emergency")
     assert admin.find(f"{TGP}/emergency") is None
@@ -410,13 +419,11 @@ def test_placements_go_with_their_owner_and_their_namespace(admin: Client, servi
     """The garbage collector and the namespace controller are not held up."""
     admin.create("/api/v1/namespaces", {"metadata": {"name": "leaving"}})
     leaving = "/apis/topogate.dev/v1alpha1/namespaces/leaving/placements"
-    body = placement_body(placement("left"))
-    body["metadata"] = {"name": "left"}
+    body = ownerless("left")
+    del body["metadata"]["namespace"]
     service.create(leaving, body)
     owner = admin.create(JOBS, job("owner"))
-    service.create(TGP, placement_body(placement("owned", owner_uid=owner["metadata"]["uid"])))
-    owned = admin.get(f"{TGP}/owned")["metadata"]["ownerReferences"]
-    admin.patch(f"{TGP}/owned", {"metadata": {"ownerReferences": [{**owned[0], "name": "owner"}]}})
+    service.create(TGP, placement_body(placement("owned", owner="owner", owner_uid=owner["metadata"]["uid"])))
 
     admin.delete(f"{JOBS}/owner")
     admin.delete("/api/v1/namespaces/leaving")

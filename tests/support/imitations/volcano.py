@@ -52,11 +52,12 @@ class VolcanoJobs(Imitation):
             retries = status.get("retryCount", 0) + 1
             self.tell(workload, {"state": {"phase": "Restarting"}, "version": version + 1, "retryCount": retries})
             return
-        self._pods(workload, pods, version)
+        seen.update(self._pods(workload, pods, version))
         self._phase(workload, current)
 
-    def _pods(self, workload: Json, pods: list[Json], version: int) -> None:
-        """Make what is missing, delete what is too many; a task waits for those that it depends on."""
+    def _pods(self, workload: Json, pods: list[Json], version: int) -> set[str]:
+        """Make what is missing, delete what is too many; a task waits for those that it depends on. What was made."""
+        made: set[str] = set()
         known = {pod["metadata"]["name"]: pod for pod in pods}
         for task in _tasks(workload):
             if _allowed(workload, task, pods):
@@ -64,8 +65,10 @@ class VolcanoJobs(Imitation):
                     name = f"{workload['metadata']['name']}-{task['name']}-{index}"
                     if name not in known:
                         self.make(self._pod(workload, task, name, index, version))
+                        made.add(name)
         for name in known.keys() - _names(workload):
             self.drop(known[name])
+        return made
 
     def _pod(self, workload: Json, task: Json, name: str, index: int, version: int) -> Json:
         job = workload["metadata"]["name"]
