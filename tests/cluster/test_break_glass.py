@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from local.client import Client
 from local.controlplane import ControlPlane
 from tests.support.eventually import eventually
 from tests.support.gangs import GATE, job_body
@@ -29,27 +28,30 @@ def definition() -> dict[str, Any]:
 
 
 @pytest.fixture
-def kubeflow(client: Client) -> Iterator[None]:
-    """PyTorchJobs can be stored; nobody acts on them."""
-    path = f"{CRDS}/pytorchjobs.kubeflow.org"
-    client.create(CRDS, definition())
-
-    def served() -> bool:
-        conditions = client.get(path).get("status", {}).get("conditions") or []
-        return any((one["type"], one["status"]) == ("Established", "True") for one in conditions)
-
-    eventually(served, message="the kind is served")
-    yield
-    client.delete(path)
-    eventually(lambda: client.find(path) is None, message="the kind is gone")
+def plane(programs: dict[str, Path], tmp_path: Path) -> Iterator[ControlPlane]:
+    """A control plane of its own: the shared one may run the controllers of these kinds."""
+    with ControlPlane.start(tmp_path / "plane", programs=programs) as running:
+        yield running
 
 
 @pytest.fixture
-def shell(control_plane: ControlPlane, programs: dict[str, Path], tmp_path: Path) -> dict[str, str]:
+def kubeflow(plane: ControlPlane) -> None:
+    """PyTorchJobs can be stored; nobody acts on them."""
+    plane.client.create(CRDS, definition())
+
+    def served() -> bool:
+        conditions = plane.client.get(f"{CRDS}/pytorchjobs.kubeflow.org").get("status", {}).get("conditions") or []
+        return any((one["type"], one["status"]) == ("Established", "True") for one in conditions)
+
+    eventually(served, message="the kind is served")
+
+
+@pytest.fixture
+def shell(plane: ControlPlane, programs: dict[str, Path], tmp_path: Path) -> dict[str, str]:
     """The environment of an admin's shell: `kubectl` reaches the control plane."""
     return {
         "PATH": f"{programs['kubectl'].parent}:{os.environ['PATH']}",
-        "KUBECONFIG": str(control_plane.kubeconfig),
+        "KUBECONFIG": str(plane.kubeconfig),
         "HOME": str(tmp_path),
     }
 
@@ -62,10 +64,12 @@ def script() -> str:
 
 
 def test_the_commands_of_the_page_free_everything_that_is_held(
-    shell: dict[str, str], client: Client, namespace: str, kubeflow: None
+    shell: dict[str, str], plane: ControlPlane, kubeflow: None
 ) -> None:
     """Workloads at the field of their kind, pods by their gate; what its user suspended stays; missing kinds disturb
     nothing."""
+    client, namespace = plane.client, "stuck"
+    client.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
     torch = f"/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs"
     jobs, pods = f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"
     client.create(jobs, job_body("held", pods=1, annotations=HELD, spec={"suspend": True}))

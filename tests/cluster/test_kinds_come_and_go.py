@@ -112,7 +112,7 @@ def test_a_definition_comes_and_goes(
 
 
 def established(client: Client) -> bool:
-    conditions = client.get(f"{CRDS}/fleets.{GROUP}").get("status", {}).get("conditions", [])
+    conditions = client.get(f"{CRDS}/fleets.{GROUP}").get("status", {}).get("conditions") or []
     return {"type": "Established", "status": "True"} in [
         {key: one[key] for key in ("type", "status")} for one in conditions
     ]

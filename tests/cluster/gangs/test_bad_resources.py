@@ -82,7 +82,7 @@ def _deep(levels: int) -> Json:
 
 # What is wrong, and the beginning of the path that the answer must name; None: it may be stored, held and told later.
 HOSTILE: dict[str, tuple[Change, str | None]] = {
-    "a million replicas": (_replicas(10**6), "spec.tasks[0].template"),
+    "a million replicas": (_replicas(10**6), "spec.tasks[0].replicas"),
     "more than 32 bits": (_replicas(10**18), "spec.tasks[0].replicas"),
     "less than none": (_replicas(-1), "spec.tasks[0].replicas"),
     "replicas as text": (_replicas("4"), "spec.tasks[0].replicas"),
