@@ -179,8 +179,11 @@ def events(gangs: Namespace, name: str) -> list[str]:
 
 
 def test_pods_that_lie_join_nothing(gangs: Namespace, user: Client) -> None:
-    """Wrong links and indexes beside the right ones: the gang has its two pods, everybody else stays held."""
-    hosts = gangs.fleet.grid("1x1x2")
+    """Wrong links and indexes beside the right ones: the gang has its two pods, everybody else stays held.
+
+    The garbage collector takes the Job away whose owner there is not: its pod may then go alone, beside the gang.
+    """
+    hosts = gangs.fleet.grid("1x1x3")
     owner = user.create(collection(gangs.name), resource(gangs, "victim", annotations=ASKS))
     made = user.create(f"/apis/batch/v1/namespaces/{gangs.name}/jobs", _middle(gangs, owner, uid="0" * 8 + "-0-0-0-0"))
     liars: dict[str, Json] = {
@@ -202,13 +205,18 @@ def test_pods_that_lie_join_nothing(gangs: Namespace, user: Client) -> None:
         found = (user.find(f"{pods_path(gangs.name)}/right-{index}") for index in range(2))
         return sorted(where for where in map(host, filter(None, found)) if where)
 
-    eventually(lambda: seats() == hosts, 30.0, lambda: f"both are bound: {seats()} {placement(gangs, owner)}")
+    eventually(
+        lambda: len(set(seats()) & set(hosts)) == 2,
+        30.0,
+        lambda: f"both are bound: {seats()} {placement(gangs, owner)}",
+    )
     placed = placement(gangs, owner)
     assert placed is not None
-    assert slots(placed) == dict.fromkeys(hosts, 1)
+    assert slots(placed) == dict.fromkeys(seats(), 1)
     for name in liars:
         pod = user.find(f"{pods_path(gangs.name)}/{name}")
-        assert pod is None or (held(pod) and host(pod) is None), name
+        alone = name == "below-a-job-that-lies" and pod is not None and host(pod) not in seats()
+        assert pod is None or alone or (held(pod) and host(pod) is None), name
     for name in ("an-index-beyond", "an-index-of-zeros"):
         eventually(lambda name=name: "HeldWithoutSlot" in events(gangs, name), 30.0, f"{name} is told why")  # type: ignore[misc]
     assert Books(gangs.client, gangs.fleet).overbooked() == {}
