@@ -11,7 +11,7 @@ from engine.aside import standing_aside
 from engine.gang_keys import joined_key
 from engine.kinds import Registry
 from engine.outcomes import FieldError
-from engine.owners import NOT_ASKING, Chain, Find, chain_of, decider, key_to, reference_to
+from engine.owners import NOT_ASKING, Chain, Find, chain_of, decider, key_to, leads_to, reference_to
 from engine.plain_gangs import plain_key
 from engine.policy import Policy
 from engine.records import OwnerRef, Pod, Workload
@@ -78,7 +78,7 @@ class Lineage:
                 return Understanding(ignored=PART_OF_GANG)
             above = decider(chain, ignored=self.ignored)
             reason = NOT_ASKING if above is None else self.ignored(above)
-            if above is not None and above.unit == CHILD and owns(above, workload):
+            if above is not None and above.unit == CHILD and leads_to(workload.namespace, workload.owner, above):
                 return self.own(workload)  # a gang of its own, with what is asked above
             if reason != NOT_ASKING:
                 return Understanding(ignored=reason or PART_OF_GANG)
@@ -129,7 +129,7 @@ class Lineage:
             return workload
         through = entry.through
         child = self.find((through.group, through.kind, workload.namespace, workload.name))
-        if not isinstance(child, Workload) or not owns(workload, child):
+        if not isinstance(child, Workload) or not leads_to(child.namespace, child.owner, workload):
             return workload
         return replace(workload, pod_sets=child.pod_sets, minimum=child.minimum)
 
@@ -161,11 +161,11 @@ class Lineage:
 
     def _gangs_apart(self, workload: Workload) -> Workload | None:
         """The workload that controls this one and whose children are gangs of their own."""
-        if workload.owner is None:
-            return None
-        above = self.find(key_to(workload.namespace, workload.owner))
-        apart = isinstance(above, Workload) and above.unit == CHILD and owns(above, workload)
-        return above if apart and isinstance(above, Workload) else None
+        owner = workload.owner
+        above = self.find(key_to(workload.namespace, owner)) if owner is not None else None
+        if isinstance(above, Workload) and above.unit == CHILD and leads_to(workload.namespace, owner, above):
+            return above
+        return None
 
     def _unowned(self, pod: Pod, chain: Chain) -> Claim:
         """A pod that no workload owns: of a gang that it names, or by itself if it asks."""
@@ -185,15 +185,3 @@ class Lineage:
         message = "what it is placed through is not there yet"
         error = FieldError("spec", "Invalid value", None, "WaitingForMembers", message)
         return Understanding(errors=(error,))
-
-
-def owns(workload: Workload, child: Workload) -> bool:
-    """True when the child's controller reference is this very workload."""
-    owner = child.owner
-    return (
-        owner is not None
-        and owner.controller
-        and child.namespace == workload.namespace
-        and owner.api_version.rpartition("/")[0] == workload.api_version.rpartition("/")[0]
-        and (owner.kind, owner.name, owner.uid) == (workload.kind, workload.name, workload.uid)
-    )

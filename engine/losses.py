@@ -46,15 +46,12 @@ def losses(gang: Gang, *, hosts: Hosts, timers: Timers, policy: Policy, now: flo
         message = f"{said}; Kubernetes removes them after their toleration"
         return Decision(Rest(), Status("Incomplete", "NodeLost", message), wake=wake)
     status = Status("Incomplete", "NodeLost", f"{said}; they are evicted")
-    due = timers.remove(pods, now)
+    orphans = [pod for pod in pods if down[pod.spec.node_name] == GONE]
+    if due := timers.remove(orphans, now):
+        return Decision(Remove(due, evict=False, reason="NodeLost", message=f"{said}; they are removed"), status)
+    due = timers.remove([pod for pod in pods if pod not in orphans], now)
     if not due:
         return Decision(Rest(), status, wake=now + REMOVE_AGAIN)
-    orphans = tuple(pod for pod in due if down[pod.spec.node_name] == GONE)
-    if orphans:
-        for pod in due:
-            if pod not in orphans:
-                del timers.removed[pod.uid]  # in the next turn
-        return Decision(Remove(orphans, evict=False, reason="NodeLost", message=f"{said}; they are removed"), status)
     return Decision(Remove(due, evict=True, reason="NodeLost", message=status.message), status)
 
 

@@ -39,7 +39,7 @@ def chain_of(namespace: str, owner: OwnerRef | None, *, find: Find) -> Chain:
     seen: set[str] = set()
     while owner is not None and owner.controller and len(links) < MAX_DEPTH:
         link = find(key_to(namespace, owner))
-        if link is None or not owner.uid or link.uid != owner.uid or key_of(link) != key_to(namespace, owner):
+        if link is None or not leads_to(namespace, owner, link):
             return Chain(tuple(links), owner)
         if link.uid in seen:
             return Chain(tuple(links), owner)
@@ -47,6 +47,13 @@ def chain_of(namespace: str, owner: OwnerRef | None, *, find: Find) -> Chain:
         links.append(link)
         owner = link.owner
     return Chain(tuple(links), owner if owner is not None and owner.controller else None)
+
+
+def leads_to(namespace: str, owner: OwnerRef | None, link: Link) -> bool:
+    """True when an owner reference in a namespace is a controller reference to this very object."""
+    if owner is None or not owner.controller:
+        return False
+    return bool(owner.uid) and owner.uid == link.uid and key_to(namespace, owner) == key_of(link)
 
 
 def key_to(namespace: str, owner: OwnerRef) -> Key:

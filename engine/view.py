@@ -430,8 +430,6 @@ class View:
         if plain_gangs.is_plain(key):
             # Asked for every held pod, and the workload of a gang would be made of all of them.
             return self._homes.has_members(key)
-        if single_pods.is_single(key):
-            return any(not pod.finished for pod in self._homes.members(key))
         return self._workload_of(key) is not None
 
     def keys(self) -> list[str]:
