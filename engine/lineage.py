@@ -40,6 +40,18 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class Above:
+    """What stands above a workload: what decides for it, and the reason code why that is none of ours.
+
+    None for a reason when it asks, NOT_ASKING also when there is nothing. `missing`: a link that must be there.
+    """
+
+    workload: Workload | None
+    reason: str | None
+    missing: OwnerRef | None
+
+
+@dataclass(frozen=True, slots=True)
 class Lineage:
     """Reads owner chains in one set of records (`find`) under one policy."""
 
@@ -70,27 +82,26 @@ class Lineage:
         workload = self.whole(workload)
         return Claim(workload, joined_key(workload, pod))
 
-    def understand(self, workload: Workload) -> Understanding:
-        """The request of a workload; `ignored` when something above it asks, stands aside, or is not known yet."""
-        if workload.owner is not None:
-            chain = chain_of(workload.namespace, workload.owner, find=self.find)
-            if chain.missing is not None and self.watched(chain.missing):
-                return Understanding(ignored=PART_OF_GANG)
-            above = decider(chain, ignored=self.ignored)
-            reason = NOT_ASKING if above is None else self.ignored(above)
-            if above is not None and above.unit == CHILD and leads_to(workload.namespace, workload.owner, above):
-                return self.own(workload)  # a gang of its own, with what is asked above
-            if reason != NOT_ASKING:
-                return Understanding(ignored=reason or PART_OF_GANG)
-        return self.own(workload)
-
-    def above(self, workload: Workload) -> Workload | None:
-        """The workload that decides for the gang that this one is a part of; None when it decides for itself."""
-        if workload.owner is None:
-            return None
+    def above(self, workload: Workload) -> Above:
+        """What stands above a workload."""
         chain = chain_of(workload.namespace, workload.owner, find=self.find)
         found = decider(chain, ignored=self.ignored)
-        return self.whole(found) if found is not None and self.ignored(found) != NOT_ASKING else None
+        missing = chain.missing if chain.missing is not None and self.watched(chain.missing) else None
+        return Above(found, NOT_ASKING if found is None else self.ignored(found), missing)
+
+    def understand(self, workload: Workload) -> Understanding:
+        """The request of a workload; `ignored` when something above it asks, stands aside, or is not known yet."""
+        if workload.owner is None:
+            return self.own(workload)
+        above = self.above(workload)
+        if above.missing is not None:
+            return Understanding(ignored=PART_OF_GANG)
+        decides = above.workload
+        if decides is not None and decides.unit == CHILD and leads_to(workload.namespace, workload.owner, decides):
+            return self.own(workload)  # a gang of its own, with what is asked above
+        if above.reason != NOT_ASKING:
+            return Understanding(ignored=above.reason or PART_OF_GANG)
+        return self.own(workload)
 
     def own(self, workload: Workload) -> Understanding:
         """The request of a workload seen by itself; of a kind whose entry has left the policy nothing asks any more."""

@@ -52,6 +52,7 @@ class LiveView:
         self._clock = clock
         self._wall = wall
         self._sleep = sleep
+        self._lineage: Lineage | None = None
 
     @property
     def policy(self) -> Policy | None:
@@ -82,6 +83,13 @@ class LiveView:
         if key[:2] == ("", "Pod"):
             return self._stores.pods.get(key[2:])
         return self._stores.workloads.get(key) or self._stores.owned.get(key)
+
+    def lineage(self, policy: Policy) -> Lineage:
+        """Owner chains as `find` tells them, under a policy. Kept: all pods of a workload ask about the same."""
+        known, topologies = self._lineage, self._view.topologies
+        if known is None or known.policy is not policy or known.topologies is not topologies:
+            known = self._lineage = Lineage(self.find, policy, topologies, self.own_namespace)
+        return known
 
     def placement_of(self, key: str) -> Placement | None:
         """The Placement of a gang; the oldest when somebody made a second one."""
@@ -147,8 +155,7 @@ class LiveView:
         """True for a live pod of the pod set of the placed gang: the label names candidates, the owners prove them."""
         if pod.finished or pod.deleting:
             return False
-        view = self._view
-        claim = Lineage(self.find, view.policy, view.topologies, self.own_namespace).claim(pod)
+        claim = self.lineage(self._view.policy).claim(pod)
         return claim.workload is not None and claim.key == placed_key(placement) and _in(pod, claim.workload, pod_set)
 
     def allocation(self, placement: Placement, host: str, uses: Uses) -> str | None:

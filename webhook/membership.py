@@ -61,7 +61,7 @@ def membership(pod: Pod, view: View, policy: Policy) -> Membership:
     owner = pod.owner
     if pod.mirror or (owner is not None and owner.kind == "DaemonSet"):
         return Stranger("DaemonSetOrStatic")
-    lineage = Lineage(view.find, policy, view.topologies, view.own_namespace)
+    lineage = view.lineage(policy)
     claim = lineage.claim(pod)
     if claim.missing is not None:
         if _in_kueue(pod):
@@ -104,7 +104,7 @@ def _minimum(workload: Workload, understanding: Understanding) -> int:
 
 def plain_errors(pod: Pod, view: View, policy: Policy) -> tuple[FieldError, ...] | None:
     """What is wrong with the request of a pod of a gang of plain pods; None for any other pod."""
-    lineage = Lineage(view.find, policy, view.topologies, view.own_namespace)
+    lineage = view.lineage(policy)
     claim = lineage.claim(pod)
     if claim.workload is not None or claim.key is None or single_pods.is_single(claim.key):
         return None
@@ -116,7 +116,7 @@ def plain_errors(pod: Pod, view: View, policy: Policy) -> tuple[FieldError, ...]
 
 def single_errors(pod: Pod, view: View, policy: Policy) -> tuple[FieldError, ...] | None:
     """What is wrong with the request of a pod that is placed by itself; None for any other pod."""
-    lineage = Lineage(view.find, policy, view.topologies, view.own_namespace)
+    lineage = view.lineage(policy)
     claim = lineage.claim(pod)
     if claim.key is None or not single_pods.is_single(claim.key):
         return None

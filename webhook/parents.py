@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from engine.lineage import Lineage
-from engine.owners import NOT_ASKING, chain_of, decider
+from engine.owners import NOT_ASKING
 from engine.policy import Policy
 from engine.records import OwnerRef, Workload
 from webhook.view import View
@@ -20,19 +20,15 @@ def standing(workload: Workload, view: View, policy: Policy) -> Standing:
 
     Controller references lead there (`engine.owners`); labels prove nothing.
     """
-    if workload.owner is None:
-        return "alone"
-    lineage = Lineage(view.find, policy, view.topologies, view.own_namespace)
-    chain = chain_of(workload.namespace, workload.owner, find=view.find)
-    if chain.missing is not None and lineage.watched(chain.missing):
+    lineage = view.lineage(policy)
+    above = lineage.above(workload)
+    if above.missing is not None:
         # The templates of what is placed through another one carry no marks yet: unmarked its pods would never be seen
         # again, marked they are freed when nothing asks for them.
-        return "child" if _through(chain.missing, lineage) else "unsure"
-    above = decider(chain, ignored=lineage.ignored)
-    reason = NOT_ASKING if above is None else lineage.ignored(above)
-    if reason is None:
+        return "child" if _through(above.missing, lineage) else "unsure"
+    if above.reason is None:
         return "child"
-    return "alone" if reason == NOT_ASKING else "aside"
+    return "alone" if above.reason == NOT_ASKING else "aside"
 
 
 def _through(owner: OwnerRef, lineage: Lineage) -> bool:
@@ -42,4 +38,4 @@ def _through(owner: OwnerRef, lineage: Lineage) -> bool:
 
 def whole(workload: Workload, view: View, policy: Policy) -> Workload:
     """A workload that is placed through another one, with that one's pod sets; any other as it is."""
-    return Lineage(view.find, policy, view.topologies, view.own_namespace).whole(workload)
+    return view.lineage(policy).whole(workload)

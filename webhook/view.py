@@ -7,6 +7,7 @@ from typing import Protocol
 
 from engine.gpu.translation import Reported
 from engine.kinds import Registry
+from engine.lineage import Lineage
 from engine.outcomes import Outcome
 from engine.owners import Key, Link
 from engine.pod_devices import Uses
@@ -48,6 +49,9 @@ class View(Protocol):
 
     def find(self, key: Key) -> Link | None:
         """The workload, pod or other owner of a group, kind, namespace and name: what owner chains are made of."""
+
+    def lineage(self, policy: Policy) -> Lineage:
+        """Owner chains as `find` tells them, under a policy."""
 
     def workload(self, group: str, kind: str, namespace: str, name: str) -> Workload | None:
         """The workload of that name."""

@@ -15,6 +15,7 @@ from engine.cluster import projections
 from engine.gang_keys import placed_key
 from engine.gpu.translation import Reported
 from engine.kinds import Registry
+from engine.lineage import Lineage
 from engine.outcomes import Outcome
 from engine.owners import Key, Link
 from engine.pod_devices import Uses, allocation
@@ -228,6 +229,9 @@ class FakeView:
 
     def find(self, key: Key) -> Link | None:
         return self.workload(*key)
+
+    def lineage(self, policy: Policy) -> Lineage:
+        return Lineage(self.find, policy, self.topologies, self.own_namespace)
 
     def workload(self, group: str, kind: str, namespace: str, name: str) -> Workload | None:
         return next((one for one in self.workloads if one.key == (group, kind, namespace, name)), None)
