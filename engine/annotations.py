@@ -13,7 +13,6 @@ from engine.levels import LevelNames
 from engine.outcomes import FieldError
 from engine.wording import plain, suggest
 
-AUTO = "auto"
 NATIVE_DIALECT = "topogate"
 POD_GROUP_DIALECT = "pod-group"
 
@@ -112,8 +111,8 @@ def invalid(said: Said, message: str, *, reason: str = "InvalidValue", kind: str
 
 
 def _level(said: Said, levels: LevelNames, _: Collection[str]) -> str | FieldError:
-    if said.value == AUTO and said.about != names.SLICE_TOPOLOGY:
-        return names.HOST_LEVEL if said.about == names.PREFER else AUTO
+    if said.value == names.AUTO and said.about != names.SLICE_TOPOLOGY:
+        return names.HOST_LEVEL if said.about == names.PREFER else names.AUTO
     alias = levels.resolve(said.value)
     return alias if alias is not None else unsupported(said.field, said.value, levels.aliases, reason="UnknownLevel")
 

@@ -120,3 +120,5 @@ FIELD_MANAGER: Final = "topogate"
 
 # The level that is always there, last, by node name.
 HOST_LEVEL: Final = "host"
+# What a request says instead of a level for the lowest one of which a domain could hold all of its pods.
+AUTO: Final = "auto"

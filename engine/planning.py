@@ -16,6 +16,7 @@ from engine.capacity import Capacity, Count
 from engine.device_shortfall import device_name, device_shortfall, full, unreported, without_devices
 from engine.explain import placed_text
 from engine.gpu.resources import CORE, KOORDINATOR, RATIO, whole_names
+from engine.names import AUTO
 from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.planner import NoFit, Plan, Request, Slices, domain_slots, lowest_level, plan
 from engine.policy import Policy
@@ -28,7 +29,6 @@ from engine.topology import Topology
 
 Ints = npt.NDArray[np.int64]
 
-AUTO = "auto"
 WHOLE_GPU = "nvidia.com/gpu"
 
 
@@ -110,13 +110,13 @@ def _plan_alike(
     emptied: frozenset[str],
 ) -> Outcome:
     """Plan equal pods of which none is there yet, on the numbers that are kept between decisions."""
-    require = _level(topology, ask.require)
-    slices = _slices(ask, topology)
+    require = topology.level_of(ask.require)
+    slices = topology.slices(ask.slices)
     if ask.require == AUTO:
         require = lowest_level(topology.tree, capacity.count(shape, topology).empty, ask.count, slices)
         if require is None:
             require = 0
-    prefer = _level(topology, ask.prefer)
+    prefer = topology.level_of(ask.prefer)
     if require is not None and prefer is not None and prefer <= require:
         prefer = None  # `auto` went below what is preferred: nothing is left to prefer
     request = Request(
@@ -192,16 +192,6 @@ def scarce_of(shape: Shape, capacity: Capacity) -> str:
     return asked[0] if asked else (WHOLE_GPU if capacity.reports(WHOLE_GPU) else "cpu")
 
 
-def _level(topology: Topology, alias: str | None) -> int | None:
-    return None if alias in (None, AUTO) else topology.level_index(alias)
-
-
-def _slices(ask: PodSetRequest, topology: Topology) -> tuple[Slices, ...]:
-    """The slices of a request, their levels as indices; a level that the topology does not have is left out."""
-    levels = [(topology.level_index(level), size) for level, size in ask.slices]
-    return tuple(Slices(level, size) for level, size in levels if level is not None)
-
-
 def _left_out(
     topology: Topology,
     capacity: Capacity,
@@ -252,7 +242,7 @@ def _shortfall(
     empty = counted.empty
     sound = np.array([not reason or repairable(reason) for reason in reasons], dtype=np.bool_)
     built = np.where(sound, counted.built, 0)
-    slices = _slices(ask, topology)
+    slices = topology.slices(ask.slices)
     by_numbers = without_devices(shape, topology, capacity, counted)
     sums_empty = domain_slots(topology.tree, empty, level, slices)
     largest = int(sums_empty.argmax()) if level >= 0 and len(empty) else -1
@@ -311,7 +301,8 @@ def _taint_in_the_way(
     for key, _ in taints.most_common(1):
         tolerant = replace(shape, tolerations=(*shape.tolerations, Toleration(key, "Exists", "", "")))
         free = capacity.count(tolerant, topology).free
-        if int(domain_slots(topology.tree, free, answer.level, _slices(ask, topology)).max(initial=0)) >= ask.count:
+        most = int(domain_slots(topology.tree, free, answer.level, topology.slices(ask.slices)).max(initial=0))
+        if most >= ask.count:
             return key
     return None
 
@@ -348,6 +339,3 @@ def _limiting(shape: Shape, capacity: Capacity, topology: Topology, *, counted: 
         if amount > 0 and resource != "pods"
     ]
     return min(worth)[1] if worth else None
-
-
-__all__ = ["AUTO", "plan_gang", "scarce_of"]

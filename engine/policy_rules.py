@@ -97,7 +97,7 @@ def _default_request(path: str, key: Any, value: Any, *, levels: frozenset[str] 
 
 def _level_words(topologies: list[tuple[int, Any]]) -> frozenset[str] | None:
     """What names a level under a policy; None when that is known in the cluster only."""
-    words = {"auto", names.HOST_LEVEL, names.HOSTNAME}
+    words = {names.AUTO, names.HOST_LEVEL, names.HOSTNAME}
     for _, spec in topologies:
         if _get(spec, "fromObject") is not None:
             return None

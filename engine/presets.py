@@ -15,7 +15,7 @@ from engine.topology import Level
 HOST: Final = Level(names.HOST_LEVEL, ())
 MAX_LEVELS: Final = 6  # above the host; the deepest fabric we know of has five
 MAX_KEYS: Final = 8
-RESERVED_NAMES: Final = frozenset({names.HOST_LEVEL, "auto"})  # `auto` is a value of the request annotations
+RESERVED_NAMES: Final = frozenset({names.HOST_LEVEL, names.AUTO})  # `auto` is a value of the request annotations
 
 _LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)
 _NAME_PART: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from engine.annotations import AUTO
+from engine.names import AUTO
 from engine.records import Shape
 from engine.requests import Understanding
 

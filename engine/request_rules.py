@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from engine import names
-from engine.annotations import AUTO, Said, invalid
+from engine.annotations import Said, invalid
 from engine.gang_keys import MAX_GROUPS
 from engine.levels import LevelNames
 from engine.outcomes import FieldError
@@ -40,7 +40,7 @@ def contradictions(scope: Scope, levels: LevelNames) -> Iterator[FieldError]:
     other = scope.saying(names.REQUIRE) if require else preferred
     if scope.meanings.get(names.UNCONSTRAINED) == "true" and (require or prefer) and nothing and other:
         yield conflict(nothing, f"asks for no level, but {other.field} asks for one")
-    if require and prefer and preferred and require != AUTO and not levels.coarser(require, prefer):
+    if require and prefer and preferred and require != names.AUTO and not levels.coarser(require, prefer):
         yield conflict(
             preferred,
             f"must be a finer level than the required one ({require}); remove it or prefer a finer level",
@@ -52,7 +52,7 @@ def nesting_errors(whole: Scope, of_pods: Iterable[Scope], levels: LevelNames) -
     gang = whole.meanings.get(names.REQUIRE)
     for scope in of_pods:
         require, said = scope.meanings.get(names.REQUIRE), scope.saying(names.REQUIRE)
-        if gang and require and said and AUTO not in (gang, require) and levels.coarser(require, gang):
+        if gang and require and said and names.AUTO not in (gang, require) and levels.coarser(require, gang):
             yield conflict(said, f"must not be a coarser level than the one required of the whole gang ({gang})")
 
 
@@ -87,7 +87,7 @@ def slice_errors(scope: Scope, whole: Scope, workload: Workload, levels: LevelNa
     if of_size is not None and of_level is None:
         yield _missing(of_size, names.SLICE_TOPOLOGY, "needs the level of a slice beside it")
     level, require = scope.meanings.get(names.SLICE_TOPOLOGY), scope.meanings.get(names.REQUIRE)
-    if of_level is not None and level and require and require != AUTO and levels.coarser(level, require):
+    if of_level is not None and level and require and require != names.AUTO and levels.coarser(level, require):
         yield conflict(of_level, f"must not be a coarser level than the required one ({require})")
     size = scope.meanings.get(names.SLICE_SIZE)
     if scope.pod_set is not None and of_size is not None and size is not None and scope.pods % int(size):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from engine import names
-from engine.annotations import AUTO, Said, Source, asks_in_pod_group_labels, check, read, unknown_keys
+from engine.annotations import Said, Source, asks_in_pod_group_labels, check, read, unknown_keys
 from engine.aside import standing_aside
 from engine.levels import LevelNames, choose_topology, level_names
 from engine.outcomes import FieldError
@@ -146,7 +146,7 @@ def relaxed(understanding: Understanding) -> Understanding:
 
 def _preferred(required: str) -> str:
     """The level to prefer instead of one that was required; `auto` prefers the lowest one."""
-    return names.HOST_LEVEL if required == AUTO else required
+    return names.HOST_LEVEL if required == names.AUTO else required
 
 
 def path_of(workload: Workload, about: str, *, policy: Policy, pod_set: PodSet | None = None) -> str:

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from engine.annotations import AUTO
 from engine.capacity import Capacity
+from engine.names import AUTO
 from engine.outcomes import Outcome, Placed
 from engine.patience import Room, Waiting
-from engine.planner import Slices, domain_slots, lowest_level
+from engine.planner import domain_slots, lowest_level
 from engine.records import Pod, PodSetRequest, Shape
 from engine.requests import Understanding
 from engine.topology import Topology
@@ -143,7 +143,7 @@ def _order(
     busy = np.zeros(len(tree.hosts), dtype=np.float64)
     useful = np.zeros(len(tree.hosts), dtype=np.bool_)
     for ask in asks:
-        counted, slices = counts[ask.name], _slices(ask, topology)
+        counted, slices = counts[ask.name], topology.slices(ask.slices)
         wanted = min(ask.count, ask.min_available)
         lack += np.maximum(0, wanted - domain_slots(tree, counted.free, level, slices))
         closed |= domain_slots(tree, counted.empty, level, slices) < wanted
@@ -165,21 +165,15 @@ def _level(
     gang = understanding.gang
     required = (gang.require if gang is not None else None) or largest.require
     if required == AUTO:
-        found = lowest_level(topology.tree, empty, largest.count, _slices(largest, topology))
+        found = lowest_level(topology.tree, empty, largest.count, topology.slices(largest.slices))
         return (found, True) if found is not None else (0, True)
     preferred = (gang.prefer if gang is not None else None) or largest.prefer
-    alias = required or preferred
-    index = topology.level_index(alias) if alias is not None else None
+    index = topology.level_of(required or preferred)
     return (index if index is not None else -1, required is not None and len(asks) == 1)
 
 
 def _largest(asks: list[PodSetRequest]) -> PodSetRequest:
     return max(asks, key=lambda ask: ask.count)
-
-
-def _slices(ask: PodSetRequest, topology: Topology) -> tuple[Slices, ...]:
-    levels = [(topology.level_index(level), size) for level, size in ask.slices]
-    return tuple(Slices(level, size) for level, size in levels if level is not None)
 
 
 def _lasting(pods: Iterable[Pod]) -> dict[str, Counter[str]]:

@@ -14,11 +14,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from engine.annotations import AUTO
 from engine.capacity import Capacity
 from engine.explain import placed_text
+from engine.names import AUTO
 from engine.outcomes import Never, Outcome, Placed, Waits
-from engine.planner import Gang, GangPlan, NoFit, PodSet, Seats, Slices, Undecided, lowest_level, plan_gang
+from engine.planner import Gang, GangPlan, NoFit, PodSet, Seats, Undecided, lowest_level, plan_gang
 from engine.policy import Policy
 from engine.ranks import join_ranks
 from engine.records import GangRequest, PodSetPlan, PodSetRequest, Shape, Slot
@@ -134,13 +134,13 @@ def _open_to(shape: Shape, topology: Topology, capacity: Capacity, *, mended: bo
 def _resolved(question: Question, capacity: Capacity, policy: Policy) -> Gang:
     """The gang with its levels as indices, without columns; `auto` is the lowest level that ever holds the pods."""
     topology, tree = question.topology, question.topology.tree
-    required = {ask.name: _index(topology, ask.require) for ask in question.asks}
+    required = {ask.name: topology.level_of(ask.require) for ask in question.asks}
     pod_sets = tuple(_pod_set(question, ask, required[ask.name]) for ask in question.asks)
     whole = question.gang
     gang = Gang(
         pod_sets,
-        require=_index(topology, whole.require) if whole is not None else None,
-        prefer=_index(topology, whole.prefer) if whole is not None else None,
+        require=topology.level_of(whole.require) if whole is not None else None,
+        prefer=topology.level_of(whole.prefer) if whole is not None else None,
         least=_least(question),
         profile=policy.planner.profile,
         steps=policy.planner.steps,
@@ -174,14 +174,13 @@ def _resolved(question: Question, capacity: Capacity, policy: Policy) -> Gang:
 
 def _pod_set(question: Question, ask: PodSetRequest, require: int | None) -> PodSet:
     topology = question.topology
-    slices = [(topology.level_index(level), size) for level, size in ask.slices]
     kept = question.kept.get(ask.name, {})
     return PodSet(
         count=ask.count,
         requests=(),
         require=require,
-        prefer=_index(topology, ask.prefer),
-        slices=tuple(Slices(level, size) for level, size in slices if level is not None),
+        prefer=topology.level_of(ask.prefer),
+        slices=topology.slices(ask.slices),
         colocate=ask.colocate,
         least=ask.min_available if ask.min_available < ask.count or _least(question) is not None else None,
         kept={rank: topology.tree.index[host] for rank, host in kept.items()},
@@ -345,10 +344,6 @@ def _no_room(
 
 def _count(question: Question) -> int:
     return sum(ask.count for ask in question.asks)
-
-
-def _index(topology: Topology, alias: str | None) -> int | None:
-    return None if alias in (None, AUTO) else topology.level_index(alias)
 
 
 def _alias(topology: Topology, level: int | None) -> str | None:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.names import HOST_LEVEL, HOSTNAME
-from engine.planner import Tree, build_tree
+from engine.names import AUTO, HOST_LEVEL, HOSTNAME
+from engine.planner import Slices, Tree, build_tree
 from engine.records import Node
 
 OUTSIDE_SELECTOR = "nodeSelector"
@@ -51,6 +51,15 @@ class Topology:
             if alias_or_key in level.keys:
                 return i
         return None
+
+    def level_of(self, asked: str | None) -> int | None:
+        """The index of the level that a request names; None when it names none that is there, or `auto`."""
+        return None if asked in (None, AUTO) else self.level_index(asked)
+
+    def slices(self, asked: Iterable[tuple[str, int]]) -> tuple[Slices, ...]:
+        """Slices (level, size) by index of their level; one of a level that is not there is left out."""
+        levels = [(self.level_index(level), size) for level, size in asked]
+        return tuple(Slices(level, size) for level, size in levels if level is not None)
 
     def pin_labels(self, host: str) -> dict[str, str]:
         """The labels of the levels above the host as this node carries them; {} for a node that is outside."""

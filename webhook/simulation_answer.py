@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.annotations import AUTO
 from engine.explain import render
 from engine.gangs import Gang
+from engine.names import AUTO
 from engine.outcomes import FieldError, Never, Outcome, Placed
 from engine.planner import lowest_level
 from engine.quantities import format_bytes
