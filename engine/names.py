@@ -118,6 +118,9 @@ MUTATING_CONFIGURATION: Final = "topogate"
 POLICY_CONFIGURATION: Final = "topogate-policy"  # the leader's own pair
 FIELD_MANAGER: Final = "topogate"
 
+# The pod set of a kind that has only one.
+MAIN: Final = "main"
+
 # The level that is always there, last, by node name.
 HOST_LEVEL: Final = "host"
 # What a request says instead of a level for the lowest one of which a domain could hold all of its pods.

@@ -29,9 +29,6 @@ from engine.shapes import shape_hash
 from engine.topology import Topology
 from engine.wording import joined
 
-MAIN = "main"
-"""The pod set of a kind that has only one."""
-
 _POD_GROUP_ONLY = "pod-group labels ask when a workload is created; add topogate.dev/unconstrained-topology: true"
 _ASKING = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY})
 _OF_ALL = frozenset({names.TOPOLOGY, names.RELAX_AFTER})  # wherever they stand, they are about the whole gang

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from engine import names
 from engine.records import PodSet, PodSpec, Workload
-from engine.requests import MAIN
 from webhook.patch import Edits, Path
 
 ANNOTATIONS: Final = (names.HELD_BY, names.PLACEMENT, names.REVISION, names.DOMAIN_PATH, names.RANK)
@@ -22,7 +21,7 @@ def templates(workload: Workload) -> Mapping[Path, PodSet]:
     return found
 
 
-def template_labels(pod_set: str = MAIN) -> Mapping[str, str]:
+def template_labels(pod_set: str = names.MAIN) -> Mapping[str, str]:
     """The labels of a managed template or pod of the pod set of that name."""
     return {names.MANAGED: "true", names.POD_SET: pod_set}
 
@@ -38,13 +37,13 @@ def gate_off(edits: Edits, root: Path = ()) -> None:
     edits.drop_items((*root, "spec", "schedulingGates"), _ours)
 
 
-def mark(edits: Edits, root: Path = (), *, pod_set: str = MAIN, keep: bool = False) -> None:
+def mark(edits: Edits, root: Path = (), *, pod_set: str = names.MAIN, keep: bool = False) -> None:
     """Mark the pod or template at `root` as one that we hold: gate and labels, as `label` does."""
     label(edits, root, pod_set=pod_set, keep=keep)
     gate_on(edits, root)
 
 
-def label(edits: Edits, root: Path = (), *, pod_set: str = MAIN, keep: bool = False) -> None:
+def label(edits: Edits, root: Path = (), *, pod_set: str = names.MAIN, keep: bool = False) -> None:
     """Label the pod or template at `root` as a managed one; with `keep` the name of a pod set that is there stays."""
     for key, value in template_labels(pod_set).items():
         where = (*root, "metadata", "labels", key)
@@ -111,7 +110,7 @@ def bare(template: Any) -> Any:
     return {key: value for key, value in result.items() if value != {}}
 
 
-def marked(spec: PodSpec, pod_set: str = MAIN) -> bool:
+def marked(spec: PodSpec, pod_set: str = names.MAIN) -> bool:
     """True when a template or pod carries exactly the marks that `mark` puts on."""
     labels = template_labels(pod_set)
     return names.GATE in spec.gates and all(spec.labels.get(key) == value for key, value in labels.items())

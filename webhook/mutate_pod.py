@@ -15,7 +15,6 @@ from engine.members import over, rank_is_slot, rank_of
 from engine.pin import pin_labels, pinned_terms
 from engine.policy import Policy
 from engine.records import Placement, Pod, Slot
-from engine.requests import MAIN
 from engine.seats import moved, slot_of_rank
 from engine.shapes import covers, exclusion
 from engine.slot_devices import devices_by_rank
@@ -63,7 +62,7 @@ def mutate_pod(review: Review, view: View, policy: Policy, deadline: float) -> R
             if not pod_aside(pod, view, policy):
                 translate_in(edits, (), managed=False, view=view, policy=policy)
         case Unsure(mark=mark):
-            pod_set = mark or pod.spec.labels.get(names.POD_SET, MAIN)
+            pod_set = mark or pod.spec.labels.get(names.POD_SET, names.MAIN)
             _hold(edits, pod, view, pod_set=pod_set, template_selector={})
             edits.drop(("metadata", "labels", names.GANG))
         case Member() as member:

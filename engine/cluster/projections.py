@@ -15,6 +15,7 @@ from engine.cluster.devices import node_devices
 from engine.cluster.placements import assignment_body, placement, placement_body, placement_name
 from engine.cluster.podspecs import amount, amounts, pod_spec, tolerations
 from engine.cluster.wire import ProjectionError, Source, decode
+from engine.names import MAIN
 from engine.quantities import nano_to_units
 from engine.ranks import Ranges, count_ranks, format_ranks, join_ranks, parse_ranks
 from engine.records import (
@@ -29,7 +30,6 @@ from engine.records import (
     Taint,
     Workload,
 )
-from engine.requests import MAIN
 from engine.times import epoch
 
 __all__ = [

@@ -14,8 +14,8 @@ from engine.cluster.podspecs import KEPT_PREFIXES, kept, pod_spec
 from engine.cluster.wire import ProjectionError, Source
 from engine.kinds import KindEntry, Registry, UnreadableWorkload
 from engine.kinds.schema import ANY_VERSION
+from engine.names import MAIN
 from engine.records import Owned, PodSet, PodSpec, Workload
-from engine.requests import MAIN
 from engine.times import epoch
 
 __all__ = ["ProjectionError", "UnreadableWorkload", "modest", "owned", "workload"]

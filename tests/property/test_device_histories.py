@@ -17,11 +17,11 @@ from engine.device_choice import chosen_anew
 from engine.gangs import ChooseAnew, Gang, GiveBack, Release, Timers, decide
 from engine.gpu.allocated import parse_allocated
 from engine.members import rank_of
+from engine.names import MAIN
 from engine.outcomes import Placed
 from engine.pod_devices import allocation
 from engine.proposal import plan_in_view, proposed
 from engine.records import DeviceUse, Placement, Pod
-from engine.requests import MAIN
 from engine.seats import slot_by_rank, slots_of, wanted_ranks
 from engine.slot_devices import devices_by_rank
 from engine.stores import Stores
