@@ -11,6 +11,7 @@ from engine.durations import DurationError, parse_duration
 from engine.explain import unsupported
 from engine.levels import LevelNames
 from engine.outcomes import FieldError
+from engine.records import Pod, Workload
 from engine.wording import plain, suggest
 
 NATIVE_DIALECT = "topogate"
@@ -42,6 +43,12 @@ class Source:
     labels: Mapping[str, str]
 
 
+def own_source(about: Workload | Pod) -> Source:
+    """What an object itself carries, beside what its templates do."""
+    carrier = about.spec if isinstance(about, Pod) else about
+    return Source("metadata", carrier.annotations, carrier.labels)
+
+
 def meanings(dialects: Collection[str]) -> Mapping[str, str]:
     """Every annotation key that asks for something under these dialects, with the topogate.dev key that it means."""
     found = {key: key for key in names.REQUEST_KEYS} if NATIVE_DIALECT in dialects else {}
@@ -61,6 +68,11 @@ def read(sources: Iterable[Source], *, dialects: Collection[str]) -> tuple[Said,
         if key in known
     )
     return tuple(sorted(found, key=lambda said: said.field))
+
+
+def read_own(about: Workload | Pod, *, dialects: Collection[str]) -> tuple[Said, ...]:
+    """All requests that an object itself carries."""
+    return read((own_source(about),), dialects=dialects)
 
 
 def asks_in_pod_group_labels(sources: Iterable[Source], *, dialects: Collection[str]) -> bool:

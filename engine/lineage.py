@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from engine import names
-from engine.annotations import Source, meanings, read
+from engine.annotations import meanings, read_own
 from engine.aside import standing_aside
 from engine.gang_keys import joined_key
 from engine.kinds import Registry
@@ -187,9 +187,7 @@ class Lineage:
         return Claim(key=key, controller=above)
 
     def _without_pods(self, workload: Workload) -> Understanding:
-        said = read(
-            (Source("metadata", workload.annotations, workload.labels),), dialects=self.policy.annotations.dialects
-        )
+        said = read_own(workload, dialects=self.policy.annotations.dialects)
         aside = standing_aside(workload, policy=self.policy, own_namespace=self.own_namespace)
         if not said or aside is not None:
             return Understanding(ignored=aside if said else NOT_ASKING)

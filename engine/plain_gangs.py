@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from engine import names
-from engine.annotations import Said, Source, read
+from engine.annotations import Said, read_own
 from engine.outcomes import FieldError
 from engine.records import OwnerRef, Pod, PodSet, PodSpec, Workload
 from engine.shapes import with_requests
@@ -43,7 +43,7 @@ def place_of(key: str) -> tuple[str, str]:
 
 def plain_key(pod: Pod, *, dialects: Collection[str]) -> str | None:
     """The key of the gang that a pod names; None when it names none."""
-    name = _said(pod.spec, names.GANG_NAME, dialects)
+    name = _said(pod, names.GANG_NAME, dialects)
     return gang_key(pod.namespace, name) if name is not None else None
 
 
@@ -58,7 +58,7 @@ def plain_workload(namespace: str, name: str, pods: Sequence[Pod], *, dialects: 
     size = size_of(first, dialects=dialects) or 1
     left = [pod for pod in pods if not pod.finished and not pod.deleting]
     done = [pod for pod in pods if pod.finished]
-    template = _template(first.spec, dialects)
+    template = _template(first, dialects)
     requests = largest(pod.spec.shape.requests for pod in left)
     if requests:
         template = replace(template, shape=with_requests(template.shape, requests))
@@ -109,7 +109,7 @@ def faults(
         message = f"must be a name of 1 to 63 letters, digits, -, _ and .; got {quote(workload.name)}"
         return (FieldError(where, "Invalid value", None, "InvalidValue", message),)
     size, field = workload.slots, f"metadata.annotations[{names.GANG_SIZE}]"
-    asked = [_asked(pod, dialects) for pod in pods]  # once: a gang may have very many pods
+    asked = [read_own(pod, dialects=dialects) for pod in pods]  # once: a gang may have very many pods
     sizes: set[int] = set()
     for pod, said in zip(pods, asked, strict=True):
         if (text := _value(said, names.GANG_SIZE)) is None:
@@ -142,7 +142,7 @@ def faults(
 
 def size_of(pod: Pod, *, dialects: Collection[str]) -> int | None:
     """The size that a pod gives its gang; None when it gives none, or what is no number."""
-    return _size(_said(pod.spec, names.GANG_SIZE, dialects) or "")
+    return _size(_said(pod, names.GANG_SIZE, dialects) or "")
 
 
 def owners(pods: Sequence[Pod]) -> list[OwnerRef]:
@@ -164,8 +164,8 @@ def in_order(pods: Sequence[Pod]) -> list[Pod]:
     return sorted(pods, key=lambda pod: (pod.created, pod.name))
 
 
-def _said(spec: PodSpec, about: str, dialects: Collection[str]) -> str | None:
-    return _value(read((Source("metadata", spec.annotations, spec.labels),), dialects=dialects), about)
+def _said(pod: Pod, about: str, dialects: Collection[str]) -> str | None:
+    return _value(read_own(pod, dialects=dialects), about)
 
 
 def _of(pod: Pod) -> str:
@@ -183,18 +183,14 @@ def _size(text: str) -> int | None:
     return int(text) or None if text.isascii() and text.isdigit() and len(text) <= _SIZE_DIGITS else None
 
 
-def _asked(pod: Pod, dialects: Collection[str]) -> tuple[Said, ...]:
-    return read((Source("metadata", pod.spec.annotations, pod.spec.labels),), dialects=dialects)
-
-
 def _eligible(pod: Pod) -> tuple[object, ...]:
     shape = pod.spec.shape
     return (shape.node_selector, shape.affinity, shape.tolerations, shape.devices)
 
 
-def _template(spec: PodSpec, dialects: Collection[str]) -> PodSpec:
+def _template(pod: Pod, dialects: Collection[str]) -> PodSpec:
     """What the pods have in common; a gang that names no level needs no more than room."""
-    said = read((Source("metadata", spec.annotations, spec.labels),), dialects=dialects)
+    spec, said = pod.spec, read_own(pod, dialects=dialects)
     names_gang = {one.key for one in said if one.about in _OWN}
     annotations = {key: value for key, value in spec.annotations.items() if key not in names_gang}
     if not any(one.about in _LEVELS for one in said):

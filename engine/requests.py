@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from engine import names
-from engine.annotations import Said, Source, asks_in_pod_group_labels, check, read, unknown_keys
+from engine.annotations import Said, Source, asks_in_pod_group_labels, check, own_source, read, unknown_keys
 from engine.aside import standing_aside
 from engine.levels import LevelNames, choose_topology, level_names
 from engine.outcomes import FieldError
@@ -151,7 +151,7 @@ def path_of(workload: Workload, about: str, *, policy: Policy, pod_set: PodSet |
 
     `pod_set`: that of its template, if it says so there.
     """
-    own = Source("metadata", workload.annotations, workload.labels)
+    own = own_source(workload)
     sources = _sources(workload) if pod_set is None else (own, _source(pod_set))
     said = [one for one in read(sources, dialects=policy.annotations.dialects) if one.about == about]
     if pod_set is not None and len(workload.pod_sets) > 1:
@@ -164,7 +164,7 @@ def path_of(workload: Workload, about: str, *, policy: Policy, pod_set: PodSet |
 
 def _sources(workload: Workload) -> tuple[Source, ...]:
     of_pods = {one.path: one for one in map(_source, workload.pod_sets)}  # two pod sets may share a template
-    return (Source("metadata", workload.annotations, workload.labels), *of_pods.values())
+    return (own_source(workload), *of_pods.values())
 
 
 def _source(pod_set: PodSet) -> Source:
@@ -176,7 +176,7 @@ def _scopes(
     workload: Workload, *, policy: Policy, levels: LevelNames, topologies: Mapping[str, Topology]
 ) -> tuple[list[Scope], list[FieldError]]:
     """The scope of the whole gang, then, when there are several pod sets, that of each."""
-    own = Source("metadata", workload.annotations, workload.labels)
+    own = own_source(workload)
     pod_sets = workload.pod_sets
     wanted: list[tuple[PodSet | None, tuple[Source, ...]]]
     if len(pod_sets) == 1:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from engine import names
-from engine.annotations import Said, Source, invalid, read
+from engine.annotations import Said, invalid, read_own
 from engine.aside import template_aside
 from engine.outcomes import FieldError
 from engine.plain_gangs import POD_SET, in_order, largest
@@ -35,7 +35,7 @@ def single_key(pod: Pod, owner: OwnerRef | None, *, policy: Policy) -> str | Non
     `owner`: the top-most controller above the pod. The hash is of the namespace, of what the pod asks for, and of the
     mark that its admission gave it (`mark_of`): pinned, a pod does not show any more where else it might have gone.
     """
-    said = read((Source("metadata", pod.spec.annotations, pod.spec.labels),), dialects=policy.annotations.dialects)
+    said = read_own(pod, dialects=policy.annotations.dialects)
     if not said or any(one.about == names.GANG_NAME for one in said) or pod.mirror:
         return None
     if owner is not None and (owner.kind == "DaemonSet" or not owner.uid or "/" in owner.uid):
@@ -84,7 +84,7 @@ def single_workload(owner: OwnerRef | None, pods: Sequence[Pod], *, dialects: Co
     live = [pod for pod in pods if _live(pod)]
     held = [pod for pod in live if names.GATE in pod.spec.gates]
     first = next(iter(held or live or pods))
-    template = _template(first.spec, dialects)
+    template = _template(first, dialects)
     alike = [pod.spec.shape.requests for pod in held if pod.key != first.key]
     if alike:
         template = replace(template, shape=with_requests(template.shape, largest((template.shape.requests, *alike))))
@@ -128,7 +128,7 @@ def single_workload(owner: OwnerRef | None, pods: Sequence[Pod], *, dialects: Co
 
 def errors(pod: Pod, *, dialects: Collection[str]) -> list[FieldError]:
     """What a pod by itself cannot ask for: it has no others beside it that could be counted."""
-    said = read((Source("metadata", pod.spec.annotations, pod.spec.labels),), dialects=dialects)
+    said = read_own(pod, dialects=dialects)
     return [_not_alone(one) for one in said if one.about not in _OF_ONE]
 
 
@@ -151,10 +151,10 @@ def _eligible(pod: Pod) -> tuple[object, ...]:
     return (shape.node_selector, shape.affinity, shape.tolerations, shape.devices, pod.spec.runtime_class)
 
 
-def _template(spec: PodSpec, dialects: Collection[str]) -> PodSpec:
+def _template(pod: Pod, dialects: Collection[str]) -> PodSpec:
     """What the pods have in common, without what only a gang can ask for."""
-    said = read((Source("metadata", spec.annotations, spec.labels),), dialects=dialects)
-    left_out = {one.key for one in said if one.about not in _OF_ONE}
+    spec = pod.spec
+    left_out = {one.key for one in read_own(pod, dialects=dialects) if one.about not in _OF_ONE}
     annotations = {key: value for key, value in spec.annotations.items() if key not in left_out}
     gates = spec.gates if names.GATE in spec.gates else (*spec.gates, names.GATE)
     return replace(spec, annotations=annotations, gates=gates, node_name="")

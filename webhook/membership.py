@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine import names, plain_gangs, single_pods
-from engine.annotations import Source, read
+from engine.annotations import read_own
 from engine.aside import exempt, template_aside
 from engine.gang_keys import has_group, parts
 from engine.lineage import Lineage
@@ -145,8 +145,7 @@ def _looks_managed(pod: Pod, policy: Policy) -> bool:
 
 
 def _asks(pod: Pod, policy: Policy) -> bool:
-    source = Source("metadata", pod.spec.annotations, pod.spec.labels)
-    return bool(read((source,), dialects=policy.annotations.dialects))
+    return bool(read_own(pod, dialects=policy.annotations.dialects))
 
 
 def _in_kueue(pod: Pod) -> bool:

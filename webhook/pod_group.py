@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from engine import names
-from engine.annotations import Source, asks_in_pod_group_labels
+from engine.annotations import Source, asks_in_pod_group_labels, own_source
 from engine.policy import Policy
 from engine.records import Workload
 from webhook.patch import Edits, Path
@@ -52,7 +52,7 @@ def requests_of_labels(workload: Workload, policy: Policy) -> Mapping[str, str]:
 
     The minimum counts where all pods are of one template: of several, each label speaks of the whole group.
     """
-    sources = [Source("metadata", workload.annotations, workload.labels)]
+    sources = [own_source(workload)]
     sources += [Source("", one.template.annotations, one.template.labels) for one in workload.pod_sets]
     if not asks_in_pod_group_labels(sources, dialects=policy.annotations.dialects):
         return {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine import names
-from engine.annotations import Source, read, unknown_keys
+from engine.annotations import own_source, read_own, unknown_keys
 from engine.aside import exempt
 from engine.outcomes import FieldError
 from engine.policy import Policy
@@ -57,9 +57,8 @@ def _held(pod: Pod, review: Review, view: View, policy: Policy) -> Response:
 
 def _topology(pod: Pod, view: View, policy: Policy) -> Response | tuple[list[FieldError], list[str]]:
     """What is wrong with its request for a topology, and the warnings; or the whole answer."""
-    source = Source("metadata", pod.spec.annotations, pod.spec.labels)
-    said = read((source,), dialects=policy.annotations.dialects)
-    strange = tuple(unknown_keys((source,)))
+    said = read_own(pod, dialects=policy.annotations.dialects)
+    strange = tuple(unknown_keys((own_source(pod),)))
     if not (said or strange):
         return [], []
     errors: list[FieldError] = []

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from engine import names
-from engine.annotations import Source, read, unknown_keys
+from engine.annotations import Source, own_source, read, unknown_keys
 from engine.aside import standing_aside
 from engine.policy import Policy
 from engine.policy_errors import path_of
@@ -64,7 +64,7 @@ def _quiet(workload: Workload, view: View, policy: Policy) -> bool:
     """True for a workload that is ours to place and says nothing itself, right or wrong."""
     if workload.handling not in ("placed", "through") or workload.deleting:
         return False
-    sources = [Source("metadata", workload.annotations, workload.labels)]
+    sources = [own_source(workload)]
     sources += [
         Source(path_of((*one.path, "metadata")), one.template.annotations, one.template.labels)
         for one in workload.pod_sets
