@@ -42,7 +42,8 @@ def rank_of(pod: Pod, pod_set: PodSet) -> int | None:
         rank = value(pod_set.rank, pod.spec.labels)
         return rank if isinstance(rank, int) and 0 <= rank < max(pod_set.slots, pod_set.total) else None
     text = pod.spec.labels.get(names.COMPLETION_INDEX) or pod.spec.annotations.get(names.COMPLETION_INDEX, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _RANK_DIGITS else None
+    written = text.isascii() and text.isdigit() and (text == "0" or text[0] != "0")
+    return int(text) if written and len(text) <= _RANK_DIGITS else None
 
 
 def rank_is_slot(pod_set: PodSet) -> bool:
