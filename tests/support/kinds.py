@@ -1,4 +1,7 @@
-"""Example objects of every workload kind (`tests/data/kinds`), and pods as their controllers label them."""
+"""Example objects of every workload kind (`tests/data/kinds`), and pods as their controllers label them.
+
+`workload_of` and `pod_of` read objects and labels as the caches do: what holds for them holds for what runs.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,11 @@ from typing import Any
 
 import yaml
 
+from engine import gang_keys
+from engine.cluster import projections
+from engine.cluster.workloads import workload
 from engine.kinds import Structure, built_in, read
+from engine.records import Pod, Workload
 
 FILES = sorted((Path(__file__).parents[1] / "data" / "kinds").glob("*.yaml"))
 TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "example.com/train"}]}}
@@ -28,6 +35,24 @@ def structure_of(raw: Mapping[str, Any]) -> Structure:
     entry = built_in().entry_of(raw)
     assert entry is not None
     return read(entry, raw, registry=built_in())
+
+
+def workload_of(raw: Mapping[str, Any]) -> Workload:
+    """An object as the engine sees it."""
+    entry = built_in().entry_of(raw)
+    assert entry is not None
+    return workload(raw, entry=entry, registry=built_in())
+
+
+def pod_of(labels: Mapping[str, str]) -> Pod:
+    """A pod with these labels as the engine sees it."""
+    return projections.pod({"metadata": {"name": "p", "namespace": "team", "labels": dict(labels)}})
+
+
+def group_of(pod: Pod, workload: Workload) -> int | None:
+    """Which of a workload's gangs a pod joins: 0 where there is one, None for a label that names none of them."""
+    key = gang_keys.joined_key(workload, pod)
+    return int(gang_keys.parts(key)[1] or 0) if key in gang_keys.keys_of(workload) else None
 
 
 def merged(raw: Any, patch: Any) -> Any:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from engine.kinds import Structure, built_in, group_of, pod_set_of, rank_of
+from engine.kinds import built_in
+from engine.members import pod_set_of, rank_of
 from engine.policy_errors import path_of
-from tests.support.kinds import FILES, example, merged, structure_of
+from tests.support.kinds import FILES, example, group_of, merged, pod_of, structure_of, workload_of
 
 KINDS = [path.stem for path in FILES]
 
@@ -36,16 +37,19 @@ def agrees(found: Any, wanted: Any) -> None:
         assert getattr(found, "name", found) == wanted
 
 
-def check_pods(structure: Structure, pods: list[dict[str, Any]]) -> None:
-    for pod in pods:
-        labels = pod["labels"]
-        found = pod_set_of(labels, structure)
-        assert (found.name if found is not None else None) == pod["podSet"], labels
+def check_pods(raw: Any, pods: list[dict[str, Any]]) -> None:
+    workload = workload_of(raw)
+    beside = {one.name for one in structure_of(raw).pod_sets if one.beside}  # these pods are of no gang
+    for one in pods:
+        labels, pod = one["labels"], pod_of(one["labels"])
+        found = pod_set_of(pod, workload)
+        wanted = None if one["podSet"] in beside else one["podSet"]
+        assert (found.name if found is not None else None) == wanted, labels
         if found is None:
             continue
-        assert rank_of(labels, found) == pod["rank"], labels
-        if "group" in pod:
-            assert group_of(labels, structure) == pod["group"], labels
+        assert rank_of(pod, found) == one["rank"], labels
+        if "group" in one:
+            assert group_of(pod, workload) == one["group"], labels
 
 
 def test_every_kind_has_an_example() -> None:
@@ -79,15 +83,15 @@ def test_the_template_stands_where_its_path_says(name: str) -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_pods_are_told_apart(name: str) -> None:
     """Labels as the controller writes them give pod set and rank; those that cannot be give none."""
-    check_pods(structure_of(example(name)["object"]), example(name).get("pods", []))
+    check_pods(example(name)["object"], example(name).get("pods", []))
 
 
 @pytest.mark.parametrize(("name", "variant"), list(variants()))
 def test_a_variant(name: str, variant: dict[str, Any]) -> None:
     """Each override and each field that changes what is read."""
-    structure = structure_of(merged(example(name)["object"], variant["merge"]))
-    agrees(structure, variant["structure"])
-    check_pods(structure, variant.get("pods", []))
+    raw = merged(example(name)["object"], variant["merge"])
+    agrees(structure_of(raw), variant["structure"])
+    check_pods(raw, variant.get("pods", []))
 
 
 def test_a_trainjob_is_placed_through_its_jobset() -> None:

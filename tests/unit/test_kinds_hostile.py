@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from engine.kinds import UnreadableWorkload, built_in, group_of, pod_set_of, rank_of, read
+from engine.kinds import UnreadableWorkload, built_in, read
 from engine.kinds.expressions import index_of
-from tests.support.kinds import TEMPLATE, example, merged, structure_of
+from engine.members import pod_set_of, rank_of
+from tests.support.kinds import TEMPLATE, example, group_of, merged, pod_of, structure_of, workload_of
 
 JOBS = "spec.replicatedJobs"
 WHOLE = "must be a whole number from 0 to 2,147,483,647"
@@ -192,24 +193,23 @@ def test_annotations_that_are_no_mapping(value: Any) -> None:
 def test_an_index_label_that_lies(text: str) -> None:
     """An index is what a controller writes, digit for digit; everything else gives no rank and no group."""
     assert index_of(text) is None
-    job = structure_of(example("job")["object"])
-    assert rank_of({"batch.kubernetes.io/job-completion-index": text}, job.pod_sets[0]) is None
-    jobset = structure_of(example("jobset")["object"])
+    job = workload_of(example("job")["object"])
+    assert rank_of(pod_of({"batch.kubernetes.io/job-completion-index": text}), job.pod_sets[0]) is None
+    jobset = workload_of(example("jobset")["object"])
     for index, completion in ((text, "0"), ("0", text)):
         labels = {"jobset.sigs.k8s.io/job-index": index, "batch.kubernetes.io/job-completion-index": completion}
-        assert rank_of(labels, jobset.pod_sets[1]) is None
-    lws = structure_of(example("leaderworkerset")["object"])
-    assert group_of({"leaderworkerset.sigs.k8s.io/group-index": text}, lws) is None
+        assert rank_of(pod_of(labels), jobset.pod_sets[1]) is None
+    lws = workload_of(example("leaderworkerset")["object"])
+    assert group_of(pod_of({"leaderworkerset.sigs.k8s.io/group-index": text}), lws) is None
 
 
 def test_a_lying_index_chooses_no_leader() -> None:
     """Only the label of a leader makes one; what looks like it is a worker without a rank."""
-    lws = structure_of(example("leaderworkerset")["object"])
-    labels = {"leaderworkerset.sigs.k8s.io/worker-index": "00"}
-    found = pod_set_of(labels, lws)
+    pod = pod_of({"leaderworkerset.sigs.k8s.io/worker-index": "00"})
+    found = pod_set_of(pod, workload_of(example("leaderworkerset")["object"]))
     assert found is not None
     assert found.name == "worker"
-    assert rank_of(labels, found) is None
+    assert rank_of(pod, found) is None
 
 
 @pytest.mark.parametrize(

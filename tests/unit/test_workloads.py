@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from engine.cluster import projections
 from engine.cluster.podspecs import KEPT_PREFIXES
 from engine.cluster.workloads import ProjectionError, UnreadableWorkload, owned, workload
 from engine.kinds import built_in, label_keys
-from engine.members import pod_set_of, rank_of
 from engine.records import Workload
 from tests.support.kinds import FILES, example, merged, structure_of
 
@@ -47,23 +45,6 @@ def test_every_kind_is_read(name: str) -> None:
     assert record.suspended == (structure.suspension is not None and structure.suspension.suspended)
     assert record.aside == structure.stand_aside
     assert (record.uid, record.finished, record.owner) == (structure.uid, structure.finished, None)
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_pods_find_pod_set_and_rank(name: str) -> None:
-    """By the labels that the kind's controller writes, as our caches keep them."""
-    raw = example(name)["object"]
-    record = read(raw)
-    beside = {one.name for one in structure_of(raw).pod_sets if one.beside}
-    for one in example(name).get("pods", []):
-        metadata = {"name": "p", "namespace": "team", "labels": one["labels"]}
-        member = projections.pod({"metadata": metadata})
-        found = pod_set_of(member, record)
-        wanted = None if one["podSet"] in beside else one["podSet"]
-        assert (found.name if found is not None else None) == wanted, one
-        # The Job controller's own index is believed: completions may have grown since we read the Job.
-        if found is not None and not (name == "job" and one["rank"] is None):
-            assert rank_of(member, found) == one["rank"], one
 
 
 def test_caches_keep_the_labels_that_tell_pods_apart() -> None:
