@@ -16,17 +16,13 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 
 from engine import gangs, metrics
-from engine.device_choice import chosen_anew
-from engine.errands import Errands
-from engine.gang_hosts import GangHosts
-from engine.gang_parts import GangParts
-from engine.gangs import (
+from engine.actions import (
     ChooseAnew,
     Decision,
     Extend,
-    Gang,
     GiveBack,
     LetGo,
+    Plan,
     Release,
     Remove,
     Rest,
@@ -34,10 +30,14 @@ from engine.gangs import (
     Shrink,
     Status,
 )
-from engine.gangs import Plan as PlanIt
+from engine.device_choice import chosen_anew
+from engine.errands import Errands
+from engine.gang_hosts import GangHosts
+from engine.gang_parts import GangParts
 from engine.members import let_loose
 from engine.queue import Queue
 from engine.seats import Refused
+from engine.sight import Gang
 from engine.telling import Telling
 from engine.term import Memory, Term
 from engine.unclaimed import Unclaimed
@@ -225,7 +225,7 @@ class Controller:
 
     def _act(self, key: str, gang: Gang, decision: Decision, memory: Memory, now: float) -> None:
         memory.wake = decision.wake
-        if not isinstance(decision.action, PlanIt):
+        if not isinstance(decision.action, Plan):
             self._term.queue.drop(key)
         if not isinstance(decision.action, Extend):
             self._term.parts.drop(key)
@@ -247,7 +247,7 @@ class Controller:
         match decision.action:
             case Rest():
                 return
-            case PlanIt():
+            case Plan():
                 self._waiting.add(key, gang, decision.wake, now)
             case Resume():
                 self._term.send(key, lambda: errands.resume(gang))

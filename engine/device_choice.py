@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from engine.capacity import Capacity
 from engine.extension import Kept
-from engine.gangs import Gang
 from engine.members import by_pod_set, host_of, rank_is_slot, rank_of
 from engine.outcomes import Placed
 from engine.pod_devices import Uses, devices_of
 from engine.records import Assignment, DeviceRequest, Pod, PodSet, PodSetPlan, Shape, Slot
+from engine.sight import Gang
 
 
 def with_devices(

@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import TypeVar
 
 from engine import names, plain_gangs
+from engine.actions import Status
 from engine.cluster import writes
 from engine.cluster.api import Api, ApiFault
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
 from engine.cluster.writes import Gone, Refused, Result
 from engine.extension import Extension
-from engine.gangs import Gang, Status
 from engine.outcomes import Outcome, Placed
 from engine.pin import release_patch
 from engine.pod_devices import allocation
@@ -28,6 +28,7 @@ from engine.records import Assignment, Placement, Pod, Workload
 from engine.relaxing import relaxing_text
 from engine.requests import relaxed
 from engine.seats import Seat
+from engine.sight import Gang
 from engine.status import status_body
 from engine.view import View
 from engine.wording import quote

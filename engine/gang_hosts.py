@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from engine.capacity import Capacity
-from engine.gangs import GONE, Gang
 from engine.records import Slot
 from engine.seats import moved
 from engine.shapes import exclusion
+from engine.sight import GONE, Gang
 from engine.topology import Topology
 
 

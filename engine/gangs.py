@@ -10,28 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine import names
-from engine.actions import (
-    Action,
-    ChooseAnew,
-    Decision,
-    Extend,
-    GiveBack,
-    LetGo,
-    Plan,
-    Release,
-    Remove,
-    Rest,
-    Resume,
-    Shrink,
-    Status,
-)
+from engine.actions import ChooseAnew, Decision, GiveBack, LetGo, Plan, Rest, Resume, Status
 from engine.members import held_by_us, suspended_by_user
 from engine.policy import Policy
 from engine.records import Assignment, Pod, PodSetRequest
-from engine.running import BLOCKED_LOOK, running
+from engine.running import running
 from engine.seats import slots_of
-from engine.sight import GONE, Gang, Hosts, can_suspend, ours
-from engine.timers import EXCLUDE_FIRST, EXCLUDE_MOST, Timers
+from engine.sight import Gang, Hosts, can_suspend, ours
+from engine.timers import Timers
 
 
 def stale(gang: Gang) -> bool:
@@ -155,32 +141,3 @@ def _before_resume(gang: Gang, *, usable: Callable[[str], bool], overbooked: Cal
         message = f"room reserved on {taken} was taken by other pods"
         return Decision(GiveBack(suspend=False, reason="ReservedByOthers", message=message))
     return Decision(Resume())
-
-
-__all__ = [
-    "BLOCKED_LOOK",
-    "EXCLUDE_FIRST",
-    "EXCLUDE_MOST",
-    "GONE",
-    "Action",
-    "ChooseAnew",
-    "Decision",
-    "Extend",
-    "Gang",
-    "GiveBack",
-    "Hosts",
-    "LetGo",
-    "Plan",
-    "Release",
-    "Remove",
-    "Rest",
-    "Resume",
-    "Shrink",
-    "Status",
-    "Timers",
-    "can_suspend",
-    "decide",
-    "ours",
-    "request_of",
-    "stale",
-]

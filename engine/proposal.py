@@ -14,12 +14,12 @@ from engine import quota
 from engine.cluster.placements import assignment_body, name_of
 from engine.device_choice import with_devices
 from engine.extension import Extension, Kept
-from engine.gangs import Gang
 from engine.members import by_pod_set, host_of, rank_is_slot, rank_of
 from engine.outcomes import Outcome, Placed, Waits
 from engine.planning import plan_gang
 from engine.pod_devices import devices_of
 from engine.records import Assignment, Placement, WorkloadRef
+from engine.sight import Gang
 from engine.view import View
 from engine.wording import plural
 

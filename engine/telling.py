@@ -6,7 +6,7 @@ from functools import partial
 
 from engine.actions import Status
 from engine.errands import Errands
-from engine.gangs import Gang
+from engine.sight import Gang
 from engine.status import changed, differs, settle
 from engine.term import Term
 from engine.view import View

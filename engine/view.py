@@ -19,7 +19,6 @@ from engine import names, plain_gangs, single_pods
 from engine.capacity import Capacity
 from engine.claims import is_claim
 from engine.gang_keys import has_group, key_of, keys_of, parts, placed_key
-from engine.gangs import Gang
 from engine.homes import Homes
 from engine.kinds import Registry
 from engine.lineage import Lineage
@@ -43,6 +42,7 @@ from engine.relaxing import in_force
 from engine.requests import Understanding
 from engine.reservations import adrift, open_slots, reservations
 from engine.shapes import merge_runtime_class, with_requests
+from engine.sight import Gang
 from engine.stores import Stores
 from engine.topologies import topologies_of
 from engine.topology import Topology

@@ -11,13 +11,13 @@ from engine import metrics
 from engine.actions import Status
 from engine.durations import format_duration
 from engine.errands import Errands
-from engine.gangs import Gang
 from engine.outcomes import Never, Placed, Waits
 from engine.patience import Room, Waiting
 from engine.proposal import standing
 from engine.queue import Entry, question_of
 from engine.relaxing import relaxes_at
 from engine.room import room_for
+from engine.sight import Gang
 from engine.status import waiting_since
 from engine.telling import Telling
 from engine.term import Term

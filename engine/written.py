@@ -10,9 +10,9 @@ from engine import names, plain_gangs
 from engine.cluster import placements, projections, workloads, writes
 from engine.cluster.api import Api, ApiError, ApiFault, object_path
 from engine.cluster.writes import Conflict, Done, Gone, Refused, Result
-from engine.gangs import Gang
 from engine.plain_gangs import is_plain
 from engine.records import Placement, Pod, Workload
+from engine.sight import Gang
 from engine.view import View
 
 log = logging.getLogger("topogate.errands")

@@ -11,11 +11,11 @@ from typing import Any
 
 from engine import names
 from engine.aside import standing_aside
-from engine.gangs import can_suspend
 from engine.members import held_by_us
 from engine.policy import Policy
 from engine.records import PodSet, Workload
 from engine.requests import Understanding, understand
+from engine.sight import can_suspend
 from webhook.devices import translate_again, translate_in
 from webhook.marks import (
     ANNOTATIONS,

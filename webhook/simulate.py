@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from engine import names
+from engine.actions import Plan
 from engine.aside import exempt, template_aside
 from engine.cluster import projections
 from engine.cluster.projections import ProjectionError
@@ -21,15 +22,16 @@ from engine.cluster.workloads import UnreadableWorkload, workload
 from engine.explain import forecast
 from engine.extension import growth
 from engine.gang_keys import keys_of
-from engine.gangs import Gang, Timers, decide
-from engine.gangs import Plan as PlanIt
+from engine.gangs import decide
 from engine.members import suspended_by_user
 from engine.outcomes import FieldError, Outcome, Placed, Waits
 from engine.plain_gangs import place_of
 from engine.proposal import extend_in_view, extended, plan_in_view, proposed
 from engine.reasons import REASONS
 from engine.records import Pod, Workload
+from engine.sight import Gang
 from engine.single_pods import is_single
+from engine.timers import Timers
 from engine.view import View
 from webhook import simulation_output as output
 from webhook.objects import POD
@@ -218,7 +220,7 @@ class _Run:
             overbooked=lambda _: False,
             usable=lambda _: True,
         )
-        if isinstance(decision.action, PlanIt):
+        if isinstance(decision.action, Plan):
             return self._plan(entry, about, gang, offline)
         if gang.understanding.ask is not None and view.policy.mode == "enforce" and suspended_by_user(found):
             return planned(about, gang, Waits("Suspended", REASONS["Suspended"].description), view)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.explain import render
-from engine.gangs import Gang
 from engine.names import AUTO, MAIN
 from engine.outcomes import FieldError, Never, Outcome, Placed
 from engine.planner import lowest_level
@@ -15,6 +14,7 @@ from engine.quantities import format_bytes
 from engine.ranks import format_ranks
 from engine.reasons import REASONS
 from engine.records import Assignment, DeviceUse, PodSetRequest, Slot
+from engine.sight import Gang
 from engine.view import View
 from engine.wording import plural
 from webhook import simulation_output as output

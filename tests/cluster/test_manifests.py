@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from engine import names
+from engine.actions import Status
 from engine.cluster.placements import placement_body
-from engine.gangs import Status
 from engine.outcomes import Placed
 from engine.records import Assignment, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
 from engine.status import status_body

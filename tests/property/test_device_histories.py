@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine import names
+from engine.actions import ChooseAnew, GiveBack, Release
 from engine.cluster.placements import placement, placement_body
 from engine.device_choice import chosen_anew
-from engine.gangs import ChooseAnew, Gang, GiveBack, Release, Timers, decide
+from engine.gangs import decide
 from engine.gpu.allocated import parse_allocated
 from engine.members import rank_of
 from engine.names import MAIN
@@ -23,8 +24,10 @@ from engine.pod_devices import allocation
 from engine.proposal import plan_in_view, proposed
 from engine.records import DeviceUse, Placement, Pod
 from engine.seats import slot_by_rank, slots_of, wanted_ranks
+from engine.sight import Gang
 from engine.slot_devices import devices_by_rank
 from engine.stores import Stores
+from engine.timers import Timers
 from engine.view import View
 from tests.support.cluster_records import node, pinned, pod
 from tests.support.gpu_hosts import GIB, asking, gpu_job, gpu_node, gpus, share

@@ -12,18 +12,19 @@ from itertools import count
 from typing import Any, cast
 
 from engine import names
+from engine.actions import Status
 from engine.cluster.api import Api, ApiUnavailable
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
 from engine.controller import Controller
 from engine.errands import Errands
 from engine.extension import Extension
-from engine.gangs import Gang, Status
 from engine.outcomes import Placed
 from engine.policy import parse_policy
 from engine.records import Assignment, Node, Owned, Placement, Pod, Workload
 from engine.requests import relaxed
 from engine.seats import Seat
+from engine.sight import Gang
 from engine.status import status_body
 from engine.stores import Stores
 from engine.view import View

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from engine import names
-from engine.gangs import BLOCKED_LOOK
 from engine.lingering import LINGER
 from engine.records import Placement
+from engine.running import BLOCKED_LOOK
 from engine.term import RETRY_FIRST
 from engine.unclaimed import SWEEP_EVERY, UNCLAIMED_AFTER
 from tests.support.cluster_records import changed, gpu_nodes, job, placement, pod

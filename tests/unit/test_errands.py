@@ -20,10 +20,10 @@ from engine.cluster.workloads import workload
 from engine.cluster.writes import WriteRefused
 from engine.errands import Errands
 from engine.extension import Extension
-from engine.gangs import Gang
 from engine.kinds import built_in
 from engine.records import Assignment, Pod, Workload
 from engine.seats import Seat, slots_of
+from engine.sight import Gang
 from engine.stores import Stores
 from engine.view import View
 from engine.written import Outdated

@@ -8,26 +8,15 @@ from typing import Any
 import pytest
 
 from engine import names
-from engine.gangs import (
-    EXCLUDE_FIRST,
-    Decision,
-    Extend,
-    Gang,
-    GiveBack,
-    LetGo,
-    Plan,
-    Release,
-    Rest,
-    Resume,
-    Shrink,
-    Timers,
-    decide,
-)
+from engine.actions import Decision, Extend, GiveBack, LetGo, Plan, Release, Rest, Resume, Shrink
+from engine.gangs import decide
 from engine.outcomes import FieldError
 from engine.policy import Policy, default_policy, parse_policy
 from engine.records import OwnerRef, Placement, Pod, PodSetRequest, Workload
 from engine.requests import Understanding
 from engine.shapes import shape_hash
+from engine.sight import Gang
+from engine.timers import EXCLUDE_FIRST, Timers
 from tests.support.cluster_records import changed, job, placement, pod
 
 REFUSAL = "0/8 nodes are available: 7 node(s) didn't match Pod's node affinity/selector, 1 Insufficient cpu."

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from engine import names
+from engine.actions import ChooseAnew, GiveBack, Release
 from engine.cluster.placements import placement, placement_body
 from engine.device_choice import chosen_anew
-from engine.gangs import ChooseAnew, Gang, GiveBack, Release, Timers, decide
+from engine.gangs import decide
 from engine.members import rank_of
 from engine.outcomes import Placed
 from engine.pin import release_patch
@@ -17,7 +18,9 @@ from engine.pod_devices import allocation, devices_of
 from engine.proposal import plan_in_view, proposed
 from engine.records import DeviceUse, NodeDevices, Placement, Pod, Shape
 from engine.seats import seat, slots_of, trimmed
+from engine.sight import Gang
 from engine.stores import Stores
+from engine.timers import Timers
 from engine.view import View
 from tests.support.cluster_records import changed, pinned, pod
 from tests.support.gpu_hosts import asking, gpu_job, gpu_node, gpus, share, use, with_uses

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from engine import names
-from engine.gangs import Status
+from engine.actions import Status
 from engine.policy import default_policy, parse_policy
 from engine.records import GangRequest, Placement, PodSetRequest
 from engine.relaxing import in_force, relaxes_at, relaxing_text
