@@ -208,7 +208,7 @@ class World:
     def fresh(self) -> View:
         """The view of a leader that starts now: it has nothing but what the API server keeps."""
         stores = Stores()
-        view = View(stores)
+        view = View(stores, linger=0.0)
         for name, store in self.stores.all().items():
             stores.all()[name].replace(store.values())
         view.refresh()
