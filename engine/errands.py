@@ -12,7 +12,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
-from engine import names, plain_gangs
+from engine import names
 from engine.actions import Status
 from engine.cluster import writes
 from engine.cluster.api import Api, ApiFault
@@ -23,6 +23,7 @@ from engine.extension import Extension
 from engine.outcomes import Outcome, Placed
 from engine.pin import release_patch
 from engine.pod_devices import allocation
+from engine.pod_workloads import in_order
 from engine.proposal import extend_in_view, plan_in_view, proposed
 from engine.records import Assignment, Placement, Pod, Workload
 from engine.relaxing import relaxing_text
@@ -324,7 +325,7 @@ class Errands:
     def _event(self, gang: Gang, reason: str, message: str, *, warning: bool) -> None:
         workload: Workload = gang.workload
         if workload.handling == "pods":
-            for pod in plain_gangs.in_order(gang.pods)[:TOLD_PODS]:
+            for pod in in_order(gang.pods)[:TOLD_PODS]:
                 self._tell_pod(pod, reason, message, warning=warning)
             return
         self._recorder.record(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine import plain_gangs
+from engine.pod_workloads import KIND
 from engine.records import Placement, Pod, Workload
 
 # Replicas of one workload that are gangs; pods of more are held and told so.
@@ -12,7 +13,7 @@ _GROUP_DIGITS = 7
 
 def key_of(workload: Workload, group: str | None = None) -> str:
     """The key of a gang: `<uid>`, `<uid>/<group>` for that of one replica, `pods/<namespace>/<name>` for plain pods."""
-    if not workload.uid and workload.kind == plain_gangs.KIND:
+    if not workload.uid and workload.kind == KIND:
         return plain_gangs.gang_key(workload.namespace, workload.name)
     return _key(workload.uid, group)
 
@@ -20,7 +21,7 @@ def key_of(workload: Workload, group: str | None = None) -> str:
 def placed_key(placement: Placement) -> str:
     """The key of the gang that a Placement says it is of."""
     workload = placement.workload
-    if not workload.uid and workload.kind == plain_gangs.KIND:
+    if not workload.uid and workload.kind == KIND:
         return plain_gangs.gang_key(placement.namespace, workload.name)
     return _key(workload.uid, placement.group)
 

@@ -12,12 +12,11 @@ from dataclasses import replace
 from engine import names
 from engine.annotations import Said, read_own
 from engine.outcomes import FieldError
-from engine.records import OwnerRef, Pod, PodSet, PodSpec, Workload
-from engine.shapes import with_requests
+from engine.pod_workloads import KIND, eligible, in_order, is_live, template_of, workload_of
+from engine.records import OwnerRef, Pod, PodSpec, Workload
+from engine.shapes import largest, with_requests
 from engine.wording import plain, plural, quote
 
-KIND = "Pod"
-POD_SET = "main"
 _PREFIX = "pods/"
 _SIZE_DIGITS = 7
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
@@ -47,8 +46,8 @@ def plain_key(pod: Pod, *, dialects: Collection[str]) -> str | None:
     return gang_key(pod.namespace, name) if name is not None else None
 
 
-def plain_workload(namespace: str, name: str, pods: Sequence[Pod], *, dialects: Collection[str]) -> Workload:
-    """The workload of a gang of plain pods, of which there is at least one.
+def plain_workload(key: str, pods: Sequence[Pod], *, dialects: Collection[str]) -> Workload:
+    """The workload of the gang of plain pods that has a key; there is at least one of them.
 
     A pod that is deleted gives its slot back, as nothing makes another one; while the gang is not whole that changes
     nothing, as it has no slots yet.
@@ -56,44 +55,20 @@ def plain_workload(namespace: str, name: str, pods: Sequence[Pod], *, dialects: 
     pods = in_order(pods)
     first = next((pod for pod in pods if names.GATE in pod.spec.gates), pods[0])
     size = size_of(first, dialects=dialects) or 1
-    left = [pod for pod in pods if not pod.finished and not pod.deleting]
+    left = [pod for pod in pods if is_live(pod)]
     done = [pod for pod in pods if pod.finished]
     template = _template(first, dialects)
     requests = largest(pod.spec.shape.requests for pod in left)
     if requests:
         template = replace(template, shape=with_requests(template.shape, requests))
-    pod_set = PodSet(
-        name=POD_SET,
+    return workload_of(
+        pods,
+        OwnerRef("v1", KIND, place_of(key)[1], "", controller=False),
         template=template,
         slots=size,
-        total=size,
         remaining=len(left) if done or len(left) < size else size,
-        ranked=False,
-        path=(),
-        replace="lost",
-    )
-    return Workload(
-        api_version="v1",
-        kind=KIND,
-        namespace=namespace,
-        name=name,
-        uid="",
-        resource_version="",
-        generation=0,
-        labels={},
-        annotations={},
-        pod_sets=(pod_set,),
-        suspended=False,
-        suspendable=False,
-        started=any(pod.spec.node_name for pod in pods),
-        finished=len(done) == len(pods) and len(pods) > 0,
-        deleting=False,
-        created=min(pod.created for pod in pods),
-        owner=None,
-        aside=None,
-        resource="pods",
-        suspend_path=None,
-        handling="pods",
+        finished=len(done) == len(pods),
+        replaced="lost",
     )
 
 
@@ -101,7 +76,7 @@ def faults(
     workload: Workload, pods: Sequence[Pod], *, placed: bool, dialects: Collection[str]
 ) -> tuple[FieldError, ...]:
     """Why nobody of a gang without slots may go: its pods contradict each other, or some do not exist yet."""
-    pods = [pod for pod in in_order(pods) if not pod.finished and not pod.deleting]
+    pods = [pod for pod in in_order(pods) if is_live(pod)]
     if placed or not pods:
         return ()
     if not _NAME.fullmatch(workload.name):
@@ -129,7 +104,7 @@ def faults(
     if (odd := next((pod for pod, each in zip(pods, alike, strict=True) if each != alike[0]), None)) is not None:
         message = f"{pods[0].name} and {odd.name} ask for different things; the pods of one gang must ask for the same"
         return (FieldError("metadata.annotations", "Invalid value", None, "ConflictingAnnotations", message),)
-    if (odd := next((pod for pod in pods if _eligible(pod) != _eligible(pods[0])), None)) is not None:
+    if (odd := next((pod for pod in pods if eligible(pod) != eligible(pods[0])), None)) is not None:
         message = (
             f"{pods[0].name} and {odd.name} may go to different hosts (nodeSelector, affinity, tolerations or devices)"
         )
@@ -148,20 +123,6 @@ def size_of(pod: Pod, *, dialects: Collection[str]) -> int | None:
 def owners(pods: Sequence[Pod]) -> list[OwnerRef]:
     """The owners of the gang's Placement: it goes when all of its pods are gone."""
     return [OwnerRef("v1", KIND, pod.name, pod.uid, controller=False) for pod in in_order(pods)]
-
-
-def largest(requests: Iterable[tuple[tuple[str, int], ...]]) -> tuple[tuple[str, int], ...]:
-    """The largest amount of every resource."""
-    amounts: dict[str, int] = {}
-    for one in requests:
-        for resource, amount in one:
-            amounts[resource] = max(amount, amounts.get(resource, 0))
-    return tuple(sorted(amounts.items()))
-
-
-def in_order(pods: Sequence[Pod]) -> list[Pod]:
-    """The pods, oldest first."""
-    return sorted(pods, key=lambda pod: (pod.created, pod.name))
 
 
 def _said(pod: Pod, about: str, dialects: Collection[str]) -> str | None:
@@ -183,17 +144,11 @@ def _size(text: str) -> int | None:
     return int(text) or None if text.isascii() and text.isdigit() and len(text) <= _SIZE_DIGITS else None
 
 
-def _eligible(pod: Pod) -> tuple[object, ...]:
-    shape = pod.spec.shape
-    return (shape.node_selector, shape.affinity, shape.tolerations, shape.devices)
-
-
 def _template(pod: Pod, dialects: Collection[str]) -> PodSpec:
     """What the pods have in common; a gang that names no level needs no more than room."""
-    spec, said = pod.spec, read_own(pod, dialects=dialects)
+    said = read_own(pod, dialects=dialects)
     names_gang = {one.key for one in said if one.about in _OWN}
-    annotations = {key: value for key, value in spec.annotations.items() if key not in names_gang}
+    annotations = {key: value for key, value in pod.spec.annotations.items() if key not in names_gang}
     if not any(one.about in _LEVELS for one in said):
         annotations[names.UNCONSTRAINED] = "true"
-    gates = spec.gates if names.GATE in spec.gates else (*spec.gates, names.GATE)
-    return replace(spec, annotations=annotations, gates=gates, node_name="")
+    return template_of(pod, annotations)

@@ -154,6 +154,15 @@ def merge_runtime_class(shape: Shape, runtime_class: RuntimeClass) -> Shape:
     )
 
 
+def largest(requests: Iterable[tuple[tuple[str, int], ...]]) -> tuple[tuple[str, int], ...]:
+    """Return the largest amount of every resource."""
+    amounts: dict[str, int] = {}
+    for one in requests:
+        for resource, amount in one:
+            amounts[resource] = max(amount, amounts.get(resource, 0))
+    return tuple(sorted(amounts.items()))
+
+
 def with_requests(shape: Shape, requests: tuple[tuple[str, int], ...]) -> Shape:
     """Return the shape with other requests, and with what these mean in devices."""
     return replace(shape, requests=requests, devices=device_request(dict(requests)))

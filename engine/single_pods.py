@@ -16,12 +16,11 @@ from engine import names
 from engine.annotations import Said, invalid, read_own
 from engine.aside import template_aside
 from engine.outcomes import FieldError
-from engine.plain_gangs import POD_SET, in_order, largest
+from engine.pod_workloads import KIND, eligible, in_order, is_live, template_of, workload_of
 from engine.policy import Policy
-from engine.records import OwnerRef, Pod, PodSet, PodSpec, Workload
-from engine.shapes import with_requests
+from engine.records import OwnerRef, Pod, PodSpec, Workload
+from engine.shapes import largest, with_requests
 
-KIND = "Pod"
 _GROUP = "pods-"
 # Namespaces and requests that somebody chooses must not meet: 64 bits.
 _HASH_DIGITS = 16
@@ -51,7 +50,7 @@ def single_key(pod: Pod, owner: OwnerRef | None, *, policy: Policy) -> str | Non
 
 def mark_of(pod: Pod) -> str:
     """The pod-set label of a pod that is placed by itself: the same for pods that may go to the same hosts."""
-    return f"{_MARK}{_hash(_eligible(pod))[:_MARK_DIGITS]}"
+    return f"{_MARK}{_hash(_may_go(pod))[:_MARK_DIGITS]}"
 
 
 def is_single(key: str) -> bool:
@@ -65,9 +64,9 @@ def in_turn(pods: Sequence[Pod]) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
     Their slots are planned in one go, as those of pods that are alike. Of held pods that are marked so and are not
     (they were changed after their admission) only those go that may go where the oldest may.
     """
-    held = [pod for pod in in_order(pods) if names.GATE in pod.spec.gates and _live(pod)]
-    first = _eligible(held[0]) if held else ()
-    later = {pod.key for pod in held if _eligible(pod) != first}
+    held = [pod for pod in in_order(pods) if names.GATE in pod.spec.gates and is_live(pod)]
+    first = _may_go(held[0]) if held else ()
+    later = {pod.key for pod in held if _may_go(pod) != first}
     here = [pod for pod in pods if not pod.finished]
     return (
         tuple(pod for pod in here if pod.key not in later),
@@ -81,7 +80,7 @@ def single_workload(owner: OwnerRef | None, pods: Sequence[Pod], *, dialects: Co
     There are as many slots as live pods: one that ends or is deleted gives its slot back.
     """
     pods = in_order(pods)
-    live = [pod for pod in pods if _live(pod)]
+    live = [pod for pod in pods if is_live(pod)]
     held = [pod for pod in live if names.GATE in pod.spec.gates]
     first = next(iter(held or live or pods))
     template = _template(first, dialects)
@@ -89,40 +88,15 @@ def single_workload(owner: OwnerRef | None, pods: Sequence[Pod], *, dialects: Co
     if alike:
         template = replace(template, shape=with_requests(template.shape, largest((template.shape.requests, *alike))))
     count = max(1, len(live))
-    pod_set = PodSet(
-        name=POD_SET,
+    return workload_of(
+        pods,
+        owner or OwnerRef("v1", KIND, first.name, first.uid, controller=False),
         template=template,
         slots=count,
-        total=count,
         remaining=len(live),
-        ranked=False,
-        path=(),
-        replace="lost" if owner is None else "free",
-    )
-    owner = owner or OwnerRef("v1", KIND, first.name, first.uid, controller=False)
-    return Workload(
-        api_version=owner.api_version,
-        kind=owner.kind,
-        namespace=first.namespace,
-        name=owner.name,
-        uid=owner.uid,
-        resource_version="",
-        generation=0,
-        labels={},
-        annotations={},
-        pod_sets=(pod_set,),
-        suspended=False,
-        suspendable=False,
-        started=any(pod.spec.node_name for pod in pods),
         finished=not live,
-        deleting=False,
-        created=min(pod.created for pod in pods),
-        owner=None,
-        aside=None,
-        resource="pods",
-        suspend_path=None,
+        replaced="lost" if owner is None else "free",
         unit="pod",
-        handling="pods",
     )
 
 
@@ -142,19 +116,12 @@ def _hash(of: tuple[object, ...]) -> str:
     return hashlib.sha256(repr(of).encode("utf-8", "backslashreplace")).hexdigest()[:_HASH_DIGITS]
 
 
-def _live(pod: Pod) -> bool:
-    return not (pod.finished or pod.deleting)
-
-
-def _eligible(pod: Pod) -> tuple[object, ...]:
-    shape = pod.spec.shape
-    return (shape.node_selector, shape.affinity, shape.tolerations, shape.devices, pod.spec.runtime_class)
+def _may_go(pod: Pod) -> tuple[object, ...]:
+    return (*eligible(pod), pod.spec.runtime_class)
 
 
 def _template(pod: Pod, dialects: Collection[str]) -> PodSpec:
     """What the pods have in common, without what only a gang can ask for."""
-    spec = pod.spec
     left_out = {one.key for one in read_own(pod, dialects=dialects) if one.about not in _OF_ONE}
-    annotations = {key: value for key, value in spec.annotations.items() if key not in left_out}
-    gates = spec.gates if names.GATE in spec.gates else (*spec.gates, names.GATE)
-    return replace(spec, annotations=annotations, gates=gates, node_name="")
+    annotations = {key: value for key, value in pod.spec.annotations.items() if key not in left_out}
+    return template_of(pod, annotations)

@@ -26,6 +26,7 @@ from engine.lingering import LINGER, Lingering
 from engine.members import by_pod_set, host_of, over, pinned_host, pod_set_of, released
 from engine.owners import key_to
 from engine.pod_devices import Uses
+from engine.pod_workloads import in_order
 from engine.policy import Policy, default_policy
 from engine.quota import usage_of
 from engine.records import (
@@ -41,7 +42,7 @@ from engine.records import (
 from engine.relaxing import in_force
 from engine.requests import Understanding
 from engine.reservations import adrift, open_slots, reservations
-from engine.shapes import merge_runtime_class, with_requests
+from engine.shapes import largest, merge_runtime_class, with_requests
 from engine.sight import Gang
 from engine.stores import Stores
 from engine.topologies import topologies_of
@@ -267,7 +268,7 @@ class View:
             if drifting := adrift(workload, placement, members):
                 requests = shapes[name].requests if name in shapes else ()
                 for pod in members:
-                    requests = largest(requests, pod.spec.shape.requests)
+                    requests = largest((requests, pod.spec.shape.requests))
                 shapes[name] = with_requests(shapes.get(name) or Shape(()), requests)
                 hosts.setdefault(name, Counter()).update(drifting)
         for name in self.capacity.reserved_by(key).keys() | hosts.keys():
@@ -343,7 +344,7 @@ class View:
             pod_set = None if pod.finished else pod_set_of(pod, workload)
             if pod_set is not None and pod.spec.shape.requests != pod_set.template.shape.requests:
                 known = self._observed.setdefault(workload.uid or key_of(workload), {})
-                known[pod_set.name] = largest(known.get(pod_set.name, ()), pod.spec.shape.requests)
+                known[pod_set.name] = largest((known.get(pod_set.name, ()), pod.spec.shape.requests))
 
     # -- decisions that are on their way to the API server -----------------------------------------------------------
 
@@ -447,7 +448,7 @@ class View:
         if plain_gangs.is_plain(key):
             pods = self._homes.members(key)
             dialects = self.policy.annotations.dialects
-            return plain_gangs.plain_workload(*plain_gangs.place_of(key), pods, dialects=dialects) if pods else None
+            return plain_gangs.plain_workload(key, pods, dialects=dialects) if pods else None
         if single_pods.is_single(key):
             return self._single_workload(self.pods_of(key))
         uid, group = parts(key)
@@ -457,7 +458,7 @@ class View:
     def _single_workload(self, pods: Sequence[Pod]) -> Workload | None:
         if not pods:
             return None
-        above = self.lineage.claim(plain_gangs.in_order(pods)[0]).controller
+        above = self.lineage.claim(in_order(pods)[0]).controller
         return single_pods.single_workload(above, pods, dialects=self.policy.annotations.dialects)
 
     def _understanding(self, workload: Workload, pods: Sequence[Pod], placement: Placement | None) -> Understanding:
@@ -497,7 +498,7 @@ class View:
         if workload.handling == "pods" and workload.unit == "pod":
             return shape  # that of pods that exist
         observed = self._observed.get(workload.uid or key_of(workload), {}).get(pod_set.name)
-        return with_requests(shape, largest(shape.requests, observed)) if observed else shape
+        return with_requests(shape, largest((shape.requests, observed))) if observed else shape
 
     def shapes_of(self, workload: Workload) -> dict[str, Shape]:
         """What one pod of every pod set needs, by the pod set's name."""
@@ -561,14 +562,6 @@ class View:
         if known is None or known.policy is not self.policy or known.topologies is not self.topologies:
             known = self._lineage = Lineage(self._homes.find, self.policy, self.topologies, self._own_namespace)
         return known
-
-
-def largest(one: Requests, other: Requests) -> Requests:
-    """The larger amount of every resource of two requests."""
-    amounts = dict(one)
-    for resource, amount in other:
-        amounts[resource] = max(amount, amounts.get(resource, 0))
-    return tuple(sorted(amounts.items()))
 
 
 def _drop(groups: dict[str, dict[tuple[str, str], Any]], group: str, key: tuple[str, str]) -> None:

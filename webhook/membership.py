@@ -75,7 +75,7 @@ def membership(pod: Pod, view: View, policy: Policy) -> Membership:
         return Unsure(mark=single_pods.mark_of(pod))
     if claim.key is not None:
         dialects = policy.annotations.dialects
-        workload = plain_gangs.plain_workload(*plain_gangs.place_of(claim.key), [pod], dialects=dialects)
+        workload = plain_gangs.plain_workload(claim.key, [pod], dialects=dialects)
         return _of_workload(pod, workload, claim.key, lineage)
     return Stranger("UnsupportedKind")
 
@@ -109,7 +109,7 @@ def plain_errors(pod: Pod, view: View, policy: Policy) -> tuple[FieldError, ...]
     if claim.workload is not None or claim.key is None or single_pods.is_single(claim.key):
         return None
     dialects = policy.annotations.dialects
-    workload = plain_gangs.plain_workload(*plain_gangs.place_of(claim.key), [pod], dialects=dialects)
+    workload = plain_gangs.plain_workload(claim.key, [pod], dialects=dialects)
     own = plain_gangs.faults(workload, [pod], placed=False, dialects=dialects)
     return (*lineage.own(workload).errors, *(one for one in own if one.reason != "WaitingForMembers"))
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from engine.cluster import projections
 from engine.cluster.projections import ProjectionError
 from engine.cluster.workloads import UnreadableWorkload, workload
-from engine.plain_gangs import place_of, plain_key, plain_workload
+from engine.plain_gangs import plain_key, plain_workload
 from engine.records import Pod
 from engine.view import View
 from webhook.objects import POD
@@ -106,7 +106,7 @@ def _rank_in_queue(one: FileObject, raw: Json, view: View) -> tuple[int, float]:
         key = plain_key(pod, dialects=dialects) if pod is not None else None
         if pod is None or key is None:
             return 0, _YOUNGEST
-        found = plain_workload(*place_of(key), [pod], dialects=dialects)
+        found = plain_workload(key, [pod], dialects=dialects)
     else:
         try:
             found = workload(raw, entry=entry, registry=view.registry)
