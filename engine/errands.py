@@ -232,7 +232,7 @@ class Errands:
                 self._event(gang, status.reason, status.message, warning=True)
                 return
             placement = self._written.write(
-                self.placement(gang, None, priority=self._view.priority_of(gang.workload)), gang
+                self.placement(gang, None, priority=self._view.coming.priority_of(gang.workload)), gang
             )
         body = status_body(placement.status, status, facts=facts, now=self._wall())
         result = writes.patch_placement_status(self._api, placement, body, fence=self._fence)
@@ -248,7 +248,7 @@ class Errands:
         text = relaxing_text(gang.understanding, self._view.policy)
         softer = replace(gang, understanding=relaxed(gang.understanding))
         written = self._written.write(
-            self.placement(softer, None, priority=self._view.priority_of(gang.workload)), gang
+            self.placement(softer, None, priority=self._view.coming.priority_of(gang.workload)), gang
         )
         status = Status("Waiting", str(gang.placement.status.get("reason") or ""), text)
         body = status_body(gang.placement.status, status, facts=None, now=self._wall())

@@ -27,7 +27,7 @@ class GangParts:
 
     def add(self, key: str, gang: Gang, part: Extend, now: float) -> None:
         """Have slots found for a part of a gang."""
-        priority, created = self._view.priority_of(gang.workload), gang.workload.created
+        priority, created = self._view.coming.priority_of(gang.workload), gang.workload.created
         out = self._term.of(key).timers.hosts_out(now)
         self._term.parts.add(key, part, priority=priority, created=created, out=out)
         self._tell_part(key, gang, now)
@@ -47,7 +47,7 @@ class GangParts:
             gang = view.gang(key)
             if gang is None or gang.placement is None or gang.placement.assignment is None:
                 return
-            ahead = self._term.room.before(key, view.priority_of(gang.workload)) if extension.more else []
+            ahead = self._term.room.before(key, view.coming.priority_of(gang.workload)) if extension.more else []
             room_kept = frozenset[str]().union(*(room.hosts for room in ahead))
             # What the lost slots kept free is free for their successors.
             rest = extension.standing(gang.placement.assignment)

@@ -157,7 +157,7 @@ def _quota_shortfall(view: View, gang: Gang) -> str | None:
     live = [pod for pod in gang.pods if not pod.finished and not pod.deleting]
     least = {ask.name: ask.min_available for ask in gang.understanding.asks}
     wanted = [
-        (view.spec_of(workload, pod_set), max(0, min(pod_set.slots, least.get(pod_set.name, 0)) - len(pods)))
+        (view.coming.spec_of(workload, pod_set), max(0, min(pod_set.slots, least.get(pod_set.name, 0)) - len(pods)))
         for pod_set, pods in by_pod_set(workload, live)
     ]
     return quota.shortfall(quotas, wanted, view.pending(gang))

@@ -11,13 +11,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine import names, plain_gangs, single_pods
 from engine.capacity import Capacity
 from engine.claims import is_claim
+from engine.coming_pods import ComingPods
 from engine.gang_keys import has_group, key_of, keys_of, parts, placed_key
 from engine.homes import Homes
 from engine.kinds import Registry
@@ -34,22 +35,18 @@ from engine.records import (
     NodeDevices,
     Placement,
     Pod,
-    PodSet,
-    PodSpec,
     Shape,
     Workload,
 )
 from engine.relaxing import in_force
 from engine.requests import Understanding
 from engine.reservations import adrift, open_slots, reservations
-from engine.shapes import largest, merge_runtime_class, with_requests
+from engine.shapes import largest, with_requests
 from engine.sight import Gang
 from engine.stores import Stores
 from engine.topologies import topologies_of
 from engine.topology import Topology
 from engine.topology_objects import PLURAL
-
-Requests = tuple[tuple[str, int], ...]
 
 # Another thread is telling what a write of ours answered: a matter of microseconds, unless the machine is drowning.
 TOLD_WITHIN = 2.0
@@ -89,6 +86,7 @@ class View:
         self.lock = threading.RLock()
         self.changed = threading.Event()
         self.capacity = Capacity()
+        self.coming = ComingPods(stores)
         self._lingering = Lingering(self.capacity, clock, seconds=linger)
         self.topologies: Mapping[str, Topology] = {}
         self.policy = policy or default_policy()
@@ -97,7 +95,6 @@ class View:
         self._placements: dict[str, dict[tuple[str, str], Placement]] = {}
         self._homes = Homes()
         self._lineage: Lineage | None = None
-        self._observed: dict[str, dict[str, Requests]] = {}  # by uid and pod set
         self._held: dict[str, Placement] = {}
         self._adrift: set[str] = set()  # keys with pods that are let go and may land where nothing is kept for them
         self._topology_stale = True
@@ -192,14 +189,14 @@ class View:
                     self._stop(old, new if new is not None and new.uid == old.uid else None)
                 if old is not None and (new is None or new.uid != old.uid):
                     self._workloads.pop(old.uid, None)
-                    self._observed.pop(old.uid, None)
+                    self.coming.forget(old.uid)
                     for key in self._held.keys() & set(keys_of(old)):
                         del self._held[key]
                     self._pending.room = True
                 if new is not None:
                     self._workloads[new.uid] = new
                     if new.finished:
-                        self._observed.pop(new.uid, None)
+                        self.coming.forget(new.uid)
                     if old is not None and _wants(old) != _wants(new):
                         self._pending.room = True
                 touched |= self._homes.set_link(old, new, self.lineage)
@@ -246,7 +243,7 @@ class View:
     def _reserve(self, key: str) -> None:
         workload, placement = self._workload_of(key), self._held.get(key) or self.placement_of(key)
         if workload is None and (plain_gangs.is_plain(key) or single_pods.is_single(key)):
-            self._observed.pop(key, None)
+            self.coming.forget(key)
             self._held.pop(key, None)
         self._adrift.discard(key)
         shapes: dict[str, Shape] = {}
@@ -255,10 +252,10 @@ class View:
         if workload is not None and placement is not None:
             pods = self.pods_of(key)
             if not workload.finished and not single_pods.is_single(key):
-                self._observe(workload, pods)
+                self.coming.observe(workload, pods)
             for kept in reservations(workload, placement, pods):
                 if kept.hosts:
-                    shapes[kept.pod_set.name] = self.shape_of(workload, kept.pod_set)
+                    shapes[kept.pod_set.name] = self.coming.shape_of(workload, kept.pod_set)
                     hosts[kept.pod_set.name] = Counter(kept.hosts)
                     uses[kept.pod_set.name] = kept.uses
         for name, pods_of_set in self._by_pod_set(key, workload).items():
@@ -315,7 +312,7 @@ class View:
         if new is not None and has_group(new, parts(key)[1]):
             after = open_slots(self.lineage.whole(new), placement, pods, held=held)
         left = {name: counts - after.get(name, Counter()) for name, counts in before.items()}
-        self._lingering.keep(placement, left, self.shapes_of(whole), since=since)
+        self._lingering.keep(placement, left, self.coming.shapes_of(whole), since=since)
 
     def _by_pod_set(self, key: str, workload: Workload | None) -> dict[str, list[Pod]]:
         """All pods that have to do with a key, by pod set; "" for those of none."""
@@ -337,14 +334,6 @@ class View:
                 is_claim(name) or amount <= node.allocatable.get(name, 0) for name, amount in pod.spec.shape.requests
             )
         )
-
-    def _observe(self, workload: Workload, pods: Iterable[Pod]) -> None:
-        """Take in what the pods turned out to be: a pod may ask for more than its template."""
-        for pod in pods:
-            pod_set = None if pod.finished else pod_set_of(pod, workload)
-            if pod_set is not None and pod.spec.shape.requests != pod_set.template.shape.requests:
-                known = self._observed.setdefault(workload.uid or key_of(workload), {})
-                known[pod_set.name] = largest((known.get(pod_set.name, ()), pod.spec.shape.requests))
 
     # -- decisions that are on their way to the API server -----------------------------------------------------------
 
@@ -419,7 +408,7 @@ class View:
             understanding=self._understanding(workload, pods, placement),
             placement=placement,
             pods=pods,
-            shapes=self.shapes_of(workload),
+            shapes=self.coming.shapes_of(workload),
             group=parts(key)[1],
             later=single_pods.in_turn(self._homes.members(key))[1] if single_pods.is_single(key) else (),
         )
@@ -488,47 +477,6 @@ class View:
         """Every Placement that was folded in."""
         return [placement for group in self._placements.values() for placement in group.values()]
 
-    def shape_of(self, workload: Workload, pod_set: PodSet) -> Shape:
-        """What one pod of a pod set needs: the template, its RuntimeClass, and what its pods turned out to be."""
-        template = pod_set.template
-        shape = template.shape
-        runtime_class = self.stores.runtime_classes.get(template.runtime_class)
-        if template.runtime_class and runtime_class is not None:
-            shape = merge_runtime_class(shape, runtime_class)
-        if workload.handling == "pods" and workload.unit == "pod":
-            return shape  # that of pods that exist
-        observed = self._observed.get(workload.uid or key_of(workload), {}).get(pod_set.name)
-        return with_requests(shape, largest((shape.requests, observed))) if observed else shape
-
-    def shapes_of(self, workload: Workload) -> dict[str, Shape]:
-        """What one pod of every pod set needs, by the pod set's name."""
-        return {pod_set.name: self.shape_of(workload, pod_set) for pod_set in workload.pod_sets}
-
-    def spec_of(self, workload: Workload, pod_set: PodSet) -> PodSpec:
-        """The template with `shape_of` in it and the priority class that admission will resolve."""
-        return replace(
-            pod_set.template,
-            shape=self.shape_of(workload, pod_set),
-            priority_class=pod_set.template.priority_class or self._default_priority_class()[0],
-        )
-
-    def priority_of(self, workload: Workload) -> int:
-        """The priority that the pods will have; the highest, where those of the pod sets differ."""
-        return max(self._priority(pod_set.template) for pod_set in workload.pod_sets)
-
-    def _priority(self, template: PodSpec) -> int:
-        if template.priority is not None:
-            return template.priority
-        if not template.priority_class:
-            return self._default_priority_class()[1]
-        found = self.stores.priority_classes.get(template.priority_class)
-        return found.value if found else 0
-
-    def _default_priority_class(self) -> tuple[str, int]:
-        defaults = [item for item in self.stores.priority_classes.values() if item.default]
-        best = min(defaults, key=lambda item: item.value, default=None)
-        return (best.name, best.value) if best else ("", 0)
-
     def pending(self, gang: Gang) -> dict[str, int]:
         """What other placed gangs of the gang's namespace will still use of its quotas: their pods do not exist yet."""
         total: Counter[str] = Counter()
@@ -542,7 +490,7 @@ class View:
             coming = self.capacity.reserved_by(key)
             for pod_set, pods in by_pod_set(other, unbound):
                 if (missing := coming.get(pod_set.name, 0) - len(pods)) > 0:
-                    total.update(usage_of(self.spec_of(other, pod_set), missing))
+                    total.update(usage_of(self.coming.spec_of(other, pod_set), missing))
         return dict(total)
 
     def _placed_in(self, key: str, namespace: str) -> bool:

@@ -55,7 +55,7 @@ class WaitingGangs:
         self._term.queue.add(
             key,
             Entry(
-                priority=self._view.priority_of(workload),
+                priority=self._view.coming.priority_of(workload),
                 created=workload.created,
                 name=f"{workload.namespace}/{workload.name}",
                 not_before=not_before or 0.0,
@@ -140,7 +140,7 @@ class WaitingGangs:
                 if room_kept and isinstance(outcome, Waits) and outcome.reason != "QuotaExceeded":
                     outcome = self._behind(gang, outcome, excluded, ahead)
             if isinstance(outcome, Placed):
-                placement = self._errands.placement(gang, outcome, priority=view.priority_of(gang.workload))
+                placement = self._errands.placement(gang, outcome, priority=view.coming.priority_of(gang.workload))
                 view.hold(key, placement)
         metrics.plans.labels(type(outcome).__name__).inc()
         if isinstance(outcome, Placed):

@@ -149,7 +149,7 @@ class LiveView:
     def planned_shape(self, placement: Placement, pod_set: PodSet) -> Shape | None:
         """The shape that the pods of a pod set were planned with; None when the workload is not known."""
         workload = next(iter(self._stores.workloads.get_by(placement.workload.uid)), None)
-        return None if workload is None else self._view.shape_of(workload, pod_set)
+        return None if workload is None else self._view.coming.shape_of(workload, pod_set)
 
     def _lives(self, pod: Pod, placement: Placement, pod_set: PodSet) -> bool:
         """True for a live pod of the pod set of the placed gang: the label names candidates, the owners prove them."""
@@ -182,7 +182,7 @@ class LiveView:
             view.refresh()
             return plan_gang(
                 understanding,
-                view.shapes_of(workload),
+                view.coming.shapes_of(workload),
                 capacity=view.capacity,
                 topology=view.topologies.get(understanding.topology or ""),
                 policy=view.policy,

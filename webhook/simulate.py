@@ -245,7 +245,7 @@ class _Run:
             outcome = plan_in_view(view, gang)
         microseconds = (self._clock() - begun) // 1000
         if isinstance(outcome, Placed):
-            placement = proposed(gang, outcome, priority=view.priority_of(gang.workload), now=0.0)
+            placement = proposed(gang, outcome, priority=view.coming.priority_of(gang.workload), now=0.0)
             view.hold(gang.key, placement)
         else:
             self._waiting.append(entry)

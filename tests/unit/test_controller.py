@@ -375,7 +375,7 @@ def test_a_leader_forgets_the_workloads_that_are_gone() -> None:
     assert not leader.controller._term.memory
     assert not leader.controller._unclaimed
     assert not leader.view._held
-    assert not leader.view._observed
+    assert not leader.view.coming
     assert not leader.view.capacity.reserving()
 
 

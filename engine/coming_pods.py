@@ -1,0 +1,86 @@
+"""What the pods of a workload will be before they exist: their shape, their spec and their priority.
+
+As the template says, its RuntimeClass and its PriorityClass, and as those of its pods that exist turned out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from engine.gang_keys import key_of
+from engine.members import pod_set_of
+from engine.records import Pod, PodSet, PodSpec, Shape, Workload
+from engine.shapes import largest, merge_runtime_class, with_requests
+from engine.stores import Stores
+
+Requests = tuple[tuple[str, int], ...]
+
+
+class ComingPods:
+    """Answers from every thread; what pods turned out to be is told under the view's lock."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._observed: dict[str, dict[str, Requests]] = {}  # by uid and pod set
+
+    def __len__(self) -> int:
+        """Of how many workloads it is known that pods differ from their template."""
+        return len(self._observed)
+
+    def observe(self, workload: Workload, pods: Iterable[Pod]) -> None:
+        """Take in what the pods turned out to be: a pod may ask for more than its template."""
+        for pod in pods:
+            pod_set = None if pod.finished else pod_set_of(pod, workload)
+            if pod_set is not None and pod.spec.shape.requests != pod_set.template.shape.requests:
+                known = self._observed.setdefault(_known_as(workload), {})
+                known[pod_set.name] = largest((known.get(pod_set.name, ()), pod.spec.shape.requests))
+
+    def forget(self, key: str) -> None:
+        """Drop what the pods of a workload turned out to be: by its uid, or by the key of a gang of plain pods."""
+        self._observed.pop(key, None)
+
+    def shape_of(self, workload: Workload, pod_set: PodSet) -> Shape:
+        """What one pod of a pod set needs: the template, its RuntimeClass, and what its pods turned out to be."""
+        template = pod_set.template
+        shape = template.shape
+        runtime_class = self._stores.runtime_classes.get(template.runtime_class)
+        if template.runtime_class and runtime_class is not None:
+            shape = merge_runtime_class(shape, runtime_class)
+        if workload.handling == "pods" and workload.unit == "pod":
+            return shape  # that of pods that exist
+        observed = self._observed.get(_known_as(workload), {}).get(pod_set.name)
+        return with_requests(shape, largest((shape.requests, observed))) if observed else shape
+
+    def shapes_of(self, workload: Workload) -> dict[str, Shape]:
+        """What one pod of every pod set needs, by the pod set's name."""
+        return {pod_set.name: self.shape_of(workload, pod_set) for pod_set in workload.pod_sets}
+
+    def spec_of(self, workload: Workload, pod_set: PodSet) -> PodSpec:
+        """The template with `shape_of` in it and the priority class that admission will resolve."""
+        return replace(
+            pod_set.template,
+            shape=self.shape_of(workload, pod_set),
+            priority_class=pod_set.template.priority_class or self._default_priority_class()[0],
+        )
+
+    def priority_of(self, workload: Workload) -> int:
+        """The priority that the pods will have; the highest, where those of the pod sets differ."""
+        return max(self._priority(pod_set.template) for pod_set in workload.pod_sets)
+
+    def _priority(self, template: PodSpec) -> int:
+        if template.priority is not None:
+            return template.priority
+        if not template.priority_class:
+            return self._default_priority_class()[1]
+        found = self._stores.priority_classes.get(template.priority_class)
+        return found.value if found else 0
+
+    def _default_priority_class(self) -> tuple[str, int]:
+        defaults = [item for item in self._stores.priority_classes.values() if item.default]
+        best = min(defaults, key=lambda item: item.value, default=None)
+        return (best.name, best.value) if best else ("", 0)
+
+
+def _known_as(workload: Workload) -> str:
+    return workload.uid or key_of(workload)
