@@ -17,16 +17,15 @@ from typing import Any
 
 from engine import names, plain_gangs, single_pods
 from engine.capacity import Capacity
-from engine.claims import is_claim
 from engine.coming_pods import ComingPods
 from engine.gang_keys import has_group, key_of, keys_of, parts, placed_key
 from engine.homes import Homes
+from engine.kept_slots import KeptSlots
 from engine.kinds import Registry
 from engine.lineage import Lineage
 from engine.lingering import LINGER, Lingering
-from engine.members import by_pod_set, host_of, over, pinned_host, pod_set_of, released
+from engine.members import by_pod_set, host_of, over
 from engine.owners import key_to
-from engine.pod_devices import Uses
 from engine.pod_workloads import in_order
 from engine.policy import Policy, default_policy
 from engine.quota import usage_of
@@ -35,13 +34,11 @@ from engine.records import (
     NodeDevices,
     Placement,
     Pod,
-    Shape,
     Workload,
 )
 from engine.relaxing import in_force
 from engine.requests import Understanding
-from engine.reservations import adrift, open_slots, reservations
-from engine.shapes import largest, with_requests
+from engine.reservations import open_slots
 from engine.sight import Gang
 from engine.stores import Stores
 from engine.topologies import topologies_of
@@ -87,6 +84,7 @@ class View:
         self.changed = threading.Event()
         self.capacity = Capacity()
         self.coming = ComingPods(stores)
+        self._kept = KeptSlots(self.capacity, self.coming)
         self._lingering = Lingering(self.capacity, clock, seconds=linger)
         self.topologies: Mapping[str, Topology] = {}
         self.policy = policy or default_policy()
@@ -96,7 +94,6 @@ class View:
         self._homes = Homes()
         self._lineage: Lineage | None = None
         self._held: dict[str, Placement] = {}
-        self._adrift: set[str] = set()  # keys with pods that are let go and may land where nothing is kept for them
         self._topology_stale = True
         self._refile = False
         self._pending = Changes(everything=True)
@@ -171,7 +168,7 @@ class View:
                 if old is None or new is None or _takes_pods(old) != _takes_pods(new):
                     self._pending.everything = True
                 if old is None or new is None or old.allocatable != new.allocatable:
-                    touched |= self._adrift
+                    touched |= self._kept.adrift
             case "pods":
                 pod: Pod = new or old
                 self.capacity.set_pod(pod.key, new)
@@ -245,39 +242,14 @@ class View:
         if workload is None and (plain_gangs.is_plain(key) or single_pods.is_single(key)):
             self.coming.forget(key)
             self._held.pop(key, None)
-        self._adrift.discard(key)
-        shapes: dict[str, Shape] = {}
-        hosts: dict[str, Counter[str]] = {}
-        uses: dict[str, Mapping[str, tuple[Uses, ...]]] = {}
+        pods: tuple[Pod, ...] = ()
         if workload is not None and placement is not None:
             pods = self.pods_of(key)
             if not workload.finished and not single_pods.is_single(key):
                 self.coming.observe(workload, pods)
-            for kept in reservations(workload, placement, pods):
-                if kept.hosts:
-                    shapes[kept.pod_set.name] = self.coming.shape_of(workload, kept.pod_set)
-                    hosts[kept.pod_set.name] = Counter(kept.hosts)
-                    uses[kept.pod_set.name] = kept.uses
-        for name, pods_of_set in self._by_pod_set(key, workload).items():
-            if adrift(workload, placement, pods_of_set):
-                self._adrift.add(key)
-            members = [pod for pod in pods_of_set if self._may_land(pod)]
-            if drifting := adrift(workload, placement, members):
-                requests = shapes[name].requests if name in shapes else ()
-                for pod in members:
-                    requests = largest((requests, pod.spec.shape.requests))
-                shapes[name] = with_requests(shapes.get(name) or Shape(()), requests)
-                hosts.setdefault(name, Counter()).update(drifting)
-        for name in self.capacity.reserved_by(key).keys() | hosts.keys():
-            shape = shapes.get(name) or Shape(())
-            self.capacity.reserve(
-                key,
-                hosts.get(name, {}),
-                shape.requests,
-                pod_set=name,
-                devices=shape.devices,
-                uses=uses.get(name),
-            )
+        stray = self._homes.stray(key)
+        related = self._homes.members(key) if stray is None else (stray,)
+        self._kept.keep(key, workload, placement, pods=pods, related=related)
 
     def _stop(self, old: Workload, new: Workload | None) -> None:
         """Keep the room of pods that a workload may have got just before it stopped to want them.
@@ -313,27 +285,6 @@ class View:
             after = open_slots(self.lineage.whole(new), placement, pods, held=held)
         left = {name: counts - after.get(name, Counter()) for name, counts in before.items()}
         self._lingering.keep(placement, left, self.coming.shapes_of(whole), since=since)
-
-    def _by_pod_set(self, key: str, workload: Workload | None) -> dict[str, list[Pod]]:
-        """All pods that have to do with a key, by pod set; "" for those of none."""
-        found: dict[str, list[Pod]] = {}
-        if (stray := self._homes.stray(key)) is not None:
-            return {"": [stray]}
-        for pod in self._homes.members(key):
-            pod_set = pod_set_of(pod, workload) if workload is not None else None
-            found.setdefault(pod_set.name if pod_set is not None else "", []).append(pod)
-        return found
-
-    def _may_land(self, pod: Pod) -> bool:
-        """False for a pod on its way to a host that is too small for it: anybody may write our marks on such a pod."""
-        host = pinned_host(pod.spec.shape) if released(pod) else None
-        node = self.capacity.node(host) if host is not None else None
-        return host is None or (
-            node is not None
-            and all(
-                is_claim(name) or amount <= node.allocatable.get(name, 0) for name, amount in pod.spec.shape.requests
-            )
-        )
 
     # -- decisions that are on their way to the API server -----------------------------------------------------------
 

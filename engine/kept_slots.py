@@ -1,0 +1,93 @@
+"""What the ledger keeps free for gangs: slots of pods that are to be bound, and room of pods that are adrift."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+from engine.capacity import Capacity
+from engine.claims import is_claim
+from engine.coming_pods import ComingPods
+from engine.members import pinned_host, pod_set_of, released
+from engine.pod_devices import Uses
+from engine.records import Placement, Pod, Shape, Workload
+from engine.reservations import adrift, reservations
+from engine.shapes import largest, with_requests
+
+
+class KeptSlots:
+    """Writes the reservations of gangs into the ledger, by key; not safe to share between threads by itself."""
+
+    def __init__(self, capacity: Capacity, coming: ComingPods) -> None:
+        self._capacity = capacity
+        self._coming = coming
+        self._adrift: set[str] = set()
+
+    @property
+    def adrift(self) -> AbstractSet[str]:
+        """The keys of which pods are let go that may land where nothing is kept for them."""
+        return self._adrift
+
+    def keep(
+        self,
+        key: str,
+        workload: Workload | None,
+        placement: Placement | None,
+        *,
+        pods: Sequence[Pod],
+        related: Iterable[Pod],
+    ) -> None:
+        """Replace what is kept under a key. `pods` are those of the gang, `related` all that have to do with the key.
+
+        Nothing is kept for pods that are to come without a workload and a Placement.
+        """
+        self._adrift.discard(key)
+        shapes: dict[str, Shape] = {}
+        hosts: dict[str, Counter[str]] = {}
+        uses: dict[str, Mapping[str, tuple[Uses, ...]]] = {}
+        if workload is not None and placement is not None:
+            for kept in reservations(workload, placement, pods):
+                if kept.hosts:
+                    shapes[kept.pod_set.name] = self._coming.shape_of(workload, kept.pod_set)
+                    hosts[kept.pod_set.name] = Counter(kept.hosts)
+                    uses[kept.pod_set.name] = kept.uses
+        for name, members in _by_pod_set(related, workload).items():
+            if adrift(workload, placement, members):
+                self._adrift.add(key)
+            landing = [pod for pod in members if self._may_land(pod)]
+            if drifting := adrift(workload, placement, landing):
+                requests = shapes[name].requests if name in shapes else ()
+                requests = largest((requests, *(pod.spec.shape.requests for pod in landing)))
+                shapes[name] = with_requests(shapes.get(name) or Shape(()), requests)
+                hosts.setdefault(name, Counter()).update(drifting)
+        for name in self._capacity.reserved_by(key).keys() | hosts.keys():
+            shape = shapes.get(name) or Shape(())
+            self._capacity.reserve(
+                key,
+                hosts.get(name, {}),
+                shape.requests,
+                pod_set=name,
+                devices=shape.devices,
+                uses=uses.get(name),
+            )
+
+    def _may_land(self, pod: Pod) -> bool:
+        """False for a pod on its way to a host that is too small for it: anybody may write our marks on such a pod."""
+        host = pinned_host(pod.spec.shape) if released(pod) else None
+        node = self._capacity.node(host) if host is not None else None
+        return host is None or (
+            node is not None
+            and all(
+                is_claim(name) or amount <= node.allocatable.get(name, 0) for name, amount in pod.spec.shape.requests
+            )
+        )
+
+
+def _by_pod_set(pods: Iterable[Pod], workload: Workload | None) -> dict[str, list[Pod]]:
+    """The pods by pod set; "" for those of none."""
+    found: dict[str, list[Pod]] = {}
+    for pod in pods:
+        pod_set = pod_set_of(pod, workload) if workload is not None else None
+        found.setdefault(pod_set.name if pod_set is not None else "", []).append(pod)
+    return found
