@@ -62,7 +62,7 @@ class PlacedGang:
         held["metadata"] |= {"uid": UID, "resourceVersion": "100", "generation": 1}
         view.stores.workloads.replace([projections.job(json.dumps(held).encode())])
         view.refresh()
-        gang = view.gang(UID)
+        gang = view.gangs.get(UID)
         assert gang is not None
         plan = plan_in_view(view, gang)
         assert isinstance(plan, Placed), plan

@@ -168,7 +168,7 @@ class Controller:
         self._counts.show(self._term)
 
     def _due(self, changes: Changes, now: float) -> list[str]:
-        due = set(self._view.keys()) if changes.everything else set(changes.gangs)
+        due = set(self._view.gangs.keys()) if changes.everything else set(changes.gangs)
         due |= {key for key, memory in self._term.memory.items() if memory.wake is not None and memory.wake <= now}
         return sorted(due - self._term.busy)
 
@@ -203,7 +203,7 @@ class Controller:
     def _look(self, key: str, now: float) -> None:
         view = self._view
         with view.lock:
-            gang = view.gang(key)
+            gang = view.gangs.get(key)
             if gang is None:
                 self._term.forget(key)
                 return

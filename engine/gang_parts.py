@@ -44,7 +44,7 @@ class GangParts:
         memory = self._term.of(key)
         excluded = memory.timers.hosts_out(now)
         with view.lock:
-            gang = view.gang(key)
+            gang = view.gangs.get(key)
             if gang is None or gang.placement is None or gang.placement.assignment is None:
                 return
             ahead = self._term.room.before(key, view.coming.priority_of(gang.workload)) if extension.more else []

@@ -160,7 +160,7 @@ def _quota_shortfall(view: View, gang: Gang) -> str | None:
         (view.coming.spec_of(workload, pod_set), max(0, min(pod_set.slots, least.get(pod_set.name, 0)) - len(pods)))
         for pod_set, pods in by_pod_set(workload, live)
     ]
-    return quota.shortfall(quotas, wanted, view.pending(gang))
+    return quota.shortfall(quotas, wanted, view.gangs.pending(gang, view.capacity))
 
 
 def proposed(gang: Gang, placed: Placed | None, *, priority: int, now: float) -> Placement:

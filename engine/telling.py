@@ -41,7 +41,7 @@ class Telling:
             self._term.guarded(key, now, partial(self._tell_one, key, status))
 
     def _tell_one(self, key: str, status: Status) -> None:
-        memory, gang = self._term.memory[key], self._view.gang(key)
+        memory, gang = self._term.memory[key], self._view.gangs.get(key)
         if gang is None:
             return
         memory.told = status

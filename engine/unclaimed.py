@@ -51,7 +51,7 @@ class Unclaimed:
             if pod is None or pod.finished or pod.deleting or names.GATE not in pod.spec.gates:
                 del self._pods[key]
                 continue
-            if self._view.gang_of(pod) is not None:
+            if self._view.gangs.gang_of(pod) is not None:
                 del self._pods[key]  # its gang decides
                 continue
             if now - since >= UNCLAIMED_AFTER:
@@ -74,8 +74,10 @@ class Unclaimed:
         hidden = self._hidden()
         lost = {
             placement.key: placement
-            for placement in self._view.placements()
-            if not self._view.knows(placed_key(placement)) and not placement.deleting and _kind(placement) not in hidden
+            for placement in self._view.gangs.placements()
+            if not self._view.gangs.knows(placed_key(placement))
+            and not placement.deleting
+            and _kind(placement) not in hidden
         }
         for key in [key for key in self._placements if key not in lost]:
             del self._placements[key]

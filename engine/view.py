@@ -11,24 +11,22 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine import names, plain_gangs, single_pods
 from engine.capacity import Capacity
 from engine.coming_pods import ComingPods
-from engine.gang_keys import has_group, key_of, keys_of, parts, placed_key
+from engine.gang_keys import has_group, keys_of, parts, placed_key
 from engine.homes import Homes
 from engine.kept_slots import KeptSlots
 from engine.kinds import Registry
+from engine.known_gangs import KnownGangs
 from engine.lineage import Lineage
 from engine.lingering import LINGER, Lingering
-from engine.members import by_pod_set, host_of, over
-from engine.owners import key_to
-from engine.pod_workloads import in_order
+from engine.members import host_of, over
 from engine.policy import Policy, default_policy
-from engine.quota import usage_of
 from engine.records import (
     Node,
     NodeDevices,
@@ -36,10 +34,8 @@ from engine.records import (
     Pod,
     Workload,
 )
-from engine.relaxing import in_force
 from engine.requests import Understanding
 from engine.reservations import open_slots
-from engine.sight import Gang
 from engine.stores import Stores
 from engine.topologies import topologies_of
 from engine.topology import Topology
@@ -60,7 +56,7 @@ class Changes:
 
 
 class View:
-    """The consistent view. Every public method takes the lock; readers of records go to `stores` directly."""
+    """The consistent view. What changes it takes the lock; readers of records go to `stores` directly."""
 
     def __init__(
         self,
@@ -89,11 +85,9 @@ class View:
         self.topologies: Mapping[str, Topology] = {}
         self.policy = policy or default_policy()
         self._inbox: deque[tuple[str, Any, Any]] = deque()
-        self._workloads: dict[str, Workload] = {}
-        self._placements: dict[str, dict[tuple[str, str], Placement]] = {}
         self._homes = Homes()
         self._lineage: Lineage | None = None
-        self._held: dict[str, Placement] = {}
+        self.gangs = KnownGangs(self._homes, self.coming, lineage=lambda: self.lineage)
         self._topology_stale = True
         self._refile = False
         self._pending = Changes(everything=True)
@@ -181,33 +175,23 @@ class View:
                     self._pending.unclaimed_pods.add(pod.key)
             case "workloads":
                 workload: Workload = new or old
-                touched |= self._keys_about(old, new)
                 if old is not None:
                     self._stop(old, new if new is not None and new.uid == old.uid else None)
+                touched |= self.gangs.set_workload(old, new)
                 if old is not None and (new is None or new.uid != old.uid):
-                    self._workloads.pop(old.uid, None)
                     self.coming.forget(old.uid)
-                    for key in self._held.keys() & set(keys_of(old)):
-                        del self._held[key]
                     self._pending.room = True
                 if new is not None:
-                    self._workloads[new.uid] = new
                     if new.finished:
                         self.coming.forget(new.uid)
                     if old is not None and _wants(old) != _wants(new):
                         self._pending.room = True
                 touched |= self._homes.set_link(old, new, self.lineage)
-                touched |= self._keys_through(workload)
+                touched |= self.gangs.keys_through(workload)
             case "placements":
-                placement: Placement = new or old
-                touched.add(placed_key(placement))
-                if old is not None:
-                    if new is None or new.assignment is None:
-                        self._give_up(old)
-                    _drop(self._placements, placed_key(old), old.key)
-                    touched.add(placed_key(old))
-                if new is not None:
-                    self._placements.setdefault(placed_key(new), {})[new.key] = new
+                if old is not None and (new is None or new.assignment is None):
+                    self._give_up(old)
+                touched |= self.gangs.set_placement(old, new)
                 if old is not None and old.assignment is not None and (new is None or new.assignment != old.assignment):
                     self._pending.room = True
             case "devices":
@@ -238,13 +222,13 @@ class View:
         self._covered(self.topologies)
 
     def _reserve(self, key: str) -> None:
-        workload, placement = self._workload_of(key), self._held.get(key) or self.placement_of(key)
+        workload, placement = self.gangs.workload_of(key), self.gangs.plan_of(key)
         if workload is None and (plain_gangs.is_plain(key) or single_pods.is_single(key)):
             self.coming.forget(key)
-            self._held.pop(key, None)
+            self.gangs.drop(key)
         pods: tuple[Pod, ...] = ()
         if workload is not None and placement is not None:
-            pods = self.pods_of(key)
+            pods = self.gangs.pods_of(key)
             if not workload.finished and not single_pods.is_single(key):
                 self.coming.observe(workload, pods)
         stray = self._homes.stray(key)
@@ -262,14 +246,14 @@ class View:
             self._lingering.suspended(old.uid)
         if new is None or over(new) or _fewer(old, new):
             for key in keys_of(old):
-                if key in self._placements or key in self._held:
-                    self._linger(key, old, new, self._held.get(key) or self.placement_of(key))
+                if self.gangs.placed(key):
+                    self._linger(key, old, new, self.gangs.plan_of(key))
 
     def _give_up(self, placement: Placement) -> None:
         """Keep the room of pods that a gang may have got just before it lost its slots; one that is held stays held."""
         key = placed_key(placement)
-        workload = self._workload_of(key)
-        if workload is not None and key not in self._held and self.placement_of(key) == placement:
+        workload = self.gangs.workload_of(key)
+        if workload is not None and not self.gangs.holds(key) and self.gangs.placement_of(key) == placement:
             self._linger(key, workload, None, placement, held=False)
 
     def _linger(
@@ -291,13 +275,13 @@ class View:
     def hold(self, key: str, placement: Placement) -> None:
         """Count a plan as reserved before its Placement is written."""
         with self.lock:
-            self._held[key] = placement
+            self.gangs.hold(key, placement)
             self._reserve(key)
 
     def drop_hold(self, key: str) -> None:
         """Forget a plan that is not going to be written."""
         with self.lock:
-            self._held.pop(key, None)
+            self.gangs.drop(key)
             self._reserve(key)
 
     def settle(self, key: str, *, failed: bool) -> None:
@@ -306,7 +290,7 @@ class View:
             store.wait_told(TOLD_WITHIN)
         with self.lock:
             self.refresh()  # the answer to the write is in the inbox: no moment without a reservation
-            if self._held.pop(key, None) is not None and failed:
+            if self.gangs.drop(key) and failed:
                 self._pending.room = True
             self._reserve(key)
 
@@ -314,10 +298,8 @@ class View:
         """Keep the room of Placements whose workload went before anybody who is left saw it."""
         with self.lock:
             self.refresh()
-            for key, placements in self._placements.items():
-                if not plain_gangs.is_plain(key) and parts(key)[0] not in self._workloads:
-                    for placement in placements.values():
-                        self._lingering.keep_all(placement, self.stores.pods.get_by(placement.key))
+            for placement in self.gangs.orphaned():
+                self._lingering.keep_all(placement, self.stores.pods.get_by(placement.key))
 
     def lingers_until(self) -> float | None:
         """When room is free that is kept for a moment, on the clock; None when none is."""
@@ -332,124 +314,6 @@ class View:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def placement_of(self, key: str) -> Placement | None:
-        """The Placement of a gang, in its workload's namespace; the oldest when somebody made a second one."""
-        workload = self._workload_of(key)
-        known = [
-            item
-            for item in self._placements.get(key, {}).values()
-            if workload is None or item.namespace == workload.namespace
-        ]
-        return min(known, key=lambda item: (item.created, item.name), default=None)
-
-    def pods_of(self, key: str) -> tuple[Pod, ...]:
-        """The pods of a gang: those whose chain of controller references leads to its workload, and to its group."""
-        if single_pods.is_single(key):
-            return single_pods.in_turn(self._homes.members(key))[0]
-        return self._homes.members(key) if self.knows(key) else ()
-
-    def gang(self, key: str) -> Gang | None:
-        """Everything about a gang; None when there is none of that key."""
-        workload = self._workload_of(key)
-        if workload is None:
-            return None
-        placement, pods = self._held.get(key) or self.placement_of(key), self.pods_of(key)
-        return Gang(
-            workload=workload,
-            understanding=self._understanding(workload, pods, placement),
-            placement=placement,
-            pods=pods,
-            shapes=self.coming.shapes_of(workload),
-            group=parts(key)[1],
-            later=single_pods.in_turn(self._homes.members(key))[1] if single_pods.is_single(key) else (),
-        )
-
-    def knows(self, key: str) -> bool:
-        """True when there is a gang of that key."""
-        if single_pods.is_single(key):
-            return any(not pod.finished for pod in self._homes.members(key))
-        if plain_gangs.is_plain(key):
-            # Asked for every held pod, and the workload of a gang would be made of all of them.
-            return self._homes.has_members(key)
-        return self._workload_of(key) is not None
-
-    def keys(self) -> list[str]:
-        """Keys of all gangs and of all that a Placement names."""
-        of_workloads = {key for one in self._workloads.values() for key in keys_of(one)}
-        return sorted(of_workloads | self._placements.keys() | set(self._homes.plain_keys()))
-
-    def gang_of(self, pod: Pod) -> str | None:
-        """The key of the gang that a pod is of; None when no gang claims it."""
-        key = self._homes.home_of(pod.key)
-        return key if key is not None and self.knows(key) else None
-
-    def _workload_of(self, key: str) -> Workload | None:
-        """The live workload that has a gang of that key, with all its pod sets."""
-        if plain_gangs.is_plain(key):
-            pods = self._homes.members(key)
-            dialects = self.policy.annotations.dialects
-            return plain_gangs.plain_workload(key, pods, dialects=dialects) if pods else None
-        if single_pods.is_single(key):
-            return self._single_workload(self.pods_of(key))
-        uid, group = parts(key)
-        workload = self._workloads.get(uid)
-        return self.lineage.whole(workload) if workload is not None and has_group(workload, group) else None
-
-    def _single_workload(self, pods: Sequence[Pod]) -> Workload | None:
-        if not pods:
-            return None
-        above = self.lineage.claim(in_order(pods)[0]).controller
-        return single_pods.single_workload(above, pods, dialects=self.policy.annotations.dialects)
-
-    def _understanding(self, workload: Workload, pods: Sequence[Pod], placement: Placement | None) -> Understanding:
-        found = in_force(self.understand(workload), placement, self.policy)
-        if workload.handling != "pods" or workload.unit == "pod" or found.ignored is not None:
-            return found
-        placed = placement is not None and placement.assignment is not None
-        errors = plain_gangs.faults(workload, pods, placed=placed, dialects=self.policy.annotations.dialects)
-        return Understanding(errors=errors) if errors else found
-
-    def _keys_about(self, old: Workload | None, new: Workload | None) -> set[str]:
-        """The keys of the gangs that a change of a workload is about."""
-        # The status of a kind with many gangs tells every step of every one.
-        known = None if old is None or new is None or new.group_label is None else old
-        if known is not None and new is not None and replace(known, resource_version=new.resource_version) == new:
-            return set()
-        return {key for one in (old, new) if one is not None for key in keys_of(one)}
-
-    def _keys_through(self, child: Workload) -> set[str]:
-        """The key of the gang that is placed through a workload."""
-        if child.owner is None:
-            return set()
-        above = self._homes.find(key_to(child.namespace, child.owner))
-        return {key_of(above)} if isinstance(above, Workload) and above.handling == "through" else set()
-
-    def placements(self) -> list[Placement]:
-        """Every Placement that was folded in."""
-        return [placement for group in self._placements.values() for placement in group.values()]
-
-    def pending(self, gang: Gang) -> dict[str, int]:
-        """What other placed gangs of the gang's namespace will still use of its quotas: their pods do not exist yet."""
-        total: Counter[str] = Counter()
-        for key in self.capacity.reserving():
-            if key == gang.key or not self._placed_in(key, gang.workload.namespace):
-                continue
-            other = self._workload_of(key)
-            if other is None or other.namespace != gang.workload.namespace:
-                continue
-            unbound = [pod for pod in self.pods_of(key) if not pod.finished and not pod.spec.node_name]
-            coming = self.capacity.reserved_by(key)
-            for pod_set, pods in by_pod_set(other, unbound):
-                if (missing := coming.get(pod_set.name, 0) - len(pods)) > 0:
-                    total.update(usage_of(self.coming.spec_of(other, pod_set), missing))
-        return dict(total)
-
-    def _placed_in(self, key: str, namespace: str) -> bool:
-        """True when a gang of that key has, or is to have, a Placement in a namespace."""
-        held = self._held.get(key)
-        known = self._placements.get(key, {}).values()
-        return (held is not None and held.namespace == namespace) or any(one.namespace == namespace for one in known)
-
     def understand(self, workload: Workload) -> Understanding:
         """The request of a workload under the policy and topologies in force."""
         return self.lineage.understand(workload)
@@ -461,14 +325,6 @@ class View:
         if known is None or known.policy is not self.policy or known.topologies is not self.topologies:
             known = self._lineage = Lineage(self._homes.find, self.policy, self.topologies, self._own_namespace)
         return known
-
-
-def _drop(groups: dict[str, dict[tuple[str, str], Any]], group: str, key: tuple[str, str]) -> None:
-    members = groups.get(group)
-    if members is not None:
-        members.pop(key, None)
-        if not members:
-            del groups[group]
 
 
 def _takes_pods(node: Node) -> tuple[object, ...]:

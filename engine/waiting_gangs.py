@@ -85,7 +85,7 @@ class WaitingGangs:
         """Keep room for gangs that have waited too long; in strict order nobody overtakes them anyway."""
         waiting = []
         for key in [] if strict else self._term.queue.impatient(now):
-            gang, entry = self._view.gang(key), self._term.queue.entry(key)
+            gang, entry = self._view.gangs.get(key), self._term.queue.entry(key)
             if gang is not None and entry is not None and self._blocks(key):
                 waiting.append(Waiting(key, entry.priority, gang.understanding.topology or ""))
         kept = {room.key for room in self._term.room.kept()}
@@ -100,7 +100,7 @@ class WaitingGangs:
     def _find_room(self, now: float, waiting: Waiting, kept: Room | None, taken: frozenset[str]) -> Room | None:
         view, memory = self._view, self._term.of(waiting.key)
         with view.lock:
-            gang, topology = view.gang(waiting.key), view.topologies.get(waiting.topology)
+            gang, topology = view.gangs.get(waiting.key), view.topologies.get(waiting.topology)
             if gang is None or topology is None or not gang.understanding.count:
                 return None
             excluded = memory.timers.hosts_out(now)
@@ -122,7 +122,7 @@ class WaitingGangs:
         """Plan a queued gang: it leaves the queue when it is placed, or is told why it waits."""
         view = self._view
         with view.lock:
-            gang, entry = view.gang(key), self._term.queue.entry(key)
+            gang, entry = view.gangs.get(key), self._term.queue.entry(key)
             if gang is None or entry is None or gang.understanding.ask is None:
                 self._term.queue.drop(key)
                 return
@@ -182,7 +182,7 @@ class WaitingGangs:
         return memory is None or not memory.own_trouble
 
     def _tell_behind(self, key: str, first: str, now: float) -> None:
-        gang, ahead = self._view.gang(key), self._term.queue.entry(first)
+        gang, ahead = self._view.gangs.get(key), self._term.queue.entry(first)
         if gang is not None and ahead is not None:
             message = f"{_named(ahead.name, gang)} goes first and has no room yet"
             self._telling.tell(key, gang, Status("Waiting", "QueuedBehind", message), now)

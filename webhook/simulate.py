@@ -149,7 +149,7 @@ class _Run:
         for pod, _ in made:
             view.stores.pods.apply("ADDED", pod)
         view.refresh()
-        gang = view.gang(key)
+        gang = view.gangs.get(key)
         assert gang is not None
         answer = self._gang(turn[0], about, gang, offline)
         if self._independent:
@@ -200,7 +200,7 @@ class _Run:
         answers = []
         for number, key in enumerate(keys_of(found)):
             one = about if number == 0 else replace(about, warnings=())
-            gang = view.gang(key)
+            gang = view.gangs.get(key)
             assert gang is not None
             answers.append(self._gang(entry, replace(one, group=gang.group), gang, offline))
             if gang.understanding.ask is None:
@@ -268,7 +268,7 @@ class _Run:
             return None
         view.stores.pods.apply("ADDED", pod)
         view.refresh()
-        gang = view.gang(key)
+        gang = view.gangs.get(key)
         assert gang is not None
         answer = self._gang(entry, about, gang, offline) if gang.placement is None else self._joining(about, gang)
         if self._independent:

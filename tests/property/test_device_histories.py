@@ -73,7 +73,7 @@ class World:
 
     def gang(self, number: int) -> Gang | None:
         found = self.stores.workloads.get(("batch", "Job", "default", f"j{number}"))
-        return None if found is None else self.view.gang(found.uid)
+        return None if found is None else self.view.gangs.get(found.uid)
 
     def write(self, proposal: Placement) -> None:
         body = placement_body(proposal)

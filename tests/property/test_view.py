@@ -172,5 +172,5 @@ def test_a_foreign_pod_with_our_owner_reference_from_another_namespace_is_not_of
     stores.placements.replace([placement(gang, {"b0-r0-h0": 1})])
     stores.pods.replace([pod(gang, 0, host="b0-r0-h0", namespace="elsewhere")])
     view.refresh()
-    assert view.pods_of(gang.uid) == ()
+    assert view.gangs.pods_of(gang.uid) == ()
     assert view.capacity.free("b0-r0-h0")["nvidia.com/gpu"] == -8

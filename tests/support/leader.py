@@ -273,7 +273,7 @@ class Leader:
         return (str(status.get("phase", "")), str(status.get("reason", "")))
 
     def placed(self, name: str = "train") -> Placement | None:
-        return self.view.placement_of(f"uid-{name}")
+        return self.view.gangs.placement_of(f"uid-{name}")
 
 
 def unavailable(_name: str) -> None:

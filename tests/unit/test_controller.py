@@ -137,7 +137,7 @@ def test_a_faulting_gang_does_not_stop_the_others() -> None:
 def test_a_gang_that_cannot_be_looked_at_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a decision raises is that gang's own trouble, and is tried again with pauses."""
     leader = rack(4)
-    decide, looks = leader.controller._view.gang, []
+    decide, looks = leader.view.gangs.get, []
 
     def gang(uid: str) -> object:
         if uid == "uid-a-poisoned":
@@ -145,7 +145,7 @@ def test_a_gang_that_cannot_be_looked_at_does_not_stop_the_others(monkeypatch: p
             crash(uid)
         return decide(uid)
 
-    monkeypatch.setattr(leader.view, "gang", gang)
+    monkeypatch.setattr(leader.view.gangs, "get", gang)
     leader.has(job("a-poisoned", count=2, held=True), job("b-fine", count=2, held=True))
     leader.settle()
     assert not leader.workload("b-fine").suspended
@@ -374,7 +374,7 @@ def test_a_leader_forgets_the_workloads_that_are_gone() -> None:
     leader.later(LINGER)
     assert not leader.controller._term.memory
     assert not leader.controller._unclaimed
-    assert not leader.view._held
+    assert not leader.view.gangs._held
     assert not leader.view.coming
     assert not leader.view.capacity.reserving()
 
@@ -457,7 +457,7 @@ def test_placements_of_workloads_that_are_gone_are_swept() -> None:
     leader.later(SWEEP_EVERY)
     leader.later(SWEEP_EVERY)
     assert leader.hands.of("forget") == ["job-gone-00000000"]
-    assert leader.view.placements() == []
+    assert leader.view.gangs.placements() == []
 
 
 def test_placements_of_a_kind_that_may_not_be_read_are_left_alone() -> None:

@@ -45,7 +45,7 @@ def plan_on(
             others.append(with_uses(pod(other, 0, host=host, name=f"{host}-{number}"), one))
     stores.pods.replace(others)
     view.refresh()
-    found = view.gang(gang.uid)
+    found = view.gangs.get(gang.uid)
     assert found is not None
     return plan_in_view(view, found)
 

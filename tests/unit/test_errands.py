@@ -118,7 +118,7 @@ def test_a_pod_that_is_gone_is_left_to_the_watch(desk: Desk) -> None:
     desk.stores.workloads.replace([gang])
     desk.stores.placements.replace([placement(gang, {"b0-r0-h0": 1})])
     desk.view.refresh()
-    known = desk.view.gang(gang.uid)
+    known = desk.view.gangs.get(gang.uid)
     assert known is not None
     desk.server.answer = missing
     with pytest.raises(Outdated):
@@ -146,7 +146,7 @@ def test_one_pod_that_is_refused_keeps_no_other_held(desk: Desk) -> None:
     desk.server.answer = answer
     desk.stores.workloads.replace([gang])
     desk.view.refresh()
-    known = desk.view.gang(gang.uid)
+    known = desk.view.gangs.get(gang.uid)
     assert known is not None
     with pytest.raises(WriteRefused):
         desk.errands.let_go(known, tuple(pods), resume=False, forget=False)
@@ -169,7 +169,7 @@ def test_the_end_does_not_wait_for_patches_that_were_never_sent(desk: Desk) -> N
     desk.stores.workloads.replace([gang])
     desk.stores.placements.replace([placement(gang, {"b0-r0-h0": 6})])
     desk.view.refresh()
-    known = desk.view.gang(gang.uid)
+    known = desk.view.gangs.get(gang.uid)
     assert known is not None
     ended: list[type[BaseException]] = []
 
@@ -200,7 +200,7 @@ def test_a_plan_whose_answer_was_lost_is_read_back(desk: Desk) -> None:
     gang = job(count=2, held=True)
     desk.stores.workloads.replace([gang])
     desk.view.refresh()
-    known = desk.view.gang(gang.uid)
+    known = desk.view.gangs.get(gang.uid)
     assert known is not None
     wanted = replace(placement(gang, {"b0-r0-h0": 2}), uid="", resource_version="")
 
@@ -226,7 +226,7 @@ def test_a_request_that_was_changed_meanwhile_is_not_resumed(desk: Desk) -> None
     desk.stores.workloads.replace([gang])
     desk.stores.placements.replace([placement(gang, {"b0-r0-h0": 1})])
     desk.view.refresh()
-    known = desk.view.gang(gang.uid)
+    known = desk.view.gangs.get(gang.uid)
     assert known is not None
     changed = replace(gang, annotations={**gang.annotations, names.PREFER: "host"}, resource_version="99999998")
     desk.stores.workloads.apply("MODIFIED", changed)
@@ -249,7 +249,7 @@ def known_gang(desk: Desk) -> Gang:
     desk.stores.workloads.replace([gang])
     desk.stores.placements.replace([placement(gang, {"b0-r0-h0": 2})])
     desk.view.refresh()
-    known = desk.view.gang(gang.uid)
+    known = desk.view.gangs.get(gang.uid)
     assert known is not None
     return known
 
@@ -321,7 +321,7 @@ def test_without_the_lease_nothing_is_sent(desk: Desk) -> None:
     gang = job(count=1, held=True)
     desk.stores.workloads.replace([gang])
     desk.view.refresh()
-    known = desk.view.gang(gang.uid)
+    known = desk.view.gangs.get(gang.uid)
     assert known is not None
     desk.leads = False
     placed = placement(gang, {"b0-r0-h0": 1})
@@ -370,7 +370,7 @@ def held_jobset(desk: Desk) -> Gang:
     gang = workload(a_jobset(version="7"), entry=entry, registry=built_in())
     desk.stores.workloads.replace([gang])
     desk.view.refresh()
-    known = desk.view.gang(gang.uid)
+    known = desk.view.gangs.get(gang.uid)
     assert known is not None
     return replace(known, placement=placement(gang, {"b0-r0-h0": 1}))
 

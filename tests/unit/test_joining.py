@@ -18,7 +18,7 @@ def planned(nodes: list[Node], workload: Workload, pods: list[Pod], *others: Pod
     stores.workloads.replace([workload])
     stores.pods.replace([*pods, *others])
     view.refresh()
-    gang = view.gang(workload.uid)
+    gang = view.gangs.get(workload.uid)
     assert gang is not None
     return plan_in_view(view, gang)
 

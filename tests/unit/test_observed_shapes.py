@@ -21,7 +21,7 @@ def application() -> Workload:
 
 
 def hosts_of(leader: Leader, pod_set: str) -> list[str]:
-    (placed,) = leader.view.placements()
+    (placed,) = leader.view.gangs.placements()
     assert placed.assignment is not None
     return [slot.host for slot in placed.assignment.plan_of(pod_set).slots for _ in range(slot.count)]
 
@@ -63,5 +63,5 @@ def test_without_room_for_them_as_they_are_no_host_is_overbooked() -> None:
     leader.settle()
     leader.later(10)
     assert len(leader.hands.of("release")) <= 1
-    (placed,) = leader.view.placements()
+    (placed,) = leader.view.gangs.placements()
     assert placed.status.get("phase") == "Incomplete"

@@ -50,9 +50,9 @@ def test_a_pod_of_a_job_of_a_jobset_is_of_the_jobset(order: tuple[int, ...]) -> 
     middle = child_job(top)
     lowest = worker(middle, 0)
     view = folded(*((top, middle, lowest)[index] for index in order))
-    assert names_of(view.pods_of(top.uid)) == {lowest.name}
-    assert view.pods_of(middle.uid) == ()
-    assert view.gang_of(lowest) == top.uid
+    assert names_of(view.gangs.pods_of(top.uid)) == {lowest.name}
+    assert view.gangs.pods_of(middle.uid) == ()
+    assert view.gangs.gang_of(lowest) == top.uid
 
 
 def test_a_job_of_a_jobset_that_asks_is_part_of_its_gang() -> None:
@@ -69,7 +69,7 @@ def test_a_job_of_a_jobset_that_is_not_known_yet_decides_nothing() -> None:
     middle = replace(child_job(top), annotations={names.REQUIRE: "rack"})
     view = folded(middle, worker(middle, 0))
     assert view.understand(middle).ignored == "PartOfGang"
-    assert view.pods_of(middle.uid) == ()
+    assert view.gangs.pods_of(middle.uid) == ()
 
 
 def test_a_job_that_asks_below_a_jobset_that_does_not_is_its_own_gang() -> None:
@@ -77,7 +77,7 @@ def test_a_job_that_asks_below_a_jobset_that_does_not_is_its_own_gang() -> None:
     middle = replace(child_job(top), annotations={names.REQUIRE: "rack"})
     view = folded(top, middle, worker(middle, 0))
     assert view.understand(middle).asks
-    assert len(view.pods_of(middle.uid)) == 1
+    assert len(view.gangs.pods_of(middle.uid)) == 1
 
 
 def test_what_is_below_a_jobset_that_stands_aside_is_left_alone() -> None:
@@ -94,7 +94,7 @@ def test_pods_move_when_the_jobset_is_gone() -> None:
     view = folded(top, middle, lowest)
     view.take_changes()
     show(view, top, event="DELETED")
-    assert view.gang_of(lowest) is None
+    assert view.gangs.gang_of(lowest) is None
     assert top.uid in view.take_changes().gangs
 
 
@@ -104,7 +104,7 @@ def test_pods_move_when_the_workload_above_starts_to_ask() -> None:
     lowest = worker(middle, 0)
     view = folded(top, middle, lowest)
     show(view, replace(top, annotations={names.REQUIRE: "rack"}, resource_version="99999999"))
-    assert view.gang_of(lowest) == top.uid
+    assert view.gangs.gang_of(lowest) == top.uid
 
 
 def test_a_change_of_status_files_no_pod_anew() -> None:
@@ -133,42 +133,42 @@ def test_a_reference_that_lies_joins_nothing(lie: dict[str, object]) -> None:
     one = job()
     liar = replace(pod(one, 0), owner=owner_of(one, **lie))
     view = folded(one, liar)
-    assert view.pods_of(one.uid) == ()
-    assert view.gang_of(liar) is None
+    assert view.gangs.pods_of(one.uid) == ()
+    assert view.gangs.gang_of(liar) is None
 
 
 def test_a_pod_of_another_namespace_joins_nothing() -> None:
     one = job()
     view = folded(one, pod(one, 0, namespace="elsewhere"))
-    assert view.pods_of(one.uid) == ()
+    assert view.gangs.pods_of(one.uid) == ()
 
 
 def test_an_owner_of_another_version_of_the_kind_is_the_same_owner() -> None:
     top = jobset()
     middle = replace(child_job(top), owner=owner_of(top, api_version="jobset.x-k8s.io/v9"))
     view = folded(top, middle, worker(middle, 0))
-    assert len(view.pods_of(top.uid)) == 1
+    assert len(view.gangs.pods_of(top.uid)) == 1
 
 
 def test_a_cycle_of_owners_is_nobody() -> None:
     first, second = link("apps/v1", "ReplicaSet", "a"), link("apps/v1", "ReplicaSet", "b")
     lowest = replace(pod(job(), 0), owner=owner_of(first))
     view = folded(below(first, second), below(second, first), lowest)
-    assert view.gang_of(lowest) is None
+    assert view.gangs.gang_of(lowest) is None
 
 
 def test_a_pod_of_a_replica_set_is_of_its_deployment() -> None:
     above = replace(job("web"), api_version="apps/v1", kind="Deployment", unit="pod")
     between = link("apps/v1", "ReplicaSet", "web-1", above)
     view = folded(above, between, below(pod(job(), 0, name="web-1-x"), between))
-    assert names_of(view.pods_of(above.uid)) == {"web-1-x"}
+    assert names_of(view.gangs.pods_of(above.uid)) == {"web-1-x"}
 
 
 def test_a_pod_of_a_ray_cluster_is_of_the_ray_job_that_asks() -> None:
     top = replace(job("ray"), api_version="ray.io/v1", kind="RayJob")
     cluster = below(replace(job("ray-c", require=None), api_version="ray.io/v1", kind="RayCluster"), top)
     view = folded(top, cluster, below(pod(job(), 0, name="head"), cluster))
-    assert names_of(view.pods_of(top.uid)) == {"head"}
+    assert names_of(view.gangs.pods_of(top.uid)) == {"head"}
 
 
 # -- one workload placed through another ------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def test_a_train_job_has_the_pods_of_its_jobset() -> None:
     between = below(jobset(require=None), top)
     middle = child_job(between)
     view = folded(top, between, middle, worker(middle, 0))
-    gang = view.gang(top.uid)
+    gang = view.gangs.get(top.uid)
     assert gang is not None
     assert [(one.name, one.count) for one in gang.understanding.asks] == [("workers", 4)]
     assert len(gang.pods) == 1
@@ -202,7 +202,7 @@ def test_a_train_job_has_the_pods_of_its_jobset() -> None:
 def test_a_train_job_waits_for_its_jobset() -> None:
     top = train_job()
     view = folded(top)
-    gang = view.gang(top.uid)
+    gang = view.gangs.get(top.uid)
     assert gang is not None
     assert [error.reason for error in gang.understanding.errors] == ["WaitingForMembers"]
     view.take_changes()
@@ -213,7 +213,7 @@ def test_a_train_job_waits_for_its_jobset() -> None:
 def test_a_jobset_of_the_train_jobs_name_that_is_not_its_own_lends_it_no_pods() -> None:
     top = train_job()
     view = folded(top, jobset(require=None))
-    gang = view.gang(top.uid)
+    gang = view.gangs.get(top.uid)
     assert gang is not None
     assert not gang.understanding.asks
 
@@ -236,10 +236,10 @@ def serving(groups: int = 2) -> tuple[Workload, list[object]]:
 def test_every_replica_is_a_gang_of_its_own() -> None:
     top, made = serving()
     view = folded(*reversed(made))
-    assert names_of(view.pods_of(f"{top.uid}/0")) == {"serve-0-0", "serve-0-1"}
-    assert names_of(view.pods_of(f"{top.uid}/1")) == {"serve-1-0", "serve-1-1"}
-    assert view.gang(top.uid) is None
-    assert sorted(view.keys()) == [f"{top.uid}/0", f"{top.uid}/1"]
+    assert names_of(view.gangs.pods_of(f"{top.uid}/0")) == {"serve-0-0", "serve-0-1"}
+    assert names_of(view.gangs.pods_of(f"{top.uid}/1")) == {"serve-1-0", "serve-1-1"}
+    assert view.gangs.get(top.uid) is None
+    assert sorted(view.gangs.keys()) == [f"{top.uid}/0", f"{top.uid}/1"]
 
 
 def test_replicas_are_placed_each_for_itself() -> None:
@@ -248,7 +248,7 @@ def test_replicas_are_placed_each_for_itself() -> None:
     leader = Leader(nodes=gpu_nodes(1, 2, 2))
     leader.has(*made)  # type: ignore[arg-type]
     leader.settle()
-    placed = {one.group: one for one in leader.view.placements()}
+    placed = {one.group: one for one in leader.view.gangs.placements()}
     assert set(placed) == {"0", "1"}
     racks = [{slot.host[:5] for slot in one.assignment.pod_sets[0].slots} for one in placed.values() if one.assignment]
     assert [len(found) for found in racks] == [1, 1]
@@ -277,7 +277,7 @@ def test_a_group_label_that_names_no_replica_joins_none(group: str | None) -> No
     top, made = serving()
     odd = replace(replica(top, group, 7, made[1]), name="odd")  # type: ignore[arg-type]
     view = folded(*made, odd)
-    assert view.gang_of(odd) is None
+    assert view.gangs.gang_of(odd) is None
 
 
 # -- pods that no gang claims -----------------------------------------------------------------------------------------
@@ -375,9 +375,9 @@ def test_two_clusters_of_one_service_are_two_gangs() -> None:
     leader.has(above, old, *gated(old), new, *gated(new))
     leader.settle()
     assert sorted(leader.hands.of("release")) == ["new-0", "new-1", "old-0", "old-1"]
-    assert sorted(one.workload.name for one in leader.view.placements()) == ["new", "old"]
-    assert all(one.pod_sets[0].require == "rack" for one in leader.view.placements())
-    assert not leader.view.knows(above.uid)
+    assert sorted(one.workload.name for one in leader.view.gangs.placements()) == ["new", "old"]
+    assert all(one.pod_sets[0].require == "rack" for one in leader.view.gangs.placements())
+    assert not leader.view.gangs.knows(above.uid)
 
 
 def test_the_old_cluster_gives_its_slots_back_when_it_goes() -> None:
@@ -390,7 +390,7 @@ def test_the_old_cluster_gives_its_slots_back_when_it_goes() -> None:
     leader.has(new, *gated(new))
     leader.settle()
     assert sorted(leader.hands.of("release")) == ["old-0", "old-1"]
-    for one in leader.view.pods_of(old.uid):
+    for one in leader.view.gangs.pods_of(old.uid):
         leader.stores.pods.apply("DELETED", one)
     leader.stores.workloads.apply("DELETED", old)
     leader.settle()
@@ -417,7 +417,7 @@ def test_a_cluster_of_a_service_that_does_not_ask_decides_for_itself() -> None:
     leader = Leader(nodes=gpu_nodes(1, 1, 2))
     leader.has(above, one, *gated(one))
     leader.settle()
-    assert [each.pod_sets[0].require for each in leader.view.placements()] == ["block"]
+    assert [each.pod_sets[0].require for each in leader.view.gangs.placements()] == ["block"]
 
 
 def test_a_request_that_is_made_later_is_one_for_the_clusters_too() -> None:
@@ -440,4 +440,4 @@ def test_services_that_own_each_other_end_nowhere() -> None:
     child = cluster(one, "old")
     leader.has(one, other, child, *gated(child))
     leader.settle()
-    assert all(each.workload.kind != "RayService" for each in leader.view.placements())
+    assert all(each.workload.kind != "RayService" for each in leader.view.gangs.placements())

@@ -38,7 +38,7 @@ def test_a_gang_goes_when_all_of_its_pods_exist() -> None:
 
 def test_its_placement_is_named_after_the_gang() -> None:
     leader = led(plain("a"), plain("b"))
-    (placed,) = leader.view.placements()
+    (placed,) = leader.view.gangs.placements()
     assert placed.name.startswith("pods-mesh-")
     assert (placed.workload.kind, placed.workload.name, placed.workload.uid) == ("Pod", "mesh", "")
     assert sum(slot.count for plan in placed.assignment.pod_sets for slot in plan.slots) == 2  # type: ignore[union-attr]
@@ -102,14 +102,14 @@ def test_a_gang_without_a_level_needs_no_more_than_room() -> None:
 def test_pods_of_another_namespace_are_another_gang() -> None:
     leader = led(plain("a"), plain("b", namespace="elsewhere"))
     assert leader.hands.of("release") == []
-    assert sorted(leader.view.keys()) == [KEY, "pods/elsewhere/mesh"]
+    assert sorted(leader.view.gangs.keys()) == [KEY, "pods/elsewhere/mesh"]
 
 
 def test_a_pod_of_a_registered_workload_is_of_no_plain_gang() -> None:
     """Its Job decides."""
     one = job(require=None)
     leader = led(plain("a"), below(plain("b"), one))
-    assert [each.name for each in leader.view.pods_of(KEY)] == ["a"]
+    assert [each.name for each in leader.view.gangs.pods_of(KEY)] == ["a"]
 
 
 def test_pods_of_an_owner_that_nobody_knows_may_be_a_gang() -> None:
@@ -125,7 +125,7 @@ def test_the_largest_request_counts_for_every_slot() -> None:
     )
     big = replace(big, spec=replace(big.spec, shape=with_requests(big.spec.shape, requests)))
     leader = led(plain("a"), big)
-    gang = leader.view.gang(KEY)
+    gang = leader.view.gangs.get(KEY)
     assert gang is not None
     assert dict(gang.shapes["main"].requests)["nvidia.com/gpu"] == dict(requests)["nvidia.com/gpu"]
 
@@ -155,7 +155,7 @@ def test_a_gang_whose_pods_are_all_gone_is_forgotten() -> None:
     for one in leader.stores.pods.values():
         leader.stores.pods.apply("DELETED", one)
     leader.settle()
-    assert leader.view.gang(KEY) is None
+    assert leader.view.gangs.get(KEY) is None
     assert leader.view.capacity.reserved(KEY) == {}
     leader.later(31)
     leader.later(31)
@@ -173,7 +173,7 @@ def test_whose_a_pod_is_is_told_without_looking_at_the_others(monkeypatch: pytes
     """It is asked for every held pod: with ten thousand in one gang that would be done ten thousand times."""
     leader = led(plain("a"), plain("b"))
     monkeypatch.setattr("engine.plain_gangs.plain_workload", None)
-    assert leader.view.gang_of(plain("a")) == KEY
+    assert leader.view.gangs.gang_of(plain("a")) == KEY
 
 
 @pytest.mark.parametrize("gang", ["", "a b", "../../etc", "a/b", "ok\x00", "-a", "x" * 64, "x" * 250_000, "\u0661"])
@@ -191,7 +191,7 @@ def test_a_name_that_is_none_holds_the_gang(gang: str) -> None:
 def test_a_size_beyond_the_policy_is_told_where_it_stands() -> None:
     """A million pods are awaited by nobody."""
     leader = led(plain("a", size="1000000"))
-    gang = leader.view.gang(KEY)
+    gang = leader.view.gangs.get(KEY)
     assert gang is not None
     ((field, reason),) = [(one.field, one.reason) for one in leader.view.understand(gang.workload).errors]
     assert (field, reason) == (f"metadata.annotations[{names.GANG_SIZE}]", "GangLimitExceeded")

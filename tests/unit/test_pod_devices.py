@@ -44,7 +44,7 @@ class Site:
 
     @property
     def gang(self) -> Gang:
-        gang = self.view.gang(self.workload.uid)
+        gang = self.view.gangs.get(self.workload.uid)
         assert gang is not None
         return gang
 

@@ -29,7 +29,7 @@ def waiting(understanding: Understanding, *, since: object = timestamp(SINCE), *
     leader = Leader(nodes=gpu_nodes(1, 1, 1))
     leader.has(job(held=True))
     leader.view.refresh()
-    gang = leader.view.gang("uid-train")
+    gang = leader.view.gangs.get("uid-train")
     assert gang is not None
     made = leader.hands.placement(replace(gang, understanding=understanding), None, priority=0)
     return replace(made, status={"phase": "Waiting", "waitingSince": since}, **more)  # type: ignore[arg-type]

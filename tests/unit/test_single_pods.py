@@ -35,7 +35,7 @@ def led(*pods: Pod, racks: int = 2, hosts: int = 2, policy: str = POLICY) -> Lea
 def hosts_of(leader: Leader) -> list[str]:
     return sorted(
         slot.host
-        for placed in leader.view.placements()
+        for placed in leader.view.gangs.placements()
         for plan in (placed.assignment.pod_sets if placed.assignment is not None else ())
         for slot in plan.slots
         for _ in range(slot.count)
@@ -45,7 +45,7 @@ def hosts_of(leader: Leader) -> list[str]:
 def test_the_first_pod_goes_at_once() -> None:
     leader = led(single("a"))
     assert leader.hands.of("release") == ["a"]
-    (placed,) = leader.view.placements()
+    (placed,) = leader.view.gangs.placements()
     assert placed.workload == type(placed.workload)("example.com/v1", "Thing", "flow", "uid-flow")
     assert placed.name.startswith("thing-flow-")
 
@@ -63,21 +63,21 @@ def test_pods_of_another_controller_stand_for_themselves() -> None:
     other = replace(THING, name="other", uid="uid-other")
     leader = led(single("a"), single("b"), single("c", owner=other), single("d", owner=other))
     assert sorted(leader.hands.of("release")) == ["a", "b", "c", "d"]
-    assert len(leader.view.placements()) == 2
+    assert len(leader.view.gangs.placements()) == 2
 
 
 def test_pods_that_ask_for_something_else_stand_for_themselves() -> None:
     """What one pod requires is never given to another that requires less."""
     leader = led(single("a"), single("b"), single("c", says={names.PREFER: "rack"}))
     assert sorted(leader.hands.of("release")) == ["a", "b", "c"]
-    assert sorted(placed.pod_sets[0].require or "" for placed in leader.view.placements()) == ["", "rack"]
+    assert sorted(placed.pod_sets[0].require or "" for placed in leader.view.gangs.placements()) == ["", "rack"]
 
 
 def test_a_pod_without_an_owner_is_alone() -> None:
     leader = led(single("a", owner=None), single("b", owner=None))
     assert sorted(leader.hands.of("release")) == ["a", "b"]
-    assert sorted(placed.workload.name for placed in leader.view.placements()) == ["a", "b"]
-    assert {placed.workload.kind for placed in leader.view.placements()} == {"Pod"}
+    assert sorted(placed.workload.name for placed in leader.view.gangs.placements()) == ["a", "b"]
+    assert {placed.workload.kind for placed in leader.view.gangs.placements()} == {"Pod"}
 
 
 def test_the_top_most_controller_counts() -> None:
@@ -87,7 +87,7 @@ def test_the_top_most_controller_counts() -> None:
     leader.has(*sets, below(single("a"), sets[0]), below(single("b"), sets[1]))
     leader.settle()
     assert sorted(leader.hands.of("release")) == ["a", "b"]
-    assert [placed.workload.name for placed in leader.view.placements()] == ["flow"]
+    assert [placed.workload.name for placed in leader.view.gangs.placements()] == ["flow"]
 
 
 def test_one_that_ends_gives_its_slot_back() -> None:
@@ -110,7 +110,7 @@ def test_without_pods_its_placement_goes() -> None:
     leader.later(31)
     leader.later(31)
     assert len(leader.hands.of("forget")) == 1
-    assert leader.view.placements() == []
+    assert leader.view.gangs.placements() == []
 
 
 def elsewhere(pod: Pod, *, marked: bool) -> Pod:
@@ -145,13 +145,13 @@ def test_a_forged_uid_joins_no_workload() -> None:
     leader = Leader(nodes=gpu_nodes(1, 2, 2))
     leader.has(one, single("a", owner=replace(THING, uid=one.uid)))
     leader.settle()
-    assert leader.view.pods_of(one.uid) == ()
-    assert sorted({placed.workload.kind for placed in leader.view.placements()}) == ["Job", "Thing"]
+    assert leader.view.gangs.pods_of(one.uid) == ()
+    assert sorted({placed.workload.kind for placed in leader.view.gangs.placements()}) == ["Job", "Thing"]
 
 
 def test_pods_of_another_namespace_are_not_beside_them() -> None:
     leader = led(single("a"), single("b", namespace="elsewhere"))
-    assert sorted(placed.namespace for placed in leader.view.placements()) == ["default", "elsewhere"]
+    assert sorted(placed.namespace for placed in leader.view.gangs.placements()) == ["default", "elsewhere"]
 
 
 def test_switched_off_its_pods_are_freed() -> None:
@@ -159,7 +159,7 @@ def test_switched_off_its_pods_are_freed() -> None:
     leader.view.set_policy(leader.view.policy.model_copy(update={"mode": "off"}))
     leader.settle()
     assert all(names.GATE not in pod.spec.gates for pod in leader.stores.pods.values())
-    assert leader.view.placements() == []
+    assert leader.view.gangs.placements() == []
 
 
 @pytest.mark.parametrize(
@@ -176,21 +176,21 @@ def test_switched_off_its_pods_are_freed() -> None:
 )
 def test_these_are_no_single_pods(change: dict[str, Any]) -> None:
     leader = led(single("a", **change))
-    assert not any(map(single_pods.is_single, leader.view.keys()))
-    assert not any(key.startswith("pods/elsewhere") for key in leader.view.keys())  # noqa: SIM118 - no mapping
+    assert not any(map(single_pods.is_single, leader.view.gangs.keys()))
+    assert not any(key.startswith("pods/elsewhere") for key in leader.view.gangs.keys())  # noqa: SIM118 - no mapping
 
 
 def test_a_pod_that_had_its_host_before_anybody_asked_us_is_left_alone() -> None:
     one = single("a")
     leader = led(replace(one, spec=replace(one.spec, gates=(), labels={}, node_name="h")))
-    assert leader.view.keys() == []
+    assert leader.view.gangs.keys() == []
 
 
 def test_whose_a_pod_is_is_told_without_looking_at_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked for every held pod of a controller that may have made thousands."""
     leader = led(single("a"), single("b"))
     monkeypatch.setattr("engine.single_pods.in_turn", None)
-    assert leader.view.gang_of(single("a")) is not None
+    assert leader.view.gangs.gang_of(single("a")) is not None
 
 
 def test_other_gangs_are_not_looked_at_for_a_quota_that_is_not_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,9 +204,9 @@ def test_other_gangs_are_not_looked_at_for_a_quota_that_is_not_theirs(monkeypatc
         return build(owner, pods, dialects=dialects)
 
     monkeypatch.setattr("engine.single_pods.single_workload", noted)
-    gang = leader.view.gang(next(iter(leader.view.keys())))
+    gang = leader.view.gangs.get(next(iter(leader.view.gangs.keys())))
     assert gang is not None
     made.clear()
     elsewhere = replace(gang, workload=replace(gang.workload, namespace="elsewhere"))
-    assert leader.view.pending(elsewhere) == {}
+    assert leader.view.gangs.pending(elsewhere, leader.view.capacity) == {}
     assert made == []

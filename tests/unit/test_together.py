@@ -31,7 +31,7 @@ def planned(
     devices: tuple[NodeDevices, ...] = (),
 ) -> Outcome:
     view, uid = view_of(nodes, workload, *pods, policy=policy, devices=devices)
-    gang = view.gang(uid)
+    gang = view.gangs.get(uid)
     assert gang is not None
     assert gang.understanding.errors == ()
     return plan_in_view(view, gang)
@@ -238,7 +238,7 @@ def test_the_placement_tells_every_pod_set() -> None:
     """What is written is what was planned, by name."""
     gang = several(launcher(), workers(2), says={names.REQUIRE: "rack"})
     view, uid = view_of(gpu_nodes(1, 1, 2), gang)
-    seen = view.gang(uid)
+    seen = view.gangs.get(uid)
     assert seen is not None
     outcome = plan_in_view(view, seen)
     assert isinstance(outcome, Placed)

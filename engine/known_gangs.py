@@ -1,0 +1,208 @@
+"""The gangs that there are, by key: read from what a view has folded in, and from plans that are to be written.
+
+Never from the stores, which may be a step ahead.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from engine import plain_gangs, single_pods
+from engine.capacity import Capacity
+from engine.coming_pods import ComingPods
+from engine.gang_keys import has_group, key_of, keys_of, parts, placed_key
+from engine.homes import Homes
+from engine.lineage import Lineage
+from engine.members import by_pod_set
+from engine.owners import key_to
+from engine.pod_workloads import in_order
+from engine.quota import usage_of
+from engine.records import Placement, Pod, Workload
+from engine.relaxing import in_force
+from engine.requests import Understanding
+from engine.sight import Gang
+
+
+class KnownGangs:
+    """Not safe to share between threads by itself. `lineage` tells that of the policy and topologies in force."""
+
+    def __init__(self, homes: Homes, coming: ComingPods, *, lineage: Callable[[], Lineage]) -> None:
+        self._homes = homes
+        self._coming = coming
+        self._lineage = lineage
+        self._workloads: dict[str, Workload] = {}
+        self._placements: dict[str, dict[tuple[str, str], Placement]] = {}
+        self._held: dict[str, Placement] = {}
+
+    # -- taking in ---------------------------------------------------------------------------------------------------
+
+    def set_workload(self, old: Workload | None, new: Workload | None) -> set[str]:
+        """Take in what became of a workload; the keys of the gangs that it is about."""
+        if old is not None and (new is None or new.uid != old.uid):
+            self._workloads.pop(old.uid, None)
+            for key in self._held.keys() & set(keys_of(old)):
+                del self._held[key]
+        if new is not None:
+            self._workloads[new.uid] = new
+        # The status of a kind with many gangs tells every step of every one.
+        known = None if old is None or new is None or new.group_label is None else old
+        if known is not None and new is not None and replace(known, resource_version=new.resource_version) == new:
+            return set()
+        return {key for one in (old, new) if one is not None for key in keys_of(one)}
+
+    def set_placement(self, old: Placement | None, new: Placement | None) -> set[str]:
+        """Take in what became of a Placement; the keys of the gangs that it is about."""
+        if old is not None:
+            of_gang = self._placements.get(placed_key(old), {})
+            of_gang.pop(old.key, None)
+            if not of_gang:
+                self._placements.pop(placed_key(old), None)
+        if new is not None:
+            self._placements.setdefault(placed_key(new), {})[new.key] = new
+        return {placed_key(one) for one in (old, new) if one is not None}
+
+    def hold(self, key: str, plan: Placement) -> None:
+        """Take in a plan whose Placement is not written yet; it goes before the one that is."""
+        self._held[key] = plan
+
+    def drop(self, key: str) -> bool:
+        """Forget the plan that is not written; False when there was none."""
+        return self._held.pop(key, None) is not None
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def get(self, key: str) -> Gang | None:
+        """Everything about a gang; None when there is none of that key."""
+        workload = self.workload_of(key)
+        if workload is None:
+            return None
+        placement, pods = self.plan_of(key), self.pods_of(key)
+        return Gang(
+            workload=workload,
+            understanding=self._understanding(workload, pods, placement),
+            placement=placement,
+            pods=pods,
+            shapes=self._coming.shapes_of(workload),
+            group=parts(key)[1],
+            later=single_pods.in_turn(self._homes.members(key))[1] if single_pods.is_single(key) else (),
+        )
+
+    def workload_of(self, key: str) -> Workload | None:
+        """The live workload that has a gang of that key, with all its pod sets."""
+        if plain_gangs.is_plain(key):
+            pods = self._homes.members(key)
+            dialects = self._lineage().policy.annotations.dialects
+            return plain_gangs.plain_workload(key, pods, dialects=dialects) if pods else None
+        if single_pods.is_single(key):
+            return self._single_workload(self.pods_of(key))
+        uid, group = parts(key)
+        workload = self._workloads.get(uid)
+        return self._lineage().whole(workload) if workload is not None and has_group(workload, group) else None
+
+    def plan_of(self, key: str) -> Placement | None:
+        """The Placement in force for a gang: the one that is about to be written, else the one that is there."""
+        return self._held.get(key) or self.placement_of(key)
+
+    def placement_of(self, key: str) -> Placement | None:
+        """The Placement of a gang, in its workload's namespace; the oldest when somebody made a second one."""
+        workload = self.workload_of(key)
+        known = [
+            item
+            for item in self._placements.get(key, {}).values()
+            if workload is None or item.namespace == workload.namespace
+        ]
+        return min(known, key=lambda item: (item.created, item.name), default=None)
+
+    def placed(self, key: str) -> bool:
+        """True when a gang of that key has, or is to have, a Placement."""
+        return key in self._placements or key in self._held
+
+    def holds(self, key: str) -> bool:
+        """True when a plan of the gang is not written yet."""
+        return key in self._held
+
+    def placements(self) -> list[Placement]:
+        """Every Placement that was folded in."""
+        return [placement for group in self._placements.values() for placement in group.values()]
+
+    def orphaned(self) -> list[Placement]:
+        """The Placements whose workload is not there any more."""
+        return [
+            placement
+            for key, placements in self._placements.items()
+            if not plain_gangs.is_plain(key) and parts(key)[0] not in self._workloads
+            for placement in placements.values()
+        ]
+
+    def pods_of(self, key: str) -> tuple[Pod, ...]:
+        """The pods of a gang: those whose chain of controller references leads to its workload, and to its group."""
+        if single_pods.is_single(key):
+            return single_pods.in_turn(self._homes.members(key))[0]
+        return self._homes.members(key) if self.knows(key) else ()
+
+    def gang_of(self, pod: Pod) -> str | None:
+        """The key of the gang that a pod is of; None when no gang claims it."""
+        key = self._homes.home_of(pod.key)
+        return key if key is not None and self.knows(key) else None
+
+    def knows(self, key: str) -> bool:
+        """True when there is a gang of that key."""
+        if single_pods.is_single(key):
+            return any(not pod.finished for pod in self._homes.members(key))
+        if plain_gangs.is_plain(key):
+            # Asked for every held pod, and the workload of a gang would be made of all of them.
+            return self._homes.has_members(key)
+        return self.workload_of(key) is not None
+
+    def keys(self) -> list[str]:
+        """Keys of all gangs and of all that a Placement names."""
+        of_workloads = {key for one in self._workloads.values() for key in keys_of(one)}
+        return sorted(of_workloads | self._placements.keys() | set(self._homes.plain_keys()))
+
+    def keys_through(self, child: Workload) -> set[str]:
+        """The key of the gang that is placed through a workload."""
+        if child.owner is None:
+            return set()
+        above = self._homes.find(key_to(child.namespace, child.owner))
+        return {key_of(above)} if isinstance(above, Workload) and above.handling == "through" else set()
+
+    def pending(self, gang: Gang, capacity: Capacity) -> dict[str, int]:
+        """What other placed gangs of the gang's namespace will still use of its quotas: their pods do not exist yet."""
+        total: Counter[str] = Counter()
+        for key in capacity.reserving():
+            if key == gang.key or not self._placed_in(key, gang.workload.namespace):
+                continue
+            other = self.workload_of(key)
+            if other is None or other.namespace != gang.workload.namespace:
+                continue
+            unbound = [pod for pod in self.pods_of(key) if not pod.finished and not pod.spec.node_name]
+            coming = capacity.reserved_by(key)
+            for pod_set, pods in by_pod_set(other, unbound):
+                if (missing := coming.get(pod_set.name, 0) - len(pods)) > 0:
+                    total.update(usage_of(self._coming.spec_of(other, pod_set), missing))
+        return dict(total)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _placed_in(self, key: str, namespace: str) -> bool:
+        """True when a gang of that key has, or is to have, a Placement in a namespace."""
+        held = self._held.get(key)
+        known = self._placements.get(key, {}).values()
+        return (held is not None and held.namespace == namespace) or any(one.namespace == namespace for one in known)
+
+    def _single_workload(self, pods: Sequence[Pod]) -> Workload | None:
+        if not pods:
+            return None
+        above = self._lineage().claim(in_order(pods)[0]).controller
+        return single_pods.single_workload(above, pods, dialects=self._lineage().policy.annotations.dialects)
+
+    def _understanding(self, workload: Workload, pods: Sequence[Pod], placement: Placement | None) -> Understanding:
+        lineage = self._lineage()
+        found = in_force(lineage.understand(workload), placement, lineage.policy)
+        if workload.handling != "pods" or workload.unit == "pod" or found.ignored is not None:
+            return found
+        placed = placement is not None and placement.assignment is not None
+        errors = plain_gangs.faults(workload, pods, placed=placed, dialects=lineage.policy.annotations.dialects)
+        return Understanding(errors=errors) if errors else found
