@@ -41,7 +41,9 @@ class Telling:
             self._term.guarded(key, now, partial(self._tell_one, key, status))
 
     def _tell_one(self, key: str, status: Status) -> None:
-        memory, gang = self._term.memory[key], self._view.gangs.get(key)
+        memory = self._term.memory[key]
+        with self._view.lock:
+            gang = self._view.gangs.get(key)
         if gang is None:
             return
         memory.told = status

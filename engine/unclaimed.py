@@ -51,7 +51,9 @@ class Unclaimed:
             if pod is None or pod.finished or pod.deleting or names.GATE not in pod.spec.gates:
                 del self._pods[key]
                 continue
-            if self._view.gangs.gang_of(pod) is not None:
+            with self._view.lock:
+                claimed = self._view.gangs.gang_of(pod) is not None
+            if claimed:
                 del self._pods[key]  # its gang decides
                 continue
             if now - since >= UNCLAIMED_AFTER:
@@ -72,18 +74,22 @@ class Unclaimed:
             return
         self._swept_at = now
         hidden = self._hidden()
+        with self._view.lock:
+            placements = self._view.gangs.placements()
         lost = {
             placement.key: placement
-            for placement in self._view.gangs.placements()
-            if not self._view.gangs.knows(placed_key(placement))
-            and not placement.deleting
-            and _kind(placement) not in hidden
+            for placement in placements
+            if not self._knows(placed_key(placement)) and not placement.deleting and _kind(placement) not in hidden
         }
         for key in [key for key in self._placements if key not in lost]:
             del self._placements[key]
         for key, placement in lost.items():
             if now - self._placements.setdefault(key, now) >= SWEEP_EVERY:
                 self._term.send(placed_key(placement), partial(self._errands.forget, placement))
+
+    def _knows(self, key: str) -> bool:
+        with self._view.lock:  # for one at a time: reviews want it too
+            return self._view.gangs.knows(key)
 
 
 def _kind(placement: Placement) -> tuple[str, str]:

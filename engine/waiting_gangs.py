@@ -85,7 +85,8 @@ class WaitingGangs:
         """Keep room for gangs that have waited too long; in strict order nobody overtakes them anyway."""
         waiting = []
         for key in [] if strict else self._term.queue.impatient(now):
-            gang, entry = self._view.gangs.get(key), self._term.queue.entry(key)
+            with self._view.lock:
+                gang, entry = self._view.gangs.get(key), self._term.queue.entry(key)
             if gang is not None and entry is not None and self._blocks(key):
                 waiting.append(Waiting(key, entry.priority, gang.understanding.topology or ""))
         kept = {room.key for room in self._term.room.kept()}
@@ -182,7 +183,8 @@ class WaitingGangs:
         return memory is None or not memory.own_trouble
 
     def _tell_behind(self, key: str, first: str, now: float) -> None:
-        gang, ahead = self._view.gangs.get(key), self._term.queue.entry(first)
+        with self._view.lock:
+            gang, ahead = self._view.gangs.get(key), self._term.queue.entry(first)
         if gang is not None and ahead is not None:
             message = f"{_named(ahead.name, gang)} goes first and has no room yet"
             self._telling.tell(key, gang, Status("Waiting", "QueuedBehind", message), now)

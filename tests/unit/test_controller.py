@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -27,6 +29,44 @@ def hosts_of(placed: Placement | None) -> list[str]:
     assert placed is not None
     assert placed.assignment is not None
     return [slot.host for pod_set in placed.assignment.pod_sets for slot in pod_set.slots]
+
+
+@pytest.mark.parametrize("queue", ["{patience: 10m}", "{order: strict, patience: 10m}"])
+def test_gangs_are_read_under_the_lock_of_the_view(monkeypatch: pytest.MonkeyPatch, queue: str) -> None:
+    """Reviews and writes fold what happened into the same tables, each in a thread of its own."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4), policy=POLICY + f"queue: {queue}\n")
+    lock, unlocked, read = leader.view.lock, set[str](), set[str]()
+
+    class Watched:
+        depth = 0
+
+        def __enter__(self) -> None:
+            lock.acquire()
+            self.depth += 1
+
+        def __exit__(self, *_: object) -> None:
+            self.depth -= 1
+            lock.release()
+
+    watched = Watched()
+    monkeypatch.setattr(leader.view, "lock", watched)
+
+    def noted(name: str, method: Callable[..., object], *args: object) -> object:
+        read.add(name)
+        if not watched.depth:
+            unlocked.add(name)
+        return method(*args)
+
+    for name in ("get", "gang_of", "keys", "knows", "placements"):
+        method = getattr(leader.view.gangs, name)
+        monkeypatch.setattr(leader.view.gangs, name, partial(noted, name, method))
+    leader.has(pod(job("somebody"), 0, host="b0-r0-h0"), pod(job("nobody"), 0, gated=True))
+    leader.has(job("big", count=4, held=True, created=1.0), job("small", count=2, held=True, created=2.0))
+    leader.has(placement(job("gone"), None))
+    for seconds in (0, 5, UNCLAIMED_AFTER, SWEEP_EVERY, 600, SWEEP_EVERY):
+        leader.later(seconds)
+    assert read == {"get", "gang_of", "keys", "knows", "placements"}
+    assert unlocked == set()
 
 
 # -- the queue -------------------------------------------------------------------------------------------------------
