@@ -168,8 +168,10 @@ class Controller:
         self._counts.show(self._term)
 
     def _due(self, changes: Changes, now: float) -> list[str]:
-        with self._view.lock:
-            due = set(self._view.gangs.keys()) if changes.everything else set(changes.gangs)
+        due = set(changes.gangs)
+        if changes.everything:
+            with self._view.lock:
+                due |= set(self._view.gangs.keys())
         due |= {key for key, memory in self._term.memory.items() if memory.wake is not None and memory.wake <= now}
         return sorted(due - self._term.busy)
 
