@@ -66,7 +66,9 @@ def template_of(pod: Pod, annotations: Mapping[str, str]) -> PodSpec:
     """What a pod would have been made from: held, bound nowhere, saying this."""
     spec = pod.spec
     gates = spec.gates if names.GATE in spec.gates else (*spec.gates, names.GATE)
-    return replace(spec, annotations=annotations, gates=gates, node_name="")
+    # Admission resolves the priority when it adds what the RuntimeClass says: then that is in the shape already.
+    runtime_class = spec.runtime_class if spec.priority is None else ""
+    return replace(spec, annotations=annotations, gates=gates, node_name="", runtime_class=runtime_class)
 
 
 def eligible(pod: Pod) -> tuple[object, ...]:
