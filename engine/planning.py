@@ -18,7 +18,7 @@ from engine.explain import placed_text
 from engine.gpu.resources import CORE, KOORDINATOR, RATIO, whole_names
 from engine.names import AUTO
 from engine.outcomes import Never, Outcome, Placed, Waits
-from engine.planner import NoFit, Plan, Request, Slices, domain_slots, lowest_level, plan
+from engine.planner import NoFit, Plan, Request, Slices, domain_slots, plan
 from engine.policy import Policy
 from engine.records import PodSetPlan, PodSetRequest, Shape, Slot, Toleration
 from engine.requests import Understanding
@@ -111,11 +111,8 @@ def _plan_alike(
 ) -> Outcome:
     """Plan equal pods of which none is there yet, on the numbers that are kept between decisions."""
     require = topology.level_of(ask.require)
-    slices = topology.slices(ask.slices)
     if ask.require == AUTO:
-        require = lowest_level(topology.tree, capacity.count(shape, topology).empty, ask.count, slices)
-        if require is None:
-            require = 0
+        require = topology.auto_level(ask.count, ask.slices, empty=capacity.count(shape, topology).empty)
     prefer = topology.level_of(ask.prefer)
     if require is not None and prefer is not None and prefer <= require:
         prefer = None  # `auto` went below what is preferred: nothing is left to prefer
@@ -125,7 +122,7 @@ def _plan_alike(
         prefer=prefer,
         profile=policy.planner.profile,
         steps=policy.planner.steps,
-        slices=slices,
+        slices=topology.slices(ask.slices),
     )
     scarce = scarce_of(shape, capacity)
     warm = capacity.slots(shape, topology, scarce=scarce)

@@ -17,7 +17,7 @@ from engine.capacity import Capacity
 from engine.names import AUTO
 from engine.outcomes import Outcome, Placed
 from engine.patience import Room, Waiting
-from engine.planner import domain_slots, lowest_level
+from engine.planner import domain_slots
 from engine.records import Pod, PodSetRequest, Shape
 from engine.requests import Understanding
 from engine.topology import Topology
@@ -165,8 +165,7 @@ def _level(
     gang = understanding.gang
     required = (gang.require if gang is not None else None) or largest.require
     if required == AUTO:
-        found = lowest_level(topology.tree, empty, largest.count, topology.slices(largest.slices))
-        return (found, True) if found is not None else (0, True)
+        return topology.auto_level(largest.count, largest.slices, empty=empty), True
     preferred = (gang.prefer if gang is not None else None) or largest.prefer
     index = topology.level_of(required or preferred)
     return (index if index is not None else -1, required is not None and len(asks) == 1)

@@ -18,7 +18,7 @@ from engine.capacity import Capacity
 from engine.explain import placed_text
 from engine.names import AUTO
 from engine.outcomes import Never, Outcome, Placed, Waits
-from engine.planner import Gang, GangPlan, NoFit, PodSet, Seats, Undecided, lowest_level, plan_gang
+from engine.planner import Gang, GangPlan, NoFit, PodSet, Seats, Undecided, plan_gang
 from engine.policy import Policy
 from engine.ranks import join_ranks
 from engine.records import GangRequest, PodSetPlan, PodSetRequest, Shape, Slot
@@ -133,7 +133,7 @@ def _open_to(shape: Shape, topology: Topology, capacity: Capacity, *, mended: bo
 
 def _resolved(question: Question, capacity: Capacity, policy: Policy) -> Gang:
     """The gang with its levels as indices, without columns; `auto` is the lowest level that ever holds the pods."""
-    topology, tree = question.topology, question.topology.tree
+    topology = question.topology
     required = {ask.name: topology.level_of(ask.require) for ask in question.asks}
     pod_sets = tuple(_pod_set(question, ask, required[ask.name]) for ask in question.asks)
     whole = question.gang
@@ -155,7 +155,7 @@ def _resolved(question: Question, capacity: Capacity, policy: Policy) -> Gang:
             ]
             if len(mates) == 1:
                 counted = capacity.count(question.shapes[ask.name], topology)
-                level = lowest_level(tree, counted.empty, ask.count, pod_sets[number].slices) or 0
+                level = topology.auto_level(ask.count, ask.slices, empty=counted.empty)
             else:
                 empty = empty or _ground(question, capacity, empty=True)
                 level = _lowest_together(question, gang, empty, mates)

@@ -6,9 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from engine.names import AUTO, HOST_LEVEL, HOSTNAME
-from engine.planner import Slices, Tree, build_tree
+from engine.planner import Slices, Tree, build_tree, lowest_level
 from engine.records import Node
+
+Ints = npt.NDArray[np.int64]
 
 OUTSIDE_SELECTOR = "nodeSelector"
 
@@ -60,6 +65,13 @@ class Topology:
         """Slices (level, size) by index of their level; one of a level that is not there is left out."""
         levels = [(self.level_index(level), size) for level, size in asked]
         return tuple(Slices(level, size) for level, size in levels if level is not None)
+
+    def auto_level(self, count: int, slices: Iterable[tuple[str, int]], *, empty: Ints) -> int:
+        """The index of the level that `auto` is for so many equal pods, by the slots of empty hosts, in tree order.
+
+        The lowest one of which a domain holds them all, in whole slices; the coarsest when none does.
+        """
+        return lowest_level(self.tree, empty, count, self.slices(slices)) or 0
 
     def pin_labels(self, host: str) -> dict[str, str]:
         """The labels of the levels above the host as this node carries them; {} for a node that is outside."""

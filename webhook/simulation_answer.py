@@ -9,7 +9,6 @@ from typing import Any
 from engine.explain import render
 from engine.names import AUTO, MAIN
 from engine.outcomes import FieldError, Never, Outcome, Placed
-from engine.planner import lowest_level
 from engine.quantities import format_bytes
 from engine.ranks import format_ranks
 from engine.reasons import REASONS
@@ -122,7 +121,8 @@ def _levels_in_force(ask: PodSetRequest, gang: Gang, view: View) -> tuple[str | 
     topology = view.topologies.get(gang.understanding.topology or "")
     if ask.require != AUTO or topology is None:
         return ask.require, ask.prefer
-    level = lowest_level(topology.tree, view.capacity.count(gang.shapes[ask.name], topology).empty, ask.count) or 0
+    empty = view.capacity.count(gang.shapes[ask.name], topology).empty
+    level = topology.auto_level(ask.count, ask.slices, empty=empty)
     finer = ask.prefer is not None and (topology.level_index(ask.prefer) or 0) > level
     return topology.levels[level].name, ask.prefer if finer else None
 

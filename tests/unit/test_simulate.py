@@ -189,6 +189,16 @@ def test_levels_are_aliases() -> None:
     assert (waiting["verdict"], waiting["podSets"][0]["require"]) == ("waits", "block")
 
 
+@pytest.mark.parametrize(("taken", "verdict"), [(0, "placed"), (3, "waits")])
+def test_auto_is_shown_as_it_is_planned_in_slices(taken: int, verdict: str) -> None:
+    """A rack has 24 slots, on three hosts of eight, and room for three slices of six: the block holds all four."""
+    racks = grid(1, 2, 3)
+    full = [*racks, *(pod(f"p{n}", racks[n]["metadata"]["name"]) for n in range(taken))]
+    sliced = {"require": "auto", names.SLICE_TOPOLOGY: "host", names.SLICE_SIZE: "6"}
+    found = gang(full, job("a", 24, sliced, gpus=1))
+    assert (found["verdict"], found["podSets"][0]["require"]) == (verdict, "block")
+
+
 def test_each_workload_takes_its_room_before_the_next() -> None:
     """File order; what is placed counts as reserved, as with the leader."""
     found = answer(grid(1, 2, 4), [job("a", 4, RACK), job("b", 4, RACK), job("c", 4, RACK)])["workloads"]
