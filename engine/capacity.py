@@ -2,7 +2,7 @@
 
 One row per node, one column per resource that a node, a bound pod or a reservation names. Every change is applied as a
 difference, so that the state after any history equals the state counted afresh. Slots are counted for all hosts of a
-topology at once. Claims (`engine.claims`) are too many and too rarely held for columns: their holders are kept apart.
+topology at once.
 """
 
 from __future__ import annotations
@@ -14,39 +14,24 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from engine.amounts import Amounts, Ints, Requests
 from engine.claims import is_claim
+from engine.eligibility import Eligibility, Mask, Verdicts
 from engine.gpu.resources import KOORDINATOR, WHOLE
 from engine.host_devices import Held, HostDevices, by_vendor_name
 from engine.planner import SlotIndex
 from engine.pod_devices import devices_of
-from engine.records import DeviceRequest, DeviceUse, Node, NodeDevices, Pod, Resources, Shape
-from engine.shapes import exclusion
+from engine.records import DeviceRequest, DeviceUse, Node, NodeDevices, Pod, Shape
 from engine.topology import Topology
 
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
-Requests = tuple[tuple[str, int], ...]
 Uses = tuple[DeviceUse, ...]
-EligibilityKey = tuple[object, object, object]
 
-# Distinct (nodeSelector, affinity, tolerations) classes whose verdict per host is kept; a cluster rarely has more than
-# a few dozen. The bound keeps a hostile stream of selectors from growing the cache.
-MAX_ELIGIBILITY_CLASSES = 256
 # Shapes whose slots are kept summed up between decisions: those of the gangs that wait or come in a row. 16 bytes per
 # host and shape, so 64 shapes on 100,000 hosts are 100 MB.
 MAX_WARM_SHAPES = 64
 # With more than one host in so many changed, counting all of them at once is cheaper than one by one.
 RECOUNT = 16
 _NOWHERE = -1  # the column of a resource that nothing names
-
-
-@dataclass(slots=True)
-class _Eligibility:
-    """Verdicts of one eligibility class: `reasons[row]` is "" for an eligible host."""
-
-    reasons: list[str] = field(default_factory=list)
-    mask: Mask = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
-    seen: int = 0  # position in the log of changed rows up to which the verdicts are current
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +77,14 @@ class Capacity:
 
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}
-        self._columns: dict[str, int] = {}
-        self._claimed: dict[str, dict[int, int]] = {}  # claim -> row -> pods that hold it there
-        self._alloc: Ints = np.zeros((64, 8), dtype=np.int64)
-        self._free: Ints = np.zeros((64, 8), dtype=np.int64)
+        self._amounts = Amounts()
         self._nodes: list[Node | None] = []
+        self._eligibility = Eligibility(self._nodes)
         self._names: list[str] = []
         self._vacant: list[int] = []  # rows of nodes that are gone, to be used again: autoscalers never repeat a name
-        self._changed_rows: list[int] = []
         self._devices = HostDevices()
         self._usage: dict[tuple[str, str], tuple[int, Requests, Held | None]] = {}
         self._reservations: dict[str, dict[str, dict[str, Reserved]]] = {}  # gang -> pod set -> host
-        self._eligibility: OrderedDict[EligibilityKey, _Eligibility] = OrderedDict()
         self._fresh: set[str] = set()  # nodes that may not have settled yet
         self._tree_rows: dict[str, tuple[Topology, npt.NDArray[np.intp], dict[int, int]]] = {}
         self._warm: OrderedDict[tuple[str, Shape], _Warm] = OrderedDict()
@@ -115,22 +96,14 @@ class Capacity:
     def set_node(self, name: str, node: Node | None) -> None:
         """Take over a node's allocatable, labels and health; None when it is gone."""
         row = self._row(name)
-        for resource in node.allocatable if node else ():
-            self._column(resource)
-        allocatable: Resources = node.allocatable if node else {}
-        fresh = np.zeros(self._alloc.shape[1], dtype=np.int64)
-        for resource, amount in allocatable.items():
-            fresh[self._columns[resource]] = amount
-        self._free[row] += fresh - self._alloc[row]
-        self._alloc[row] = fresh
+        self._amounts.set_allocatable(row, node.allocatable if node else {})
         before = self._nodes[row]
         if node is not None and (before is None or before.settled_at != node.settled_at):
             self._fresh.add(name)
         self._nodes[row] = node
         self._devices.set_host(row, node)
-        self._changed_rows.append(row)
+        self._eligibility.changed(row)
         self._touch(row)
-        self._trim_log()
         self._vacate(row)
 
     def set_devices(self, name: str, devices: NodeDevices | None) -> None:
@@ -229,7 +202,7 @@ class Capacity:
         row = self._rows.get(host)
         if row is None:
             return False
-        return any(self._left(row, resource) < 0 for resource, amount in requests if amount > 0)
+        return any(self._amounts.left(row, resource) < 0 for resource, amount in requests if amount > 0)
 
     def lost_devices(self, gang: str, host: str, *, pod_set: str | None = None) -> bool:
         """True when devices that pods of a gang (or of one pod set) are to get on a host are not there for them.
@@ -243,22 +216,19 @@ class Capacity:
     def free(self, host: str) -> dict[str, int]:
         """What is left of each resource on a host (negative when others overcommitted it)."""
         row = self._rows.get(host)
-        if row is None:
-            return {}
-        return {resource: int(self._free[row, column]) for resource, column in self._columns.items()}
+        return {} if row is None else self._amounts.all_left(row)
 
     def count(self, shape: Shape, topology: Topology) -> Count:
         """Slots of `shape` on every host of the topology, in tree order; vectorised, O(hosts x resources)."""
         rows = self._rows_of(topology)
-        eligibility = self._verdicts(shape)
-        mask = eligibility.mask[rows]
+        mask = self._eligibility.of(shape).mask[rows]
         slots_free = np.full(len(rows), np.iinfo(np.int64).max, dtype=np.int64)
         slots_empty = slots_free.copy()
         for resource, amount in shape.requests:
             if amount <= 0:
                 continue
-            np.minimum(slots_free, self._of(self._free, rows, resource) // amount, out=slots_free)
-            np.minimum(slots_empty, self._of(self._alloc, rows, resource) // amount, out=slots_empty)
+            np.minimum(slots_free, self._amounts.of(rows, resource) // amount, out=slots_free)
+            np.minimum(slots_empty, self._amounts.of(rows, resource, empty=True) // amount, out=slots_empty)
         built = slots_empty
         if shape.devices is not None and self._devices.matter:
             built = slots_empty.copy()
@@ -275,7 +245,7 @@ class Capacity:
         many changes, and for a shape that was not asked for lately, all hosts are counted. Not to be kept.
         """
         rows = self._rows_of(topology)
-        verdicts = self._verdicts(shape)
+        verdicts = self._eligibility.of(shape)
         key = (topology.name, shape)
         known = self._warm.get(key)
         changed = set(self._touched[known.seen :]) if known is not None and known.era == self._era else None
@@ -298,12 +268,12 @@ class Capacity:
 
     def eligible(self, shape: Shape, topology: Topology) -> Mask:
         """Which hosts of the topology may take the shape's pods, whatever is free there, in tree order."""
-        mask: Mask = self._verdicts(shape).mask[self._rows_of(topology)]
+        mask: Mask = self._eligibility.of(shape).mask[self._rows_of(topology)]
         return mask
 
     def reasons(self, shape: Shape, topology: Topology) -> list[str]:
         """Why each host of the topology is not eligible ("" when it is), in tree order."""
-        verdicts = self._verdicts(shape).reasons
+        verdicts = self._eligibility.of(shape).reasons
         return [verdicts[row] for row in self._rows_of(topology).tolist()]
 
     def free_of(self, resource: str, topology: Topology, *, empty: bool = False) -> Ints:
@@ -311,13 +281,12 @@ class Capacity:
 
         `empty`: what there would be with nobody on them.
         """
-        result: Ints = np.maximum(self._of(self._alloc if empty else self._free, self._rows_of(topology), resource), 0)
+        result: Ints = np.maximum(self._amounts.of(self._rows_of(topology), resource, empty=empty), 0)
         return result
 
     def reports(self, resource: str) -> bool:
         """True when some node has some of the resource."""
-        column = self._columns.get(resource)
-        return column is not None and bool((self._alloc[:, column] > 0).any())
+        return self._amounts.exists(resource)
 
     def unsettled(self, before: float) -> list[str]:
         """Nodes that became ready (or appeared) after a time; only the newest nodes are looked at."""
@@ -332,7 +301,7 @@ class Capacity:
 
     def largest(self, resource: str, topology: Topology) -> int:
         """The most that any host of the topology has of a resource, in use or not."""
-        amounts = self._of(self._alloc, self._rows_of(topology), resource)
+        amounts = self._amounts.of(self._rows_of(topology), resource, empty=True)
         return int(amounts.max()) if len(amounts) else 0
 
     def choose(
@@ -369,7 +338,7 @@ class Capacity:
         """Whole GPUs that nobody uses on every host of the topology, in tree order; `name`: how they are asked for."""
         rows = self._rows_of(topology)
         unit = WHOLE if name in KOORDINATOR else 1
-        whole: Ints = np.maximum(self._of(self._free, rows, name), 0) // unit
+        whole: Ints = np.maximum(self._amounts.of(rows, name), 0) // unit
         self._devices.whole_free(whole, rows)
         return whole
 
@@ -403,62 +372,21 @@ class Capacity:
             row = self._rows[name] = len(self._nodes)
             self._nodes.append(None)
             self._names.append(name)
-            self._changed_rows.append(row)
-            if row == self._free.shape[0]:
-                self._free = _grown(self._free, axis=0)
-                self._alloc = _grown(self._alloc, axis=0)
+            self._amounts.make_row(row)
+            self._eligibility.changed(row)
         return row
 
     def _vacate(self, row: int) -> None:
         """Give the row of a node that is gone to the next one, once nothing stands or is to come there."""
-        if self._nodes[row] is None and not self._free[row].any() and self._rows.get(self._names[row]) == row:
+        if self._nodes[row] is None and self._amounts.untouched(row) and self._rows.get(self._names[row]) == row:
             del self._rows[self._names[row]]
             self._fresh.discard(self._names[row])
             self._vacant.append(row)
             self._tree_rows.clear()
 
-    def _of(self, amounts: Ints, rows: npt.NDArray[np.intp], resource: str) -> Ints:
-        """One resource on some rows; a question never adds a column, whatever name it comes with."""
-        if is_claim(resource):
-            left = np.ones(len(amounts), dtype=np.int64)
-            for row, holders in self._claimed.get(resource, {}).items() if amounts is self._free else ():
-                left[row] -= holders
-            return left[rows]
-        column = self._columns.get(resource)
-        return np.zeros(len(rows), dtype=np.int64) if column is None else amounts[rows, column]
-
-    def _left(self, row: int, resource: str) -> int:
-        """What is free of one resource on one row."""
-        if is_claim(resource):
-            return 1 - self._claimed.get(resource, {}).get(row, 0)
-        column = self._columns.get(resource)
-        return 0 if column is None else int(self._free[row, column])
-
-    def _column(self, resource: str) -> int:
-        column = self._columns.get(resource)
-        if column is None:
-            column = self._columns[resource] = len(self._columns)
-            if column == self._free.shape[1]:
-                self._free = _grown(self._free, axis=1)
-                self._alloc = _grown(self._alloc, axis=1)
-        return column
-
     def _add(self, row: int, requests: Requests, times: int) -> None:
-        for resource, amount in requests:
-            if is_claim(resource):
-                self._hold(resource, row, -amount * times)
-                continue
-            column = self._column(resource)
-            self._free[row, column] += amount * times
+        self._amounts.add(row, requests, times)
         self._touch(row)
-
-    def _hold(self, claim: str, row: int, pods: int) -> None:
-        held = self._claimed.setdefault(claim, {})
-        held[row] = held.get(row, 0) + pods
-        if not held[row]:
-            del held[row]
-        if not held:
-            del self._claimed[claim]
 
     def _touch(self, row: int) -> None:
         self._touched.append(row)
@@ -467,27 +395,28 @@ class Capacity:
             self._era += 1  # whoever has not read it counts afresh
 
     def _recount(
-        self, warm: _Warm, shape: Shape, verdicts: _Eligibility, changed: set[int], *, hosts: Mapping[int, int]
+        self, warm: _Warm, shape: Shape, verdicts: Verdicts, changed: set[int], *, hosts: Mapping[int, int]
     ) -> None:
-        if warm.columns != len(self._columns):
+        amounts, columns = self._amounts, self._amounts.columns
+        if warm.columns != len(columns):
             claims = [resource for resource, _ in shape.requests if is_claim(resource)]
             asked = [
-                (self._columns.get(resource, _NOWHERE), amount)
+                (columns.get(resource, _NOWHERE), amount)
                 for resource, amount in shape.requests
                 if amount > 0 and resource not in claims
             ]
-            warm.asked, warm.claims, warm.columns = asked, claims, len(self._columns)
-        scarce = self._columns.get(warm.scarce)
+            warm.asked, warm.claims, warm.columns = asked, claims, len(columns)
+        scarce = columns.get(warm.scarce)
         for row in changed:
             host = hosts.get(row)
             if host is None:
                 continue
-            free = self._free[row].tolist()
+            free = amounts.free[row].tolist()
             room = 0
             if verdicts.mask[row]:
                 room = min([free[column] // amount if column != _NOWHERE else 0 for column, amount in warm.asked])
                 if warm.claims:
-                    room = min([room, *[self._left(row, claim) for claim in warm.claims]])
+                    room = min([room, *[amounts.left(row, claim) for claim in warm.claims]])
                 if shape.devices is not None and (fitting := self._devices.room(row, shape.devices)) is not None:
                     room = min(room, fitting)
             warm.index.set(host, room, free[scarce] if scarce is not None else 0)
@@ -499,39 +428,6 @@ class Capacity:
         rows = np.fromiter((self._row(host) for host in topology.tree.hosts), dtype=np.intp)
         self._tree_rows[topology.name] = (topology, rows, {row: host for host, row in enumerate(rows.tolist())})
         return rows
-
-    def _verdicts(self, shape: Shape) -> _Eligibility:
-        key: EligibilityKey = (shape.node_selector, shape.affinity, shape.tolerations)
-        found = self._eligibility.get(key)
-        if found is None:
-            found = self._eligibility[key] = _Eligibility()
-            if len(self._eligibility) > MAX_ELIGIBILITY_CLASSES:
-                self._eligibility.popitem(last=False)
-        self._eligibility.move_to_end(key)
-        rows = len(self._nodes)
-        if len(found.reasons) < rows:
-            found.reasons.extend(["absent"] * (rows - len(found.reasons)))
-            found.mask = np.concatenate([found.mask, np.zeros(rows - len(found.mask), dtype=np.bool_)])
-        if found.seen < len(self._changed_rows):
-            for row in set(self._changed_rows[found.seen :]):
-                node = self._nodes[row]
-                reason = "absent" if node is None else (exclusion(shape, node) or "")
-                found.reasons[row] = reason
-                found.mask[row] = reason == ""
-            found.seen = len(self._changed_rows)
-        self._trim_log()
-        return found
-
-    def _trim_log(self) -> None:
-        """Drop the part of the log that every class has read, once it is worth the copy."""
-        if len(self._changed_rows) < 4 * max(64, len(self._nodes)):
-            return
-        for verdicts in list(self._eligibility.values()):
-            if verdicts.seen < len(self._changed_rows):
-                verdicts.seen = 0
-            else:
-                verdicts.seen = len(self._nodes)
-        self._changed_rows = list(range(len(self._nodes)))
 
 
 def _held(pod: Pod) -> Held | None:
@@ -548,8 +444,3 @@ def _kept(reserved: Reserved | None) -> Held | None:
     if reserved is None or reserved.devices is None:
         return None
     return Held(reserved.devices, reserved.uses, reserved.count, by_name=by_vendor_name(reserved.requests))
-
-
-def _grown(array: Ints, *, axis: int) -> Ints:
-    """The array doubled along one axis, the new part zero."""
-    return np.concatenate([array, np.zeros_like(array)], axis=axis)

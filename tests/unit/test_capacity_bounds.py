@@ -22,7 +22,7 @@ def test_rows_of_nodes_that_are_gone_are_used_again() -> None:
         ledger.reserve(f"gang-{serial}", {}, ())
         assert ledger.free(name) == {}
     assert len(ledger._nodes) == 1
-    assert len(ledger._changed_rows) <= 4 * 64
+    assert len(ledger._eligibility._changed) <= 4 * 64
     assert not ledger._fresh
 
 
@@ -46,12 +46,12 @@ def test_questions_about_unknown_resources_leave_no_trace() -> None:
     ledger = Capacity()
     ledger.set_node("a", node("a", labels={"rack": "r0"}))
     topology = build_topology("t", (Level("rack", ("rack",)),), [node("a", labels={"rack": "r0"})])
-    known = len(ledger._columns)
+    known = len(ledger._amounts.columns)
     for serial in range(100):
         asked = shape(**{f"example.com/device-{serial}": 1})
         assert ledger.count(asked, topology).free.tolist() == [0]
         assert ledger.largest(f"example.com/device-{serial}", topology) == 0
         assert not ledger.overbooked("a", asked.requests)
         assert not ledger.overbooked(f"unknown-{serial}", asked.requests)
-    assert len(ledger._columns) == known
+    assert len(ledger._amounts.columns) == known
     assert len(ledger._nodes) == 1

@@ -1,0 +1,107 @@
+"""What every host has and what is left of it, in dense arrays: one row per host, one column per resource.
+
+Claims (`engine.claims`) are too many and too rarely held for columns: their holders are kept apart.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.claims import is_claim
+from engine.records import Resources
+
+Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.intp]
+Requests = tuple[tuple[str, int], ...]
+
+
+class Amounts:
+    """Amounts by row and column; `columns` are those of the resources that a host, a pod or a reservation named."""
+
+    def __init__(self) -> None:
+        self.columns: dict[str, int] = {}
+        self.free: Ints = np.zeros((64, 8), dtype=np.int64)
+        self._alloc: Ints = np.zeros((64, 8), dtype=np.int64)
+        self._claimed: dict[str, dict[int, int]] = {}  # claim -> row -> pods that hold it there
+
+    def make_row(self, row: int) -> None:
+        """Make room for the next row; rows come one after the other."""
+        if row == self.free.shape[0]:
+            self.free = _grown(self.free, axis=0)
+            self._alloc = _grown(self._alloc, axis=0)
+
+    def set_allocatable(self, row: int, allocatable: Resources) -> None:
+        """Take over what a host has."""
+        for resource in allocatable:
+            self._column(resource)
+        fresh = np.zeros(self._alloc.shape[1], dtype=np.int64)
+        for resource, amount in allocatable.items():
+            fresh[self.columns[resource]] = amount
+        self.free[row] += fresh - self._alloc[row]
+        self._alloc[row] = fresh
+
+    def add(self, row: int, requests: Requests, times: int) -> None:
+        """Give back what so many pods asked for; negative: take it."""
+        for resource, amount in requests:
+            if is_claim(resource):
+                self._hold(resource, row, -amount * times)
+                continue
+            column = self._column(resource)
+            self.free[row, column] += amount * times
+
+    def untouched(self, row: int) -> bool:
+        """True when nothing of a host is left and nothing is missing: it is gone, and nobody was on it."""
+        return not self.free[row].any()
+
+    def of(self, rows: Rows, resource: str, *, empty: bool = False) -> Ints:
+        """What is free of one resource on some rows, or, `empty`, what there would be with nobody on them.
+
+        A question never adds a column, whatever name it comes with.
+        """
+        if is_claim(resource):
+            left = np.ones(len(self.free), dtype=np.int64)
+            for row, holders in {} if empty else self._claimed.get(resource, {}).items():
+                left[row] -= holders
+            return left[rows]
+        column = self.columns.get(resource)
+        amounts = self._alloc if empty else self.free
+        return np.zeros(len(rows), dtype=np.int64) if column is None else amounts[rows, column]
+
+    def left(self, row: int, resource: str) -> int:
+        """What is free of one resource on one row."""
+        if is_claim(resource):
+            return 1 - self._claimed.get(resource, {}).get(row, 0)
+        column = self.columns.get(resource)
+        return 0 if column is None else int(self.free[row, column])
+
+    def all_left(self, row: int) -> dict[str, int]:
+        """What is free of every resource on one row."""
+        return {resource: int(self.free[row, column]) for resource, column in self.columns.items()}
+
+    def exists(self, resource: str) -> bool:
+        """True when some host has some of the resource."""
+        column = self.columns.get(resource)
+        return column is not None and bool((self._alloc[:, column] > 0).any())
+
+    def _column(self, resource: str) -> int:
+        column = self.columns.get(resource)
+        if column is None:
+            column = self.columns[resource] = len(self.columns)
+            if column == self.free.shape[1]:
+                self.free = _grown(self.free, axis=1)
+                self._alloc = _grown(self._alloc, axis=1)
+        return column
+
+    def _hold(self, claim: str, row: int, pods: int) -> None:
+        held = self._claimed.setdefault(claim, {})
+        held[row] = held.get(row, 0) + pods
+        if not held[row]:
+            del held[row]
+        if not held:
+            del self._claimed[claim]
+
+
+def _grown(array: Ints, *, axis: int) -> Ints:
+    """The array doubled along one axis, the new part zero."""
+    return np.concatenate([array, np.zeros_like(array)], axis=axis)

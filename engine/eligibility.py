@@ -1,0 +1,80 @@
+"""Which hosts may take pods of a shape, whatever is free there: verdicts by row of the ledger.
+
+They are kept for every class of shapes, and a class that is asked for again looks only at the nodes that have changed.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.records import Node, Shape
+from engine.shapes import exclusion
+
+Mask = npt.NDArray[np.bool_]
+ClassKey = tuple[object, object, object]
+
+# Distinct (nodeSelector, affinity, tolerations) classes whose verdict per host is kept; a cluster rarely has more than
+# a few dozen. The bound keeps a hostile stream of selectors from growing the cache.
+MAX_CLASSES = 256
+
+
+@dataclass(slots=True)
+class Verdicts:
+    """Of one class: `reasons[row]` says why a host is not eligible, "" for one that is; `mask` is true for those."""
+
+    reasons: list[str] = field(default_factory=list)
+    mask: Mask = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    seen: int = 0  # position in the log of changed rows up to which the verdicts are current
+
+
+class Eligibility:
+    """The verdicts of all classes. `nodes` is the ledger's own list, by row; None where no node stands."""
+
+    def __init__(self, nodes: Sequence[Node | None]) -> None:
+        self._nodes = nodes
+        self._classes: OrderedDict[ClassKey, Verdicts] = OrderedDict()
+        self._changed: list[int] = []
+
+    def changed(self, row: int) -> None:
+        """Take in that a row has another node, or the same one otherwise."""
+        self._changed.append(row)
+        self._trim()
+
+    def of(self, shape: Shape) -> Verdicts:
+        """The verdicts for a shape, current. Not to be kept."""
+        key: ClassKey = (shape.node_selector, shape.affinity, shape.tolerations)
+        found = self._classes.get(key)
+        if found is None:
+            found = self._classes[key] = Verdicts()
+            if len(self._classes) > MAX_CLASSES:
+                self._classes.popitem(last=False)
+        self._classes.move_to_end(key)
+        rows = len(self._nodes)
+        if len(found.reasons) < rows:
+            found.reasons.extend(["absent"] * (rows - len(found.reasons)))
+            found.mask = np.concatenate([found.mask, np.zeros(rows - len(found.mask), dtype=np.bool_)])
+        if found.seen < len(self._changed):
+            for row in set(self._changed[found.seen :]):
+                node = self._nodes[row]
+                reason = "absent" if node is None else (exclusion(shape, node) or "")
+                found.reasons[row] = reason
+                found.mask[row] = reason == ""
+            found.seen = len(self._changed)
+        self._trim()
+        return found
+
+    def _trim(self) -> None:
+        """Drop the part of the log that every class has read, once it is worth the copy."""
+        if len(self._changed) < 4 * max(64, len(self._nodes)):
+            return
+        for verdicts in list(self._classes.values()):
+            if verdicts.seen < len(self._changed):
+                verdicts.seen = 0
+            else:
+                verdicts.seen = len(self._nodes)
+        self._changed = list(range(len(self._nodes)))
