@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from engine import names
 from engine.kinds.expressions import value
@@ -42,8 +43,14 @@ def rank_of(pod: Pod, pod_set: PodSet) -> int | None:
         rank = value(pod_set.rank, pod.spec.labels)
         return rank if isinstance(rank, int) and 0 <= rank < max(pod_set.slots, pod_set.total) else None
     text = pod.spec.labels.get(names.COMPLETION_INDEX) or pod.spec.annotations.get(names.COMPLETION_INDEX, "")
+    return _index(text) if len(text) <= _RANK_DIGITS else None
+
+
+@lru_cache(maxsize=16_384)  # a review of one pod asks for the ranks of all pods of its gang
+def _index(text: str) -> int | None:
+    """The index that a text is, as the Job controller writes it: without zeros in front."""
     written = text.isascii() and text.isdigit() and (text == "0" or text[0] != "0")
-    return int(text) if written and len(text) <= _RANK_DIGITS else None
+    return int(text) if written else None
 
 
 def rank_is_slot(pod_set: PodSet) -> bool:
