@@ -6,25 +6,15 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from local.controlplane import ControlPlane
-from tests.support.eventually import eventually
+from tests.support.definitions import Definition
 from tests.support.gangs import GATE, job_body
 from tests.support.pages import pages
 
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 HELD = {"topogate.dev/held-by": "suspend"}
-
-
-def definition() -> dict[str, Any]:
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    names = {"plural": "pytorchjobs", "singular": "pytorchjob", "kind": "PyTorchJob", "listKind": "PyTorchJobList"}
-    versions = [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}]
-    spec = {"group": "kubeflow.org", "scope": "Namespaced", "names": names, "versions": versions}
-    return {"metadata": {"name": "pytorchjobs.kubeflow.org"}, "spec": spec}
 
 
 @pytest.fixture
@@ -37,13 +27,7 @@ def plane(programs: dict[str, Path], tmp_path: Path) -> Iterator[ControlPlane]:
 @pytest.fixture
 def kubeflow(plane: ControlPlane) -> None:
     """PyTorchJobs can be stored; nobody acts on them."""
-    plane.client.create(CRDS, definition())
-
-    def served() -> bool:
-        conditions = plane.client.get(f"{CRDS}/pytorchjobs.kubeflow.org").get("status", {}).get("conditions") or []
-        return any((one["type"], one["status"]) == ("Established", "True") for one in conditions)
-
-    eventually(served, message="the kind is served")
+    Definition("kubeflow.org", "PyTorchJob", "pytorchjobs").install(plane.client)
 
 
 @pytest.fixture

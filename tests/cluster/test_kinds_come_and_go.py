@@ -15,11 +15,12 @@ from engine.policy import default_policy
 from engine.stores import Stores
 from local.client import Client
 from local.controlplane import ControlPlane
+from tests.support.definitions import Definition
 from tests.support.eventually import eventually
 from webhook.kind_caches import KindCaches
 
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 GROUP = "fleets.topogate.example.com"
+FLEETS = Definition(GROUP, "Fleet", "fleets", ("v3",))
 TASK = ".spec.tasks[*]"
 ENTRY: dict[str, Any] = {
     "name": "fleet",
@@ -39,19 +40,6 @@ ENTRY: dict[str, Any] = {
 }
 
 
-def definition() -> dict[str, Any]:
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    return {
-        "metadata": {"name": f"fleets.{GROUP}"},
-        "spec": {
-            "group": GROUP,
-            "scope": "Namespaced",
-            "names": {"plural": "fleets", "singular": "fleet", "kind": "Fleet", "listKind": "FleetList"},
-            "versions": [{"name": "v3", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
-        },
-    }
-
-
 @pytest.fixture
 def api(control_plane: ControlPlane) -> Api:
     return connect(kubeconfig=str(control_plane.kubeconfig), user_agent="topogate-test")
@@ -66,8 +54,7 @@ def caches(api: Api, client: Client) -> Iterator[tuple[KindCaches, Stores]]:
     yield made, stores
     for reflector in made.stop():
         reflector.stop()
-    if client.find(f"{CRDS}/fleets.{GROUP}") is not None:
-        client.delete(f"{CRDS}/fleets.{GROUP}")
+    client.delete(FLEETS.path)
 
 
 def test_a_definition_comes_and_goes(
@@ -76,14 +63,13 @@ def test_a_definition_comes_and_goes(
     """Its objects are read, resumed by a JSON Patch bound to their version, and forgotten with it."""
     kinds, stores = caches
     assert kinds.wait_synced(20)
-    client.create(CRDS, definition())
+    FLEETS.install(client)
     collection = f"/apis/{GROUP}/v3/namespaces/{namespace}/fleets"
     tasks = [
         {"name": "a", "size": 2, "template": {"metadata": {}, "spec": {"containers": []}}},
         {"name": "b", "size": 3, "template": {"metadata": {"annotations": {"x": "y"}}, "spec": {"containers": []}}},
     ]
     body = {"apiVersion": f"{GROUP}/v3", "kind": "Fleet", "metadata": {"name": "f"}}
-    eventually(lambda: established(client))
     eventually(lambda: kinds.reflectors().get(f"fleets.{GROUP}"))
     client.create(collection, {**body, "spec": {"hold": True, "tasks": tasks}})
     key = (GROUP, "Fleet", namespace, "f")
@@ -106,16 +92,9 @@ def test_a_definition_comes_and_goes(
     told = [one["template"]["metadata"]["annotations"] for one in stored["spec"]["tasks"]]
     wanted = {"topogate.dev/placement": "p", "topogate.dev/revision": "2"}
     assert (stored["spec"]["hold"], told) == (False, [wanted, {"x": "y"} | wanted])
-    client.delete(f"{CRDS}/fleets.{GROUP}")
+    client.delete(FLEETS.path)
     eventually(lambda: stores.workloads.get(key) is None)
     eventually(lambda: f"fleets.{GROUP}" not in kinds.reflectors())
-
-
-def established(client: Client) -> bool:
-    conditions = client.get(f"{CRDS}/fleets.{GROUP}").get("status", {}).get("conditions") or []
-    return {"type": "Established", "status": "True"} in [
-        {key: one[key] for key in ("type", "status")} for one in conditions
-    ]
 
 
 def ok() -> None:

@@ -6,7 +6,7 @@ On a control plane of their own: the session's one belongs to tests that run the
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ from engine import names
 from engine.kinds import built_in, read
 from engine.kinds.schema import KindEntry
 from engine.policy import parse_policy
-from local.client import Client, ClientError
+from local.client import Client
 from local.controlplane import ControlPlane
+from tests.support.definitions import Definition
 from tests.support.eventually import eventually
 from tests.support.installed import HOOKS, install
 from tests.support.kinds import TEMPLATE, example
@@ -51,56 +52,24 @@ def plane(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
 def admin(plane: ControlPlane, recorder: Recorder) -> Client:
     """The admin of a control plane with the manifests and every kind, the custom ones without a schema."""
     client = install(plane, recorder, namespace=NAMESPACE, probe=lambda client: create(client, asking_job()))
-    made: set[str] = set()
-    for entry in CUSTOM:
-        name = f"{entry.match.resource}.{entry.match.group}"
-        if name not in made:
-            made.add(name)
-            client.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition(entry))
-    for entry in CUSTOM:
-        path = collection(entry)
-        eventually(partial(served, client, path), message=f"{path} is served")
+    for one in (made := definitions()):
+        one.create(client)
+    for one in made:
+        one.install(client)
     return client
-
-
-def served(client: Client, path: str) -> bool:
-    try:
-        return client.find(path) is not None
-    except ClientError:
-        return False  # 429 while its storage is made
-
-
-def definition(entry: KindEntry, *, among: Sequence[KindEntry] = CUSTOM) -> Json:
-    """A CustomResourceDefinition that takes anything, in every version that any entry of the kind names."""
-    group, kind, plural = entry.match.group, entry.match.kind, entry.match.resource
-    versions = sorted(
-        {
-            one
-            for other in among
-            if other.match.kind == kind and other.match.group == group
-            for one in versions_of(other)
-        }
-    )
-    anything = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    return {
-        "metadata": {
-            "name": f"{plural}.{group}",
-            "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
-        },
-        "spec": {
-            "group": group,
-            "scope": "Namespaced",
-            "names": {"plural": plural, "kind": kind},
-            "versions": [
-                {"name": version, "served": True, "storage": not index, "schema": anything}
-                for index, version in enumerate(versions)
-            ],
-        },
-    }
 
 
 def versions_of(entry: KindEntry) -> list[str]:
     return [version for version in entry.match.versions if version != "*"]
+
+
+def definitions() -> list[Definition]:
+    """Each custom kind once, in every version that any of its entries names."""
+    versions: dict[tuple[str, str, str], set[str]] = {}
+    for entry in CUSTOM:
+        match = entry.match
+        versions.setdefault((match.group, match.kind, match.resource), set()).update(versions_of(entry))
+    return [Definition(*kind, tuple(sorted(found))) for kind, found in versions.items()]
 
 
 def collection(entry: KindEntry, *, version: str = "") -> str:
@@ -414,9 +383,8 @@ def with_policy(admin: Client, recorder: Recorder) -> Client:
     policy = parse_policy(POLICY)
     registry = policy.registry
     [bench] = registry.entries[len(built_in().entries) :]
-    admin.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition(bench, among=[bench]))
+    Definition(bench.match.group, bench.match.kind, bench.match.resource).install(admin)
     admin.create("/api/v1/namespaces", {"metadata": {"name": "research-x"}})
-    eventually(partial(served, admin, collection(bench)), message="benches are served")
     for resource in RESOURCES:
         manifest = admin.get(f"{HOOKS}/{resource}/topogate")["webhooks"][0]["clientConfig"]
         wanted = entries(resource, policy, whole=(), own_username="us", own_namespace=names.NAMESPACE)

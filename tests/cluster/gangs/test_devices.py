@@ -15,45 +15,22 @@ from engine.gpu.resources import CORE, MEMORY, RATIO
 from local.client import Client, ClientError
 from local.nodes import HostShape
 from local.service import Service
+from tests.support.definitions import Definition
 from tests.support.eventually import eventually
 from tests.support.gangs import INDEX, Json, Namespace, require
 
 pytestmark = pytest.mark.timeout(180)
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-NAME = "devices.scheduling.koordinator.sh"
+# As Koordinator has it: cluster-scoped, without a status subresource.
+KOORDINATOR = Definition("scheduling.koordinator.sh", "Device", "devices", ("v1alpha1",), scope="Cluster")
 DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
 FAULTS = "topogate_hosts_with_device_faults"
 SERVER_ERROR = 500
 
 
-def definition() -> Json:
-    """The resource as Koordinator has it: cluster-scoped, without a status subresource; any fields."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    spec = {
-        "group": "scheduling.koordinator.sh",
-        "scope": "Cluster",
-        "names": {"kind": "Device", "listKind": "DeviceList", "plural": "devices", "singular": "device"},
-        "versions": [version],
-    }
-    return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": spec}
-
-
 @pytest.fixture
 def crd(client: Client) -> None:
     """The custom resource, installed while the service may be running; the last test of this file removes it."""
-    if client.find(f"{CRDS}/{NAME}") is None:
-        client.create(CRDS, {**definition(), "metadata": {"name": NAME}})
-
-    def served() -> bool:
-        try:
-            client.get(DEVICES)
-        except ClientError as error:
-            assert error.status in (404, 429), error  # not there yet, or "storage is (re)initializing"
-            return False
-        return True
-
-    eventually(served, message="the API server serves devices")
+    KOORDINATOR.install(client)
 
 
 def gpu(minor: int, *, health: bool = True) -> Json:
@@ -204,7 +181,7 @@ def test_devices_outlive_the_leader_that_chose_them(gangs: Namespace, told: Told
 
 def test_where_nobody_tells_devices_everything_works_without(gangs: Namespace, told: Told, client: Client) -> None:
     """The custom resource is removed: the service goes on, counts what nodes report, and names no device."""
-    client.delete(f"{CRDS}/{NAME}")
+    client.delete(KOORDINATOR.path)
     told.known(0)
     gangs.submit("parts", pods=4, annotations=require("host"), pod_spec=share(50))
     gangs.all_bound("parts", 4)

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from engine import names
-from local.client import Client
 from local.controlplane import ControlPlane
 from local.service import Service
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
+from tests.support.definitions import Definition
 from tests.support.eventually import eventually
 from tests.support.gang_steps import gated
 from tests.support.gangs import Json, Namespace, job_body, require
 from webhook.cli import main
 
 pytestmark = pytest.mark.timeout(180)
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 ADDED = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/topogate-policy"
 GROUP = "benches.topogate.example.com"
+BENCHES = Definition(GROUP, "Bench", "benches")
 INDEX = f"{GROUP}/index"
 KINDS = f"""
 kinds:
@@ -120,8 +119,7 @@ def grant(control_plane: ControlPlane) -> Iterator[Callable[[], object]]:
 def ungranted(gangs: Namespace, policy: PolicyInForce) -> Iterator[Benches]:
     """The kind is installed, and has its entry in the policy."""
     client = gangs.client
-    client.create(CRDS, definition())
-    eventually(lambda: established(client), message="the kind is served")
+    BENCHES.install(client)
     policy.set(POLICY)
     made = Benches(gangs)
     eventually(
@@ -129,8 +127,7 @@ def ungranted(gangs: Namespace, policy: PolicyInForce) -> Iterator[Benches]:
     )
     yield made
     policy.set(TEST_POLICY)
-    client.delete(f"{CRDS}/benches.{GROUP}")
-    eventually(lambda: client.find(f"{CRDS}/benches.{GROUP}") is None, 40.0, message="the kind is gone")
+    BENCHES.remove(client)
 
 
 @pytest.fixture
@@ -139,24 +136,6 @@ def benches(grant: Callable[[], object], request: pytest.FixtureRequest) -> Benc
     grant()
     made: Benches = request.getfixturevalue("ungranted")
     return made
-
-
-def definition() -> dict[str, Any]:
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    return {
-        "metadata": {"name": f"benches.{GROUP}"},
-        "spec": {
-            "group": GROUP,
-            "scope": "Namespaced",
-            "names": {"plural": "benches", "singular": "bench", "kind": "Bench", "listKind": "BenchList"},
-            "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
-        },
-    }
-
-
-def established(client: Client) -> bool:
-    conditions = client.get(f"{CRDS}/benches.{GROUP}").get("status", {}).get("conditions") or []
-    return any((one["type"], one["status"]) == ("Established", "True") for one in conditions)
 
 
 def test_a_kind_of_the_policy_is_held_placed_and_pinned(gangs: Namespace, benches: Benches) -> None:

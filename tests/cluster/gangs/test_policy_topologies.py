@@ -10,15 +10,19 @@ import pytest
 from local.client import Client
 from local.nodes import BLOCK, RACK
 from tests.cluster.gangs.conftest import PolicyInForce
+from tests.support.definitions import Definition
 from tests.support.eventually import eventually
 from tests.support.gang_steps import delete_job, status_of
 from tests.support.gangs import Namespace, require
 
 pytestmark = pytest.mark.timeout(180)
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 KUEUE = "kueue.x-k8s.io"
 LEVEL = RACK.rpartition("/")[2]
-NAME = f"topologies.{KUEUE}"
+# Kueue's own schema, as far as it matters.
+LEVELS = {"type": "array", "items": {"type": "object", "properties": {"nodeLabel": {"type": "string"}}}}
+SPEC = {"type": "object", "properties": {"levels": LEVELS}}
+SCHEMA = {"type": "object", "properties": {"spec": SPEC}}
+TOPOLOGIES = Definition(KUEUE, "Topology", "topologies", ("v1beta1",), scope="Cluster", schema=SCHEMA)
 OBJECTS = f"/apis/{KUEUE}/v1beta1/topologies"
 FROM_OBJECT = f"""
 topologies:
@@ -37,33 +41,12 @@ nodes: {{settle: 0s}}
 """
 
 
-def definition() -> dict[str, Any]:
-    """Kueue's own, as far as it matters."""
-    level = {"type": "object", "properties": {"nodeLabel": {"type": "string"}}}
-    spec = {"type": "object", "properties": {"levels": {"type": "array", "items": level}}}
-    schema = {"type": "object", "properties": {"spec": spec}}
-    names = {"plural": "topologies", "singular": "topology", "kind": "Topology", "listKind": "TopologyList"}
-    versions = [{"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}]
-    return {
-        # A group of *.k8s.io asks for this.
-        "metadata": {"name": NAME, "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"}},
-        "spec": {"group": KUEUE, "scope": "Cluster", "names": names, "versions": versions},
-    }
-
-
 @pytest.fixture
 def kueue_topologies(client: Client) -> Iterator[None]:
     """The kind is served, without any object."""
-    client.create(CRDS, definition())
-    eventually(lambda: _established(client), message="the kind is served")
+    TOPOLOGIES.install(client)
     yield
-    client.delete(f"{CRDS}/{NAME}")
-    eventually(lambda: client.find(f"{CRDS}/{NAME}") is None, 40.0, message="the kind is gone")
-
-
-def _established(client: Client) -> bool:
-    conditions = client.get(f"{CRDS}/{NAME}").get("status", {}).get("conditions") or []
-    return any((one["type"], one["status"]) == ("Established", "True") for one in conditions)
+    TOPOLOGIES.remove(client)
 
 
 def spec_of(*keys: str) -> dict[str, Any]:

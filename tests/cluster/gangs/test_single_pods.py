@@ -7,41 +7,26 @@ from typing import Any
 
 import pytest
 
-from local.client import Client, ClientError
+from local.client import Client
+from tests.support.definitions import Definition
 from tests.support.eventually import eventually
 from tests.support.gangs import GATE, Json, Namespace, job_body, require
 
 pytestmark = pytest.mark.timeout(120)
 
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 GROUP = "flows.topogate.example.com"
+FLOWS = Definition(GROUP, "Flow", "flows")
 
 
 @pytest.fixture
 def flow(client: Client, gangs: Namespace) -> Iterator[Json]:
     """An object of a kind of its own: its controller is this test."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    spec = {
-        "group": GROUP,
-        "scope": "Namespaced",
-        "names": {"plural": "flows", "singular": "flow", "kind": "Flow", "listKind": "FlowList"},
-        "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
-    }
-    client.create(CRDS, {"metadata": {"name": f"flows.{GROUP}"}, "spec": spec})
+    FLOWS.install(client)
     path = f"/apis/{GROUP}/v1/namespaces/{gangs.name}/flows"
     body = {"apiVersion": f"{GROUP}/v1", "kind": "Flow", "metadata": {"name": "train"}}
-    stored = eventually(lambda: _try(client, path, body), message="the new kind is served")
-    assert stored is not None
+    stored: Json = client.create(path, body)
     yield stored
-    client.delete(f"{CRDS}/flows.{GROUP}")
-
-
-def _try(client: Client, path: str, body: Json) -> Json | None:
-    try:
-        made: Json = client.create(path, body)
-    except ClientError:
-        return None  # the API server has not got ready for it
-    return made
+    FLOWS.remove(client)
 
 
 def make(gangs: Namespace, name: str, above: Json | None, annotations: dict[str, str], **more: Any) -> Json:

@@ -13,15 +13,13 @@ from typing import Any, ClassVar, Self
 
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane
-from tests.support.eventually import eventually
+from tests.support.definitions import Definition
 
 Json = dict[str, Any]
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 ACCOUNT = "imitations"
 PAUSE_SECONDS = 0.05
 # Made by somebody else meanwhile, changed meanwhile, gone meanwhile, refused: the next turn looks again.
 AGAIN = (404, 409, 422, 500)
-TOO_EARLY = 429
 ENDED = ("Succeeded", "Failed")
 
 
@@ -63,55 +61,9 @@ class Imitation(ABC):
         return {"apiVersion": f"{cls.group}/{cls.version}", "kind": cls.kind}
 
     @classmethod
-    def definition(cls) -> Json:
-        """The custom resource without a schema: the API server checks nothing that the real one's would."""
-        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-        return {
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": {
-                "name": f"{cls.plural}.{cls.group}",
-                # Some of these groups end as Kubernetes' own do, which the API server asks about.
-                "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
-            },
-            "spec": {
-                "group": cls.group,
-                "scope": "Namespaced",
-                "names": {
-                    "plural": cls.plural,
-                    "singular": cls.kind.lower(),
-                    "kind": cls.kind,
-                    "listKind": f"{cls.kind}List",
-                },
-                "versions": [
-                    {
-                        "name": cls.version,
-                        "served": True,
-                        "storage": True,
-                        "schema": {"openAPIV3Schema": schema},
-                        "subresources": {"status": {}},
-                    }
-                ],
-            },
-        }
-
-    @classmethod
     def install(cls, admin: Client) -> None:
-        """Create the custom resource and wait until it is served."""
-        body = cls.definition()
-        path = f"{DEFINITIONS}/{body['metadata']['name']}"
-        if admin.find(path) is None:
-            admin.create(DEFINITIONS, body)
-        collection = f"/apis/{cls.group}/{cls.version}/{cls.plural}"
-
-        def served() -> bool:
-            try:
-                return admin.find(collection) is not None
-            except ClientError as error:
-                assert error.status == TOO_EARLY, error  # its storage is being made
-                return False
-
-        eventually(served, message=f"{collection} is served")
+        """The custom resource without a schema: the API server checks nothing that the real one's would."""
+        Definition(cls.group, cls.kind, cls.plural, (cls.version,), status=True).install(admin)
 
     @property
     def collection(self) -> str:
