@@ -17,6 +17,7 @@ from local.controlplane import ControlPlane
 from local.programs import ProgramsError, ensure_programs
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet, fleet_name
+from tests.support.recorder import Recorder
 from tests.support.workloads import RESOURCES, collection
 
 Kubectl = Callable[..., subprocess.CompletedProcess[str]]
@@ -70,6 +71,20 @@ def programs(pytestconfig: pytest.Config) -> dict[str, Path]:
 def control_plane(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A real control plane without nodes, for the whole session."""
     with ControlPlane.start(tmp_path_factory.mktemp("control-plane"), programs=programs) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def plane(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane of a module's own, for what the session's one cannot bear beside its other tests."""
+    with ControlPlane.start(tmp_path_factory.mktemp("plane"), programs=programs) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def recorder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorder]:
+    """Where the service would be, an endpoint that writes down what the API server sends."""
+    with Recorder(tmp_path_factory.mktemp("recorder")) as running:
         yield running
 
 

@@ -1,10 +1,12 @@
-"""The way out by hand, as docs/tasks/admin/failure-and-emergency.md tells it, on an API server without the service."""
+"""The way out by hand, as docs/tasks/admin/failure-and-emergency.md tells it, on an API server without the service.
+
+On a control plane of its own: the session's one may run the controllers of these kinds.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,13 +17,6 @@ from tests.support.gangs import GATE, job_body
 from tests.support.pages import pages
 
 HELD = {"topogate.dev/held-by": "suspend"}
-
-
-@pytest.fixture
-def plane(programs: dict[str, Path], tmp_path: Path) -> Iterator[ControlPlane]:
-    """A control plane of its own: the shared one may run the controllers of these kinds."""
-    with ControlPlane.start(tmp_path / "plane", programs=programs) as running:
-        yield running
 
 
 @pytest.fixture

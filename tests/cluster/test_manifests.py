@@ -41,18 +41,6 @@ GATE = {"name": names.GATE}
 
 
 @pytest.fixture(scope="module")
-def recorder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorder]:
-    with Recorder(tmp_path_factory.mktemp("recorder")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def plane(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    with ControlPlane.start(tmp_path_factory.mktemp("manifests"), programs=programs) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def overlay(plane: ControlPlane, recorder: Recorder) -> str:
     return local_overlay(plane, recorder)
 

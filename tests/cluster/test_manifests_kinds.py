@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,18 +33,6 @@ ASKING = {names.REQUIRE: "rack"}
 ALIAS = {"kueue.x-k8s.io/podset-required-topology": "rack"}
 DEVICES = {"limits": {"koordinator.sh/gpu": "50"}}
 Json = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def recorder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorder]:
-    with Recorder(tmp_path_factory.mktemp("recorder")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def plane(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    with ControlPlane.start(tmp_path_factory.mktemp("kinds"), programs=programs) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
