@@ -8,9 +8,7 @@ the same machine; what is said is their ratio, pair by pair. Our writes are coun
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -23,17 +21,16 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import audit, processes, results, reviews
-from bench.bound import BoundWatch, WatchEnded
+from bench.bound import BoundWatch
 from bench.churn import Churn
-from bench.gang import POLICY
 from bench.jobs import job_body
+from bench.stage import add_options, stage
 from bench.waiting import make_namespace, told, until
 from engine import names
-from local import nodes
 from local.client import Client
-from local.controlplane import ControlPlane, ControlPlaneError
+from local.controlplane import ControlPlane
 from local.nodes import Grid
-from local.service import NAMESPACE, Service
+from local.service import Service
 
 TIMEOUT = 120.0  # from the last POST to the last binding
 # The leader writes "Running" and an Event after the last pod is bound: they are counted when they are there.
@@ -114,48 +111,21 @@ class Run:
 def main() -> int:
     """Measure; exit status 1 when something did not come up."""
     options = _options()
-    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 180)
-    directory = Path(tempfile.mkdtemp(prefix="topogate-bench-"))
-    cluster: ControlPlane | None = None
-    service: Service | None = None
-    try:
-        console.print(f"starting a control plane with {options.grid.size} hosts and {options.replicas} replicas")
-        cluster = ControlPlane.start(directory, api_server_flags=audit.flags(directory))
-        nodes.add(cluster.client, nodes.grid_nodes(options.grid))
-        service = Service.install(cluster)
-        path = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
-        cluster.client.create(path, {"metadata": {"name": "topogate-policy"}, "data": {"policy.yaml": POLICY}})
-        service.start(options.replicas)
-        until(lambda: service is not None and service.leader() is not None, "a replica leads")
+    console = results.console(180)
+    console.print(f"starting a control plane with {options.grid.size} hosts and {options.replicas} replicas")
+    with stage(options, console) as built:
+        service = built.serve(options.replicas)
         console.print("ready; one line per run: seconds from create to all bound")
-        found = {name: _measure(cluster, service, SCENES[name], options, console) for name in options.gangs}
+        found = {name: _measure(built.cluster, service, SCENES[name], options, console) for name in options.gangs}
         _report(found, options, console)
-    except (ControlPlaneError, TimeoutError, WatchEnded) as error:
-        console.print(f"[bold red]failed:[/] {error}")
-        for replica in service.replicas.values() if service is not None else ():
-            console.print(replica.log()[-4000:], markup=False)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    finally:
-        if service is not None:
-            service.stop()
-        if cluster is not None:
-            cluster.stop()
-        if options.keep:
-            console.print(f"logs: {directory}")
-        else:
-            shutil.rmtree(directory, ignore_errors=True)
     return 0
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.cluster", description=__doc__)
-    parser.add_argument("--grid", type=Grid.parse, default=Grid(8, 16, 8), help="BLOCKSxRACKSxHOSTS (8x16x8)")
+    add_options(parser, grid=Grid(8, 16, 8))
     parser.add_argument("--gangs", type=_gangs, default=list(SCENES), help=f"what to measure ({','.join(SCENES)})")
     parser.add_argument("--pairs", type=int, default=7, help="measured pairs of each size (7); one more warms up")
-    parser.add_argument("--replicas", type=int, default=2, help="replicas of the service (2)")
-    parser.add_argument("--keep", action="store_true", help="keep the folder with logs and the audit log")
     return parser.parse_args()
 
 
@@ -330,7 +300,7 @@ def _report(found: Mapping[str, list[tuple[Run, Run]]], options: argparse.Namesp
     path = results.write(
         "cluster",
         {
-            "grid": f"{options.grid.blocks}x{options.grid.racks}x{options.grid.hosts}",
+            "grid": f"{options.grid}",
             "replicas": options.replicas,
             "scenes": {
                 SCENES[name].title: [{"gang": asdict(gang), "floor": asdict(floor)} for gang, floor in pairs]

@@ -9,33 +9,27 @@ them: they are mostly the kind's own controller.
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 
 from rich.console import Console
 from rich.table import Table
 
 from bench import audit, results
-from bench.bound import BoundWatch, WatchEnded
-from bench.gang import POLICY
+from bench.bound import BoundWatch
 from bench.specimens import REPLICA, SPECIMENS, Specimen
+from bench.stage import add_options, stage
 from bench.waiting import make_namespace, told, until
 from engine import names
-from local import nodes
 from local.controllers.building import ensure_controllers
 from local.controllers.catalogue import with_needed
-from local.controllers.running import ControllerError, Controllers
-from local.controlplane import ControlPlane, ControlPlaneError
+from local.controllers.running import Controllers
+from local.controlplane import ControlPlane
 from local.nodes import Grid
-from local.programs import ProgramsError
-from local.service import NAMESPACE, Service, ServiceError
 
 TIMEOUT = 180.0  # from the POST to the last binding
 AFTERWARDS = 30.0  # until "Running" and its Event are written, and they are counted too
@@ -64,23 +58,15 @@ class Run:
 def main() -> int:
     """Measure; exit status 1 when something did not come up, or a kind costs more than it may."""
     options = _options()
-    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 180)
-    directory = Path(tempfile.mkdtemp(prefix="topogate-bench-"))
-    cluster: ControlPlane | None = None
-    service: Service | None = None
-    try:
-        console.print(f"starting a control plane with {options.grid.size} hosts, and the controllers of the kinds")
-        cluster = ControlPlane.start(directory, api_server_flags=audit.flags(directory))
-        nodes.add(cluster.client, nodes.grid_nodes(options.grid))
+    console = results.console(180)
+    console.print(f"starting a control plane with {options.grid.size} hosts, and the controllers of the kinds")
+    with stage(options, console) as built:
+        cluster = built.cluster
         wanted = with_needed(name for kind in options.kinds for name in SPECIMENS[kind].controllers)
-        built = ensure_controllers(wanted, kubectl=cluster.programs["kubectl"], progress=console.print)
-        controllers = Controllers(cluster, built)
+        programs = ensure_controllers(wanted, kubectl=cluster.programs["kubectl"], progress=console.print)
+        controllers = Controllers(cluster, programs)
         controllers.start(*wanted)
-        service = Service.install(cluster)
-        path = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
-        cluster.client.create(path, {"metadata": {"name": "topogate-policy"}, "data": {"policy.yaml": POLICY}})
-        service.start(options.replicas)
-        until(lambda: service is not None and service.leader() is not None, "a replica leads")
+        built.serve(options.replicas)
         found: dict[tuple[str, int], list[Run]] = {}
         with BoundWatch(cluster) as watch:
             for kind in options.kinds:
@@ -96,34 +82,16 @@ def main() -> int:
                         )
                 controllers.check()
         return _report(found, options, console)
-    except (ControlPlaneError, ProgramsError, ControllerError, ServiceError, TimeoutError, WatchEnded) as error:
-        console.print(f"[bold red]failed:[/] {error}")
-        for replica in service.replicas.values() if service is not None else ():
-            console.print(replica.log()[-4000:], markup=False)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    finally:
-        if service is not None:
-            service.stop()
-        if cluster is not None:
-            cluster.stop()
-        if options.keep:
-            console.print(f"logs: {directory}")
-        else:
-            shutil.rmtree(directory, ignore_errors=True)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.kinds", description=__doc__)
-    parser.add_argument("--grid", type=Grid.parse, default=Grid(2, 18, 8), help="BLOCKSxRACKSxHOSTS (2x18x8)")
+    add_options(parser, grid=Grid(2, 18, 8))
     parser.add_argument("--kinds", type=_kinds, default=list(SPECIMENS), help=f"which ({','.join(SPECIMENS)})")
     parser.add_argument(
         "--pods", type=_sizes, default=[64, 128], help=f"pods of a gang, multiples of {REPLICA} (64,128)"
     )
     parser.add_argument("--runs", type=int, default=3, help="runs of each size (3)")
-    parser.add_argument("--replicas", type=int, default=2, help="replicas of the service (2)")
-    parser.add_argument("--keep", action="store_true", help="keep the folder with logs and the audit log")
     return parser.parse_args()
 
 
@@ -215,7 +183,7 @@ def _report(found: Mapping[tuple[str, int], Sequence[Run]], options: argparse.Na
     path = results.write(
         "kinds",
         {
-            "grid": f"{options.grid.blocks}x{options.grid.racks}x{options.grid.hosts}",
+            "grid": f"{options.grid}",
             "replicas": options.replicas,
             "kinds": {f"{kind} {pods}": [asdict(run) for run in runs] for (kind, pods), runs in found.items()},
         },

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from statistics import median, quantiles
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from bench import results
@@ -44,7 +43,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.mutation", description=__doc__)
     parser.add_argument("--rounds", type=int, default=100, help="rounds of 10 reviews each (100)")
     options = parser.parse_args()
-    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 140)
+    console = results.console(140)
     table = Table(box=None, pad_edge=False, title="one review of a request for GPUs")
     for column in ("CONTAINERS", "BODY", "WHAT", "CPU us", "x json.loads", "WALL us p50", "p99"):
         table.add_column(column, justify="left" if column == "WHAT" else "right")

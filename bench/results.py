@@ -6,11 +6,14 @@ import json
 import os
 import platform
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from rich.console import Console
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(__file__).resolve().parent / "results"
@@ -36,6 +39,11 @@ def write(name: str, content: Mapping[str, Any]) -> Path:
     path = FOLDER / f"{name}-{time.strftime('%Y%m%dT%H%M%S')}.json"
     path.write_text(json.dumps({"machine": machine(), **content}, indent=1) + "\n", encoding="utf-8")
     return path
+
+
+def console(width: int) -> Console:
+    """Where results are printed: as wide as the terminal, and so wide where there is none."""
+    return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else width)
 
 
 def spread(values: Sequence[float], digits: int = 2) -> str:

@@ -19,7 +19,6 @@ from itertools import cycle
 from statistics import median, quantiles
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from bench import results
@@ -58,7 +57,7 @@ def main() -> int:
     parser.add_argument("--grid", type=Grid.parse, default=Grid(8, 8, 8), help="BLOCKSxRACKSxHOSTS (8x8x8)")
     parser.add_argument("--rounds", type=int, default=200, help="rounds of 20 reviews each (200)")
     options = parser.parse_args()
-    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 140)
+    console = results.console(140)
     table = Table(box=None, pad_edge=False, title="one mutating review of a pod; half of its gang exists already")
     for column in ("GANG", "BODY", "WHAT", "CPU us", "x json.loads", "WALL us p50", "p99"):
         table.add_column(column, justify="left" if column in ("GANG", "WHAT") else "right")

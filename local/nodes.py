@@ -69,7 +69,11 @@ class Grid:
     def __post_init__(self) -> None:
         """Refuse what no machine can simulate."""
         if min(self.blocks, self.racks, self.hosts) < 1 or self.size > MAX_HOSTS:
-            raise ValueError(f"a grid needs 1 to {MAX_HOSTS} hosts, not {self.blocks}x{self.racks}x{self.hosts}")
+            raise ValueError(f"a grid needs 1 to {MAX_HOSTS} hosts, not {self}")
+
+    def __str__(self) -> str:
+        """As `parse` reads it."""
+        return f"{self.blocks}x{self.racks}x{self.hosts}"
 
     @property
     def size(self) -> int:
