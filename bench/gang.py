@@ -47,13 +47,7 @@ class PlacedGang:
         """Submit a Job, plan it and resume it, as the service would."""
         view = View(Stores(), parse_policy(POLICY))
         view.stores.nodes.replace([projections.node(json.dumps(body).encode()) for body in nodes.grid_nodes(grid)])
-        live = LiveView(
-            view,
-            own_username=f"system:serviceaccount:{names.NAMESPACE}:{names.SERVICE_ACCOUNT}",
-            own_namespace=names.NAMESPACE,
-            policy_loaded=lambda: True,
-            wall=lambda: math.inf,
-        )
+        live = live_view(view)
         view.refresh()
         sent = job_body(JOB, pods=pods, annotations=annotations)
         sent["metadata"]["namespace"] = NAMESPACE
@@ -190,6 +184,17 @@ class PlacedGang:
         stored = apply_patch(pod, answer.patch)
         stored["metadata"] |= {"name": f"{JOB}-{rank}-abcde", "uid": f"pod-{rank}", "resourceVersion": f"{1000 + rank}"}
         return json.dumps(stored).encode()
+
+
+def live_view(view: View) -> LiveView:
+    """What a replica's reviews see of the view, under the service's own name."""
+    return LiveView(
+        view,
+        own_username=f"system:serviceaccount:{names.NAMESPACE}:{names.SERVICE_ACCOUNT}",
+        own_namespace=names.NAMESPACE,
+        policy_loaded=lambda: True,
+        wall=lambda: math.inf,
+    )
 
 
 def review_body(body: Json, *, group: str, user: str) -> bytes:

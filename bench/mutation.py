@@ -12,15 +12,14 @@ import json
 import math
 import sys
 from collections.abc import Callable
-from statistics import median, quantiles
+from dataclasses import asdict
 from typing import Any
 
 from rich.table import Table
 
 from bench import results
-from bench.gang import CONTROLLER, NAMESPACE, POLICY, Json, review_body
-from bench.review import Subject
-from engine import names
+from bench.gang import CONTROLLER, NAMESPACE, POLICY, Json, live_view, review_body
+from bench.subjects import COLUMNS, Subject, measured
 from engine.cluster import projections
 from engine.gpu.resources import CORE, GPU, MEMORY, RATIO
 from engine.policy import parse_policy
@@ -45,7 +44,7 @@ def main() -> int:
     options = parser.parse_args()
     console = results.console(140)
     table = Table(box=None, pad_edge=False, title="one review of a request for GPUs")
-    for column in ("CONTAINERS", "BODY", "WHAT", "CPU us", "x json.loads", "WALL us p50", "p99"):
+    for column in ("CONTAINERS", "BODY", "WHAT", *COLUMNS):
         table.add_column(column, justify="left" if column == "WHAT" else "right")
     live = _view()
     report: dict[str, Any] = {}
@@ -53,18 +52,9 @@ def main() -> int:
         console.print(f"measuring: {size} containers")
         for what, answer, body in _reviews(live, size):
             floor, subject = Subject("json.loads", json.loads), Subject(what, answer)
-            for one in (floor, subject):  # warm
-                one.round([body] * 10)
-                one.cpu.clear()
-                one.wall.clear()
-            for _ in range(options.rounds):
-                floor.round([body] * 10)
-                subject.round([body] * 10)
-            ratio = median(mine / base for mine, base in zip(subject.cpu, floor.cpu, strict=True))
-            p50, p99 = median(subject.wall), quantiles(subject.wall, n=100)[98]
-            cells = (f"{median(subject.cpu) * 1e6:.0f}", f"{ratio:.1f}", f"{p50 * 1e6:.0f}", f"{p99 * 1e6:.0f}")
-            table.add_row(str(size), f"{len(body)} B", what, *cells)
-            report[f"{what}, {size}"] = {"cpu": median(subject.cpu), "ratio": ratio, "p50": p50, "p99": p99}
+            _, figures = measured((floor, subject), [body] * 10, rounds=options.rounds)
+            table.add_row(str(size), f"{len(body)} B", what, *figures.cells)
+            report[f"{what}, {size}"] = asdict(figures)
     console.print()
     console.print(table)
     console.print(f"\n{results.write('mutation', {'reviews': report}).relative_to(results.ROOT)}")
@@ -77,13 +67,7 @@ def _view() -> LiveView:
     bodies = nodes.grid_nodes(Grid(8, 8, 8), shape=TOLD)
     view.stores.nodes.replace([projections.node(json.dumps(body).encode()) for body in bodies])
     view.refresh()
-    return LiveView(
-        view,
-        own_username=f"system:serviceaccount:{names.NAMESPACE}:{names.SERVICE_ACCOUNT}",
-        own_namespace=names.NAMESPACE,
-        policy_loaded=lambda: True,
-        wall=lambda: math.inf,
-    )
+    return live_view(view)
 
 
 def _reviews(live: LiveView, size: int) -> list[tuple[str, Callable[[bytes], object], bytes]]:

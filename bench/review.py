@@ -12,11 +12,9 @@ import io
 import json
 import math
 import sys
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict
 from itertools import cycle
-from statistics import median, quantiles
 from typing import Any
 
 from rich.table import Table
@@ -24,31 +22,13 @@ from rich.table import Table
 from bench import results
 from bench.cluster import SCENES, Scene
 from bench.gang import CONTROLLER, PlacedGang, review_body
+from bench.subjects import COLUMNS, Subject, measured
 from engine.cluster import projections
 from local.nodes import Grid
 from webhook.app import create_app
 from webhook.metrics import Metrics
 from webhook.mutate import mutate
 from webhook.review import decode_review, encode
-
-
-@dataclass(slots=True)
-class Subject:
-    """One way to treat a body; CPU seconds a call by round, wall seconds by call."""
-
-    name: str
-    call: Callable[[bytes], object]
-    cpu: list[float] = field(default_factory=list)
-    wall: list[float] = field(default_factory=list)
-
-    def round(self, bodies: list[bytes]) -> None:
-        """Treat every body once."""
-        begin = time.thread_time()
-        for body in bodies:
-            start = time.perf_counter()
-            self.call(body)
-            self.wall.append(time.perf_counter() - start)
-        self.cpu.append((time.thread_time() - begin) / len(bodies))
 
 
 def main() -> int:
@@ -59,39 +39,18 @@ def main() -> int:
     options = parser.parse_args()
     console = results.console(140)
     table = Table(box=None, pad_edge=False, title="one mutating review of a pod; half of its gang exists already")
-    for column in ("GANG", "BODY", "WHAT", "CPU us", "x json.loads", "WALL us p50", "p99"):
+    for column in ("GANG", "BODY", "WHAT", *COLUMNS):
         table.add_column(column, justify="left" if column in ("GANG", "WHAT") else "right")
     report: dict[str, Any] = {}
     for scene in (one for one in SCENES.values() if isinstance(one, Scene) and one.gangs == 1):
         console.print(f"measuring: {scene.title}")
         gang = PlacedGang.make(options.grid, pods=scene.pods, annotations=scene.annotations)
         subjects, bodies = _subjects(gang)
-        for subject in subjects:  # warm
-            subject.round(bodies)
-            subject.cpu.clear()
-            subject.wall.clear()
-        for _ in range(options.rounds):
-            for subject in subjects:
-                subject.round(bodies)
-        floor = subjects[0]
-        for subject in subjects:
-            ratios = [mine / base for mine, base in zip(subject.cpu, floor.cpu, strict=True)]
-            p50, p99 = median(subject.wall), quantiles(subject.wall, n=100)[98]
-            table.add_row(
-                scene.title if subject is floor else "",
-                f"{len(bodies[0])} B" if subject is floor else "",
-                subject.name,
-                f"{median(subject.cpu) * 1e6:.0f}",
-                f"{median(ratios):.1f}",
-                f"{p50 * 1e6:.0f}",
-                f"{p99 * 1e6:.0f}",
-            )
-            report.setdefault(scene.title, {})[subject.name] = {
-                "cpu": median(subject.cpu),
-                "ratio": median(ratios),
-                "p50": p50,
-                "p99": p99,
-            }
+        found = measured(subjects, bodies, rounds=options.rounds)
+        for number, (subject, figures) in enumerate(zip(subjects, found, strict=True)):
+            first = ("", "") if number else (scene.title, f"{len(bodies[0])} B")
+            table.add_row(*first, subject.name, *figures.cells)
+            report.setdefault(scene.title, {})[subject.name] = asdict(figures)
     console.print()
     console.print(table)
     console.print(f"\n{results.write('review', {'reviews': report}).relative_to(results.ROOT)}")
