@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from engine.cluster import events
 from engine.cluster.api import Api
 from engine.cluster.events import Recorder, Regarding, cut, event_body
+from tests.support.eventually import eventually
 from tests.support.fake_api import Answer, FakeApi, Stall
 
 ABOUT: dict[str, Any] = {"api_version": "batch/v1", "kind": "Job", "namespace": "team", "name": "train", "uid": "u-1"}
@@ -196,10 +197,3 @@ def test_stop_does_not_wait_for_a_busy_server(fake: FakeApi, recorder: Recorder)
     started = time.monotonic()
     recorder.stop()
     assert time.monotonic() - started < 1.0
-
-
-def eventually(condition: Callable[[], bool], timeout: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never held"
-        time.sleep(0.005)

@@ -3,13 +3,13 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
 
 import pytest
 
 from engine.cluster.api import Api
 from engine.cluster.election import Terms
 from engine.cluster.lease import LeaseCandidate, NotLeader, boottime, read_lease
+from tests.support.eventually import eventually
 from tests.support.fake_api import Answer, FakeApi, Hang, Request, Stall
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/topogate-system/leases/topogate"
@@ -356,10 +356,3 @@ def test_times_that_are_not_safe_are_refused(terms: tuple[float, float, float]) 
 def test_the_clock_never_goes_back() -> None:
     """The default clock is monotonic, whatever happens to the wall clock."""
     assert boottime() <= boottime()
-
-
-def eventually(condition: Callable[[], bool], timeout: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never held"
-        time.sleep(0.005)

@@ -13,6 +13,7 @@ from engine.cluster.api import Api, connect
 from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
 from engine.records import ConfigMap
+from tests.support.eventually import eventually
 from tests.support.fake_api import Answer, FakeApi, Lines, Request, Reset, Split, Stall, Twice
 
 ALL = "/api/v1/configmaps"
@@ -84,13 +85,6 @@ def watch(api: Api) -> Iterator[Watch]:
     yield begin
     for watched in running:
         watched.reflector.stop()
-
-
-def eventually(condition: Callable[[], bool], timeout: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never held"
-        time.sleep(0.005)
 
 
 def watching(fake: FakeApi, times: int = 1) -> None:

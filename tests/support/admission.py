@@ -104,6 +104,13 @@ def live(job: Json, *, uid: str = UID, started: bool = False) -> Json:
     return stored
 
 
+def edited(job: Json, **spec: Any) -> Json:
+    """The Job with other fields in its spec."""
+    new = copy.deepcopy(job)
+    new["spec"].update(spec)
+    return new
+
+
 def workload(job: Json) -> Workload:
     return projections.job(job)
 

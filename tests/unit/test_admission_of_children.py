@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from engine import names
-from engine.cluster.workloads import workload
-from engine.kinds import built_in
-from engine.records import Workload, WorkloadRef
+from engine.records import WorkloadRef
 from tests.support.admission import UID, FakeView, Json, apply, live, placed, raw_job, review
-from tests.support.kinds import example
+from tests.support.kinds import example, workload_of
 from webhook.mutate import mutate
 from webhook.validate import validate
 
@@ -25,12 +23,6 @@ def stored(name: str, **annotations: str) -> Json:
     raw: Json = copy.deepcopy(example(name)["object"])
     raw["metadata"] = {"name": "parent", "namespace": "ml", "uid": UID, "annotations": annotations}
     return raw
-
-
-def read(raw: Json) -> Workload:
-    entry = built_in().entry_of(raw)
-    assert entry is not None
-    return workload(raw, entry=entry, registry=built_in())
 
 
 def owned(raw: Json, parent: Json) -> Json:
@@ -52,7 +44,7 @@ def job_of(parent: Json, **more: Any) -> Json:
 
 
 def view(*parents: Json) -> FakeView:
-    return FakeView(workloads=[read(parent) for parent in parents])
+    return FakeView(workloads=[workload_of(parent) for parent in parents])
 
 
 def create(raw: Json, seen: FakeView) -> Json:
@@ -67,9 +59,9 @@ def template(job: Json) -> Json:
 def test_the_jobset_of_a_trainjob_that_asks_is_marked_and_not_suspended() -> None:
     parent = stored("trainjob", **{names.REQUIRE: "rack"})
     created = create(child("jobset", parent), view(parent))
-    assert not read(created).suspended
+    assert not workload_of(created).suspended
     assert names.HELD_BY not in created["metadata"]["annotations"]
-    for one in read(created).pod_sets:
+    for one in workload_of(created).pod_sets:
         assert one.template.labels == {names.MANAGED: "true", names.POD_SET: one.name}
         assert one.template.gates == (names.GATE,)
     assert mutate(review(created), view(parent), 0.0).patch == ()
@@ -79,10 +71,10 @@ def test_the_jobset_of_a_trainjob_that_asks_is_marked_and_not_suspended() -> Non
 def test_the_cluster_of_a_rayjob_carries_its_annotation_and_is_not_suspended() -> None:
     parent = stored("rayjob", **{names.REQUIRE: "rack"})
     created = create(child("raycluster", parent, **{names.REQUIRE: "rack", names.HELD_BY: "suspend"}), view(parent))
-    assert not read(created).suspended
+    assert not workload_of(created).suspended
     assert created["metadata"]["annotations"] == {names.REQUIRE: "rack"}
-    assert {one.template.labels[names.POD_SET] for one in read(created).pod_sets} == {
-        one.name for one in read(parent).pod_sets
+    assert {one.template.labels[names.POD_SET] for one in workload_of(created).pod_sets} == {
+        one.name for one in workload_of(parent).pod_sets
     }
 
 
@@ -132,7 +124,7 @@ def test_the_statefulset_of_a_leader_pod_stays_held() -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"uid": UID}}
     sent = child("statefulset", pod)
     sent["spec"]["template"]["spec"]["schedulingGates"] = [{"name": names.GATE}]
-    assert read(create(sent, view())).pod_sets[0].template.gates == (names.GATE,)
+    assert workload_of(create(sent, view())).pod_sets[0].template.gates == (names.GATE,)
 
 
 def test_a_child_of_a_parent_that_asks_nothing_asks_for_itself() -> None:
@@ -152,7 +144,7 @@ def test_a_reference_to_another_object_of_that_name_leads_nowhere() -> None:
     parent = stored("jobset", **{names.REQUIRE: "rack"})
     sent = child("jobset", parent)
     sent["metadata"]["ownerReferences"][0]["uid"] = CHILD_UID
-    assert read(create(sent, view(parent))).pod_sets[0].template.gates == ()
+    assert workload_of(create(sent, view(parent))).pod_sets[0].template.gates == ()
 
 
 def test_a_child_of_what_somebody_else_places_is_left_to_him() -> None:
@@ -168,7 +160,7 @@ def test_the_request_of_a_running_trainjob_may_not_change() -> None:
     parent["spec"]["suspend"] = False
     child_of = child("jobset", parent)
     child_of["metadata"]["name"] = "parent"
-    jobset, owner = read(child_of), read(parent)
+    jobset, owner = workload_of(child_of), workload_of(parent)
     placement = replace(
         placed(jobset, ["b0-r0-h0"]), workload=WorkloadRef(owner.api_version, owner.kind, owner.name, owner.uid)
     )
@@ -184,5 +176,5 @@ def test_the_jobset_of_a_trainjob_that_is_not_known_yet_is_marked() -> None:
     """Its template has no marks to keep: unmarked, its pods would go before the gang is planned."""
     parent = stored("trainjob", **{names.REQUIRE: "rack"})
     created = create(child("jobset", parent), FakeView())
-    assert not read(created).suspended
-    assert all(one.template.gates == (names.GATE,) for one in read(created).pod_sets)
+    assert not workload_of(created).suspended
+    assert all(one.template.gates == (names.GATE,) for one in workload_of(created).pod_sets)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from engine import names
-from engine.cluster.workloads import workload
-from engine.kinds import built_in
 from engine.policy_errors import path_of
-from engine.records import Workload
 from tests.support.admission import FakeView, Json, apply, live, review
-from tests.support.kinds import FILES, example
+from tests.support.kinds import FILES, example, workload_of
 from webhook.marks import bare, templates
 from webhook.mutate import mutate
 from webhook.mutate_workload import HELD_AGAIN
@@ -27,18 +24,12 @@ HELD = {names.HELD_BY: names.HELD_BY_SUSPEND}
 FORGED = {names.PLACEMENT: "x", names.REVISION: "9", names.DOMAIN_PATH: "b0/r0/h0", names.RANK: "3", **HELD}
 
 
-def read(raw: Mapping[str, Any]) -> Workload:
-    entry = built_in().entry_of(raw)
-    assert entry is not None
-    return workload(raw, entry=entry, registry=built_in())
-
-
 def new(name: str) -> Json:
     """The example object of a kind as its user sends it."""
     raw: Json = copy.deepcopy(example(name)["object"])
     raw.pop("status", None)
     raw["metadata"] = {"name": raw["metadata"]["name"], "namespace": "ml"}
-    if (path := read(raw).suspend_path) is not None:
+    if (path := workload_of(raw).suspend_path) is not None:
         put(raw, path, False)
     return raw
 
@@ -61,7 +52,7 @@ def asking(name: str, **annotations: str) -> Json:
 
 
 def with_suspend(raw: Json, value: bool) -> Json:
-    path = read(raw).suspend_path
+    path = workload_of(raw).suspend_path
     assert path is not None
     changed = copy.deepcopy(raw)
     put(changed, path, value)
@@ -82,7 +73,7 @@ def check(raw: Json, old: Json | None = None, view: FakeView | None = None) -> R
 
 
 def roots(raw: Json) -> list[Path]:
-    return list(templates(read(raw)))
+    return list(templates(workload_of(raw)))
 
 
 def at(raw: Json, path: Path) -> Any:
@@ -94,7 +85,7 @@ def is_marked(raw: Json) -> bool:
     return all(
         (at(raw, (*root, "spec", "schedulingGates")) or []) == [{"name": names.GATE}]
         and (at(raw, (*root, "metadata", "labels")) or {}) == {names.MANAGED: "true", names.POD_SET: pod_set.name}
-        for root, pod_set in templates(read(raw)).items()
+        for root, pod_set in templates(workload_of(raw)).items()
     )
 
 
@@ -115,7 +106,7 @@ def running(raw: Json) -> Json:
     """As it is stored when the leader has placed and resumed it."""
     stored = live(create(raw))
     stored["metadata"]["annotations"].pop(names.HELD_BY, None)
-    if read(stored).suspend_path is not None:
+    if workload_of(stored).suspend_path is not None:
         stored = with_suspend(stored, False)
     if stored["kind"] in ("Job", "PyTorchJob"):
         stored.setdefault("status", {})["startTime"] = "2026-11-21T08:00:00Z"
@@ -124,21 +115,21 @@ def running(raw: Json) -> Json:
 
 def _kinds(**wanted: Any) -> Iterator[str]:
     for path in FILES:
-        found = read(new(path.stem)) if path.stem != "pod" else None
+        found = workload_of(new(path.stem)) if path.stem != "pod" else None
         if found is not None and all(getattr(found, key) == value for key, value in wanted.items()):
             yield path.stem
 
 
 GANGS = [*_kinds(handling="placed"), *_kinds(handling="through")]
 PLACED = list(_kinds(handling="placed"))
-SUSPENDABLE = [name for name in GANGS if read(new(name)).suspendable]
-NEVER_SUSPENDED = [name for name in PLACED if read(new(name)).suspend_path is None]
+SUSPENDABLE = [name for name in GANGS if workload_of(new(name)).suspendable]
+NEVER_SUSPENDED = [name for name in PLACED if workload_of(new(name)).suspend_path is None]
 
 
 @pytest.mark.parametrize("name", GANGS)
 def test_a_workload_that_asks_is_held_and_each_template_names_its_pod_set(name: str) -> None:
     created = create(asking(name))
-    found = read(created)
+    found = workload_of(created)
     assert is_marked(created)
     assert found.suspended is (name in SUSPENDABLE)
     assert created["metadata"]["annotations"] == {**ASKS, **(HELD if name in SUSPENDABLE else {})}
@@ -166,7 +157,7 @@ def test_our_own_output_gives_no_second_patch(name: str) -> None:
 def test_a_workload_that_its_user_suspended_is_marked_and_not_held(name: str) -> None:
     created = create(with_suspend(asking(name), True))
     assert is_marked(created)
-    assert read(created).suspended
+    assert workload_of(created).suspended
     assert names.HELD_BY not in created["metadata"]["annotations"]
     assert mutate(review(created), FakeView(), 0.0).patch == ()
 
@@ -206,7 +197,7 @@ def test_a_request_on_one_template_marks_all_pod_sets_of_the_gang(name: str) -> 
 def test_a_user_who_resumes_a_waiting_gang_gets_held_pods(name: str) -> None:
     old = live(create(asking(name)))
     changed, answer = update(old, with_suspend(old, False))
-    assert not read(changed).suspended
+    assert not workload_of(changed).suspended
     assert names.HELD_BY not in changed["metadata"]["annotations"]
     assert is_marked(changed)
     assert answer.warnings == ()
@@ -217,7 +208,7 @@ def test_a_user_who_resumes_a_waiting_gang_gets_held_pods(name: str) -> None:
 def test_a_user_who_resumes_his_own_suspension_is_held_until_there_are_slots(name: str) -> None:
     old = live(create(with_suspend(asking(name), True)))
     changed, answer = update(old, with_suspend(old, False))
-    assert read(changed).suspended
+    assert workload_of(changed).suspended
     assert changed["metadata"]["annotations"][names.HELD_BY] == "suspend"
     assert answer.warnings == (HELD_AGAIN,)
     assert check(changed, old).allowed
@@ -238,7 +229,7 @@ def test_a_held_workload_that_asks_no_more_is_freed_at_once(name: str) -> None:
     changed = copy.deepcopy(old)
     del changed["metadata"]["annotations"][names.REQUIRE]
     changed, _ = update(old, changed)
-    assert not read(changed).suspended
+    assert not workload_of(changed).suspended
     assert not changed["metadata"]["annotations"]
     # Where no suspension holds it, taking the marks off would roll all of its pods.
     assert is_bare(changed) if name in SUSPENDABLE else is_marked(changed)

@@ -8,13 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from engine import names
-from engine.cluster.workloads import workload
-from engine.kinds import built_in
 from engine.outcomes import Placed, Waits
-from engine.records import Assignment, Placement, PodSetPlan, Slot, Workload, WorkloadRef
+from engine.records import Assignment, Placement, PodSetPlan, Slot, WorkloadRef
 from tests.support.admission import UID, FakeView, Json, apply, review, with_policy
 from tests.support.golden import golden
-from tests.support.kinds import example, merged
+from tests.support.kinds import example, merged, workload_of
 from webhook.mutate import mutate
 from webhook.review import MAX_WARNING, Response
 from webhook.validate import validate
@@ -26,12 +24,6 @@ def raw(name: str, annotations: Mapping[str, str] = RACK, patch: Any = None) -> 
     found: Json = merged(copy.deepcopy(example(name)["object"]), patch or {})
     found["metadata"] = {"name": "train", "namespace": "ml", "annotations": dict(annotations)}
     return found
-
-
-def read(found: Json) -> Workload:
-    entry = built_in().entry_of(found)
-    assert entry is not None
-    return workload(found, entry=entry, registry=built_in())
 
 
 def jobset(*, driver: Json | None = None, **annotations: str) -> Json:
@@ -57,7 +49,7 @@ def resumed(found: Json) -> Json:
 
 def placed_view(found: Json) -> FakeView:
     """A view in which every pod set of the stored workload has its slots on one host."""
-    owner = read(found)
+    owner = workload_of(found)
     plans = tuple(PodSetPlan(one.name, (Slot(("b0", "b0-r0", "b0-r0-h0"), one.slots, None),)) for one in owner.pod_sets)
     placement = Placement(
         namespace="ml",
@@ -122,7 +114,7 @@ def test_the_texts_of_warnings() -> None:
     mpi = stored(raw("mpijob"))
     outcome = Placed(
         pod_sets=tuple(
-            PodSetPlan(one.name, (Slot(path, one.slots, ((0, one.slots - 1),)),)) for one in read(mpi).pod_sets
+            PodSetPlan(one.name, (Slot(path, one.slots, ((0, one.slots - 1),)),)) for one in workload_of(mpi).pod_sets
         ),
         domains_used={"block": 1, "rack": 1, "host": 1},
         proven=True,

@@ -9,15 +9,12 @@ from typing import Any
 import pytest
 
 from engine import names
-from engine.cluster.workloads import workload
 from engine.gpu.resources import CORE, GPU, KOORDINATOR, NVIDIA, RATIO
 from engine.gpu.translation import Reported
-from engine.kinds import built_in
 from engine.policy import parse_policy
 from engine.policy_errors import path_of
-from engine.records import Workload
 from tests.support.admission import UID, FakeView, Json, apply, review
-from tests.support.kinds import FILES, example
+from tests.support.kinds import FILES, example, workload_of
 from webhook.marks import templates
 from webhook.mutate import mutate
 from webhook.patch import Edits, Path
@@ -30,12 +27,6 @@ def view() -> FakeView:
     """Nodes report dimensions alone, and the policy rewrites whole GPUs."""
     policy = parse_policy(json.dumps({"gpu": {"translation": "rewrite"}}))
     return FakeView(policy=policy, reported=Reported(frozenset({"cpu", *KOORDINATOR})))
-
-
-def read(raw: Json) -> Workload:
-    entry = built_in().entry_of(raw)
-    assert entry is not None
-    return workload(raw, entry=entry, registry=built_in())
 
 
 def with_gpus(value: Any, **limits: str) -> Any:
@@ -62,7 +53,7 @@ def resumed(raw: Json, path: Path) -> Json:
 
 
 def resources(raw: Json) -> list[Json]:
-    found = [Edits(raw).get(*root, "spec", "containers", 0, "resources") for root in templates(read(raw))]
+    found = [Edits(raw).get(*root, "spec", "containers", 0, "resources") for root in templates(workload_of(raw))]
     return [one for one in found if one is not None]
 
 
@@ -82,12 +73,12 @@ def test_the_first_manifest_sent_again_leaves_a_live_workload_as_it_is(name: str
     raw["metadata"]["uid"] = UID
     old = apply(raw, mutate(review(raw), view(), 0.0))
     old["metadata"]["annotations"].pop(names.HELD_BY, None)
-    path = read(old).suspend_path
+    path = workload_of(old).suspend_path
     sent = copy.deepcopy(raw)
     if path is not None:
         old, sent = resumed(old, path), resumed(sent, path)
     changed = apply(sent, mutate(review(sent, old=old), view(), 0.0))
-    for root in templates(read(old)):
+    for root in templates(workload_of(old)):
         assert Edits(changed).get(*root) == Edits(old).get(*root)
     assert validate(review(changed, old=old), view(), 0.0).allowed
 
@@ -99,6 +90,6 @@ def test_what_is_wrong_is_told_at_the_path_of_every_template(name: str, wrong: s
     created = apply(raw, mutate(review(raw), view(), 0.0))
     answer = validate(review(created), view(), 0.0)
     assert not answer.allowed
-    roots = [root for root in templates(read(asking(name))) if Edits(raw).get(*root, "spec", "containers")]
+    roots = [root for root in templates(workload_of(asking(name))) if Edits(raw).get(*root, "spec", "containers")]
     limits = f"containers[0].resources.limits[{wrong}]"
     assert {cause.field for cause in answer.causes} == {f"{path_of((*root, 'spec'))}.{limits}" for root in roots}

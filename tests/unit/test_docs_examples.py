@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from engine import names
-from engine.cluster.workloads import workload
 from engine.explain import render
 from engine.kinds import built_in
 from engine.policy import Policy, PolicyError, default_policy, parse_policy
@@ -18,6 +17,7 @@ from engine.presets import presets
 from engine.requests import Understanding, understand
 from engine.topology import Topology, build_topology
 from tests.support.cluster_records import gpu_nodes
+from tests.support.kinds import workload_of
 from tests.support.pages import ROOT, pages
 
 EXAMPLES = [
@@ -36,10 +36,7 @@ def topology() -> Topology:
 
 def understood(raw: dict[str, Any]) -> Understanding:
     raw["metadata"].setdefault("namespace", "default")
-    entry = built_in().entry_of(raw)
-    assert entry is not None
-    found = workload(raw, entry=entry, registry=built_in())
-    return understand(found, policy=default_policy(), topologies={"default": topology()})
+    return understand(workload_of(raw), policy=default_policy(), topologies={"default": topology()})
 
 
 def check(document: dict[str, Any]) -> None:

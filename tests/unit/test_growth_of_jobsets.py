@@ -6,11 +6,10 @@ from dataclasses import replace
 
 from bench.jobs import job_spec
 from engine import names
-from engine.cluster import workloads
 from engine.extension import growth
-from engine.kinds import built_in
 from engine.records import Pod, PodSetRequest, Workload
 from tests.support.cluster_records import placement
+from tests.support.kinds import workload_of
 from tests.support.pod_sets import member
 
 
@@ -22,9 +21,7 @@ def jobset(pods: int) -> Workload:
         "metadata": {"name": "train", "namespace": "default", "uid": "uid-train", "resourceVersion": "1"},
         "spec": {"replicatedJobs": [{"name": "workers", "replicas": 1, "template": {"spec": job_spec(pods)}}]},
     }
-    entry = built_in().entry_of(raw)
-    assert entry is not None
-    return workloads.workload(raw, entry=entry, registry=built_in())
+    return workload_of(raw)
 
 
 def running(workload: Workload, rank: int, host: str) -> Pod:

@@ -14,6 +14,7 @@ from tests.support.admission import (
     FakeView,
     Json,
     apply,
+    edited,
     gang_view,
     live,
     rack_job,
@@ -49,12 +50,6 @@ def update(old: Json, new: Json, view: FakeView | None = None, **more: Any) -> t
 def held_job(**more: Any) -> Json:
     """An annotated Job as it is stored after its CREATE."""
     return live(create(rack_job(**more)))
-
-
-def changed(job: Json, **spec: Any) -> Json:
-    new = copy.deepcopy(job)
-    new["spec"].update(spec)
-    return new
 
 
 def template(job: Json) -> Json:
@@ -225,7 +220,7 @@ def test_an_absurd_count_is_left_to_the_api_server(count: int) -> None:
 
 def test_a_user_who_resumes_a_waiting_gang_gets_held_pods_and_is_not_suspended_again() -> None:
     old = held_job()
-    new, answer = update(old, changed(old, suspend=False))
+    new, answer = update(old, edited(old, suspend=False))
     assert new["spec"]["suspend"] is False
     assert names.HELD_BY not in new["metadata"]["annotations"]
     assert is_marked(new)
@@ -234,7 +229,7 @@ def test_a_user_who_resumes_a_waiting_gang_gets_held_pods_and_is_not_suspended_a
 
 def test_a_user_who_resumes_his_own_suspension_is_held_until_there_are_slots() -> None:
     old = held_job(suspend=True)
-    new, answer = update(old, changed(old, suspend=False), gang_view(old))
+    new, answer = update(old, edited(old, suspend=False), gang_view(old))
     assert new["spec"]["suspend"] is True
     assert new["metadata"]["annotations"][names.HELD_BY] == "suspend"
     assert answer.warnings == (HELD_AGAIN,)
@@ -242,25 +237,25 @@ def test_a_user_who_resumes_his_own_suspension_is_held_until_there_are_slots() -
 
 def test_a_user_who_resumes_a_gang_that_has_slots_is_let_through() -> None:
     old = held_job(suspend=True)
-    new, _ = update(old, changed(old, suspend=False), gang_view(old, ["b0-r0-h0"]))
+    new, _ = update(old, edited(old, suspend=False), gang_view(old, ["b0-r0-h0"]))
     assert new["spec"]["suspend"] is False
 
 
 def test_the_second_call_of_that_update_gives_no_patch() -> None:
     old = held_job(suspend=True)
-    new, _ = update(old, changed(old, suspend=False), gang_view(old))
+    new, _ = update(old, edited(old, suspend=False), gang_view(old))
     assert update(old, new, gang_view(old))[1].patch == ()
 
 
 def test_a_user_who_suspends_a_running_gang_owns_the_suspension() -> None:
-    old = live(changed(create(rack_job()), suspend=False), started=True)
-    new = changed(old, suspend=True)
+    old = live(edited(create(rack_job()), suspend=False), started=True)
+    new = edited(old, suspend=True)
     assert old["metadata"]["annotations"][names.HELD_BY] == "suspend"
     new, _ = update(old, new)
     assert names.HELD_BY not in new["metadata"]["annotations"]
 
 
-def test_a_running_jobs_template_is_never_changed() -> None:
+def test_a_running_jobs_template_is_never_edited() -> None:
     old = live(rack_job(), started=True)
     new = copy.deepcopy(old)
     new["metadata"]["labels"] = {"a": "b"}
@@ -268,8 +263,8 @@ def test_a_running_jobs_template_is_never_changed() -> None:
 
 
 def test_a_suspended_job_that_has_started_keeps_its_template() -> None:
-    old = live(changed(rack_job(), suspend=True), started=True)
-    assert update(old, changed(old, parallelism=3))[1].patch == ()
+    old = live(edited(rack_job(), suspend=True), started=True)
+    assert update(old, edited(old, parallelism=3))[1].patch == ()
 
 
 def test_a_suspended_job_that_begins_to_ask_is_marked() -> None:
@@ -301,7 +296,7 @@ def test_a_held_job_that_asks_no_more_is_freed_at_once() -> None:
 
 def test_a_held_job_that_is_resumed_and_asks_no_more_keeps_nothing_of_ours() -> None:
     old = held_job()
-    new = changed(old, suspend=False)
+    new = edited(old, suspend=False)
     del new["metadata"]["annotations"][names.REQUIRE]
     new = update(old, new)[0]
     assert new["metadata"]["annotations"] == {}
@@ -310,7 +305,7 @@ def test_a_held_job_that_is_resumed_and_asks_no_more_keeps_nothing_of_ours() -> 
 
 def test_a_held_job_is_given_up_even_when_its_request_is_invalid_by_now() -> None:
     old = live(raw_job({names.REQUIRE: "gone", **HELD}, suspend=True))
-    new, _ = update(old, changed(old, suspend=False))
+    new, _ = update(old, edited(old, suspend=False))
     assert new["metadata"]["annotations"] == {names.REQUIRE: "gone"}
 
 
@@ -325,7 +320,7 @@ def test_a_job_that_its_user_suspended_stays_so_when_it_asks_no_more() -> None:
 
 def test_an_update_of_a_job_under_deletion_is_left_alone() -> None:
     old = held_job()
-    new = changed(old, suspend=False)
+    new = edited(old, suspend=False)
     new["metadata"]["deletionTimestamp"] = "2026-11-21T08:00:00Z"
     assert update(old, new)[1].patch == ()
 
@@ -339,7 +334,7 @@ def test_a_held_job_applied_again_is_not_patched() -> None:
 
 def test_the_leaders_resume_is_left_alone() -> None:
     old = held_job()
-    assert update(old, changed(old, suspend=False), user=US)[1].patch == ()
+    assert update(old, edited(old, suspend=False), user=US)[1].patch == ()
 
 
 def test_a_pod_update_is_nothing_to_change() -> None:

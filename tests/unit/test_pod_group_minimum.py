@@ -8,10 +8,8 @@ from collections.abc import Mapping
 import pytest
 
 from engine import names
-from engine.cluster.workloads import workload
-from engine.kinds import built_in
 from tests.support.admission import UID, FakeView, Json, apply, raw_pod, review
-from tests.support.kinds import example, merged
+from tests.support.kinds import example, merged, workload_of
 from webhook.mutate import mutate
 
 
@@ -19,12 +17,10 @@ def labels_of(name: str, pod_labels: Mapping[str, str], *, patch: Json | None = 
     """The labels of a pod of the example workload of a kind after its CREATE."""
     raw: Json = merged(copy.deepcopy(example(name)["object"]), patch or {})
     raw["metadata"] = {"name": "w", "namespace": "ml", "uid": UID, "annotations": {names.REQUIRE: "rack"}}
-    entry = built_in().entry_of(raw)
-    assert entry is not None
     owner = {"apiVersion": raw["apiVersion"], "kind": raw["kind"], "name": "w", "uid": UID, "controller": True}
     pod = raw_pod(labels={names.MANAGED: "true", **pod_labels})
     pod["metadata"]["ownerReferences"] = [owner]
-    view = FakeView(workloads=[workload(raw, entry=entry, registry=built_in())])
+    view = FakeView(workloads=[workload_of(raw)])
     found: Mapping[str, str] = apply(pod, mutate(review(pod), view, 0.0))["metadata"]["labels"]
     return found
 

@@ -16,6 +16,7 @@ from tests.support.admission import (
     FakeView,
     Json,
     apply,
+    edited,
     gang_view,
     live,
     rack_job,
@@ -65,12 +66,6 @@ def running(job: Json) -> Json:
     metadata["annotations"] = {**(metadata.get("annotations") or {}), names.PLACEMENT: "job-x", names.REVISION: "1"}
     job["status"]["startTime"] = "2026-11-21T08:00:00Z"
     return job
-
-
-def edited(job: Json, **spec: Any) -> Json:
-    new = copy.deepcopy(job)
-    new["spec"].update(spec)
-    return new
 
 
 def annotated(job: Json, **changes: str | None) -> Json:
