@@ -13,8 +13,9 @@ import pytest
 
 from local.controlplane import ControlPlane
 from tests.support.definitions import Definition
-from tests.support.gangs import GATE, job_body
+from tests.support.gangs import job_body
 from tests.support.pages import pages
+from tests.support.raw_pods import GATE
 
 HELD = {"topogate.dev/held-by": "suspend"}
 

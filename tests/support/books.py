@@ -3,39 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from local.client import Client
 from tests.support.fleet import Fleet
-from tests.support.gangs import GATE, Namespace
+from tests.support.gangs import Namespace
+from tests.support.raw_placements import placements_path, slots
+from tests.support.raw_pods import ended, gpus, host
 
-GPU = "nvidia.com/gpu"
 PER_HOST = 8
-OVER = ("Succeeded", "Failed")
-
-
-def gpus(pod: dict[str, Any]) -> int:
-    """The GPUs of a pod."""
-    return sum(int(one.get("resources", {}).get("limits", {}).get(GPU, 0)) for one in pod["spec"]["containers"])
-
-
-def host(pod: dict[str, Any]) -> str | None:
-    """Where a pod is bound, or must go because it is pinned and nothing holds it."""
-    spec = pod["spec"]
-    if spec.get("nodeName"):
-        return str(spec["nodeName"])
-    if spec.get("schedulingGates"):
-        return None
-    required = spec.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution")
-    for term in (required or {}).get("nodeSelectorTerms", []):
-        for one in term.get("matchFields", []):
-            return str(one["values"][0])
-    return None
-
-
-def held(pod: dict[str, Any]) -> bool:
-    """True when our gate is on."""
-    return any(one["name"] == GATE for one in pod["spec"].get("schedulingGates", []))
 
 
 class Books:
@@ -50,7 +25,7 @@ class Books:
         asked: Counter[str] = Counter()
         for pod in self._client.items("/api/v1/pods"):
             where = host(pod)
-            if where in self._hosts and pod["status"].get("phase") not in OVER:
+            if where in self._hosts and not ended(pod):
                 asked[where] += gpus(pod)
         return {name: count for name, count in asked.items() if count > PER_HOST}
 
@@ -58,8 +33,7 @@ class Books:
         """Hosts of which the Placements of the namespace's Jobs promise more GPUs than there are."""
         promised: Counter[str] = Counter()
         jobs = {job["metadata"]["uid"]: job for job in self._client.items(gangs.jobs_path)}
-        path = f"/apis/topogate.dev/v1alpha1/namespaces/{gangs.name}/placements"
-        for placement in self._client.items(path):
+        for placement in self._client.items(placements_path(gangs.name)):
             job = jobs.get(placement["spec"]["workload"]["uid"])
             if job is None:
                 continue
@@ -67,12 +41,3 @@ class Books:
             for name, count in slots(placement).items():
                 promised[name] += count * each
         return {name: count for name, count in promised.items() if count > PER_HOST}
-
-
-def slots(placement: dict[str, Any]) -> Counter[str]:
-    """Host -> number of slots of a Placement; empty without an assignment."""
-    found: Counter[str] = Counter()
-    for pod_set in (placement["spec"].get("assignment") or {}).get("podSets", []):
-        for slot in pod_set["slots"]:
-            found[slot["domain"][-1]] += slot["count"]
-    return found

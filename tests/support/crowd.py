@@ -10,7 +10,8 @@ from typing import Any
 from local.client import ClientError
 from local.kubelets import complete_pod, fail_pod
 from tests.support.gangs import Json, Namespace, job_body, prefer, require
-from tests.support.sights import ended, replicated
+from tests.support.raw_pods import ended
+from tests.support.sights import replicated
 
 GANG_LABEL = "example.com/gang"
 PER_HOST = 8

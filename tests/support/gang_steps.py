@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from local.client import NOT_FOUND, Client, ClientError
-from local.kubelets import complete_pod
+from local.client import Client
 from local.nodes import NODES
+from tests.support import raw_pods
 from tests.support.eventually import eventually
-from tests.support.gangs import GATE, INDEX, Json, Namespace
+from tests.support.gangs import INDEX, Json, Namespace
+from tests.support.raw_placements import slots
+from tests.support.raw_pods import held
 
 
 def suspend(gangs: Namespace, job: str) -> None:
@@ -29,13 +31,7 @@ def delete_job(gangs: Namespace, job: str) -> None:
 
 def complete(gangs: Namespace, job: str) -> None:
     """Let every bound pod of a Job end well."""
-    for pod in gangs.pods(job):
-        if pod["spec"].get("nodeName"):
-            try:
-                complete_pod(gangs.client, gangs.name, pod["metadata"]["name"])
-            except ClientError as error:
-                if error.status != NOT_FOUND:  # it went while we looked
-                    raise
+    raw_pods.complete(gangs.client, gangs.name, gangs.pods(job))
 
 
 def completed(gangs: Namespace, job: str, timeout: float = 30.0) -> None:
@@ -63,17 +59,9 @@ def live_hosts(gangs: Namespace, job: str) -> list[str]:
     ]
 
 
-def assigned(gangs: Namespace, job: str) -> dict[str, int]:
+def assigned(gangs: Namespace, job: str) -> Mapping[str, int]:
     """Host -> number of pods in a gang's assignment; empty while it has none."""
-    assignment = ((gangs.placement(job) or {}).get("spec") or {}).get("assignment") or {"podSets": []}
-    return {
-        slot["domain"][-1]: slot["count"] for pod_set in assignment["podSets"] for slot in pod_set.get("slots") or []
-    }
-
-
-def gated(pod: Json) -> bool:
-    """True when our gate holds the pod."""
-    return GATE in [gate["name"] for gate in pod["spec"].get("schedulingGates", [])]
+    return slots(gangs.placement(job))
 
 
 def held_pods(gangs: Namespace, job: str, count: int) -> list[Json]:
@@ -81,7 +69,7 @@ def held_pods(gangs: Namespace, job: str, count: int) -> list[Json]:
 
     def look() -> list[Json]:
         pods = gangs.pods(job)
-        return pods if len(pods) == count and all(map(gated, pods)) else []
+        return pods if len(pods) == count and all(map(held, pods)) else []
 
     return eventually(look, 20.0, lambda: f"{count} pods of {job} exist and are held\n{gangs.describe(job)}")
 

@@ -9,8 +9,8 @@ from typing import Any
 from local.client import Client
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet
+from tests.support.raw_placements import await_waiting, placements_path
 
-GATE = "topogate.dev/placement"
 INDEX = "batch.kubernetes.io/job-completion-index"
 Json = dict[str, Any]
 
@@ -97,8 +97,7 @@ class Namespace:
 
     def placement(self, job: str) -> Json | None:
         """The Placement of a Job, found by the workload that it names."""
-        path = f"/apis/topogate.dev/v1alpha1/namespaces/{self.name}/placements"
-        for item in self.client.items(path):
+        for item in self.client.items(placements_path(self.name)):
             if item["spec"]["workload"]["name"] == job:
                 found: Json = item
                 return found
@@ -125,16 +124,12 @@ class Namespace:
 
     def waits(self, job: str, reason: str | None = None, timeout: float = 20.0) -> Json:
         """Wait until the gang's Placement says Waiting (with that reason); the Placement."""
-
-        def look() -> Json | None:
-            placement = self.placement(job)
-            status = (placement or {}).get("status", {})
-            right = status.get("phase") == "Waiting" and reason in (None, status.get("reason"))
-            return placement if right else None
-
-        found = eventually(look, timeout, lambda: f"{job} waits ({reason})\n{self.describe(job)}")
-        assert found is not None
-        return found
+        return await_waiting(
+            lambda: self.placement(job),
+            reason,
+            timeout=timeout,
+            message=lambda: f"{job} waits ({reason})\n{self.describe(job)}",
+        )
 
     def phase(self, job: str) -> str:
         return str(((self.placement(job) or {}).get("status") or {}).get("phase", ""))

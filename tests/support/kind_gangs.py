@@ -9,12 +9,12 @@ from engine import names
 from engine.kinds import built_in
 from engine.kinds.schema import KindEntry
 from local import nodes
-from local.client import NOT_FOUND, ClientError
-from local.kubelets import complete_pod
+from local.client import ClientError
 from tests.support.eventually import eventually
+from tests.support.raw_placements import await_waiting, placements_path
+from tests.support.raw_pods import complete, ended
 from tests.support.workloads import KINDS, RESOURCES, Json, Workloads
 
-PLACEMENTS = "/apis/topogate.dev/v1alpha1/namespaces/{}/placements"
 OURS = "topogate"
 LEVELS = (nodes.BLOCK, nodes.RACK)
 MADE = {"RayService": "RayCluster"}  # kinds whose children are gangs of their own
@@ -38,8 +38,7 @@ class Gangs(Workloads):
         return [
             pod
             for pod in self.pods().values()
-            if pod["metadata"].get("labels", {}).get(names.MANAGED) == "true"
-            and pod["status"].get("phase") not in ("Succeeded", "Failed")
+            if pod["metadata"].get("labels", {}).get(names.MANAGED) == "true" and not ended(pod)
         ]
 
     def hosts(self) -> dict[Seat, str]:
@@ -64,7 +63,7 @@ class Gangs(Workloads):
         return {self.fleet.rack_of(host) for host in set(hosts.values())}
 
     def placements(self) -> list[Json]:
-        return self.client.items(PLACEMENTS.format(self.namespace))
+        return self.client.items(placements_path(self.namespace))
 
     def placement(self, kind: str, name: str, group: str | None = None) -> Json | None:
         """The Placement of a workload, or of one of its groups."""
@@ -80,16 +79,12 @@ class Gangs(Workloads):
 
     def waits(self, kind: str, name: str, reason: str | None = None, timeout: float = 20.0) -> Json:
         """Wait until a gang's Placement says Waiting (with that reason); the Placement."""
-
-        def look() -> Json | None:
-            placement = self.placement(kind, name)
-            status = (placement or {}).get("status", {})
-            right = status.get("phase") == "Waiting" and reason in (None, status.get("reason"))
-            return placement if right else None
-
-        found = eventually(look, timeout, lambda: f"{name} waits ({reason})\n{self.describe()}")
-        assert found is not None
-        return found
+        return await_waiting(
+            lambda: self.placement(kind, name),
+            reason,
+            timeout=timeout,
+            message=lambda: f"{name} waits ({reason})\n{self.describe()}",
+        )
 
     def planned(self, kind: str, name: str) -> None:
         """Wait until a workload's gang has its slots: whoever is submitted now comes after it."""
@@ -121,13 +116,7 @@ class Gangs(Workloads):
 
     def complete(self) -> None:
         """Let every running member end well."""
-        for pod in self.members():
-            if pod["spec"].get("nodeName"):
-                try:
-                    complete_pod(self.client, self.namespace, pod["metadata"]["name"])
-                except ClientError as error:
-                    if error.status != NOT_FOUND:  # it went while we looked
-                        raise
+        complete(self.client, self.namespace, self.members())
 
     def remove(self, pod: Json) -> None:
         """A pod is deleted."""

@@ -13,8 +13,9 @@ from typing import Any
 
 from local.client import Client, ClientError
 from tests.support.gangs import INDEX, Json
+from tests.support.raw_placements import placements_path, ranks
+from tests.support.raw_pods import ended
 
-PLACEMENTS = "/apis/topogate.dev/v1alpha1/namespaces/{}/placements"
 RESOURCES = ("nvidia.com/gpu", "cpu")
 Sums = dict[str, Counter[str]]
 
@@ -32,7 +33,7 @@ class Snapshot:
         """Host -> resources of the pods that are bound there and have not ended."""
         sums: Sums = defaultdict(Counter)
         for pod in self.pods:
-            if pod["spec"].get("nodeName") and not _ended(pod):
+            if pod["spec"].get("nodeName") and not ended(pod):
                 sums[pod["spec"]["nodeName"]].update(_requests(pod["spec"]))
         return sums
 
@@ -52,7 +53,7 @@ class Snapshot:
             }
             for pod_set in (placement["spec"].get("assignment") or {}).get("podSets", ()):
                 for slot in pod_set["slots"]:
-                    still = len(_ranks(slot["ranks"]) - filled)
+                    still = len(set(ranks(slot["ranks"])) - filled)
                     for resource, amount in _requests(job["spec"]["template"]["spec"]).items():
                         sums[slot["domain"][-1]][resource] += amount * still
         return sums
@@ -106,16 +107,12 @@ class Observer:
                     )
 
     def _snapshot(self) -> Snapshot:
-        listed: Json = self.client.get(PLACEMENTS.format(self.namespace))
+        listed: Json = self.client.get(placements_path(self.namespace))
         revision = listed["metadata"]["resourceVersion"]
         at = {"resourceVersion": revision, "resourceVersionMatch": "Exact"}
         jobs = self.client.get(f"/apis/batch/v1/namespaces/{self.namespace}/jobs", query=at)["items"]
         pods = self.client.get(f"/api/v1/namespaces/{self.namespace}/pods", query=at)["items"]
         return Snapshot(revision, listed["items"], jobs, pods)
-
-
-def _ended(pod: Json) -> bool:
-    return pod["status"].get("phase") in ("Succeeded", "Failed")
 
 
 def _over(job: Json) -> bool:
@@ -129,15 +126,6 @@ def _over(job: Json) -> bool:
 
 def _owner(pod: Json) -> str:
     return next((str(owner["uid"]) for owner in pod["metadata"].get("ownerReferences", [])), "")
-
-
-def _ranks(text: str) -> set[int]:
-    """The ranks of "0-3,8"."""
-    found: set[int] = set()
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
-    return found
 
 
 def _requests(spec: dict[str, Any]) -> Counter[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from tests.support.books import held, host
 from tests.support.gangs import INDEX, Json
+from tests.support.raw_placements import ranks
+from tests.support.raw_pods import ended, held, host
 
-ENDED = ("Succeeded", "Failed")
 OVER = frozenset({"Complete", "Completed", "Failed", "SuccessCriteriaMet", "FailureTarget"})
 ORDINAL = "apps.kubernetes.io/pod-index"
 WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
@@ -155,24 +155,10 @@ class Sight:
         return f"{pause}wants {self.wanted}, slots {slots or '-'}, pods {dict(pods) or '-'}, says {self.told[:2]}"
 
 
-def ended(pod: Json) -> bool:
-    """True when its kubelet is through with it."""
-    return pod["status"].get("phase") in ENDED
-
-
 def replicated(workload: Json) -> Json | None:
     """The replicated Job of a JobSet; None for a Job."""
     jobs = workload["spec"].get("replicatedJobs")
     return jobs[0] if jobs else None
-
-
-def ranks(text: str | None) -> list[int]:
-    """The ranks of "0-3,8"."""
-    found: list[int] = []
-    for part in (text or "").split(",") if text else ():
-        first, _, last = part.partition("-")
-        found.extend(range(int(first), int(last or first) + 1))
-    return found
 
 
 def _state(pod: Json) -> str:

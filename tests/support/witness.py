@@ -17,12 +17,12 @@ import urllib3
 
 from local.client import Client, ClientError
 from local.nodes import BLOCK, NODES, RACK
-from tests.support.books import gpus, held, host
 from tests.support.crowd import GANG_LABEL, PER_HOST, Member
 from tests.support.gangs import Json
-from tests.support.sights import Sight, ended
+from tests.support.raw_placements import placements_path
+from tests.support.raw_pods import ended, gpus, held, host
+from tests.support.sights import Sight
 
-PLACEMENTS = "/apis/topogate.dev/v1alpha1/namespaces/{}/placements"
 EVERY = 0.05
 LEVELS = {"block": (BLOCK,), "rack": (BLOCK, RACK)}
 MOST_BREACHES = 20
@@ -95,7 +95,7 @@ class Witness:
 
     def scene(self) -> Scene:
         """The namespace as it stands."""
-        listed: Json = self.client.get(PLACEMENTS.format(self.namespace))
+        listed: Json = self.client.get(placements_path(self.namespace))
         revision = listed["metadata"]["resourceVersion"]
         at = {"resourceVersion": revision, "resourceVersionMatch": "Exact"}
         workloads = [one for path in self.workloads for one in self.client.get(path, query=at)["items"]]

@@ -9,7 +9,8 @@ import pytest
 from local.client import Client
 from local.nodes import BLOCK, RACK
 from tests.support.crowd import GANG_LABEL, Member
-from tests.support.gangs import GATE, INDEX, Json, job_body
+from tests.support.gangs import INDEX, Json, job_body
+from tests.support.raw_pods import GATE
 from tests.support.schedules import ACTS, schedule
 from tests.support.sights import Sight
 from tests.support.witness import Scene, Witness

@@ -14,10 +14,12 @@ import pytest
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane
 from local.service import Service
-from tests.support.books import Books, held, host, slots
+from tests.support.books import Books
 from tests.support.eventually import eventually
 from tests.support.gangs import Json, Namespace, job_body, require
 from tests.support.imitations.volcano import VolcanoJobs
+from tests.support.raw_placements import placements_path, slots
+from tests.support.raw_pods import held, host
 from tests.support.users import ordinary_user
 
 pytestmark = pytest.mark.timeout(180)
@@ -168,7 +170,7 @@ def member(gangs: Namespace, name: str, owner: Json, *, index: str = "0", **lies
 
 
 def placement(gangs: Namespace, owner: Json) -> Json | None:
-    path = f"/apis/topogate.dev/v1alpha1/namespaces/{gangs.name}/placements"
+    path = placements_path(gangs.name)
     found = (one for one in gangs.client.items(path) if one["spec"]["workload"]["uid"] == owner["metadata"]["uid"])
     return next(found, None)
 

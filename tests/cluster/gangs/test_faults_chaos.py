@@ -16,11 +16,12 @@ from local.client import Client
 from local.nodes import BLOCK, RACK, Grid
 from local.service import Service
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
-from tests.support.books import Books, held
+from tests.support.books import Books
 from tests.support.crowd import Crowd, Member
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet
 from tests.support.gangs import Namespace
+from tests.support.raw_pods import held
 from tests.support.schedules import schedule
 from tests.support.sights import Sight
 from tests.support.upheaval import Upheaval

@@ -9,10 +9,11 @@ import pytest
 
 from local.client import Client
 from local.service import NAMESPACE, Service
-from tests.support.books import Books, held
+from tests.support.books import Books
 from tests.support.eventually import eventually
 from tests.support.gangs import Namespace, require
 from tests.support.obstacles import Obstacle
+from tests.support.raw_pods import held
 
 pytestmark = pytest.mark.timeout(150)
 

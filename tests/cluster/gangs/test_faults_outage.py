@@ -12,10 +12,10 @@ import pytest
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane
 from local.service import Service
-from tests.support.books import held
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet, fleet_name
-from tests.support.gangs import GATE, Namespace, require
+from tests.support.gangs import Namespace, require
+from tests.support.raw_pods import GATE, held
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -6,9 +6,10 @@ import pytest
 
 from local.client import Client
 from local.service import Service
-from tests.support.books import Books, held
+from tests.support.books import Books
 from tests.support.eventually import eventually
 from tests.support.gangs import INDEX, Namespace, require
+from tests.support.raw_pods import held
 
 pytestmark = pytest.mark.timeout(120)
 

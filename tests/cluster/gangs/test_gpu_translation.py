@@ -18,7 +18,8 @@ from local.nodes import HostShape
 from local.service import Service
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
 from tests.support.eventually import eventually
-from tests.support.gangs import GATE, Json, Namespace, job_body, require
+from tests.support.gangs import Json, Namespace, job_body, require
+from tests.support.raw_pods import GATE
 from tests.support.users import ordinary_user
 
 pytestmark = pytest.mark.timeout(120)

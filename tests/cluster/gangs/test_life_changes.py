@@ -13,8 +13,9 @@ from local.client import Client
 from local.nodes import HostShape
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
 from tests.support.eventually import eventually
-from tests.support.gang_steps import assigned, failures, gated, held_pods, occupy, patch_node, vacate
+from tests.support.gang_steps import assigned, failures, held_pods, occupy, patch_node, vacate
 from tests.support.gangs import Json, Namespace, job_body, prefer, require
+from tests.support.raw_pods import held
 
 pytestmark = pytest.mark.timeout(120)
 Kubectl = Callable[..., subprocess.CompletedProcess[str]]
@@ -68,7 +69,7 @@ def test_a_waiting_gang_with_another_node_selector_starts_there(gangs: Namespace
         patch_node(gangs.client, host, {"metadata": {"labels": {POOL: "new"}}})
     _patch(gangs, "train", {"spec": {"template": {"spec": {"nodeSelector": {POOL: "new"}}}}})
     gangs.all_bound("train", 2)
-    assert gated(gangs.job("train")["spec"]["template"])
+    assert held(gangs.job("train")["spec"]["template"])
 
 
 def test_a_waiting_job_that_asks_for_nothing_any_more_runs_like_any_other(gangs: Namespace) -> None:
@@ -78,10 +79,10 @@ def test_a_waiting_job_that_asks_for_nothing_any_more_runs_like_any_other(gangs:
     gangs.waits("train")
     _patch(gangs, "train", {"metadata": {"annotations": {"topogate.dev/require-topology": None}}})
     gangs.all_bound("train", 2)
-    assert not any(map(gated, gangs.pods("train")))
+    assert not any(map(held, gangs.pods("train")))
     eventually(lambda: gangs.placement("train") is None, message="nothing is left of its Placement")
     template = gangs.job("train")["spec"]["template"]
-    assert not gated(template)
+    assert not held(template)
     assert "topogate.dev/managed" not in json.dumps(template)
 
 
@@ -94,7 +95,7 @@ def test_a_resumed_job_that_asks_for_nothing_any_more_has_its_pods_let_go(gangs:
     held_pods(gangs, "train", 3)
     _patch(gangs, "train", {"metadata": {"annotations": {"topogate.dev/require-topology": None}}})
     gangs.all_bound("train", 2)
-    assert not any(map(gated, gangs.pods("train")))
+    assert not any(map(held, gangs.pods("train")))
 
 
 def test_fewer_completions_than_parallelism_are_the_gang(gangs: Namespace) -> None:

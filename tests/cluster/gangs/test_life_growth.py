@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.gang_steps import delete_job, gated, pod_of_index, status_of
+from tests.support.gang_steps import delete_job, pod_of_index, status_of
 from tests.support.gangs import Namespace, require
+from tests.support.raw_pods import held
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -43,7 +44,7 @@ def test_growth_without_room_for_all_of_it_waits_and_the_gang_runs_on(gangs: Nam
         lambda: gangs.describe("train"),
     )
     assert status["phase"] == "Running"
-    assert all(gated(pod_of_index(gangs, "train", index)) for index in (2, 3))
+    assert all(held(pod_of_index(gangs, "train", index)) for index in (2, 3))
     assert gangs.bound("train") == before
     delete_job(gangs, "other")
     gangs.all_bound("train", 4)
@@ -55,7 +56,7 @@ def test_a_gang_starts_with_its_minimum_and_the_others_join_it(gangs: Namespace)
     gangs.submit("train", pods=4, annotations={**require("rack"), "topogate.dev/min-available": "2"})
     before = gangs.all_bound("train", 2)
     eventually(lambda: len(gangs.pods("train")) == 4, message="all pods exist")
-    assert sum(map(gated, gangs.pods("train"))) == 2
+    assert sum(map(held, gangs.pods("train"))) == 2
     gangs.fleet.host("host-extra", block="block-0", rack="rack-00")
     after = gangs.all_bound("train", 3)
     assert {index: after[index] for index in before} == before

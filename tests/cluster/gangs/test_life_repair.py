@@ -6,8 +6,9 @@ import pytest
 
 from local.kubelets import fail_pod
 from tests.support.eventually import eventually
-from tests.support.gang_steps import assigned, delete_job, gated, held_pods, pod_of_index, replaced, status_of
+from tests.support.gang_steps import assigned, delete_job, held_pods, pod_of_index, replaced, status_of
 from tests.support.gangs import Namespace, require
+from tests.support.raw_pods import held
 
 pytestmark = pytest.mark.timeout(180)
 RETRIES = {"backoffLimit": 6}
@@ -100,8 +101,8 @@ def test_a_gang_without_room_for_its_lost_rank_says_so_and_goes_on_when_there_is
         lambda: gangs.describe("train"),
     )
     assert before[1] in status_of(gangs, "train")["message"]
-    held = eventually(lambda: replaced(gangs, "train", 1, failed["uid"]), 40.0, lambda: gangs.describe("train"))
-    assert gated(held)
+    again = eventually(lambda: replaced(gangs, "train", 1, failed["uid"]), 40.0, lambda: gangs.describe("train"))
+    assert held(again)
     delete_job(gangs, "other")
     host = eventually(lambda: _back(gangs, "train", 1, failed["uid"]), 40.0, lambda: gangs.describe("train"))
     assert host == taken

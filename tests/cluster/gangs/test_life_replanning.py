@@ -6,8 +6,9 @@ import pytest
 
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
 from tests.support.eventually import eventually
-from tests.support.gang_steps import assigned, failures, gated, occupy, status_of, vacate
+from tests.support.gang_steps import assigned, failures, occupy, status_of, vacate
 from tests.support.gangs import Json, Namespace, require
+from tests.support.raw_pods import held
 
 pytestmark = pytest.mark.timeout(120)
 IMPATIENT = TEST_POLICY + "timeouts: {bind: 1s}\n"
@@ -125,7 +126,7 @@ def test_a_gang_of_which_a_part_has_started_stays_and_says_what_it_lacks(
     bound = gangs.all_bound("train", 2)
     assert [bound[0], bound[1]] == hosts
     assert started in [pod["metadata"]["uid"] for pod in gangs.pods("train")]
-    assert not any(map(gated, gangs.pods("train")))
+    assert not any(map(held, gangs.pods("train")))
     eventually(lambda: gangs.phase("train") == "Running", message="the gang is whole")
     assert failures(gangs, "train") == 0
 

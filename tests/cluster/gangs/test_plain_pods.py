@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.gangs import GATE, Json, Namespace, job_body, require
+from tests.support.gangs import Json, Namespace, job_body, require
+from tests.support.raw_pods import GATE
 
 pytestmark = pytest.mark.timeout(120)
 

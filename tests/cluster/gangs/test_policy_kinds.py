@@ -13,8 +13,8 @@ from local.service import Service
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
 from tests.support.definitions import Definition
 from tests.support.eventually import eventually
-from tests.support.gang_steps import gated
 from tests.support.gangs import Json, Namespace, job_body, require
+from tests.support.raw_pods import held
 from webhook.cli import main
 
 pytestmark = pytest.mark.timeout(180)
@@ -169,7 +169,7 @@ def test_without_its_entry_what_waits_is_let_go_and_what_runs_is_left_alone(
     assert names.HELD_BY not in freed["metadata"]["annotations"]
     benches.run(freed)
     eventually(
-        lambda: len(benches.pods("waits")) == 2 and not any(map(gated, benches.pods("waits"))),
+        lambda: len(benches.pods("waits")) == 2 and not any(map(held, benches.pods("waits"))),
         40.0,
         message=lambda: f"its pods are not held: {benches.pods('waits')}",
     )

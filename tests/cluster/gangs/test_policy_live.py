@@ -12,8 +12,9 @@ from local.nodes import BLOCK, RACK
 from local.service import NAMESPACE, Service
 from tests.cluster.gangs.conftest import POLICY, TEST_POLICY, PolicyInForce
 from tests.support.eventually import eventually
-from tests.support.gang_steps import gated, held_pods, occupy, resume, vacate
+from tests.support.gang_steps import held_pods, occupy, resume, vacate
 from tests.support.gangs import Namespace, require
+from tests.support.raw_pods import held
 
 pytestmark = pytest.mark.timeout(120)
 LAST_GOOD = f"/api/v1/namespaces/{NAMESPACE}/configmaps/topogate-policy-last-good"
@@ -115,7 +116,7 @@ def test_a_change_of_mode_releases_everything_that_is_held(gangs: Namespace, pol
     gangs.all_bound("gated", 3)
     eventually(lambda: gangs.job("large")["spec"]["suspend"] is False, message="the Job is resumed")
     eventually(
-        lambda: len(gangs.pods("large")) == 9 and not any(map(gated, gangs.pods("large"))),
+        lambda: len(gangs.pods("large")) == 9 and not any(map(held, gangs.pods("large"))),
         message=lambda: f"its pods are not held\n{gangs.describe('large')}",
     )
     eventually(lambda: gangs.placement("large") is None, message="nothing is left of its Placement")

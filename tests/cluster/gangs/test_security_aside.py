@@ -10,9 +10,9 @@ import pytest
 
 from engine import names
 from local.client import Client
-from tests.support.books import held
 from tests.support.eventually import eventually
 from tests.support.gangs import Namespace, job_body, require
+from tests.support.raw_pods import held
 
 pytestmark = pytest.mark.timeout(120)
 

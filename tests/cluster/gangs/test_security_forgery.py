@@ -11,9 +11,11 @@ import pytest
 from engine import names
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane
-from tests.support.books import Books, held, host, slots
+from tests.support.books import Books
 from tests.support.eventually import eventually
-from tests.support.gangs import GATE, INDEX, Namespace, require
+from tests.support.gangs import INDEX, Namespace, require
+from tests.support.raw_placements import placements_path, slots
+from tests.support.raw_pods import GATE, held, host
 from tests.support.users import ordinary_user
 
 pytestmark = pytest.mark.timeout(120)
@@ -64,7 +66,7 @@ def test_a_forged_placement_is_refused(gangs: Namespace, user: Client) -> None:
     gangs.all_bound("train", 2)
     placement = gangs.placement("train")
     assert placement is not None
-    path = f"/apis/topogate.dev/v1alpha1/namespaces/{gangs.name}/placements"
+    path = placements_path(gangs.name)
     forged = {**placement, "metadata": {"name": "forged"}}
     with pytest.raises(ClientError) as error:
         user.create(path, forged)
@@ -78,7 +80,7 @@ def test_rights_do_not_make_a_forged_placement_good(gangs: Namespace, control_pl
     """Whoever has RBAC rights on Placements all the same is refused by the policy, which tells him what to do."""
     rule = {"apiGroups": ["topogate.dev"], "resources": ["placements"], "verbs": ["*"]}
     powerful = ordinary_user(control_plane, gangs.name, rules=[rule])
-    path = f"/apis/topogate.dev/v1alpha1/namespaces/{gangs.name}/placements"
+    path = placements_path(gangs.name)
     workload = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u"}
     body = {
         "apiVersion": "topogate.dev/v1alpha1",

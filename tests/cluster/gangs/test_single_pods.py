@@ -10,7 +10,8 @@ import pytest
 from local.client import Client
 from tests.support.definitions import Definition
 from tests.support.eventually import eventually
-from tests.support.gangs import GATE, Json, Namespace, job_body, require
+from tests.support.gangs import Json, Namespace, job_body, require
+from tests.support.raw_pods import GATE
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -20,7 +20,6 @@ ACCOUNT = "imitations"
 PAUSE_SECONDS = 0.05
 # Made by somebody else meanwhile, changed meanwhile, gone meanwhile, refused: the next turn looks again.
 AGAIN = (404, 409, 422, 500)
-ENDED = ("Succeeded", "Failed")
 
 
 class Imitation(ABC):
@@ -133,10 +132,6 @@ def account(control_plane: ControlPlane) -> Client:
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 86400}}
     token = admin.create(f"{accounts}/{ACCOUNT}/token", request)["status"]["token"]
     return Client(control_plane.url, token=token, ca_certificate=control_plane.ca_certificate)
-
-
-def ended(pod: Json) -> bool:
-    return pod["status"].get("phase") in ENDED
 
 
 def controlled(pod: Json, uid: str) -> bool:

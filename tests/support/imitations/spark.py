@@ -12,7 +12,8 @@ import secrets
 from typing import ClassVar
 
 from local.client import Client
-from tests.support.imitations.controller import Imitation, Json, ended
+from tests.support.imitations.controller import Imitation, Json
+from tests.support.raw_pods import ended
 
 OPERATOR = "sparkoperator.k8s.io"
 ROLE, NUMBER = "spark-role", "spark-exec-id"

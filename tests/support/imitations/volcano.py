@@ -10,7 +10,8 @@ import copy
 from typing import ClassVar
 
 from local.client import Client
-from tests.support.imitations.controller import Imitation, Json, controlled, ended
+from tests.support.imitations.controller import Imitation, Json, controlled
+from tests.support.raw_pods import ended
 
 VOLCANO = "volcano.sh"
 RESTART = "RestartJob"
