@@ -6,15 +6,15 @@ twice or missed between two lists.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from local.client import Client, ClientError
+from local.client import Client
 from tests.support.gangs import INDEX, Json
 from tests.support.raw_placements import placements_path, ranks
 from tests.support.raw_pods import ended
+from tests.support.turns import Turns
 
 RESOURCES = ("nvidia.com/gpu", "cpu")
 Sums = dict[str, Counter[str]]
@@ -60,8 +60,11 @@ class Snapshot:
 
 
 @dataclass
-class Observer:
+class Observer(Turns):
     """Looks at one namespace again and again in a thread of its own; `excesses` is what it must not find."""
+
+    pause: ClassVar = 0.02
+    passing: ClassVar = (404, 410)  # a revision that is compacted away
 
     client: Client
     namespace: str
@@ -70,26 +73,12 @@ class Observer:
     reserving: int = 0  # looks at which something was reserved
     fullest: int = 0  # the most GPUs of one host that were in use or reserved
     excesses: list[str] = field(default_factory=list)
-    _stop: threading.Event = field(default_factory=threading.Event)
 
-    def __enter__(self) -> Observer:
-        self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
-        self._thread.start()
-        return self
+    def turn(self) -> None:
+        self.look(self._snapshot())
 
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self.look(self._snapshot())
-            except ClientError as error:
-                if error.status not in (404, 410):  # a revision that is compacted away
-                    self.excesses.append(f"the observer failed: {error}")
-                    return
-            self._stop.wait(0.02)
+    def failed(self, fault: str) -> None:
+        self.excesses.append(fault)
 
     def look(self, seen: Snapshot) -> None:
         """Compare one snapshot with what the hosts have."""

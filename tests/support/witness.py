@@ -7,23 +7,21 @@ no pod leaves the domain that its gang (or slice) requires, and nobody touches a
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-import urllib3
-
-from local.client import Client, ClientError
+from local.client import Client
 from local.nodes import BLOCK, NODES, RACK
 from tests.support.crowd import GANG_LABEL, PER_HOST, Member
 from tests.support.gangs import Json
 from tests.support.raw_placements import placements_path
 from tests.support.raw_pods import ended, gpus, held, host
 from tests.support.sights import Sight
+from tests.support.turns import Turns
 
-EVERY = 0.05
 LEVELS = {"block": (BLOCK,), "rack": (BLOCK, RACK)}
 MOST_BREACHES = 20
 LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
@@ -42,12 +40,16 @@ class Scene:
 
 
 @dataclass
-class Witness:
+class Witness(Turns):
     """Looks again and again in a thread of its own; `breaches` is what it must not find.
 
     `members` are the gangs as their users know them, `strangers` the pods of others as they were made, both by name;
     `places` tells the topology labels of each host.
     """
+
+    pause: ClassVar = 0.05
+    passing: ClassVar = (404, 410, 429, 500, 503, 504)  # a revision that is compacted away, a frozen server
+    outages: ClassVar = True
 
     client: Client
     namespace: str
@@ -60,38 +62,12 @@ class Witness:
     diary: list[tuple[float, str]] = field(default_factory=list)  # monotonic, what became of whom
     _known: dict[str, str] = field(default_factory=dict)
     _started: set[str] = field(default_factory=set)
-    _stop: threading.Event = field(default_factory=threading.Event)
 
-    def __enter__(self) -> Witness:
-        self._thread = threading.Thread(target=self._run, name="witness", daemon=True)
-        self._thread.start()
-        return self
+    def turn(self) -> None:
+        self.look(self.scene())
 
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self.look(self.scene())
-            except ClientError as error:
-                if error.status not in (
-                    404,
-                    410,
-                    429,
-                    500,
-                    503,
-                    504,
-                ):  # a revision that is compacted away, a frozen server
-                    self.breaches.append(f"the witness failed: {error}")
-                    return
-            except urllib3.exceptions.HTTPError:
-                pass  # a frozen server
-            except Exception as error:
-                self.breaches.append(f"the witness failed: {error!r}")
-                return
-            self._stop.wait(EVERY)
+    def failed(self, fault: str) -> None:
+        self.breaches.append(fault)
 
     def scene(self) -> Scene:
         """The namespace as it stands."""

@@ -6,24 +6,26 @@ one test's namespace. It is deterministic: each turn lists the workloads and the
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane
 from tests.support.definitions import Definition
+from tests.support.turns import Turns
 
 Json = dict[str, Any]
 ACCOUNT = "imitations"
-PAUSE_SECONDS = 0.05
 # Made by somebody else meanwhile, changed meanwhile, gone meanwhile, refused: the next turn looks again.
 AGAIN = (404, 409, 422, 500)
 
 
-class Imitation(ABC):
+class Imitation(Turns):
     """One controller for one namespace; a context manager that runs it. `faults` is what stopped it."""
+
+    pause: ClassVar = 0.05
+    passing: ClassVar = AGAIN
 
     group: ClassVar[str]
     version: ClassVar[str]
@@ -34,17 +36,13 @@ class Imitation(ABC):
         self.client = client
         self.namespace = namespace
         self.faults: list[str] = []
-        self._stop = threading.Event()
 
-    def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._run, name=f"imitated {self.kind}", daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
         assert not self.faults, self.faults
+
+    def failed(self, fault: str) -> None:
+        self.faults.append(fault)
 
     @abstractmethod
     def sync(self, workload: Json, pods: list[Json]) -> None:
@@ -105,18 +103,12 @@ class Imitation(ABC):
             if error.status not in AGAIN:
                 raise
 
-    def _run(self) -> None:
-        while not self._stop.wait(PAUSE_SECONDS):
-            try:
-                # Pods first: a workload that is listed after them is not taken for one whose pods are missing.
-                pods = self.client.items(self.pods)
-                for workload in self.client.items(self.collection):
-                    if "deletionTimestamp" not in workload["metadata"]:
-                        self.sync(workload, [pod for pod in pods if self.owns(workload, pod)])
-            except ClientError as error:
-                if error.status not in AGAIN:
-                    self.faults.append(str(error))
-                    return
+    def turn(self) -> None:
+        # Pods first: a workload that is listed after them is not taken for one whose pods are missing.
+        pods = self.client.items(self.pods)
+        for workload in self.client.items(self.collection):
+            if "deletionTimestamp" not in workload["metadata"]:
+                self.sync(workload, [pod for pod in pods if self.owns(workload, pod)])
 
 
 def account(control_plane: ControlPlane) -> Client:
