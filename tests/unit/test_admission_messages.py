@@ -6,6 +6,7 @@ import copy
 from collections.abc import Mapping
 
 from engine import names
+from engine.wording import MAX_WARNING
 from tests.support.admission import (
     FakeView,
     Json,
@@ -20,7 +21,7 @@ from tests.support.admission import (
 from tests.support.golden import golden
 from webhook.mutate import mutate
 from webhook.mutate_workload import HELD_AGAIN
-from webhook.review import MAX_WARNING, Response
+from webhook.review import Response
 from webhook.validate import validate
 
 HOSTS = ("b0-r0-h0", "b0-r0-h1", "b0-r0-h2", "b0-r0-h3")

@@ -10,11 +10,12 @@ from typing import Any
 from engine import names
 from engine.outcomes import Placed, Waits
 from engine.records import Assignment, Placement, PodSetPlan, Slot, WorkloadRef
+from engine.wording import MAX_WARNING
 from tests.support.admission import UID, FakeView, Json, apply, review, with_policy
 from tests.support.golden import golden
 from tests.support.kinds import example, merged, workload_of
 from webhook.mutate import mutate
-from webhook.review import MAX_WARNING, Response
+from webhook.review import Response
 from webhook.validate import validate
 
 RACK = {names.REQUIRE: "rack"}

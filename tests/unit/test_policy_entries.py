@@ -10,12 +10,12 @@ import pytest
 from engine import names
 from engine.cluster.api import ApiError
 from engine.policy import Policy, parse_policy
-from webhook.policy_entries import RESOURCES, Entry, PairMalformed, Resource, entries, keep, patch_for
+from webhook.entries import MUTATING, Resource
+from webhook.policy_entries import RESOURCES, Entry, PairMalformed, entries, keep, patch_for
 
 US = "system:serviceaccount:topogate-system:topogate"
 WHOLE = ("nvidia.com/gpu", "amd.com/gpu")
 CALL = {"url": "https://127.0.0.1:8443/mutate", "caBundle": "Y2E="}
-MUTATING: Resource = "mutatingwebhookconfigurations"
 
 
 def wanted(policy: Policy, resource: Resource = MUTATING) -> list[Entry]:
