@@ -24,7 +24,7 @@ from bench import audit, processes, results, reviews
 from bench.bound import BoundWatch
 from bench.churn import Churn
 from bench.jobs import job_body
-from bench.stage import add_options, stage
+from bench.stage import add_options, some_of, stage
 from bench.waiting import make_namespace, told, until
 from engine import names
 from local.client import Client
@@ -124,16 +124,11 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.cluster", description=__doc__)
     add_options(parser, grid=Grid(8, 16, 8))
-    parser.add_argument("--gangs", type=_gangs, default=list(SCENES), help=f"what to measure ({','.join(SCENES)})")
+    parser.add_argument(
+        "--gangs", type=some_of(SCENES, "scene"), default=list(SCENES), help=f"what to measure ({','.join(SCENES)})"
+    )
     parser.add_argument("--pairs", type=int, default=7, help="measured pairs of each size (7); one more warms up")
     return parser.parse_args()
-
-
-def _gangs(text: str) -> list[str]:
-    scenes = text.split(",")
-    if unknown := set(scenes) - set(SCENES):
-        raise argparse.ArgumentTypeError(f"no such scene: {', '.join(sorted(unknown))}; there are {', '.join(SCENES)}")
-    return scenes
 
 
 def _measure(

@@ -22,7 +22,7 @@ from rich.table import Table
 from bench import audit, results
 from bench.bound import BoundWatch
 from bench.specimens import REPLICA, SPECIMENS, Specimen
-from bench.stage import add_options, stage
+from bench.stage import add_options, some_of, stage
 from bench.waiting import make_namespace, told, until
 from engine import names
 from local.controllers.building import ensure_controllers
@@ -87,21 +87,14 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.kinds", description=__doc__)
     add_options(parser, grid=Grid(2, 18, 8))
-    parser.add_argument("--kinds", type=_kinds, default=list(SPECIMENS), help=f"which ({','.join(SPECIMENS)})")
+    parser.add_argument(
+        "--kinds", type=some_of(SPECIMENS, "kind"), default=list(SPECIMENS), help=f"which ({','.join(SPECIMENS)})"
+    )
     parser.add_argument(
         "--pods", type=_sizes, default=[64, 128], help=f"pods of a gang, multiples of {REPLICA} (64,128)"
     )
     parser.add_argument("--runs", type=int, default=3, help="runs of each size (3)")
     return parser.parse_args()
-
-
-def _kinds(text: str) -> list[str]:
-    kinds = text.split(",")
-    if unknown := set(kinds) - set(SPECIMENS):
-        raise argparse.ArgumentTypeError(
-            f"no such kind: {', '.join(sorted(unknown))}; there are {', '.join(SPECIMENS)}"
-        )
-    return kinds
 
 
 def _sizes(text: str) -> list[int]:

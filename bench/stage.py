@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -58,6 +58,21 @@ def add_options(parser: argparse.ArgumentParser, *, grid: Grid) -> None:
     parser.add_argument("--grid", type=Grid.parse, default=grid, help=f"BLOCKSxRACKSxHOSTS ({grid})")
     parser.add_argument("--replicas", type=int, default=2, help="replicas of the service (2)")
     parser.add_argument("--keep", action="store_true", help="keep the folder with logs and the audit log")
+
+
+def some_of(known: Iterable[str], what: str) -> Callable[[str], list[str]]:
+    """Reads an option's names with commas between them; each has to be known."""
+    names = tuple(known)
+
+    def read(text: str) -> list[str]:
+        found = text.split(",")
+        if unknown := set(found) - set(names):
+            raise argparse.ArgumentTypeError(
+                f"no such {what}: {', '.join(sorted(unknown))}; there are {', '.join(names)}"
+            )
+        return found
+
+    return read
 
 
 @contextmanager
