@@ -1,6 +1,6 @@
 """The bodies of the PATCHes that let a workload run and suspend it, for every registered kind. Pure.
 
-A merge patch replaces a list whole: where a template stands in a list, a JSON Patch names the place in it instead.
+A JSON Patch where templates are told: a merge patch would replace a list whole, and can bind to a version alone.
 """
 
 from __future__ import annotations
@@ -28,26 +28,21 @@ def resuming(workload: Workload) -> Body:
     return _merged(_set(workload, False), {"metadata": {**_as_known(workload), "annotations": {HELD_BY: None}}})
 
 
-def telling(workload: Workload, annotations: Mapping[str, str]) -> Body | Operations:
-    """The patch that lets a workload run and puts annotations on the pods of all its templates.
+def telling(workload: Workload, annotations: Mapping[str, str]) -> Operations:
+    """The JSON Patch that lets a workload run and puts annotations on the pods of all its templates.
 
-    A merge patch as a mapping, a JSON Patch as a list; without a template of its own the workload just runs.
+    Binds to the generation, not to the version: the workload's controller may note the suspension in the status at that
+    very moment, which changes nothing that was decided on. A test that fails is answered as invalid (422), in words.
     """
-    pod_sets = told(workload)
-    if not any(isinstance(step, int) for one in pod_sets for step in one.path):
-        body = resuming(workload)
-        for one in pod_sets:
-            body = _merged(body, _nested((*one.path, "metadata", "annotations"), dict(annotations)))
-        return body
     assert workload.suspend_path is not None
     operations: Operations = [
-        # Not a test: the server answers a version that has passed with a conflict, but a failed test with 422.
-        {"op": "replace", "path": "/metadata/resourceVersion", "value": workload.resource_version},
+        {"op": "test", "path": "/metadata/uid", "value": workload.uid},
+        {"op": "test", "path": "/metadata/generation", "value": workload.generation},
         {"op": "add", "path": pointer(workload.suspend_path), "value": False},
     ]
     if HELD_BY in workload.annotations:
         operations.append({"op": "remove", "path": pointer(("metadata", "annotations", HELD_BY))})
-    for one in pod_sets:
+    for one in told(workload):
         where = (*one.path, "metadata", "annotations")
         values: Mapping[tuple[str | int, ...], object] = {(*where, key): text for key, text in annotations.items()}
         if not one.annotated:

@@ -129,9 +129,9 @@ def resume_workload(
     if placement is not None and suspension.told(workload):
         annotations = {PLACEMENT: placement} | ({} if revision is None else {REVISION: str(revision)})
         body = suspension.telling(workload, annotations)
-        content_type = JSON_PATCH if isinstance(body, list) else MERGE_PATCH
-        result = _send(api, "PATCH", _workload(workload), body, content_type, fence=fence)
-        # Also 422 without a word: a JSON Patch whose path is not there any more. The merge patch tells a conflict then.
+        result = _send(api, "PATCH", _workload(workload), body, JSON_PATCH, fence=fence)
+        # Also 422 without a field: the generation is another one, or a path is not there. The merge patch, which binds
+        # to the version, tells a conflict then.
         if not isinstance(result, Refused) or not suspension.about_templates(
             workload, tuple(field for field, _ in result.causes)
         ):

@@ -168,15 +168,17 @@ def test_releases_are_answered_as_the_writes_expect(api: Api, client: Client, na
     assert late.gate_gone
 
 
-def test_jobs_are_suspended_and_resumed_at_the_version_that_we_know(api: Api, client: Client, namespace: str) -> None:
-    """Resume names the Placement in the template; a Job that changed meanwhile is a conflict."""
+def test_jobs_are_suspended_and_resumed_as_we_know_them(api: Api, client: Client, namespace: str) -> None:
+    """Resume names the Placement in the template; another spec meanwhile is a conflict, another status is none."""
     path = object_path("batch/v1", "jobs", namespace=namespace)
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "example.com/x"}]}}
     created = client.create(path, {"metadata": {"name": "j"}, "spec": {"suspend": True, "template": template}})
     job = projections.job(msgspec.json.encode(created))
-    eventually(lambda: client.get(f"{path}/j")["status"].get("conditions"))
+    client.patch(f"{path}/j", {"spec": {"parallelism": 2}})
     assert isinstance(writes.resume_workload(api, job, placement="p", revision=3, fence=ok), Conflict)
-    job = projections.job(api.request("GET", f"{path}/j"))
+    job = projections.job(msgspec.json.encode(client.patch(f"{path}/j", {"spec": {"parallelism": 1}})))
+    eventually(lambda: client.get(f"{path}/j")["status"].get("conditions"))
+    client.patch(f"{path}/j", {"metadata": {"labels": {"a": "b"}}})
     result = writes.resume_workload(api, job, placement="p", revision=3, fence=ok)
     assert isinstance(result, Done)
     resumed = msgspec.json.decode(result.body)

@@ -60,7 +60,7 @@ def caches(api: Api, client: Client) -> Iterator[tuple[KindCaches, Stores]]:
 def test_a_definition_comes_and_goes(
     api: Api, client: Client, namespace: str, caches: tuple[KindCaches, Stores]
 ) -> None:
-    """Its objects are read, resumed by a JSON Patch bound to their version, and forgotten with it."""
+    """Its objects are read, resumed by a JSON Patch bound to what they ask for, and forgotten with it."""
     kinds, stores = caches
     assert kinds.wait_synced(20)
     FLEETS.install(client)
@@ -77,7 +77,7 @@ def test_a_definition_comes_and_goes(
     known = stores.workloads.get(key)
     assert known is not None
     assert (known.api_version, known.slots, known.suspended) == (f"{GROUP}/v3", 5, True)
-    client.patch(f"{collection}/f", {"metadata": {"labels": {"a": "b"}}})
+    client.patch(f"{collection}/f", {"spec": {"tasks": [tasks[1], tasks[0]]}})
     assert isinstance(writes.resume_workload(api, known, placement="p", revision=2, fence=ok), Conflict)
 
     def newest() -> bool:
@@ -91,7 +91,7 @@ def test_a_definition_comes_and_goes(
     stored = client.get(f"{collection}/f")
     told = [one["template"]["metadata"]["annotations"] for one in stored["spec"]["tasks"]]
     wanted = {"topogate.dev/placement": "p", "topogate.dev/revision": "2"}
-    assert (stored["spec"]["hold"], told) == (False, [wanted, {"x": "y"} | wanted])
+    assert (stored["spec"]["hold"], told) == (False, [{"x": "y"} | wanted, wanted])
     client.delete(FLEETS.path)
     eventually(lambda: stores.workloads.get(key) is None)
     eventually(lambda: f"fleets.{GROUP}" not in kinds.reflectors())

@@ -43,7 +43,7 @@ def ok() -> None:
 
 
 def job(fake: FakeApi, **fields: Any) -> Workload:
-    body = fake.put(JOB, **fields)
+    body = fake.put(JOB, **({"spec": {"suspend": True, "template": {"metadata": {}}}} | fields))
     return Workload(
         api_version="batch/v1",
         kind="Job",
@@ -51,10 +51,10 @@ def job(fake: FakeApi, **fields: Any) -> Workload:
         name="train",
         uid=body["metadata"]["uid"],
         resource_version=body["metadata"]["resourceVersion"],
-        generation=1,
+        generation=body["metadata"]["generation"],
         labels={},
-        annotations={},
-        pod_sets=(PodSet("main", SPEC, slots=1, total=1, remaining=1, ranked=True),),
+        annotations=body["metadata"].get("annotations") or {},
+        pod_sets=(PodSet("main", SPEC, slots=1, total=1, remaining=1, ranked=True, annotated=_annotated(body)),),
         suspended=True,
         suspendable=True,
         started=False,
@@ -64,6 +64,10 @@ def job(fake: FakeApi, **fields: Any) -> Workload:
         owner=None,
         aside=None,
     )
+
+
+def _annotated(body: Any) -> bool:
+    return "annotations" in body["spec"].get("template", {}).get("metadata", {})
 
 
 def pod(fake: FakeApi, **fields: Any) -> Pod:
@@ -198,7 +202,7 @@ def test_a_changed_object_is_a_conflict(fake: FakeApi, api: Api, name: str) -> N
     """Somebody changed the object since we decided: nothing is written."""
     write = every_write(api, fake, ok)[name]
     for path in (JOB, PLACEMENT):
-        fake.put(path, metadata={"labels": {"a": "b"}})
+        fake.put(path, spec={"changed": True})
     before = (fake.get(JOB), fake.get(PLACEMENT))
     assert isinstance(write(), Conflict)
     assert (fake.get(JOB), fake.get(PLACEMENT)) == before
@@ -327,9 +331,10 @@ def test_templates_in_a_list_are_told_one_by_one(fake: FakeApi, api: Api) -> Non
     assert len(fake.requests) == 1
 
 
-def test_templates_in_a_mapping_are_merged(fake: FakeApi, api: Api) -> None:
-    """A merge patch where no list is on the way; the field that suspends is the kind's own."""
-    replicas = {kind: {"replicas": 1, "template": {"spec": {"containers": []}}} for kind in ("Master", "Worker")}
+def test_templates_in_a_mapping_are_told_each(fake: FakeApi, api: Api) -> None:
+    """By the same JSON Patch; the field that suspends is the kind's own."""
+    template = {"metadata": {}, "spec": {"containers": []}}
+    replicas = {kind: {"replicas": 1, "template": template} for kind in ("Master", "Worker")}
     spec = {"runPolicy": {"suspend": True}, "pytorchReplicaSpecs": replicas}
     held = held_object(fake, TRAINING, "PyTorchJob", spec)
     assert isinstance(writes.resume_workload(api, held, placement="jobset-train-1", revision=7, fence=ok), Done)
@@ -338,7 +343,7 @@ def test_templates_in_a_mapping_are_merged(fake: FakeApi, api: Api) -> None:
     for kind in ("Master", "Worker"):
         assert body["pytorchReplicaSpecs"][kind]["template"]["metadata"] == {"annotations": TOLD}
         assert body["pytorchReplicaSpecs"][kind]["replicas"] == 1
-    assert fake.requests[0].headers["content-type"] == "application/merge-patch+json"
+    assert len(fake.requests) == 1
 
 
 def test_what_is_placed_through_another_just_runs(fake: FakeApi, api: Api) -> None:
@@ -369,10 +374,23 @@ def test_a_template_that_is_missing_is_not_made(fake: FakeApi, api: Api) -> None
     assert told[1]["metadata"]["annotations"][names.REVISION] == "7"
 
 
-def test_a_json_patch_to_a_changed_object_is_a_conflict(fake: FakeApi, api: Api) -> None:
-    """The version that we know is a precondition there too: nothing is written."""
+def test_a_resume_binds_to_what_was_decided_on(fake: FakeApi, api: Api) -> None:
+    """A status or a label that was written meanwhile is no conflict; another spec is one, and nothing is written."""
     held = a_jobset(fake)
-    fake.put(JOBSET, metadata={"labels": {"a": "b"}})
+    fake.put(JOBSET, metadata={"labels": {"a": "b"}}, status={"conditions": []})
+    assert isinstance(writes.resume_workload(api, held, placement="p", revision=7, fence=ok), Done)
+    assert len(fake.requests) == 1
+    other = a_jobset(fake)
+    fake.put(JOBSET, spec={"replicatedJobs": [{"name": "another"}]})
+    before = fake.get(JOBSET)
+    assert isinstance(writes.resume_workload(api, other, placement="p", revision=7, fence=ok), Conflict)
+    assert fake.get(JOBSET) == before
+
+
+def test_a_resume_of_what_we_hold_no_more_is_a_conflict(fake: FakeApi, api: Api) -> None:
+    """Its user took it back by the annotation, which no generation counts: nothing is written."""
+    held = a_jobset(fake)
+    fake.put(JOBSET, metadata={"annotations": {names.HELD_BY: None}})
     before = fake.get(JOBSET)
     assert isinstance(writes.resume_workload(api, held, placement="p", revision=7, fence=ok), Conflict)
     assert fake.get(JOBSET) == before

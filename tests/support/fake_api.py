@@ -425,6 +425,8 @@ class FakeApi:
             return copy.deepcopy(held)
         self._version += 1
         metadata["resourceVersion"] = str(self._version)
+        changed = held is not None and _decided(held) != _decided(body)
+        metadata["generation"] = (held["metadata"]["generation"] if held else 1) + changed
         self._objects[path] = copy.deepcopy(body)
         self._log.append((self._version, kind, copy.deepcopy(body) | {"_path": path}))
         self._changed.notify_all()
@@ -573,8 +575,14 @@ def _json_patched(held: Json, operations: list[Json]) -> Json:
 
 
 def _bare(body: Json) -> Json:
-    metadata = {key: value for key, value in body["metadata"].items() if key != "resourceVersion"}
+    counted = ("resourceVersion", "generation")
+    metadata = {key: value for key, value in body["metadata"].items() if key not in counted}
     return {key: value for key, value in body.items() if key != "_manager"} | {"metadata": metadata}
+
+
+def _decided(body: Json) -> Json:
+    """What the generation counts changes of."""
+    return {key: value for key, value in body.items() if key not in ("_manager", "metadata", "status")}
 
 
 def _is_collection(path: str) -> bool:
