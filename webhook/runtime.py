@@ -18,42 +18,37 @@ from collections.abc import Callable, Sequence
 from prometheus_client.exposition import generate_latest
 
 from certs.authority import Authority
-from certs.injection import ConfigurationMalformed, inject
 from certs.secret import SecretUnusable, ensure_authority
 from certs.serving import ServingCertificate
 from engine import metrics as engine_metrics
 from engine import names
-from engine.cluster import writes
 from engine.cluster.api import Api, ApiFault, connect
 from engine.cluster.election import Terms
 from engine.cluster.events import Recorder
-from engine.cluster.lease import LeaseCandidate, NotLeader
+from engine.cluster.lease import LeaseCandidate
 from engine.controller import Controller
 from engine.coverage import Coverage
 from engine.device_faults import DeviceFaults
 from engine.errands import Errands
-from engine.gpu.resources import whole_names
 from engine.policy import Policy
 from engine.policy_source import PolicySource
 from engine.stores import Stores
 from engine.view import View
 from webhook.app import create_app
 from webhook.caches import Caches
+from webhook.housekeeping import Housekeeping
 from webhook.live import LiveView
 from webhook.metrics import CONTENT_TYPE, Metrics
 from webhook.mutate import mutate
 from webhook.ops import Check, OpsServer, pages
-from webhook.policy_entries import RESOURCES, PairMalformed, entries, keep
 from webhook.review import Review
 from webhook.server import Service, WSGIApplication
 from webhook.settings import Settings
-from webhook.topology_watch import TopologyWatch, follow_quietly
+from webhook.topology_watch import TopologyWatch
 from webhook.validate import validate
 
 log = logging.getLogger("topogate.runtime")
 
-HOUSEKEEPING_EVERY = 2.0
-CERTIFICATE_EVERY = 60.0
 CA_RETRY = 1.0
 REFRESH_TIMEOUT = 20.0
 # A crashed leader is replaced within the duration and one retry: 14 s.
@@ -193,10 +188,20 @@ class Runtime:
         return self._certificate.context
 
     def _listening(self, port: int) -> None:
+        assert self._certificate is not None
         log.info("serving on port %d as %s", port, self._settings.identity)
         self._candidate.start()
         threading.Thread(target=self._controller.run, name="controller", daemon=True).start()
-        threading.Thread(target=self._keep_house, name="housekeeping", daemon=True).start()
+        house = Housekeeping(
+            self._api,
+            self._candidate,
+            self._policy,
+            self._topologies,
+            settings=self._settings,
+            authority=self._authority,
+            certificate=self._certificate,
+        )
+        threading.Thread(target=house.keep, args=(self._stop,), name="housekeeping", daemon=True).start()
 
     # -- leading -----------------------------------------------------------------------------------------------------
 
@@ -209,81 +214,6 @@ class Runtime:
     def _check_fence(self) -> None:
         """Raise NotLeader unless we still lead in the term in which the write was decided."""
         self._fence()
-
-    def _keep_house(self) -> None:
-        certificate_at = time.monotonic() + CERTIFICATE_EVERY
-        while not self._stop.is_set():
-            leads = self._candidate.is_leader
-            engine_metrics.leading.set(1 if leads else 0)
-            follow_quietly(self._topologies, self._policy.policy)
-            try:
-                if leads:
-                    self._inject()
-                    self._keep_entries()
-                    self._keep_policy()
-                if time.monotonic() >= certificate_at:
-                    certificate_at = time.monotonic() + CERTIFICATE_EVERY
-                    self._renew_certificate()
-            except Exception:
-                # A certificate that nobody renews is found out months later: this loop never ends by a fault.
-                log.exception("housekeeping failed")
-            self._stop.wait(HOUSEKEEPING_EVERY)
-
-    def _inject(self) -> None:
-        """Put the CA bundle into the webhook configurations, and back when somebody overwrote it."""
-        try:
-            bundle = self._authority().bundle
-            for name in (names.MUTATING_CONFIGURATION, names.POLICY_CONFIGURATION):
-                for resource in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
-                    self._candidate.check()
-                    try:
-                        if inject(self._api, resource=resource, name=name, bundle=bundle):
-                            log.info("CA bundle written into %s %s", resource, name)
-                    except ApiFault as error:
-                        if getattr(error, "status", None) != 404:  # noqa: PLR2004 - not installed (yet): nothing to do
-                            raise
-        except NotLeader:
-            return
-        except (ApiFault, SecretUnusable, ConfigurationMalformed) as error:
-            log.warning("the CA bundle could not be checked: %s", error)
-
-    def _keep_entries(self) -> None:
-        """Have sent to us what the policy in force adds, and nothing else any more."""
-        policy, settings = self._view.policy, self._settings
-        try:
-            for resource in RESOURCES:
-                wanted = entries(
-                    resource,
-                    policy,
-                    whole=tuple(whole_names(policy.gpu.vendors)),
-                    own_username=settings.username,
-                    own_namespace=settings.namespace,
-                )
-                if keep(self._api, resource, wanted, fence=self._candidate.check):
-                    log.info("entries of the policy in %s: %d", resource, len(wanted))
-        except NotLeader:
-            return
-        except (ApiFault, PairMalformed) as error:
-            if getattr(error, "status", None) != 404:  # noqa: PLR2004 - not installed (yet): nothing to do
-                log.warning("the entries of the policy could not be kept: %s", error)
-
-    def _keep_policy(self) -> None:
-        text = self._policy.to_keep()
-        if text is None:
-            return
-        try:
-            writes.keep_policy(self._api, self._settings.namespace, text, fence=self._candidate.check)
-        except (ApiFault, NotLeader) as error:
-            log.warning("the policy in force could not be kept: %s", error)
-
-    def _renew_certificate(self) -> None:
-        if self._certificate is None:
-            return
-        try:
-            if self._certificate.renew_if_due():
-                log.info("a new serving certificate is in force until %d", self._certificate.not_after)
-        except (ApiFault, SecretUnusable) as error:
-            log.error("the serving certificate could not be renewed: %s", error)
 
     # -- health ------------------------------------------------------------------------------------------------------
 
