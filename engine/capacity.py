@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from engine.amounts import Amounts, Ints, Requests
 from engine.claims import is_claim
 from engine.eligibility import Eligibility, Mask, Verdicts
 from engine.gpu.resources import KOORDINATOR, WHOLE
+from engine.host_amounts import HostAmounts, Ints, Requests
 from engine.host_devices import Held, HostDevices, by_vendor_name
 from engine.planner import SlotIndex
 from engine.pod_devices import devices_of
@@ -77,7 +77,7 @@ class Capacity:
 
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}
-        self._amounts = Amounts()
+        self._amounts = HostAmounts()
         self._nodes: list[Node | None] = []
         self._eligibility = Eligibility(self._nodes)
         self._names: list[str] = []

@@ -16,7 +16,7 @@ Rows = npt.NDArray[np.intp]
 Requests = tuple[tuple[str, int], ...]
 
 
-class Amounts:
+class HostAmounts:
     """Amounts by row and column; `columns` are those of the resources that a host, a pod or a reservation named."""
 
     def __init__(self) -> None:
