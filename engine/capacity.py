@@ -17,11 +17,11 @@ import numpy.typing as npt
 from engine.claims import is_claim
 from engine.eligibility import Eligibility, Mask, Verdicts
 from engine.gpu.resources import KOORDINATOR, WHOLE
-from engine.host_amounts import HostAmounts, Ints, Requests
+from engine.host_amounts import HostAmounts, Ints
 from engine.host_devices import Held, HostDevices, by_vendor_name
 from engine.planner import SlotIndex
 from engine.pod_devices import devices_of
-from engine.records import DeviceRequest, DeviceUse, Node, NodeDevices, Pod, Shape
+from engine.records import DeviceRequest, DeviceUse, Node, NodeDevices, Pod, Requests, Shape
 from engine.topology import Topology
 
 Uses = tuple[DeviceUse, ...]

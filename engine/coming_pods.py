@@ -10,11 +10,9 @@ from dataclasses import replace
 
 from engine.gang_keys import key_of
 from engine.members import pod_set_of
-from engine.records import Pod, PodSet, PodSpec, Shape, Workload
+from engine.records import Pod, PodSet, PodSpec, Requests, Shape, Workload
 from engine.shapes import largest, merge_runtime_class, with_requests
 from engine.stores import Stores
-
-Requests = tuple[tuple[str, int], ...]
 
 
 class ComingPods:

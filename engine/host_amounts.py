@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.claims import is_claim
-from engine.records import Resources
+from engine.records import Requests, Resources
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
-Requests = tuple[tuple[str, int], ...]
 
 
 class HostAmounts:

@@ -22,11 +22,10 @@ from engine.gpu.laying import Holder, Holding, laid
 from engine.gpu.ledger import DeviceLedger, Summary
 from engine.gpu.left import Left, completed
 from engine.gpu.resources import KOORDINATOR, WHOLE
-from engine.records import DeviceRequest, DeviceUse, Node, NodeDevices
+from engine.records import DeviceRequest, DeviceUse, Node, NodeDevices, Requests
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
-Requests = tuple[tuple[str, int], ...]
 Uses = tuple[DeviceUse, ...]
 
 # Why devices of a host do not count; the words stand in lists of nodes as they are.

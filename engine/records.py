@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from engine.kinds.expressions import Term
 
 Resources = Mapping[str, int]
+Requests = tuple[tuple[str, int], ...]  # (resource, planner units), sorted by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ class Shape:
     Hashable: slots are cached per shape.
     """
 
-    requests: tuple[tuple[str, int], ...]
+    requests: Requests
     node_selector: tuple[tuple[str, str], ...] = ()
     affinity: tuple[SelectorTerm, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
@@ -174,7 +175,7 @@ class PodSpec:
     """
 
     shape: Shape
-    limits: tuple[tuple[str, int], ...]  # effective limits, planner units, for quota
+    limits: Requests  # effective limits, for quota
     gates: tuple[str, ...]
     labels: Mapping[str, str]
     annotations: Mapping[str, str]

@@ -15,7 +15,7 @@ from typing import Final
 from engine.claims import is_claim
 from engine.gpu.request import device_request
 from engine.quantities import nano_to_units
-from engine.records import Expression, Node, RuntimeClass, SelectorTerm, Shape, Taint, Toleration
+from engine.records import Expression, Node, Requests, RuntimeClass, SelectorTerm, Shape, Taint, Toleration
 
 Amounts = Mapping[str, int]  # resource -> billionths (engine.quantities.nano)
 
@@ -83,7 +83,7 @@ def is_pod_level(resource: str) -> bool:
     return resource in ("cpu", "memory") or resource.startswith("hugepages-")
 
 
-def in_units(amounts: Amounts) -> tuple[tuple[str, int], ...]:
+def in_units(amounts: Amounts) -> Requests:
     """Return amounts as planner units, rounded up, sorted by name, without zeros."""
     return tuple(sorted((name, nano_to_units(name, amount, up=True)) for name, amount in amounts.items() if amount))
 
@@ -154,7 +154,7 @@ def merge_runtime_class(shape: Shape, runtime_class: RuntimeClass) -> Shape:
     )
 
 
-def largest(requests: Iterable[tuple[tuple[str, int], ...]]) -> tuple[tuple[str, int], ...]:
+def largest(requests: Iterable[Requests]) -> Requests:
     """Return the largest amount of every resource."""
     amounts: dict[str, int] = {}
     for one in requests:
@@ -163,7 +163,7 @@ def largest(requests: Iterable[tuple[tuple[str, int], ...]]) -> tuple[tuple[str,
     return tuple(sorted(amounts.items()))
 
 
-def with_requests(shape: Shape, requests: tuple[tuple[str, int], ...]) -> Shape:
+def with_requests(shape: Shape, requests: Requests) -> Shape:
     """Return the shape with other requests, and with what these mean in devices."""
     return replace(shape, requests=requests, devices=device_request(dict(requests)))
 

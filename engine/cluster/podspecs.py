@@ -12,7 +12,7 @@ from engine.cluster.podclaims import anti_affinity, claims_of, selector_of
 from engine.cluster.wire import ProjectionError
 from engine.gpu.request import device_request
 from engine.quantities import Quantity, QuantityError, nano
-from engine.records import DeviceRequest, Expression, PodSpec, SelectorTerm, Shape, Toleration
+from engine.records import DeviceRequest, Expression, PodSpec, Requests, SelectorTerm, Shape, Toleration
 from engine.shapes import effective, in_units, pod_limits, pod_requests
 
 # Labels and annotations of pods and templates that anybody here reads; of 100,000 pods the rest would be most bytes.
@@ -115,8 +115,7 @@ def _toleration(key: str, operator: str, value: str, effect: str) -> Toleration:
 
 _Listed = tuple[tuple[str, Quantity | None], ...]
 _Asked = tuple[tuple[_Listed, _Listed, bool], ...]  # per container: requests, limits, whether it is a sidecar
-_Amounts = tuple[tuple[str, int], ...]
-_Totals = tuple[_Amounts, _Amounts, DeviceRequest | None]
+_Totals = tuple[Requests, Requests, DeviceRequest | None]
 
 
 def _resources(spec: wire.PodSpec, path: str) -> _Totals:
