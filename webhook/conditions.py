@@ -59,8 +59,6 @@ request.operation != 'UPDATE' || object.?spec != oldObject.?spec ||
 # Pods have a schema: their fields are of the right type where they are there.
 _HELD: Final = f"object.spec.?schedulingGates.orValue([]).exists(g, g.name == '{names.GATE}')"
 POD_NOT_HELD: Final = f"!{_HELD}"
-POD_NOT_MARKED: Final = f"!('{names.MANAGED}' in object.metadata.?labels.orValue({{}}))"
-POD_NOT_MANAGED: Final = f"{POD_NOT_MARKED} &&\n{POD_NOT_HELD}"
 POD_MANAGED_OR_HELD: Final = f"'{names.MANAGED}' in object.metadata.?labels.orValue({{}}) ||\n{_HELD}"
 POD_FREE: Final = """\
 !has(object.spec.nodeName) && !object.metadata.?ownerReferences.orValue([]).exists(o,
@@ -98,6 +96,15 @@ def pod_writes_or_names_devices() -> str:
 '{names.DEVICE_ALLOCATED}' in object.metadata.?annotations.orValue({{}}) ||
 ({POD_FREE.replace(_LINE, _LINE + " ")} &&
  {pod_names_devices().replace(_LINE, _LINE + " ")})"""
+
+
+def all_of(*expressions: str) -> str:
+    """The condition that all of these hold; the API server stops at the first that does not.
+
+    Of the conditions of one entry it evaluates every one, whatever the others say: what is dear goes after what mostly
+    does not hold, in one expression.
+    """
+    return " &&\n".join(f"({_indented(text, 1).lstrip()})" for text in expressions)
 
 
 def controlled_by(entries: Iterable[KindEntry]) -> str:
@@ -193,7 +200,21 @@ def _bound(registry: Registry) -> str:
 
 
 def _templates(registry: Registry) -> str:
-    """For each object the templates at each path that are mappings."""
+    """For each object the templates at each path that are mappings.
+
+    Objects of Kubernetes' own groups, which are many and have a schema, are looked at where their kinds have templates.
+    """
+    own = tuple(entry for entry in registry.entries if "." not in entry.match.group)
+    groups = sorted({entry.match.group for entry in own if entry.handling != "pods"})
+    if not groups or len(own) == len(registry.entries):
+        return _every_template(registry)
+    return f"""\
+(request.kind.group in [{", ".join(map(_text, groups))}] ?
+{_indented(_every_template(Registry(own)), 2)} :
+{_indented(_every_template(registry), 2)})"""
+
+
+def _every_template(registry: Registry) -> str:
     flat: list[str] = []
     listed: list[str] = []
     for steps in template_paths(registry):

@@ -34,6 +34,8 @@ _CONFIG_MAP_RULE: Final[Mapping[str, Any]] = {
     "operations": ["CREATE", "UPDATE"],
 }
 
+_UNMARKED: Final[Mapping[str, Any]] = {"key": names.MANAGED, "operator": "DoesNotExist"}
+
 _FREE_NOTE: Final = (
     "DaemonSet pods and pods that have their node already (mirror pods too) are left alone, service or no service."
 )
@@ -50,7 +52,11 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry of a webhook configuration; `within`: only our own namespace, else all but it and the exempt ones."""
+    """An entry of a webhook configuration.
+
+    `within`: only our own namespace, else all but it and the exempt ones. `unmarked`: only objects without the label of
+    a gang's pods, which a selector tells before any condition is evaluated.
+    """
 
     name: str
     failure: Literal["Fail", "Ignore"]
@@ -60,6 +66,7 @@ class Entry:
     note: str = ""
     within: bool = False
     exempt: tuple[str, ...] = (EXEMPT,)
+    unmarked: bool = False
 
     def body(self, resource: Resource, *, namespace: str) -> dict[str, Any]:
         """Return the entry as it stands in a configuration, without `clientConfig`."""
@@ -75,6 +82,7 @@ class Entry:
             "failurePolicy": self.failure,
             "timeoutSeconds": self.timeout,
             "namespaceSelector": {"matchExpressions": [{**selector, "values": values}]},
+            **({"objectSelector": {"matchExpressions": [_UNMARKED]}} if self.unmarked else {}),
             "rules": [dict(rule) for rule in self.rules],
             "matchConditions": [{"name": one.name, "expression": one.expression} for one in self.conditions],
         }
@@ -94,9 +102,7 @@ def manifest_entries(resource: Resource, registry: Registry, *, username: str) -
             (POD_RULE,),
             (
                 ours,
-                Condition("not-held", conditions.POD_NOT_HELD)
-                if resource == MUTATING
-                else Condition("not-managed", conditions.POD_NOT_MARKED),
+                *((Condition("not-held", conditions.POD_NOT_HELD),) if resource == MUTATING else ()),
                 Condition("free-to-place", conditions.POD_FREE, _FREE_NOTE),
                 Condition("asks", conditions.POD_ASKS),
             ),
@@ -104,6 +110,7 @@ def manifest_entries(resource: Resource, registry: Registry, *, username: str) -
             "sent once more."
             if resource == MUTATING
             else "",
+            unmarked=resource == VALIDATING,
         ),
     ]
     if resource == MUTATING:
@@ -128,7 +135,8 @@ def manifest_entries(resource: Resource, registry: Registry, *, username: str) -
             "Ignore",
             PODS_TIMEOUT,
             (POD_RULE,),
-            (ours, Condition("not-managed", conditions.POD_NOT_MANAGED), *names_devices),
+            (ours, Condition("not-held", conditions.POD_NOT_HELD), *names_devices),
+            unmarked=True,
             note="Stands last: what the entries before have marked is theirs." if resource == MUTATING else "",
         )
     )
@@ -185,16 +193,15 @@ def gpu_workloads(registry: Registry, *, username: str) -> Entry:
             Condition("not-ours", conditions.not_ours(username)),
             Condition("not-being-deleted", conditions.NOT_BEING_DELETED),
             Condition(
-                "not-managed",
-                conditions.not_managed(registry),
-                "A workload that asks for topology was marked by the entry before.",
+                "names-devices",
+                conditions.all_of(
+                    conditions.names_devices(registry),
+                    conditions.not_managed(registry),
+                    conditions.templates_changed(registry),
+                ),
+                "A workload that asks for topology was marked by the entry before. A live template does not change; "
+                "but a file that is applied again names what it named at first.",
             ),
-            Condition(
-                "changed",
-                conditions.templates_changed(registry),
-                "A live template does not change; but a file that is applied again names what it named at first.",
-            ),
-            Condition("names-devices", conditions.names_devices(registry)),
         ),
         note="GPU names of Koordinator are read whoever uses them. Down, the service stops nobody: what is not "
         "translated here is translated in the pods, or does not fit.",

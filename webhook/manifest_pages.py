@@ -141,6 +141,7 @@ def _entry(entry: Entry, resource: Resource, *, path: str) -> list[str]:
         "  namespaceSelector:",
         "    matchExpressions:",
         f"    - {selector}",
+        *(_object_selector(body["objectSelector"]) if "objectSelector" in body else ()),
         "  rules:",
     ]
     for rule in entry.rules:
@@ -155,6 +156,15 @@ def _entry(entry: Entry, resource: Resource, *, path: str) -> list[str]:
     for condition in entry.conditions:
         lines += _condition(condition)
     return lines
+
+
+def _object_selector(selector: Mapping[str, Any]) -> list[str]:
+    [expression] = selector["matchExpressions"]
+    return [
+        "  objectSelector:",
+        "    matchExpressions:",
+        f"    - {{key: {expression['key']}, operator: {expression['operator']}}}",
+    ]
 
 
 def _condition(condition: Condition) -> list[str]:

@@ -74,10 +74,11 @@ def _gpu_pods(whole: Sequence[str], *, username: str) -> entries_of.Entry:
         (entries_of.POD_RULE,),
         (
             entries_of.Condition("not-ours", conditions.not_ours(username)),
-            entries_of.Condition("not-managed", conditions.POD_NOT_MANAGED),
+            entries_of.Condition("not-held", conditions.POD_NOT_HELD),
             entries_of.Condition("free-to-place", conditions.POD_FREE),
             entries_of.Condition("names-devices", conditions.pod_names_devices(whole)),
         ),
+        unmarked=True,
     )
 
 

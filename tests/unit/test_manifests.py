@@ -134,6 +134,7 @@ def test_the_conditions_name_nothing_unknown() -> None:
         *(names.POD_GROUP_NAME, names.KUEUE_QUEUE, names.GATE, names.MANAGED, names.POLICY_NAME, OUR_USER),
         *(names.ORIGINAL_REQUESTS, names.GPU_REQUEST, names.DEVICE_ALLOCATED, "koordinator.sh/"),
         *("UPDATE", "DaemonSet"),
+        *("apps", "batch"),  # Kubernetes' own: only their own template is looked at
         *("TrainJob", "trainer.kubeflow.org/"),  # has no template: what is made of it is asked about
     }
     for kind, name in ENTRIES:
@@ -146,6 +147,28 @@ def test_a_workload_that_is_mutated_is_validated(name: str) -> None:
     """Both configurations send the same workloads."""
     assert entry(MUTATING, name)["matchConditions"] == entry(VALIDATING, name)["matchConditions"]
     assert entry(MUTATING, name)["rules"] == entry(VALIDATING, name)["rules"]
+
+
+def test_pods_of_gangs_are_told_apart_by_their_label_before_any_condition() -> None:
+    """A selector is far cheaper than a condition, and the API server evaluates an entry's conditions all."""
+    unmarked = {"matchExpressions": [{"key": names.MANAGED, "operator": "DoesNotExist"}]}
+    selected = {(kind, name) for kind, name in ENTRIES if "objectSelector" in entry(kind, name)}
+    assert selected == {
+        (MUTATING, "gpu-pods.topogate.dev"),
+        (VALIDATING, "gpu-pods.topogate.dev"),
+        (VALIDATING, "asking-pods.topogate.dev"),
+    }
+    assert all(entry(kind, name)["objectSelector"] == unmarked for kind, name in selected)
+
+
+@pytest.mark.parametrize("name", ["workloads.topogate.dev", "gpu-workloads.topogate.dev"])
+def test_kubernetes_own_workloads_are_looked_at_in_one_place(name: str) -> None:
+    """Most workloads are Deployments and Jobs that ask for nothing: they are spared the paths of the other kinds."""
+    [dear] = [item["expression"] for item in entry(MUTATING, name)["matchConditions"] if "s.?" in item["expression"]]
+    short, longer = re.findall(r"\? *\n(.*?) :\n(.*?replicatedJobs)", dear, re.DOTALL)[0]
+    assert "['apps', 'batch'] ?" in dear
+    assert re.findall(r"s\.\?(\w+)", short) == ["template"]
+    assert "leaderWorkerTemplate" in longer
 
 
 def test_a_pod_that_gets_its_place_is_reviewed_once() -> None:

@@ -49,7 +49,8 @@ def test_scope_all_adds_one_entry_to_each_configuration() -> None:
         conditions = {one["name"]: one["expression"] for one in entry["matchConditions"]}
         assert conditions["not-ours"] == f"request.userInfo.username != '{US}'"
         assert "['amd.com/gpu', 'nvidia.com/gpu']" in conditions["names-devices"]
-        assert names.GATE in conditions["not-managed"]
+        assert names.GATE in conditions["not-held"]
+        assert entry["objectSelector"]["matchExpressions"] == [{"key": names.MANAGED, "operator": "DoesNotExist"}]
 
 
 BENCH = {
