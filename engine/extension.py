@@ -113,13 +113,14 @@ def repair(
     parts = _placed(workload, placement, pods)
     if all(_full(plan, members) for _, plan, members in parts):
         return None  # mostly: a look must not cost more than it has to
+    blocked = cache(blocked)
+    held = [_holders(pod_set, plan, members) for pod_set, plan, members in parts]
+    if not any(_some_blocked(plan, holders, blocked) for (_, plan, _), holders in zip(parts, held, strict=True)):
+        return None
     kept: dict[str, dict[int, Kept]] = {}
     lost: dict[str, tuple[int, ...]] = {}
-    seated = False
-    blocked = cache(blocked)
-    for pod_set, plan, members in parts:
-        holders = _holders(pod_set, plan, members)
-        seated |= bool(holders)
+    seated = any(held)
+    for (pod_set, plan, members), holders in zip(parts, held, strict=True):
         kept[pod_set.name], gone = _split(pod_set, plan, members, holders, blocked=blocked, missed=missed)
         if gone:
             lost[pod_set.name] = gone
@@ -261,6 +262,11 @@ def _split(
         near = order[min(bisect(order, rank), len(order) - 1)] if order else None
         kept[rank] = Kept(kept[near].host if near is not None else slots[rank][0])
     return kept, lost
+
+
+def _some_blocked(plan: PodSetPlan, holders: Mapping[int, Pod], blocked: Blocked) -> bool:
+    """True when a slot that nobody holds is where no pod can go: only such a slot can be lost."""
+    return any(blocked(host) for number, (host, _) in _numbered(plan).items() if number not in holders)
 
 
 def _awaited(pod_set: PodSet, pods: Iterable[Pod], vacant: list[int]) -> set[int | None]:
