@@ -51,7 +51,10 @@ IDLE = 5.0  # the loop looks at its timers at least this often
 # A burst of changes is taken in together: a turn costs as much as its gangs have pods, so one turn an event would make
 # the cost of a gang grow with the square of its size. The first change after a rest is never made to wait; a
 # turn that took longer is followed by as long a rest. Seconds; without the Lease a turn only keeps the view current.
-TURN_EVERY, FOLLOW_EVERY, LONGEST_REST = 0.02, 0.05, 0.25
+TURN_EVERY, FOLLOW_EVERY, LONGEST_REST = 0.05, 0.2, 0.25
+# A gang is looked at again after this many times as long as the last look took: while hundreds of its pods come one by
+# one, most looks would find that nothing is to be done yet.
+GANG_REST = 9.0
 # Errands at a time; each waits for the API server most of the time.
 WRITERS = 16
 _LATER = "older pods beside it may go to other hosts (nodeSelector, affinity, tolerations, devices) and go first"
@@ -173,7 +176,12 @@ class Controller:
             with self._view.lock:
                 due |= set(self._view.gangs.keys())
         due |= {key for key, memory in self._term.memory.items() if memory.wake is not None and memory.wake <= now}
-        return sorted(due - self._term.busy)
+        resting = {
+            key for key in due if (memory := self._term.memory.get(key)) is not None and memory.rests_until > now
+        }
+        for key in resting:
+            self._term.of(key).wake_at(self._term.of(key).rests_until)
+        return sorted(due - self._term.busy - resting)
 
     def _pause(self) -> float:
         if not self._in_term:
@@ -205,6 +213,7 @@ class Controller:
 
     def _look(self, key: str, now: float) -> None:
         view = self._view
+        began = self._monotonic()
         with view.lock:
             gang = view.gangs.get(key)
             if gang is None:
@@ -225,6 +234,8 @@ class Controller:
                 wall=self._wall(),
             )
         self._act(key, gang, decision, memory, now)
+        ended = self._monotonic()
+        memory.rests_until = ended + min(GANG_REST * (ended - began), LONGEST_REST)
 
     def _act(self, key: str, gang: Gang, decision: Decision, memory: Memory, now: float) -> None:
         memory.wake = decision.wake

@@ -39,6 +39,7 @@ class Memory:
     telling: tuple[float, Status] | None = None  # due, what
     refused: frozenset[str] = frozenset()  # uids of pods whose Event went out
     wake: float | None = None
+    rests_until: float = float("-inf")  # its last look was dear: not before
     failures: int = 0
     own_trouble: bool = False  # it fits nowhere ever, or its namespace's quota does not take it
 

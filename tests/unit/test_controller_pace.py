@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from typing import cast
 
-from engine.controller import FOLLOW_EVERY, Controller
+import pytest
+
+from engine.controller import FOLLOW_EVERY, GANG_REST, LONGEST_REST, Controller
 from engine.errands import Errands
+from engine.sight import Gang
 from engine.stores import Stores
 from engine.view import View
+from tests.support.cluster_records import gpu_nodes, job
+from tests.support.leader import Leader
 
 
 class CountingView(View):
@@ -36,3 +42,32 @@ def test_a_burst_of_changes_is_taken_in_together() -> None:
     loop.join(5.0)
     assert not loop.is_alive()
     assert (turns - 1) * FOLLOW_EVERY <= time.monotonic() - began
+
+
+@pytest.mark.parametrize(("seconds", "rest"), [(0.0, 0.0), (0.01, GANG_REST * 0.01), (1.0, LONGEST_REST)])
+def test_a_gang_rests_after_a_look_that_was_dear(monkeypatch: pytest.MonkeyPatch, seconds: float, rest: float) -> None:
+    """While its pods come one by one it is looked at now and then, and once more in the end, not at every one."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    leader.has(job(count=4, held=True))
+    leader.settle()
+    get, looks = leader.view.gangs.get, list[float]()
+
+    def slow(key: str) -> Gang | None:
+        looks.append(leader.now)
+        leader.now += seconds
+        return get(key)
+
+    leader.later(60.0)  # everything about it is told
+    monkeypatch.setattr(leader.view.gangs, "get", slow)
+    for _ in range(2000):
+        leader.view.look_again("uid-train")
+        leader.turn()
+        leader.now += 0.001
+    leader.turn()
+    last = len(looks)
+    leader.now += LONGEST_REST
+    leader.turn()
+    assert len(looks) == last + (seconds > 0)
+    between = [later - (look + seconds) for look, later in itertools.pairwise(looks[:last])]
+    assert len(between) > 4
+    assert all(rest - 1e-6 <= one <= rest + 0.0015 for one in between)
