@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+REST = 0.5  # processors; kwok renews the Leases of 1,024 hosts all the time
 TICKS = os.sysconf("SC_CLK_TCK")
 # Fields of /proc/PID/stat after the command's closing bracket, counted from 0.
 GROUP, USER, SYSTEM = 2, 11, 12
@@ -23,6 +25,13 @@ def group(leader: int) -> list[int]:
 def cpu_seconds(groups: Mapping[str, Iterable[int]]) -> dict[str, float]:
     """What each named set of processes has used since its start; one that has ended counts nothing."""
     return {name: sum(_seconds(pid) for pid in pids) for name, pids in groups.items()}
+
+
+def at_rest(groups: Mapping[str, Iterable[int]]) -> bool:
+    """Whether they all together use less than `REST` processors for a second: what was before is over."""
+    before = sum(cpu_seconds(groups).values())
+    time.sleep(1.0)
+    return sum(cpu_seconds(groups).values()) - before < REST
 
 
 def machine_seconds() -> float:
