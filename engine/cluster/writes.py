@@ -126,7 +126,7 @@ def resume_workload(
     Without `placement` the templates are left alone. A server that keeps them fixed (a Job's on older ones, while
     startTime is set; a kind's own webhook) is asked again without them: the revision is only a lower bound.
     """
-    if placement is not None and suspension.told(workload):
+    if placement is not None:
         annotations = {PLACEMENT: placement} | ({} if revision is None else {REVISION: str(revision)})
         body = suspension.telling(workload, annotations)
         result = _send(api, "PATCH", _workload(workload), body, JSON_PATCH, fence=fence)
