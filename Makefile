@@ -52,8 +52,8 @@ fmt: $(STAMP) ## Format, and repair what the linter can repair
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-.PHONY: bench bench-planner bench-review bench-mutation bench-cluster bench-kinds bench-placement
-bench: bench-planner bench-review bench-mutation bench-cluster bench-kinds bench-placement ## Measure (docs/benchmarks.md; ARGS="..." for options, ARGS=--help tells them)
+.PHONY: bench bench-planner bench-review bench-mutation bench-cluster bench-kinds bench-placement bench-bystanders
+bench: bench-planner bench-review bench-mutation bench-bystanders bench-cluster bench-kinds bench-placement ## Measure (docs/benchmarks.md; ARGS="..." for options, ARGS=--help tells them)
 
 bench-planner: $(STAMP) ## Measure decisions of the planner, cold and warm, on 1,000 to 100,000 hosts (10 s)
 	@$(BIN)/python -m bench.planner $(ARGS)
@@ -69,6 +69,9 @@ bench-mutation: $(STAMP) ## Measure reviews of GPU requests with 1, 8 and 50 con
 
 bench-cluster: $(STAMP) ## Measure gangs of 4 to 512 pods, 100 at once, and a churn, beside the same Jobs without us (half an hour)
 	@$(BIN)/python -m bench.cluster $(ARGS)
+
+bench-bystanders: $(STAMP) ## Measure what objects that ask for nothing cost the API server, with the service and without (2 minutes)
+	@$(BIN)/python -m bench.bystanders $(ARGS)
 
 bench-kinds: $(STAMP) ## Count our writes for gangs of 64 and 128 pods of every kind, with its real controller (20 minutes)
 	@$(BIN)/python -m bench.kinds $(ARGS)

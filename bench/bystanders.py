@@ -1,0 +1,119 @@
+"""What objects that ask for nothing cost the API server beside the service: `python -m bench.bystanders --help`.
+
+Two control planes, one of them with the service installed, take turns with the same dry runs: all of admission happens,
+nothing is stored. Measured is the CPU of each API server for one request; the service itself gets none of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from rich.table import Table
+
+from bench import processes, results
+from bench.jobs import job_body, template
+from bench.stage import add_options, stage
+from bench.waiting import make_namespace
+from local.client import Client
+from local.nodes import Grid
+
+NAMESPACE = "bystanders"
+JOBS, PODS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs", f"/api/v1/namespaces/{NAMESPACE}/pods"
+DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+DRY = {"dryRun": "All"}
+WARM = 50  # requests before the first round
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One sort of request; `send` gets the client and the number of the request."""
+
+    what: str
+    send: Callable[[Client, int], Any]
+
+
+REQUESTS = (
+    Request(
+        "create a Job", lambda client, _: client.create(JOBS, job_body("job", pods=4, annotations={}), dry_run=True)
+    ),
+    Request("create a Deployment", lambda client, _: client.create(DEPLOYMENTS, _deployment("other"), dry_run=True)),
+    Request(
+        "update a Deployment",
+        lambda client, number: client.patch(
+            f"{DEPLOYMENTS}/known", {"spec": {"minReadySeconds": number % 2}}, query=DRY
+        ),
+    ),
+    Request(
+        "create a pod",
+        lambda client, _: client.create(PODS, {"metadata": {"name": "pod"}, **template()}, dry_run=True),
+    ),
+)
+
+
+def main() -> int:
+    """Measure and report."""
+    parser = argparse.ArgumentParser(prog="python -m bench.bystanders", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7, help="rounds of each request (7)")
+    parser.add_argument("--requests", type=int, default=300, help="requests in a round (300)")
+    add_options(parser, grid=Grid(1, 1, 4))
+    options = parser.parse_args()
+    console = results.console(120)
+    table = Table(box=None, pad_edge=False, title="CPU of the API server for one request, ms: median (range)")
+    for column in ("REQUEST", "WITHOUT US", "WITH US", "MORE", "RATIO BY ROUND"):
+        table.add_column(column, justify="left" if column == "REQUEST" else "right")
+    report: dict[str, Any] = {}
+    console.print("starting two control planes, one with the service")
+    with stage(options, console) as bare, stage(options, console) as ours:
+        service = ours.serve(options.replicas)
+        clusters = (bare.cluster, ours.cluster)
+        for cluster in clusters:
+            make_namespace(cluster.client, NAMESPACE)
+            cluster.client.create(DEPLOYMENTS, _deployment("known"))
+        for request in REQUESTS:
+            console.print(f"measuring: {request.what}")
+            for cluster in clusters:
+                _send(cluster.client, request, WARM)
+            rounds = []
+            for _ in range(options.rounds):
+                pair = []
+                for cluster in clusters:
+                    groups = {"api": [cluster.pids["kube-apiserver"]]}
+                    before = processes.cpu_seconds(groups)["api"]
+                    _send(cluster.client, request, options.requests)
+                    pair.append((processes.cpu_seconds(groups)["api"] - before) / options.requests * 1e3)
+                rounds.append(tuple(pair))
+            without, beside = [pair[0] for pair in rounds], [pair[1] for pair in rounds]
+            table.add_row(
+                request.what,
+                results.spread(without),
+                results.spread(beside),
+                f"{median(two - one for one, two in rounds):.2f}",
+                results.spread([two / one for one, two in rounds]),
+            )
+            report[request.what] = {"without": without, "with": beside}
+        assert service.leader() is not None
+    console.print()
+    console.print(table)
+    console.print(f"\n{results.write('bystanders', {'requests': report}).relative_to(results.ROOT)}")
+    return 0
+
+
+def _send(client: Client, request: Request, count: int) -> None:
+    for number in range(count):
+        request.send(client, number)
+
+
+def _deployment(name: str) -> dict[str, Any]:
+    labels = {"app": name}
+    pods = {"metadata": {"labels": labels}, **template(restartPolicy="Always")}
+    del pods["spec"]["terminationGracePeriodSeconds"]
+    return {"metadata": {"name": name}, "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": pods}}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
