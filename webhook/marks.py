@@ -65,6 +65,16 @@ def drop_labels(edits: Edits, root: Path = (), *, keep: tuple[str, ...] = ()) ->
             edits.drop((*root, "metadata", "labels", key))
 
 
+def drop_copied_group(edits: Edits, root: Path = ()) -> None:
+    """Take the labels of a pod group off the object at `root` where they stand beside our marks: copies as those are.
+
+    They are no request there (docs/concepts/admission.md), and without the marks they would become one.
+    """
+    if any(edits.get(*root, "metadata", "labels", key) is not None for key in (names.MANAGED, names.GANG)):
+        for key in (names.POD_GROUP_NAME, names.POD_GROUP_MIN):
+            edits.drop((*root, "metadata", "labels", key))
+
+
 def drop_all(edits: Edits, root: Path = ()) -> None:
     """Take everything of ours off the pod or template at `root`."""
     drop_annotations(edits, root)

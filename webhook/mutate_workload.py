@@ -22,6 +22,7 @@ from webhook.marks import (
     bare,
     drop_all,
     drop_annotations,
+    drop_copied_group,
     drop_labels,
     mark,
     marked,
@@ -99,15 +100,19 @@ def mutate_workload(review: Review, view: View, policy: Policy) -> Response:
 
 
 def _create(edits: Edits, workload: Workload, asked: _Asked) -> None:
-    drop_labels(edits)
     if asked.standing in ("child", "unsure"):
+        drop_labels(edits)
         _create_child(edits, workload, asked)
         return
     if not asked.marks:
+        for root in ((), *templates(workload)):
+            drop_copied_group(edits, root)
+        drop_labels(edits)
         drop_annotations(edits)
         for root in templates(workload):
             drop_all(edits, root)
         return
+    drop_labels(edits)
     # Called a second time for one CREATE we see our own suspension; a user's own comes without our marks.
     held = held_by_us(workload) and all(marked(one.template, one.name) for one in templates(workload).values())
     if not workload.suspended and can_suspend(workload) and workload.suspend_path is not None:

@@ -137,6 +137,17 @@ def test_pod_group_labels_say_nothing_where_they_are_no_dialect() -> None:
     assert names.UNCONSTRAINED not in job["metadata"].get("annotations", {})
 
 
+@pytest.mark.parametrize("where", ["labels", "template_labels"])
+@pytest.mark.parametrize("mark", [names.MANAGED, names.GANG])
+def test_copied_marks_go_with_the_pod_group_beside_them(where: str, mark: str) -> None:
+    """A label that is no request beside a mark becomes none when the mark goes: a second call finds nothing to do."""
+    job = create(raw_job(**{where: {**GROUP, mark: "x", "app": "a"}}), FakeView())
+    place = job["metadata"] if where == "labels" else job["spec"]["template"]["metadata"]
+    assert place["labels"] == {"app": "a"}
+    assert not job["spec"].get("suspend")
+    assert mutate(review(job), FakeView(), 0.0).patch == ()
+
+
 @pytest.mark.parametrize("least", ["4", "9", "0", "-1", "x", ""])
 def test_a_minimum_that_is_none_is_all_pods(least: str) -> None:
     """What a label cannot mean is passed over: it is another system's."""
