@@ -179,9 +179,11 @@ def _unpin(edits: Edits, pod: Pod, host: str, view: View, *, template_selector: 
     """Undo a pin that we made earlier in this request, before the pod grew: of the selector only what is ours."""
     pin = {"key": "metadata.name", "operator": "In", "values": [host]}
     terms = edits.get(*TERMS) or []
+    pinned = any(pin in (term.get("matchFields") or ()) for term in terms)
     for index in range(len(terms)):
         edits.drop_items((*TERMS, index, "matchFields"), lambda field: field == pin)
-    if terms and all(not any(term.values()) for term in edits.get(*TERMS)):
+    # An empty term of the user's own matches nothing, and stays.
+    if pinned and all(not any(term.values()) for term in edits.get(*TERMS)):
         edits.drop(TERMS[:-1])
     node = view.node(host)
     ours = {key for topology in view.topologies.values() for level in topology.levels for key in level.keys}

@@ -294,6 +294,16 @@ def test_unpinning_keeps_a_domain_that_the_user_chose_himself() -> None:
     assert created(pod, view)["spec"]["nodeSelector"] == selector
 
 
+def test_a_pin_that_is_none_takes_no_term_away() -> None:
+    """Somebody writes our annotation himself: his own empty term matches nothing, and goes on doing so."""
+    nothing = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}}
+    pod = raw_pod(annotations={names.DOMAIN_PATH: "", names.REQUIRE: "rack"}, affinity=nothing, gates=())
+    held = created(pod, FakeView())
+    assert held["spec"]["affinity"] == nothing
+    assert gates(held) == [names.GATE]
+    assert mutate(review(held), FakeView(), 0.0).patch == ()
+
+
 def test_unpinning_keeps_the_users_own_terms() -> None:
     term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
