@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from engine import names
 from engine.members import pinned_host
-from engine.records import Pod
+from engine.records import Node, Pod
 from tests.support.cluster_records import changed, gpu_nodes, job, pod, shape, spec
 from tests.support.gang_oracles import overbooked_hosts, ranks_of, scattered
 from tests.support.leader import POLICY, Leader
@@ -19,6 +19,7 @@ from tests.support.leader import POLICY, Leader
 HOSTS = [node.name for node in gpu_nodes(1, 2, 4)]
 HALF = 4  # GPUs of a pod: two pods a host
 NAMES = ("train", "other")
+GPU = "nvidia.com/gpu"
 
 
 class GangLife(RuleBasedStateMachine):
@@ -47,6 +48,7 @@ class GangLife(RuleBasedStateMachine):
             self._create()
             self.leader.settle(30)
             self._bind()
+            self._end()
         self.leader.settle(30)
 
     def _live(self, name: str) -> list[Pod]:
@@ -72,11 +74,24 @@ class GangLife(RuleBasedStateMachine):
                 node = self.leader.stores.nodes.get(host or "")
                 if one.spec.gates or one.spec.node_name or node is None or host is None:
                     continue
-                if node.ready and not node.unschedulable:
+                if node.ready and not node.unschedulable and self._fits(one, node):
                     bound = replace(one.spec, node_name=host)
                     self.leader.has(
                         replace(one, spec=bound, phase="Running", resource_version=self.leader.hands.version())
                     )
+
+    def _fits(self, one: Pod, node: Node) -> bool:
+        """As the scheduler counts: a pod that terminates has its room until it is gone."""
+        there = [other for other in self.leader.stores.pods.values() if other.spec.node_name == node.name]
+        asked = sum(dict(other.spec.shape.requests).get(GPU, 0) for other in (*there, one) if not other.finished)
+        return asked <= node.allocatable.get(GPU, 0)
+
+    def _end(self) -> None:
+        """The kubelet of a host that is alive ends the pods that were to go."""
+        for one in list(self.leader.stores.pods.values()):
+            node = self.leader.stores.nodes.get(one.spec.node_name)
+            if one.deleting and node is not None and node.ready:
+                self.leader.stores.pods.apply("DELETED", one)
 
     def _observed(self) -> dict[str, dict[int, str]]:
         return {
@@ -176,7 +191,7 @@ class GangLife(RuleBasedStateMachine):
     def nothing_is_booked_twice(self) -> None:
         """Pods that are there and slots that are kept never ask for more than a host has."""
         if hasattr(self, "leader"):
-            assert overbooked_hosts(self.leader.view, "nvidia.com/gpu") == {}
+            assert overbooked_hosts(self.leader.view, GPU) == {}
 
     @invariant()
     def the_required_level_holds(self) -> None:

@@ -96,8 +96,9 @@ def test_later_passes_come_to_rest_whatever_changes(
     first = run(pod, mode, reported)
     template = applied(pod, first)
     second = run(template, later, others)
-    assert second.request == first.request or MEMORY in asked(template)
     done = applied(template, second)
+    # In memory, which depends on what nodes report of it, the same is another number.
+    assert second.request == first.request or MEMORY in asked(done)
     third = run(done, later, others)
     assert (third.edits, third.annotations) == ((), {})
 
