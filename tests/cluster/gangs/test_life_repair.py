@@ -95,12 +95,13 @@ def test_a_gang_without_room_for_its_lost_rank_says_so_and_goes_on_when_there_is
     gangs.fleet.cordon(before[1])
     failed = pod_of_index(gangs, "train", 1)["metadata"]
     _delete_pod(gangs, failed["name"])
-    eventually(
-        lambda: status_of(gangs, "train").get("phase") == "Incomplete" and status_of(gangs, "train").get("reason"),
-        40.0,
-        lambda: gangs.describe("train"),
-    )
-    assert before[1] in status_of(gangs, "train")["message"]
+
+    def told() -> bool:
+        """Not only that a pod is to come back, which may be told first: that it has nowhere to go."""
+        status = status_of(gangs, "train")
+        return status.get("phase") == "Incomplete" and bool(status.get("reason")) and before[1] in status["message"]
+
+    eventually(told, 40.0, lambda: gangs.describe("train"))
     again = eventually(lambda: replaced(gangs, "train", 1, failed["uid"]), 40.0, lambda: gangs.describe("train"))
     assert held(again)
     delete_job(gangs, "other")
