@@ -175,13 +175,13 @@ class Controller:
         if changes.everything:
             with self._view.lock:
                 due |= set(self._view.gangs.keys())
-        due |= {key for key, memory in self._term.memory.items() if memory.wake is not None and memory.wake <= now}
-        resting = {
-            key for key in due if (memory := self._term.memory.get(key)) is not None and memory.rests_until > now
-        }
-        for key in resting:
-            self._term.of(key).wake_at(self._term.of(key).rests_until)
-        return sorted(due - self._term.busy - resting)
+        for key, memory in self._term.memory.items():
+            if memory.wake is not None and memory.wake <= now:
+                due.add(key)
+            if key in due and memory.rests_until > now:
+                due.remove(key)
+                memory.wake = memory.rests_until
+        return sorted(due - self._term.busy)
 
     def _pause(self) -> float:
         if not self._in_term:
