@@ -129,17 +129,8 @@ def manifest_entries(resource: Resource, registry: Registry, *, username: str) -
                 "DaemonSet pods and of pods that have their node already (mirror pods too) are left alone.",
             ),
         )
-    found.append(
-        Entry(
-            "gpu-pods.topogate.dev",
-            "Ignore",
-            PODS_TIMEOUT,
-            (POD_RULE,),
-            (ours, Condition("not-held", conditions.POD_NOT_HELD), *names_devices),
-            unmarked=True,
-            note="Stands last: what the entries before have marked is theirs." if resource == MUTATING else "",
-        )
-    )
+    last = "Stands last: what the entries before have marked is theirs." if resource == MUTATING else ""
+    found.append(gpu_pods(*names_devices, username=username, note=last))
     if resource == VALIDATING:
         the_policy = Condition("the-policy", conditions.named(names.POLICY_NAME))
         found.append(
@@ -205,6 +196,21 @@ def gpu_workloads(registry: Registry, *, username: str) -> Entry:
         ),
         note="GPU names of Koordinator are read whoever uses them. Down, the service stops nobody: what is not "
         "translated here is translated in the pods, or does not fit.",
+    )
+
+
+def gpu_pods(*names_devices: Condition, username: str, note: str = "") -> Entry:
+    """Return the entry of pods of no gang that `names_devices` holds for."""
+    ours = Condition("not-ours", conditions.not_ours(username))
+    held = Condition("not-held", conditions.POD_NOT_HELD)
+    return Entry(
+        "gpu-pods.topogate.dev",
+        "Ignore",
+        PODS_TIMEOUT,
+        (POD_RULE,),
+        (ours, held, *names_devices),
+        unmarked=True,
+        note=note,
     )
 
 

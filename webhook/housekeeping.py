@@ -78,7 +78,7 @@ class Housekeeping:
         try:
             bundle = self._authority().bundle
             for name in (names.MUTATING_CONFIGURATION, names.POLICY_CONFIGURATION):
-                for resource in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+                for resource in RESOURCES:
                     self._candidate.check()
                     try:
                         if inject(self._api, resource=resource, name=name, bundle=bundle):

@@ -122,11 +122,7 @@ def role_lines(granted: Sequence[Mapping[str, Any]], *, name: str) -> list[str]:
 
 def _entry(entry: Entry, resource: Resource, *, path: str) -> list[str]:
     body = entry.body(resource, namespace=names.NAMESPACE)
-    [expression] = body["namespaceSelector"]["matchExpressions"]
     service = f"{{name: {names.SERVICE_NAME}, namespace: {names.NAMESPACE}, path: {path}, port: 443}}"
-    selector = (
-        f"{{key: {expression['key']}, operator: {expression['operator']}, values: {_list(expression['values'])}}}"
-    )
     lines = [
         *(_comment(entry.note) if entry.note else ()),
         f"- name: {entry.name}",
@@ -138,10 +134,8 @@ def _entry(entry: Entry, resource: Resource, *, path: str) -> list[str]:
         *([f"  reinvocationPolicy: {body['reinvocationPolicy']}"] if "reinvocationPolicy" in body else ()),
         f"  failurePolicy: {entry.failure}",
         f"  timeoutSeconds: {entry.timeout}",
-        "  namespaceSelector:",
-        "    matchExpressions:",
-        f"    - {selector}",
-        *(_object_selector(body["objectSelector"]) if "objectSelector" in body else ()),
+        *_selector("namespaceSelector", body),
+        *_selector("objectSelector", body),
         "  rules:",
     ]
     for rule in entry.rules:
@@ -158,13 +152,14 @@ def _entry(entry: Entry, resource: Resource, *, path: str) -> list[str]:
     return lines
 
 
-def _object_selector(selector: Mapping[str, Any]) -> list[str]:
-    [expression] = selector["matchExpressions"]
-    return [
-        "  objectSelector:",
-        "    matchExpressions:",
-        f"    - {{key: {expression['key']}, operator: {expression['operator']}}}",
-    ]
+def _selector(field: str, body: Mapping[str, Any]) -> list[str]:
+    """The one expression of a selector; nothing where the entry has none."""
+    if field not in body:
+        return []
+    [expression] = body[field]["matchExpressions"]
+    values = f", values: {_list(expression['values'])}" if "values" in expression else ""
+    said = f"{{key: {expression['key']}, operator: {expression['operator']}{values}}}"
+    return [f"  {field}:", "    matchExpressions:", f"    - {said}"]
 
 
 def _condition(condition: Condition) -> list[str]:

@@ -67,18 +67,10 @@ def extra_kinds(policy: Policy) -> Registry:
 
 def _gpu_pods(whole: Sequence[str], *, username: str) -> entries_of.Entry:
     # The gang's pods have an entry of their own, and so have Koordinator's names (manifests/base/webhooks.yaml).
-    return entries_of.Entry(
-        "gpu-pods.topogate.dev",
-        "Ignore",
-        entries_of.PODS_TIMEOUT,
-        (entries_of.POD_RULE,),
-        (
-            entries_of.Condition("not-ours", conditions.not_ours(username)),
-            entries_of.Condition("not-held", conditions.POD_NOT_HELD),
-            entries_of.Condition("free-to-place", conditions.POD_FREE),
-            entries_of.Condition("names-devices", conditions.pod_names_devices(whole)),
-        ),
-        unmarked=True,
+    return entries_of.gpu_pods(
+        entries_of.Condition("free-to-place", conditions.POD_FREE),
+        entries_of.Condition("names-devices", conditions.pod_names_devices(whole)),
+        username=username,
     )
 
 
