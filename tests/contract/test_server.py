@@ -360,7 +360,6 @@ def test_two_replicas_share_a_port_and_one_may_be_killed(folder: Path) -> None:
             seen.update(second.ask()[1]["warnings"])
         assert seen == {str(first.worker), str(second.worker)}
         first.kill_both()
-        first.process.wait(PATIENCE)
         for _ in range(30):
             status, response = second.ask()
             assert (status, response["warnings"]) == (200, [str(second.worker)])

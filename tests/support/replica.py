@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import queue
+import select
 import signal
 import socket
 import ssl
@@ -102,9 +103,19 @@ class Replica:
         self.process.send_signal(signal.SIGTERM)
 
     def kill_both(self) -> None:
-        """kill -9 of a whole container: the arbiter and its worker."""
-        self.process.kill()
-        os.kill(self.worker, signal.SIGKILL)
+        """kill -9 of a whole container, the arbiter and its worker; returns when the kernel has closed their sockets.
+
+        Until then it still queues connections for the dead.
+        """
+        worker = os.pidfd_open(self.worker)
+        try:
+            self.process.kill()
+            signal.pidfd_send_signal(worker, signal.SIGKILL)
+            self.process.wait(PATIENCE)
+            # Readable once the last thread is gone; a zombie's first thread says nothing of the others.
+            assert select.select([worker], [], [], PATIENCE)[0], "the worker outlived kill -9"
+        finally:
+            os.close(worker)
 
     def context(self, *, maximum: ssl.TLSVersion | None = None) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(self.folder / "ca.crt"))
