@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from engine.kinds.expressions import Term
@@ -217,6 +217,9 @@ class Pod:
         return (self.namespace, self.name)
 
 
+TO_ANNOTATIONS: Final = ("metadata", "annotations")  # the steps to a template's annotations
+
+
 @dataclass(frozen=True, slots=True)
 class PodSet:
     """The pods of one template of a workload, or of one of its replica groups.
@@ -229,8 +232,8 @@ class PodSet:
     not bound costs (`engine.kinds`). `minimum`: how many make a gang, as the object itself says; None: all.
     `replica`: pods of one of its replicas, where it has such (a JobSet's Jobs): a slice without a size is one of them.
     `counted`: the steps to the field that makes the count, None where none does.
-    `templated`: the object has the template (else its shape is known only by its pods); `annotated`: the template has a
-    mapping of annotations.
+    `templated`: the object has the template (else its shape is known only by its pods); `missing`: what it lacks of
+    `TO_ANNOTATIONS`.
     """
 
     name: str
@@ -249,7 +252,7 @@ class PodSet:
     replica: int | None = None
     counted: tuple[str | int, ...] | None = None
     templated: bool = True
-    annotated: bool = False
+    missing: tuple[str, ...] = TO_ANNOTATIONS[1:]
 
 
 @dataclass(frozen=True, slots=True)

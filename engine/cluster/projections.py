@@ -19,6 +19,7 @@ from engine.names import MAIN
 from engine.quantities import nano_to_units
 from engine.ranks import Ranges, count_ranks, format_ranks, join_ranks, parse_ranks
 from engine.records import (
+    TO_ANNOTATIONS,
     ConfigMap,
     Node,
     OwnerRef,
@@ -153,7 +154,7 @@ def job(source: Source) -> Workload:
                 remaining=remaining,
                 ranked=spec.completion_mode == "Indexed",
                 finished_ranks=join_ranks((*completed, *failed)),
-                annotated=template.metadata is not None and template.metadata.annotations is not None,
+                missing=missing_steps(template.metadata),
             ),
         ),
         suspended=bool(spec.suspend),
@@ -228,6 +229,13 @@ def _name(meta: wire.ObjectMeta) -> str:
 
 def _labels(labels: wire.StringMap | None) -> dict[str, str]:
     return {intern(key): intern(value or "") for key, value in labels.items()} if labels else {}
+
+
+def missing_steps(metadata: wire.ObjectMeta | None) -> tuple[str, ...]:
+    """What a template with that metadata lacks of `TO_ANNOTATIONS`."""
+    if metadata is None:
+        return TO_ANNOTATIONS
+    return TO_ANNOTATIONS[1:] if metadata.annotations is None else ()
 
 
 def controller_of(references: Iterable[wire.OwnerReference] | None) -> OwnerRef | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.names import HELD_BY, HELD_BY_SUSPEND
 from engine.policy_errors import path_of
-from engine.records import PodSet, Workload
+from engine.records import TO_ANNOTATIONS, PodSet, Workload
 
 Body = dict[str, Any]
 Operations = list[Body]
@@ -32,22 +32,24 @@ def telling(workload: Workload, annotations: Mapping[str, str]) -> Operations:
     """The JSON Patch that lets a workload run and puts annotations on the pods of all its templates.
 
     Binds to the generation, not to the version: the workload's controller may note the suspension in the status at that
-    very moment, which changes nothing that was decided on. A test that fails is answered as invalid (422), in words.
+    very moment, which changes nothing that was decided on. To the version where no generations are counted. A test that
+    fails is answered as invalid (422), in words.
     """
     assert workload.suspend_path is not None
+    known = {"generation": workload.generation} if workload.generation else _as_known(workload)
     operations: Operations = [
-        {"op": "test", "path": "/metadata/uid", "value": workload.uid},
-        {"op": "test", "path": "/metadata/generation", "value": workload.generation},
-        {"op": "add", "path": pointer(workload.suspend_path), "value": False},
+        {"op": "test", "path": pointer(("metadata", field)), "value": value}
+        for field, value in ({"uid": workload.uid} | known).items()
     ]
+    operations.append({"op": "add", "path": pointer(workload.suspend_path), "value": False})
     if HELD_BY in workload.annotations:
         operations.append({"op": "remove", "path": pointer(("metadata", "annotations", HELD_BY))})
     for one in told(workload):
-        where = (*one.path, "metadata", "annotations")
-        values: Mapping[tuple[str | int, ...], object] = {(*where, key): text for key, text in annotations.items()}
-        if not one.annotated:
-            values = {where: dict(annotations)}
-        operations += [{"op": "add", "path": pointer(steps), "value": value} for steps, value in values.items()]
+        where = (*one.path, *(step for step in TO_ANNOTATIONS if step not in one.missing))
+        added: Mapping[str, object] = annotations
+        for step in reversed(one.missing):
+            added = {step: added}
+        operations += [{"op": "add", "path": pointer((*where, key)), "value": value} for key, value in added.items()]
     return operations
 
 

@@ -137,7 +137,7 @@ def owned(source: Source, *, api_version: str, kind: str) -> Owned:
 
 
 def _pod_set(found: kinds.PodSet, structure: kinds.Structure, *, namespace: str) -> PodSet:
-    template, annotated = _template(found, namespace=namespace)
+    template, missing = _template(found, namespace=namespace)
     if structure.scheduler is not None:
         template = replace(template, scheduler_name=intern(structure.scheduler))
     return PodSet(
@@ -156,12 +156,12 @@ def _pod_set(found: kinds.PodSet, structure: kinds.Structure, *, namespace: str)
         replica=found.replica,
         counted=found.counted,
         templated=found.template is not None,
-        annotated=annotated,
+        missing=missing,
     )
 
 
-def _template(found: kinds.PodSet, *, namespace: str) -> tuple[PodSpec, bool]:
-    """The template, and whether it has a mapping of annotations."""
+def _template(found: kinds.PodSet, *, namespace: str) -> tuple[PodSpec, tuple[str, ...]]:
+    """The template, and what it lacks of `TO_ANNOTATIONS`."""
     raw: Mapping[str, Any] = found.template if found.template is not None else {}
     where = f"$.{found.field}" if found.steps else "$"
     try:
@@ -170,7 +170,7 @@ def _template(found: kinds.PodSet, *, namespace: str) -> tuple[PodSpec, bool]:
         raise ProjectionError(f"{where}{str(error).removeprefix('$')}") from None
     meta = template.metadata or wire.ObjectMeta()
     spec = pod_spec(template.spec or wire.PodSpec(), meta, f"{where}.spec", namespace=namespace)
-    return spec, meta.annotations is not None
+    return spec, projections.missing_steps(template.metadata)
 
 
 def _named_version(entry: KindEntry) -> str:

@@ -51,6 +51,8 @@ _REFUSALS: Final = (
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     HTTPStatus.UNPROCESSABLE_ENTITY,
 )
+# The server's words are all that tells a JSON Patch that failed from a webhook that denies without naming a field.
+_PATCH_FAILS: Final = "the server rejected our request due to an error in our request"
 _OPTIONAL_SPEC: Final[Mapping[str, None]] = {"assignment": None, "gang": None, "group": None}
 
 
@@ -89,6 +91,11 @@ class Refused:
     def gate_gone(self) -> bool:
         """True when a pod's release was refused because it is not gated any more: only then is all of `spec` fixed."""
         return self.status == HTTPStatus.UNPROCESSABLE_ENTITY and any(field == "spec" for field, _ in self.causes)
+
+    @property
+    def patch_fails(self) -> bool:
+        """True when a test of a JSON Patch failed, or a path of it is not there: the object is not as we knew it."""
+        return (self.status, self.message, self.causes) == (HTTPStatus.UNPROCESSABLE_ENTITY, _PATCH_FAILS, ())
 
 
 Result = Done | Gone | Conflict | Refused
@@ -130,11 +137,11 @@ def resume_workload(
         annotations = {PLACEMENT: placement} | ({} if revision is None else {REVISION: str(revision)})
         body = suspension.telling(workload, annotations)
         result = _send(api, "PATCH", _workload(workload), body, JSON_PATCH, fence=fence)
-        # Also 422 without a field: the generation is another one, or a path is not there. The merge patch, which binds
-        # to the version, tells a conflict then.
-        if not isinstance(result, Refused) or not suspension.about_templates(
-            workload, tuple(field for field, _ in result.causes)
-        ):
+        if not isinstance(result, Refused):
+            return result
+        if result.patch_fails:
+            return Conflict(result.message)
+        if not suspension.about_templates(workload, tuple(field for field, _ in result.causes)):
             return result
     return _send(api, "PATCH", _workload(workload), suspension.resuming(workload), MERGE_PATCH, fence=fence)
 

@@ -66,7 +66,7 @@ def test_a_definition_comes_and_goes(
     FLEETS.install(client)
     collection = f"/apis/{GROUP}/v3/namespaces/{namespace}/fleets"
     tasks = [
-        {"name": "a", "size": 2, "template": {"metadata": {}, "spec": {"containers": []}}},
+        {"name": "a", "size": 2, "template": {"spec": {"containers": []}}},
         {"name": "b", "size": 3, "template": {"metadata": {"annotations": {"x": "y"}}, "spec": {"containers": []}}},
     ]
     body = {"apiVersion": f"{GROUP}/v3", "kind": "Fleet", "metadata": {"name": "f"}}

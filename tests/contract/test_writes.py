@@ -54,7 +54,7 @@ def job(fake: FakeApi, **fields: Any) -> Workload:
         generation=body["metadata"]["generation"],
         labels={},
         annotations=body["metadata"].get("annotations") or {},
-        pod_sets=(PodSet("main", SPEC, slots=1, total=1, remaining=1, ranked=True, annotated=_annotated(body)),),
+        pod_sets=(PodSet("main", SPEC, slots=1, total=1, remaining=1, ranked=True, missing=_missing(body)),),
         suspended=True,
         suspendable=True,
         started=False,
@@ -66,8 +66,9 @@ def job(fake: FakeApi, **fields: Any) -> Workload:
     )
 
 
-def _annotated(body: Any) -> bool:
-    return "annotations" in body["spec"].get("template", {}).get("metadata", {})
+def _missing(body: Any) -> tuple[str, ...]:
+    metadata = body["spec"].get("template", {}).get("metadata")
+    return ("metadata", "annotations") if metadata is None else () if "annotations" in metadata else ("annotations",)
 
 
 def pod(fake: FakeApi, **fields: Any) -> Pod:
@@ -384,7 +385,28 @@ def test_a_resume_binds_to_what_was_decided_on(fake: FakeApi, api: Api) -> None:
     fake.put(JOBSET, spec={"replicatedJobs": [{"name": "another"}]})
     before = fake.get(JOBSET)
     assert isinstance(writes.resume_workload(api, other, placement="p", revision=7, fence=ok), Conflict)
+    assert len(fake.requests) == 2
     assert fake.get(JOBSET) == before
+
+
+def test_a_resume_of_what_is_not_counted_binds_to_its_version(fake: FakeApi, api: Api) -> None:
+    """A server of one's own need not keep generations."""
+    known = a_jobset(fake)
+    held = replace(known, generation=0)
+    assert isinstance(writes.resume_workload(api, held, placement="jobset-train-1", revision=7, fence=ok), Done)
+    assert templates_of_jobset(fake)[0]["metadata"]["annotations"] == TOLD
+    assert isinstance(writes.resume_workload(api, held, placement="jobset-train-1", revision=7, fence=ok), Conflict)
+    assert len(fake.requests) == 2
+
+
+def test_a_template_without_metadata_gets_some(fake: FakeApi, api: Api) -> None:
+    """Nobody marked it, and its pods are told all the same."""
+    template = {"spec": {"containers": []}}
+    jobs = [{"name": "a", "template": {"spec": {"template": template}}}]
+    held = held_object(fake, JOBSET, "JobSet", {"suspend": True, "replicatedJobs": jobs})
+    assert isinstance(writes.resume_workload(api, held, placement="jobset-train-1", revision=7, fence=ok), Done)
+    assert templates_of_jobset(fake) == [{"metadata": {"annotations": TOLD}} | template]
+    assert len(fake.requests) == 1
 
 
 def test_a_resume_of_what_we_hold_no_more_is_a_conflict(fake: FakeApi, api: Api) -> None:
@@ -397,11 +419,12 @@ def test_a_resume_of_what_we_hold_no_more_is_a_conflict(fake: FakeApi, api: Api)
 
 
 def test_a_json_patch_whose_place_is_gone_is_a_conflict(fake: FakeApi, api: Api) -> None:
-    """The server calls it invalid; asked again without the templates it tells what is the matter."""
+    """The server calls it invalid, in words of its own for that."""
     held = a_jobset(fake)
     fake.put(JOBSET, spec={"replicatedJobs": []})
     before = fake.get(JOBSET)
     assert isinstance(writes.resume_workload(api, held, placement="p", revision=7, fence=ok), Conflict)
+    assert len(fake.requests) == 1
     assert fake.get(JOBSET) == before
 
 

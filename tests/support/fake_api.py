@@ -570,7 +570,7 @@ def _json_patched(held: Json, operations: list[Json]) -> Json:
     try:
         patched: Json = jsonpatch.apply_patch(held, operations)
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
-        raise Refusal(422, "Invalid", str(error)) from None
+        raise Refusal(422, "Invalid", "the server rejected our request due to an error in our request") from error
     return patched
 
 

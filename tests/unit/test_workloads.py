@@ -124,13 +124,16 @@ def test_only_labels_and_annotations_that_are_read_are_kept() -> None:
     assert record.annotations == {"topogate.dev/require-topology": "rack"}
 
 
-@pytest.mark.parametrize(("metadata", "annotated"), [(None, False), ({}, False), ({"annotations": {}}, True)])
-def test_whether_a_template_has_annotations(metadata: Any, annotated: bool) -> None:
+@pytest.mark.parametrize(
+    ("metadata", "missing"),
+    [(None, ("metadata", "annotations")), ({}, ("annotations",)), ({"annotations": {}}, ())],
+)
+def test_what_a_template_lacks_for_annotations(metadata: Any, missing: tuple[str, ...]) -> None:
     """A JSON Patch cannot add to a mapping that is not there."""
     template = {"metadata": metadata, "spec": {"containers": []}}
-    assert read(jobset(spec={"replicatedJobs": [one_job(template)]})).pod_sets[0].annotated is annotated
+    assert read(jobset(spec={"replicatedJobs": [one_job(template)]})).pod_sets[0].missing == missing
     job = merged(example("job")["object"], {"spec": {"template": template}})
-    assert read(job).pod_sets[0].annotated is annotated
+    assert read(job).pod_sets[0].missing == missing
 
 
 def test_the_version_of_an_object_in_a_list() -> None:
