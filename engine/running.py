@@ -58,7 +58,7 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
             for pod in late:
                 timers.blame(pod, pinned_host(pod.spec.shape), now)
             return Decision(GiveBack(suspend=True, reason=status.reason, message=status.message))
-    replaceable = [pod for pod in late if _replaced_freely(gang, pod)]
+    replaceable = [pod for pod in late if _replaced_freely(gang, pod, started)]
     for pod in replaceable:
         timers.blame(pod, pinned_host(pod.spec.shape), now)
 
@@ -194,9 +194,10 @@ def _enough(placement: Placement, gang: Gang) -> bool:
     )
 
 
-def _replaced_freely(gang: Gang, pod: Pod) -> bool:
+def _replaced_freely(gang: Gang, pod: Pod, started: bool) -> bool:
+    """True when deleting a pod that is not bound costs nothing; no more does its group while none of that runs."""
     pod_set = pod_set_of(pod, gang.workload)
-    return pod_set is not None and pod_set.replace == "free"
+    return pod_set is not None and (pod_set.replace == "free" or (pod_set.replace == "group" and not started))
 
 
 def _refused(late: list[Pod], policy: Policy, started: bool) -> Status:

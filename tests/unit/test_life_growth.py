@@ -222,7 +222,7 @@ def _bind(leader: Leader) -> list[Pod]:
 # -- pods that are late ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("cost", "deleted"), [("free", ["train-1"]), ("retry", [])])
+@pytest.mark.parametrize(("cost", "deleted"), [("free", ["train-1"]), ("retry", []), ("group", [])])
 def test_a_late_pod_of_a_started_gang_is_replaced_only_where_that_is_free(cost: str, deleted: list[str]) -> None:
     """Free: a new slot is written down, then the pod goes; else it waits for its room, and the gang says so."""
     leader = Leader(nodes=gpu_nodes(1, 1, 4))
@@ -240,6 +240,29 @@ def test_a_late_pod_of_a_started_gang_is_replaced_only_where_that_is_free(cost: 
     assert leader.hands.of("suspend") == []
     if not deleted:
         assert leader.status() == ("Incomplete", "SchedulerRefused")
+
+
+@pytest.mark.parametrize(("cost", "replaced"), [("free", True), ("group", True), ("retry", False)])
+def test_late_pods_of_which_none_runs_are_replaced_where_no_retry_is_lost(cost: str, replaced: bool) -> None:
+    """The gang cannot be suspended; starting its group again costs nothing as nothing of it runs. Then other hosts."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    gang = replace(job(count=2), suspendable=False)
+    gang = replace(gang, pod_sets=(replace(gang.pod_sets[0], replace=cost),))
+    leader.has(gang)
+    leader.settle()
+    before = ranks(leader)
+    leader.has(pod(gang, 0, pin=before[0]), pod(gang, 1, pin=before[1]))
+    leader.settle()
+    leader.later(31.0)
+    leader.later(10.0)
+    assert leader.hands.of("delete") == (["train-0", "train-1"] if replaced else [])
+    assert leader.hands.of("suspend") == []
+    if not replaced:
+        assert leader.status() == ("Placed", "SchedulerRefused")
+    else:
+        leader.has(pod(gang, 0, gated=True), pod(gang, 1, gated=True))
+        leader.settle()
+        assert not set(ranks(leader).values()) & set(before.values())
 
 
 def test_a_gang_that_cannot_be_suspended_and_has_no_pods_gives_its_slots_back_until_one_appears() -> None:
