@@ -15,7 +15,7 @@ from engine.owners import Key, Link
 from engine.planning import plan_gang
 from engine.pod_devices import Uses, allocation
 from engine.policy import Policy
-from engine.records import Node, OwnerRef, Placement, Pod, PodSet, Shape, Workload
+from engine.records import Node, OwnerRef, Placement, Pod, PodSet, Requests, Shape, Workload
 from engine.requests import Understanding
 from engine.seats import slot_of_rank
 from engine.topology import Topology
@@ -26,8 +26,8 @@ REVISION_WAIT = 0.2
 REVISION_POLL = 0.005
 # A forecast is a courtesy: it never costs a review more than this.
 FORECAST_WAIT = 0.3
-# The leader holds the view for the milliseconds of a decision; a pod that finds it busy for longer is held for now.
-DEVICES_WAIT = 0.2
+# The leader holds the view for the milliseconds of a decision; a pod that finds it busy for longer does not wait.
+LEDGER_WAIT = 0.2
 
 
 class LiveView:
@@ -158,12 +158,27 @@ class LiveView:
         claim = self.lineage(self._view.policy).claim(pod)
         return claim.workload is not None and claim.key == placed_key(placement) and _in(pod, claim.workload, pod_set)
 
+    def room_taken(self, host: str, requests: Requests) -> bool:
+        """True when others took room on a host that is reserved there, of a resource that `requests` names.
+
+        As far as this replica knows: one that is busy, or a moment behind, says no.
+        """
+        if not self._view.lock.acquire(timeout=LEDGER_WAIT):
+            return False
+        try:
+            if not self._view.capacity.overbooked(host, requests):
+                return False
+            self._view.refresh()  # a follower does so five times a second: who was in the way may be gone
+            return self._view.capacity.overbooked(host, requests)
+        finally:
+            self._view.lock.release()
+
     def allocation(self, placement: Placement, host: str, uses: Uses) -> str | None:
         """The annotation that tells a pod of the gang its devices; None when they are not there for it any more.
 
         Not there: sick, gone, or in use by somebody else, as far as this replica knows.
         """
-        if not self._view.lock.acquire(timeout=DEVICES_WAIT):
+        if not self._view.lock.acquire(timeout=LEDGER_WAIT):
             return None
         try:
             if self._view.capacity.lost_devices(placed_key(placement), host):

@@ -117,6 +117,8 @@ def _seat(pod: Pod, member: Member, view: View, deadline: float) -> Seat | None:
         return None
     if moved(placement, slot, topology, pod_set=pod_set.name) or view.live_claimants(placement, pod_set, rank) > 0:
         return None
+    if view.room_taken(slot.host, planned.requests):
+        return None  # let go now, it would wait for that room; the leader may have another host for it
     devices = None
     if uses := devices_by_rank(plan).get(rank):
         devices = view.allocation(placement, slot.host, uses)

@@ -12,7 +12,7 @@ from engine.outcomes import Outcome
 from engine.owners import Key, Link
 from engine.pod_devices import Uses
 from engine.policy import Policy
-from engine.records import Node, OwnerRef, Placement, PodSet, Shape, Workload
+from engine.records import Node, OwnerRef, Placement, PodSet, Requests, Shape, Workload
 from engine.requests import Understanding
 from engine.topology import Topology
 
@@ -79,6 +79,9 @@ class View(Protocol):
 
     def planned_shape(self, placement: Placement, pod_set: PodSet) -> Shape | None:
         """The shape that the pods of a pod set were planned with; None when it is not known."""
+
+    def room_taken(self, host: str, requests: Requests) -> bool:
+        """True when others took room on a host that is reserved there, of a resource that `requests` names."""
 
     def allocation(self, placement: Placement, host: str, uses: Uses) -> str | None:
         """The annotation that tells a pod of the gang its devices; None when they are not there for it any more."""

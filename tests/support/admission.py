@@ -29,6 +29,7 @@ from engine.records import (
     PodSet,
     PodSetPlan,
     PodSetRequest,
+    Requests,
     Shape,
     Slot,
     Workload,
@@ -220,6 +221,7 @@ class FakeView:
     newcomers: Sequence[Workload] = ()  # what comes while `await_owner` waits
     claimed: frozenset[int] = frozenset()
     planned: Shape | None = None
+    taken: frozenset[str] = frozenset()
     reported: Reported = field(default_factory=lambda: Reported(frozenset({"nvidia.com/gpu"})))
     devices: Mapping[str, NodeDevices] = field(default_factory=dict)
     outcome: Outcome | Callable[[Understanding], Outcome] | None = None
@@ -268,6 +270,9 @@ class FakeView:
     def planned_shape(self, placement: Placement, pod_set: PodSet) -> Shape | None:
         owner = next((one for one in self.workloads if one.uid == placement.workload.uid), None)
         return self.planned or (pod_set.template.shape if owner else None)
+
+    def room_taken(self, host: str, requests: Requests) -> bool:
+        return host in self.taken
 
     def allocation(self, placement: Placement, host: str, uses: Uses) -> str | None:
         return allocation(uses, self.devices.get(host))

@@ -95,22 +95,7 @@ def replaced(gangs: Namespace, job: str, index: int, uid: str) -> Json:
 
 def occupy(gangs: Namespace, host: str, *, gpus: int = 8, labels: Mapping[str, str] | None = None) -> str:
     """Somebody else's pod takes GPUs of a host past every scheduler; returns its name once it runs."""
-    resources = {"limits": {"nvidia.com/gpu": str(gpus)}} if gpus else {}
-    name = f"other-{host}"
-    path = f"/api/v1/namespaces/{gangs.name}/pods"
-    gangs.client.create(
-        path,
-        {
-            "metadata": {"name": name, "labels": dict(labels or {})},
-            "spec": {
-                "nodeName": host,
-                "terminationGracePeriodSeconds": 1,
-                "containers": [{"name": "main", "image": "example.com/other:1", "resources": resources}],
-            },
-        },
-    )
-    eventually(lambda: gangs.client.get(f"{path}/{name}")["status"]["phase"] == "Running", message=f"{name} runs")
-    return name
+    return raw_pods.occupy(gangs.client, gangs.name, host, gpus=gpus, labels=labels)
 
 
 def vacate(gangs: Namespace, name: str) -> None:

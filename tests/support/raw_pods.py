@@ -1,12 +1,13 @@
-"""Pods as the API server shows them: what they ask for, where they are, what holds them."""
+"""Pods as the API server shows them: what they ask for, where they are, what holds them; and pods in the way."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from local.client import NOT_FOUND, Client, ClientError
 from local.kubelets import complete_pod
+from tests.support.eventually import eventually
 
 GATE = "topogate.dev/placement"
 GPU = "nvidia.com/gpu"
@@ -51,3 +52,23 @@ def complete(client: Client, namespace: str, pods: Iterable[Json]) -> None:
             except ClientError as error:
                 if error.status != NOT_FOUND:  # it went while we looked
                     raise
+
+
+def occupy(client: Client, namespace: str, host: str, *, gpus: int, labels: Mapping[str, str] | None = None) -> str:
+    """A pod takes GPUs of a host past every scheduler; returns its name once it runs."""
+    resources = {"limits": {GPU: str(gpus)}} if gpus else {}
+    name = f"other-{host}"
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    client.create(
+        path,
+        {
+            "metadata": {"name": name, "labels": dict(labels or {})},
+            "spec": {
+                "nodeName": host,
+                "terminationGracePeriodSeconds": 1,
+                "containers": [{"name": "main", "image": "example.com/other:1", "resources": resources}],
+            },
+        },
+    )
+    eventually(lambda: client.get(f"{path}/{name}")["status"]["phase"] == "Running", message=f"{name} runs")
+    return name

@@ -230,6 +230,13 @@ def test_a_second_claimant_of_a_rank_is_held() -> None:
     assert is_held(created(raw_pod(JOB), placed_view(claimed=frozenset({0}))))
 
 
+def test_a_pod_whose_room_others_took_is_held() -> None:
+    """The rest of its gang goes on."""
+    view = placed_view(taken=frozenset({HOSTS[0]}))
+    assert is_held(created(raw_pod(JOB), view))
+    assert gates(created(raw_pod(JOB, index=1), view)) == []
+
+
 def test_a_pod_of_a_newer_revision_waits_for_it_and_takes_it() -> None:
     owner = workload(JOB)
     view = placed_view(late=[placed(owner, ("b1-r0-h0",) * 1 + HOSTS[1:], revision=3)])

@@ -9,6 +9,7 @@ from tests.support.eventually import always, eventually
 from tests.support.gangs import require
 from tests.support.kind_cases import CASES, apps, leader_worker_set
 from tests.support.kind_gangs import Gangs, seat, told_right
+from tests.support.raw_pods import occupy
 
 pytestmark = pytest.mark.timeout(240)
 LWS = "leaderworkerset.sigs.k8s.io"
@@ -121,6 +122,22 @@ def test_a_group_that_starts_again_is_in_one_rack(gangs: Gangs) -> None:
     gangs.all_run(8, timeout=60)
     assert hosts_of_group(gangs, "1") == stays
     assert len(gangs.racks(hosts_of_group(gangs, "0"))) == 1
+
+
+@pytest.mark.controllers("lws")
+def test_a_group_that_starts_again_is_not_let_go_into_room_that_others_took(gangs: Gangs) -> None:
+    """A worker of it would wait there for ever, as replacing it costs the group: its rank gets another host at once."""
+    gangs.fleet.grid("1x2x5")
+    gangs.create("LeaderWorkerSet", "serve", leader_worker_set(gangs), annotations=require("rack"))
+    taken = gangs.all_run(4)["worker", "2"]
+    occupy(gangs.client, gangs.namespace, taken, gpus=1)
+    lost = gangs.member(("worker", "2"))
+    gangs.remove(lost)
+    # LWS makes the whole group again, or that pod alone where it came back before LWS looked.
+    eventually(lambda: gangs.member(("worker", "2"))["metadata"]["uid"] != lost["metadata"]["uid"], 60, gangs.describe)
+    eventually(lambda: taken not in gangs.all_run(4).values(), 60, gangs.describe)
+    assert len(gangs.racks(gangs.all_run(4))) == 1
+    assert "SchedulerRefused" not in {event["reason"] for event in gangs.events("serve")}
 
 
 @pytest.mark.controllers("lws")

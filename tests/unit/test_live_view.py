@@ -1,0 +1,85 @@
+"""What the admission handlers are told of the ledger."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from engine.records import Pod, Requests
+from engine.stores import Stores
+from engine.view import View
+from tests.support.cluster_records import gpu_nodes, job, placement, pod
+from webhook import live
+from webhook.live import LiveView
+
+GANG = job(count=2)
+REQUESTS: Requests = GANG.template.shape.requests
+HOST, OTHER = (node.name for node in gpu_nodes(1, 1, 2))
+STRANGER = replace(pod(GANG, None, host=HOST, name="other"), owner=None)
+
+
+@pytest.fixture
+def view() -> View:
+    """A gang of two pods of 8 GPUs, with a slot on each of two hosts; none of its pods exists yet."""
+    found = View(Stores())
+    found.stores.nodes.replace(gpu_nodes(1, 1, 2))
+    found.stores.workloads.replace([GANG])
+    found.stores.placements.replace([placement(GANG, {HOST: 1, OTHER: 1})])
+    found.refresh()
+    return found
+
+
+@pytest.fixture
+def told(view: View) -> LiveView:
+    return LiveView(view, own_username="us", own_namespace="ours", policy_loaded=lambda: True)
+
+
+def show(view: View, one: Pod, event: str = "MODIFIED") -> None:
+    view.stores.pods.apply(event, replace(one, resource_version=str(int(one.resource_version) + 1)))
+
+
+def test_room_that_is_reserved_is_not_taken(view: View, told: LiveView) -> None:
+    """By the gang's own pod it is used instead: a slot counts once."""
+    assert not told.room_taken(HOST, REQUESTS)
+    show(view, pod(GANG, 0, host=HOST))
+    view.refresh()
+    assert not told.room_taken(HOST, REQUESTS)
+
+
+def test_room_that_another_pod_uses_is_taken_until_that_is_gone(view: View, told: LiveView) -> None:
+    """On its host alone; that it is gone is looked up before a pod is held for it."""
+    show(view, STRANGER)
+    view.refresh()
+    assert (told.room_taken(HOST, REQUESTS), told.room_taken(OTHER, REQUESTS)) == (True, False)
+    view.stores.pods.apply("DELETED", replace(STRANGER, resource_version=str(int(STRANGER.resource_version) + 2)))
+    assert not told.room_taken(HOST, REQUESTS)
+
+
+def test_a_host_that_nobody_knows_has_no_room_to_take(told: LiveView) -> None:
+    """Whether it exists is another question."""
+    assert not told.room_taken("nowhere", REQUESTS)
+
+
+def test_a_view_that_is_busy_holds_nobody(view: View, told: LiveView, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread keeps it for longer than a review waits: nothing is known against the host."""
+    monkeypatch.setattr(live, "LEDGER_WAIT", 0.01)
+    show(view, STRANGER)
+    view.refresh()
+    has, done = threading.Event(), threading.Event()
+
+    def keep() -> None:
+        with view.lock:
+            has.set()
+            done.wait(10)
+
+    busy = threading.Thread(target=keep)
+    busy.start()
+    try:
+        assert has.wait(10)
+        assert not told.room_taken(HOST, REQUESTS)
+    finally:
+        done.set()
+        busy.join()
+    assert told.room_taken(HOST, REQUESTS)
