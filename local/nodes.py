@@ -21,7 +21,7 @@ NODES: Final = "/api/v1/nodes"
 PARALLEL = 16
 READY_SECONDS = 60.0
 MAX_HOSTS = 20_000
-QUIET_SECONDS = 1.0  # kwok undoes Ready=False in some 20 ms on an idle machine, and took over 0.3 s on a busy one
+QUIET_SECONDS = 3.0  # kwok undoes Ready=False in 20 ms mostly; its cache of Leases was once seen over a second behind
 NODE_INFO: Final = {
     "architecture": "amd64",
     "operatingSystem": "linux",
