@@ -19,6 +19,7 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 
 from webhook.app import MAX_BODY
+from webhook.listener import listen
 from webhook.worker import ParkingWorker
 
 WSGIApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -28,7 +29,6 @@ KEEPALIVE_SECONDS: Final = (
 )
 GRACEFUL_SECONDS: Final = 10
 HEARTBEAT_SECONDS: Final = 30  # the arbiter replaces a worker that was silent so long
-BACKLOG: Final = 2048
 CONNECTIONS: Final = 1000  # parked and active; at the limit the longest silent one makes room
 
 
@@ -100,10 +100,7 @@ class Server(BaseApplication):  # type: ignore[misc]
 
     def listen(self) -> socket.socket:
         """Open the port. Raises OSError when it is taken by somebody who does not share it."""
-        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        listener = socket.create_server((self.host, self.port), family=family, backlog=BACKLOG, reuse_port=True)
-        listener.setblocking(False)
-        return listener
+        return listen(self.host, self.port)
 
 
 def serve(server: Server) -> None:

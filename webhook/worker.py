@@ -28,6 +28,7 @@ from gunicorn.workers.gthread import ThreadWorker
 
 from webhook.app import RECEIVED
 from webhook.connection import LINGER_SECONDS, Connection, Progress
+from webhook.listener import refuse_newcomers
 
 log = logging.getLogger(__name__)
 
@@ -117,6 +118,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         for listener in self.sockets:
             with contextlib.suppress(KeyError, ValueError):
                 self.poller.unregister(listener)
+            refuse_newcomers(listener)
             while self._accept_one(listener):
                 pass
             listener.close()

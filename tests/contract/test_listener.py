@@ -1,0 +1,65 @@
+"""The port that replicas share, on the real kernel."""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+
+from webhook.listener import listen, refuse_newcomers
+
+PATIENCE = 20.0
+CLIENTS = 32  # the kernel gives each to either listener: all to one once in two billion runs
+
+
+def test_who_connects_while_a_listener_is_left_reaches_the_other_one() -> None:
+    """Whoever connects between the last accept and the close is answered by the other listener, not reset."""
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(contextlib.closing(listen("127.0.0.1", 0)))
+        port: int = first.getsockname()[1]
+        second = stack.enter_context(contextlib.closing(listen("127.0.0.1", port)))
+        before = _connect(stack, port)
+        _wait(before)
+        refuse_newcomers(first)
+        queued = _accept_all(stack, first)
+        assert 0 < len(queued) < CLIENTS
+        between = _connect(stack, port)
+        first.close()
+        _wait(between)
+        for connection in [*queued, *_accept_all(stack, second)]:
+            connection.sendall(b"hello")
+        assert [client.recv(10) for client in before + between] == [b"hello"] * 2 * CLIENTS
+
+
+def _connect(stack: contextlib.ExitStack, port: int) -> list[socket.socket]:
+    """CLIENTS sockets that have begun to connect."""
+    clients = [stack.enter_context(socket.socket()) for _ in range(CLIENTS)]
+    for client in clients:
+        client.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            client.connect(("127.0.0.1", port))
+    return clients
+
+
+def _wait(clients: list[socket.socket]) -> None:
+    """Until each is connected or refused; they block from then on."""
+    with selectors.DefaultSelector() as selector:
+        for client in clients:
+            selector.register(client, selectors.EVENT_WRITE)
+        while selector.get_map():
+            ready = selector.select(PATIENCE)
+            assert ready, "a client is neither connected nor refused"
+            for key, _ in ready:
+                selector.unregister(key.fileobj)
+    for client in clients:
+        client.settimeout(PATIENCE)
+
+
+def _accept_all(stack: contextlib.ExitStack, listener: socket.socket) -> list[socket.socket]:
+    accepted = []
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            connection = stack.enter_context(listener.accept()[0])
+            connection.settimeout(PATIENCE)
+            accepted.append(connection)
+    return accepted

@@ -1,0 +1,43 @@
+"""The port: shared by replicas on one host, and left without breaking a connection that is being made."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import socket
+import struct
+from typing import Final
+
+BACKLOG: Final = 2048
+
+_SO_ATTACH_FILTER: Final = 26  # linux/asm-generic/socket.h; Python has no name for it
+# Classic BPF over the TCP header: (code, jump if true, jump if false, operand).
+_DROP_SYN: Final = (
+    (0x30, 0, 0, 13),  # load the byte of the flags
+    (0x45, 0, 1, 0x02),  # SYN set?
+    (0x06, 0, 0, 0),  # drop
+    (0x06, 0, 0, 0xFFFFFFFF),  # let pass
+)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open the port, without blocking, for whoever shares it. Raises OSError when somebody else has it for himself."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=True)
+    listener.setblocking(False)
+    return listener
+
+
+def refuse_newcomers(listener: socket.socket) -> None:
+    """Let no connection begin any more: what is in the queue now is all that will ever be there.
+
+    Closing a listener resets its queue (inet_csk_listen_stop), also what came since the last accept, and a reset review
+    is a refused pod where the entry says Fail. So: call this, accept the queue, close at once. A SYN in between is
+    dropped and sent again after a second, when the kernel gives it to the other listener on the port. Where the kernel
+    takes no filter (gVisor) the listener stays as it is.
+    """
+    program = b"".join(struct.pack("HBBI", *instruction) for instruction in _DROP_SYN)
+    memory = ctypes.create_string_buffer(program, len(program))
+    head = struct.pack("HP", len(_DROP_SYN), ctypes.addressof(memory))
+    with contextlib.suppress(OSError):
+        listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, head)
