@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.cluster import events
 from engine.cluster.api import Api
 from engine.cluster.events import Recorder, Regarding, cut, event_body
-from tests.support.eventually import eventually
+from tests.support.eventually import PROMPT, eventually
 from tests.support.fake_api import Answer, FakeApi, Stall
 
 ABOUT: dict[str, Any] = {"api_version": "batch/v1", "kind": "Job", "namespace": "team", "name": "train", "uid": "u-1"}
@@ -159,7 +159,7 @@ def test_a_server_that_hangs_holds_up_nobody(
     started = time.monotonic()
     for number in range(12):
         say(recorder, "A", str(number), uid=str(number))
-    assert time.monotonic() - started < 0.5
+    assert time.monotonic() - started < PROMPT
     assert recorder.dropped == 7
     gate.set()
     fake.wait_for(lambda server: server.count("POST") == 6)
@@ -196,4 +196,4 @@ def test_stop_does_not_wait_for_a_busy_server(fake: FakeApi, recorder: Recorder)
     eventually(lambda: recorder.failed == 1)
     started = time.monotonic()
     recorder.stop()
-    assert time.monotonic() - started < 1.0
+    assert time.monotonic() - started < PROMPT

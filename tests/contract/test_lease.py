@@ -9,7 +9,7 @@ import pytest
 from engine.cluster.api import Api
 from engine.cluster.election import Terms
 from engine.cluster.lease import LeaseCandidate, NotLeader, boottime, read_lease
-from tests.support.eventually import eventually
+from tests.support.eventually import PROMPT, eventually
 from tests.support.fake_api import Answer, FakeApi, Hang, Request, Stall
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/topogate-system/leases/topogate"
@@ -314,14 +314,14 @@ def test_stop_is_quick_while_the_server_hangs(fake: FakeApi, api: Api, clock: Cl
     fake.wait_for(lambda server: server.count("GET") == 1)
     started = time.monotonic()
     a.stop(timeout=0.5)
-    assert time.monotonic() - started < 1.0
+    assert time.monotonic() - started < PROMPT
     assert not leads(a)
     gate.set()
 
 
 def test_real_threads_hand_over(fake: FakeApi, api: Api) -> None:
     """Three candidates in threads: one leads; when it stops, another does within a retry."""
-    terms = Terms(duration=1.5, renew_deadline=1.0, retry=0.2)
+    terms = Terms(duration=6, renew_deadline=4, retry=0.2)
     players = [LeaseCandidate(api, "topogate-system", "topogate", f"p{number}", terms=terms) for number in range(3)]
     for player in players:
         player.start()
@@ -330,7 +330,7 @@ def test_real_threads_hand_over(fake: FakeApi, api: Api) -> None:
     first.stop()
     stopped = time.monotonic()
     eventually(lambda: any(player.is_leader for player in players))
-    assert time.monotonic() - stopped < 1.0
+    assert time.monotonic() - stopped < PROMPT
     for player in players:
         player.stop()
 

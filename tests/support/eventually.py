@@ -9,6 +9,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.25
+# Seconds. What a test calls prompt takes milliseconds; what sits out a limit or a hanging server takes longer.
+PROMPT = 2.0
 
 
 def eventually(
