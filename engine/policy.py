@@ -206,7 +206,8 @@ class Timeouts(_Section):
     """How long each step may take."""
 
     bind: Annotated[float, Duration("1s", "1h")] = Field(
-        default=30.0, description="A released pod that is not bound by then makes its host be left out for the gang."
+        default=30.0,
+        description="A host that the scheduler refuses to a released pod for so long is left out for the gang.",
     )
     hold: Annotated[float, Duration("10s", "168h")] = Field(
         default=600.0, description="A reservation of which no pod has started goes back after this."

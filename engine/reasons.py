@@ -59,6 +59,7 @@ REASONS: Final[dict[str, Reason]] = {
         SearchLimit="The search for a placement reached the policy's step limit.",
         QuotaExceeded="The namespace's ResourceQuota has no room for the whole gang.",
         SchedulerRefused="The scheduler did not bind a pod to its host; another host is tried.",
+        SchedulerSilent="The scheduler says nothing of a pod that it has not bound; the gang stays where it is.",
         HoldExpired="No pod started in time, so the reserved room went back.",
         NodeLost="A node of the gang is gone; its pods get new places.",
         Suspended="The user suspended the workload; it is planned when it is resumed.",

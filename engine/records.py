@@ -203,7 +203,7 @@ class Pod:
     nominated_node: str
     created: float
     deleting: bool
-    unschedulable: str  # message of the PodScheduled=False condition, "" when there is none
+    unschedulable: str  # why the scheduler did not bind it, in its own words; "" while it has said nothing
     mirror: bool
 
     @property

@@ -51,13 +51,18 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     unbound = [pod for pod in live if not pod.spec.node_name and not pod.spec.gates]
     timers.age(unbound, now)
     wakes += [since + policy.timeouts.bind for since in timers.unbound_since.values()]
-    late = [pod for pod in unbound if now - timers.unbound_since[pod.uid] >= policy.timeouts.bind]
+    unmet = [pod for pod in unbound if now - timers.unbound_since[pod.uid] >= policy.timeouts.bind]
+    # Without a word of the scheduler the host is not to blame: it is down, far behind, or waits for a volume that is
+    # being made, and on any other host the gang would wait for that once more.
+    late = [pod for pod in unmet if pod.unschedulable]
     if late:
         status = _refused(late, policy, started)
         if not started and can_suspend(workload):
             for pod in late:
                 timers.blame(pod, pinned_host(pod.spec.shape), now)
             return Decision(GiveBack(suspend=True, reason=status.reason, message=status.message))
+    elif unmet:
+        status = _unheard(unmet, policy, started)
     replaceable = [pod for pod in late if _replaced_freely(gang, pod, started)]
     for pod in replaceable:
         timers.blame(pod, pinned_host(pod.spec.shape), now)
@@ -201,9 +206,14 @@ def _replaced_freely(gang: Gang, pod: Pod, started: bool) -> bool:
 
 
 def _refused(late: list[Pod], policy: Policy, started: bool) -> Status:
-    quoted = plain(late[0].unschedulable or "no reason given yet", MAX_REASON)
+    quoted = plain(late[0].unschedulable, MAX_REASON)
     message = f"{plural(len(late), 'pod')} not bound after {policy.timeouts.bind:g} s; the scheduler says: {quoted}"
     return Status("Incomplete" if started else "Placed", "SchedulerRefused", message)
+
+
+def _unheard(unmet: list[Pod], policy: Policy, started: bool) -> Status:
+    message = f"{plural(len(unmet), 'pod')} not bound after {policy.timeouts.bind:g} s; the scheduler has not said why"
+    return Status("Incomplete" if started else "Placed", "SchedulerSilent", message)
 
 
 def _in_the_way(host: str, hosts: Hosts) -> tuple[str, str]:

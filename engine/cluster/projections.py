@@ -52,6 +52,7 @@ __all__ = [
     "runtime_class",
 ]
 
+_REFUSALS: Final = ("Unschedulable", "SchedulerError")  # of PodScheduled=False; SchedulingGated is none
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _JOB_CONTROLLERS: Final = (None, "", "kubernetes.io/job-controller")
 _KUEUE_CONTROLLER: Final = "kueue.x-k8s.io/multikueue"
@@ -254,8 +255,8 @@ def controller_of(references: Iterable[wire.OwnerReference] | None) -> OwnerRef 
 
 def _unschedulable(conditions: Iterable[wire.Condition]) -> str:
     for condition in conditions:
-        if condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable":
-            return condition.message or ""
+        if condition.type == "PodScheduled" and condition.status == "False" and condition.reason in _REFUSALS:
+            return condition.message or condition.reason or ""
     return ""
 
 

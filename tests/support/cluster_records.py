@@ -141,6 +141,10 @@ def pinned(base: Shape, host: str) -> Shape:
     return replace(base, affinity=(SelectorTerm((), (Expression("metadata.name", "In", (host,)),)),))
 
 
+# The scheduler's own words about a pod that it does not bind.
+REFUSAL = "0/8 nodes are available: 7 node(s) didn't match Pod's node affinity/selector, 1 Insufficient cpu."
+
+
 def pod(
     workload: Workload,
     rank: int | None,

@@ -14,7 +14,7 @@ from engine.records import Placement
 from engine.running import BLOCKED_LOOK
 from engine.term import RETRY_FIRST
 from engine.unclaimed import SWEEP_EVERY, UNCLAIMED_AFTER
-from tests.support.cluster_records import changed, gpu_nodes, job, placement, pod
+from tests.support.cluster_records import REFUSAL, changed, gpu_nodes, job, placement, pod
 from tests.support.leader import POLICY, Leader, crash, not_leader, unavailable
 
 GROUP = gpu_nodes(1, 1, 4)
@@ -474,7 +474,7 @@ def test_a_host_left_out_for_a_while_is_tried_again_by_itself() -> None:
     gang = job(count=1, held=True)
     leader.has(gang)
     leader.settle()
-    leader.has(pod(leader.workload(), 0, pin="b0-r0-h0"))
+    leader.has(pod(leader.workload(), 0, pin="b0-r0-h0", unschedulable=REFUSAL))
     leader.settle()
     leader.later(31.0)
     assert leader.hands.of("suspend") == ["train"]
@@ -483,6 +483,21 @@ def test_a_host_left_out_for_a_while_is_tried_again_by_itself() -> None:
     assert leader.workload().suspended
     leader.later(60.0)
     assert leader.hands.of("place") == ["train"] * 2
+
+
+def test_a_gang_that_is_late_moves_as_soon_as_the_scheduler_speaks() -> None:
+    """A word of the scheduler after timeouts.bind is an event, not something to be seen by the way."""
+    leader = rack(1)
+    leader.has(job(count=1, held=True))
+    leader.settle()
+    mute = pod(leader.workload(), 0, pin="b0-r0-h0")
+    leader.has(mute)
+    leader.settle()
+    leader.later(600.0)
+    assert leader.hands.of("suspend") == []
+    leader.has(replace(mute, unschedulable=REFUSAL, resource_version=leader.hands.version()))
+    leader.settle()
+    assert leader.hands.of("suspend") == ["train"]
 
 
 def test_a_heartbeat_of_a_node_plans_nothing_again() -> None:

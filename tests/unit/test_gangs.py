@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine import names
-from engine.actions import Decision, Extend, GiveBack, LetGo, Plan, Release, Rest, Resume, Shrink
+from engine.actions import Decision, Extend, GiveBack, LetGo, Plan, Release, Remove, Rest, Resume, Shrink, Status
 from engine.gangs import decide
 from engine.outcomes import FieldError
 from engine.policy import Policy, default_policy, parse_policy
@@ -17,9 +17,7 @@ from engine.requests import Understanding
 from engine.shapes import shape_hash
 from engine.sight import Gang
 from engine.timers import EXCLUDE_FIRST, Timers
-from tests.support.cluster_records import changed, job, placement, pod
-
-REFUSAL = "0/8 nodes are available: 7 node(s) didn't match Pod's node affinity/selector, 1 Insufficient cpu."
+from tests.support.cluster_records import REFUSAL, changed, job, placement, pod
 
 
 def understood(workload: Workload) -> Understanding:
@@ -171,16 +169,47 @@ def test_a_pod_that_is_not_bound_in_time_moves_the_whole_unstarted_gang() -> Non
     """Nothing has started: suspend (free of charge), leave the host out with growing back-off, quote the scheduler."""
     gang = job(count=1)
     timers = Timers()
-    stuck = replace(
-        pod(gang, 0, pin="h0"),
-        unschedulable=REFUSAL,
-    )
+    stuck = pod(gang, 0, pin="h0", unschedulable=REFUSAL)
     look(gang, placement(gang, {"h0": 1}), (stuck,), timers=timers, now=0.0)
     decision = look(gang, placement(gang, {"h0": 1}), (stuck,), timers=timers, now=31.0)
     assert isinstance(decision.action, GiveBack) and decision.action.suspend
     assert "1 Insufficient cpu" in decision.action.message
     assert timers.hosts_out(31.0 + EXCLUDE_FIRST - 1) == frozenset({"h0"})
     assert timers.hosts_out(31.0 + EXCLUDE_FIRST) == frozenset()
+
+
+@pytest.mark.parametrize("free", [True, False])
+def test_a_pod_on_which_the_scheduler_says_nothing_moves_nobody(free: bool) -> None:
+    """A scheduler that is down or behind, or a volume that is being made: the gang stays, no host is left out."""
+    gang = job(count=1)
+    if free:
+        gang = replace(gang, suspendable=False, pod_sets=(replace(gang.pod_sets[0], replace="free"),))
+    timers = Timers()
+    mute = pod(gang, 0, pin="h0")
+    look(gang, placement(gang, {"h0": 1}), (mute,), timers=timers, now=0.0)
+    decision = look(gang, placement(gang, {"h0": 1}), (mute,), timers=timers, now=3600.0)
+    assert decision.action == Rest()
+    message = "1 pod not bound after 30 s; the scheduler has not said why"
+    assert decision.status == Status("Placed", "SchedulerSilent", message)
+    assert timers.hosts_out(3600.0) == frozenset()
+    spoken = replace(mute, unschedulable=REFUSAL)
+    decision = look(gang, placement(gang, {"h0": 1}), (spoken,), timers=timers, now=3601.0)
+    assert isinstance(decision.action, Remove if free else GiveBack)
+    assert timers.hosts_out(3601.0) == frozenset({"h0"})
+
+
+def test_a_started_gang_says_that_the_scheduler_says_nothing() -> None:
+    """Incomplete, and another reason than a refusal: its words, when they come, are news."""
+    gang = job(count=2)
+    placed = placement(gang, {"h0": 1, "h1": 1})
+    timers = Timers()
+    pods = (pod(gang, 0, host="h0"), pod(gang, 1, pin="h1"))
+    look(gang, placed, pods, timers=timers, now=0.0)
+    decision = look(gang, placed, pods, timers=timers, now=31.0)
+    assert (decision.action, decision.status and decision.status.reason) == (Rest(), "SchedulerSilent")
+    pods = (pods[0], replace(pods[1], unschedulable=REFUSAL))
+    decision = look(gang, placed, pods, timers=timers, now=32.0)
+    assert (decision.action, decision.status and decision.status.reason) == (Rest(), "SchedulerRefused")
 
 
 def test_the_backoff_of_a_refused_host_doubles() -> None:
@@ -194,7 +223,7 @@ def test_the_backoff_of_a_refused_host_doubles() -> None:
 def test_a_late_pod_of_a_started_gang_costs_no_retry() -> None:
     """A part runs: no pod is deleted, no Job suspended; the gang is Incomplete with the scheduler's reason."""
     gang = job(count=2)
-    pods = (pod(gang, 0, host="h0"), pod(gang, 1, pin="h1"))
+    pods = (pod(gang, 0, host="h0"), pod(gang, 1, pin="h1", unschedulable=REFUSAL))
     timers = Timers()
     placed = placement(gang, {"h0": 1, "h1": 1})
     look(gang, placed, pods, timers=timers, now=0.0)
@@ -219,7 +248,7 @@ def test_a_job_owned_by_another_controller_is_never_suspended() -> None:
     """Its suspend field belongs to its owner: the gate holds its pods."""
     gang = job(count=1, owner=OwnerRef("jobset.x-k8s.io/v1alpha2", "JobSet", "js", "u", True))
     timers = Timers()
-    pods = (pod(gang, 0, pin="h0"),)
+    pods = (pod(gang, 0, pin="h0", unschedulable=REFUSAL),)
     look(gang, placement(gang, {"h0": 1}), pods, timers=timers, now=0.0)
     assert look(gang, placement(gang, {"h0": 1}), pods, timers=timers, now=60.0).action == Rest()
 

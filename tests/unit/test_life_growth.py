@@ -8,7 +8,7 @@ import pytest
 
 from engine import names
 from engine.records import Pod, Workload
-from tests.support.cluster_records import changed, gpu_nodes, job, pod
+from tests.support.cluster_records import REFUSAL, changed, gpu_nodes, job, pod
 from tests.support.gang_oracles import ranks_of
 from tests.support.leader import POLICY, Leader
 
@@ -231,7 +231,7 @@ def test_a_late_pod_of_a_started_gang_is_replaced_only_where_that_is_free(cost: 
     leader.settle()
     before = ranks(leader)
     gang = leader.workload()
-    leader.has(pod(gang, 0, host=before[0]), pod(gang, 1, pin=before[1]))
+    leader.has(pod(gang, 0, host=before[0]), pod(gang, 1, pin=before[1], unschedulable=REFUSAL))
     leader.settle()
     leader.later(31.0)
     leader.later(10.0)
@@ -251,7 +251,7 @@ def test_late_pods_of_which_none_runs_are_replaced_where_no_retry_is_lost(cost: 
     leader.has(gang)
     leader.settle()
     before = ranks(leader)
-    leader.has(pod(gang, 0, pin=before[0]), pod(gang, 1, pin=before[1]))
+    leader.has(*(pod(gang, rank, pin=before[rank], unschedulable=REFUSAL) for rank in (0, 1)))
     leader.settle()
     leader.later(31.0)
     leader.later(10.0)

@@ -230,6 +230,17 @@ def test_only_the_schedulers_refusal_is_unschedulable(condition: dict[str, Any])
     assert pod({**a_pod(), "status": {"conditions": [condition]}}).unschedulable == ""
 
 
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [({"reason": "SchedulerError", "message": "binding volumes: timed out"}, "binding volumes: timed out")]
+    + [({"reason": reason}, reason) for reason in ("Unschedulable", "SchedulerError")],
+)
+def test_every_word_of_the_scheduler_on_why_it_did_not_bind_counts(condition: dict[str, Any], words: str) -> None:
+    """Also a binding that failed, and a condition without a message."""
+    conditions = [{"type": "PodScheduled", "status": "False", **condition}]
+    assert pod({**a_pod(), "status": {"conditions": conditions}}).unschedulable == words
+
+
 def test_the_owner_is_the_controller_reference() -> None:
     """Other owner references do not count, and none is none."""
     references = [

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 
+from local.controlplane import ControlPlane
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
 from tests.support.eventually import eventually
 from tests.support.gang_steps import assigned, failures, occupy, status_of, vacate
@@ -103,6 +107,30 @@ def test_a_gang_that_the_scheduler_refuses_everywhere_waits_and_quotes_it(
     eventually(lambda: gangs.pods("train") == [], message="the pods are gone")
     assert gangs.job("train")["spec"]["suspend"] is True
     assert failures(gangs, "train") == 0
+
+
+def test_a_scheduler_that_is_away_is_waited_for(
+    gangs: Namespace, policy: PolicyInForce, control_plane: ControlPlane
+) -> None:
+    """While it says nothing the gang keeps its hosts, though others are free, and tells so; then it starts there."""
+    policy.set(IMPATIENT)
+    gangs.fleet.grid("1x2x2")
+    scheduler = control_plane.pids["kube-scheduler"]
+    os.kill(scheduler, signal.SIGSTOP)
+    try:
+        gangs.submit("train", pods=2, annotations=require("rack"), pod_spec=_quiet())
+        eventually(
+            lambda: (
+                (status_of(gangs, "train").get("phase"), status_of(gangs, "train").get("reason"))
+                == ("Placed", "SchedulerSilent")
+            ),
+            message=lambda: f"the gang says so\n{gangs.describe('train')}",
+        )
+        before, since = assigned(gangs, "train"), gangs.job("train")["metadata"]["generation"]
+    finally:
+        os.kill(scheduler, signal.SIGCONT)
+    assert set(gangs.all_bound("train", 2).values()) == set(before)
+    assert gangs.job("train")["metadata"]["generation"] == since
 
 
 def test_a_gang_of_which_a_part_has_started_stays_and_says_what_it_lacks(
