@@ -119,13 +119,7 @@ def test_a_scheduler_that_is_away_is_waited_for(
     os.kill(scheduler, signal.SIGSTOP)
     try:
         gangs.submit("train", pods=2, annotations=require("rack"), pod_spec=_quiet())
-        eventually(
-            lambda: (
-                (status_of(gangs, "train").get("phase"), status_of(gangs, "train").get("reason"))
-                == ("Placed", "SchedulerSilent")
-            ),
-            message=lambda: f"the gang says so\n{gangs.describe('train')}",
-        )
+        _says(gangs, "train", "Placed", "SchedulerSilent")
         before, since = assigned(gangs, "train"), gangs.job("train")["metadata"]["generation"]
     finally:
         os.kill(scheduler, signal.SIGCONT)
@@ -141,13 +135,7 @@ def test_a_gang_of_which_a_part_has_started_stays_and_says_what_it_lacks(
     hosts = gangs.fleet.grid("1x1x2")
     other = occupy(gangs, hosts[1], gpus=0, labels=NOISY)
     gangs.submit("train", pods=2, annotations=require("rack"), pod_spec=_quiet())
-    eventually(
-        lambda: (
-            (status_of(gangs, "train").get("phase"), status_of(gangs, "train").get("reason"))
-            == ("Incomplete", "SchedulerRefused")
-        ),
-        message=lambda: f"the gang says so\n{gangs.describe('train')}",
-    )
+    _says(gangs, "train", "Incomplete", "SchedulerRefused")
     assert "anti-affinity" in status_of(gangs, "train")["message"]
     (started,) = (pod["metadata"]["uid"] for pod in gangs.pods("train") if pod["spec"].get("nodeName"))
     vacate(gangs, other)
@@ -157,6 +145,16 @@ def test_a_gang_of_which_a_part_has_started_stays_and_says_what_it_lacks(
     assert not any(map(held, gangs.pods("train")))
     eventually(lambda: gangs.phase("train") == "Running", message="the gang is whole")
     assert failures(gangs, "train") == 0
+
+
+def _says(gangs: Namespace, job: str, phase: str, reason: str) -> None:
+    """Wait until a gang's status says this."""
+
+    def look() -> bool:
+        status = status_of(gangs, job)
+        return (status.get("phase"), status.get("reason")) == (phase, reason)
+
+    eventually(look, message=lambda: f"{job} is {phase} for {reason}\n{gangs.describe(job)}")
 
 
 def _quoted(gangs: Namespace, job: str) -> bool:
