@@ -55,14 +55,12 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     # Without a word of the scheduler the host is not to blame: it is down, far behind, or waits for a volume that is
     # being made, and on any other host the gang would wait for that once more.
     late = [pod for pod in unmet if pod.unschedulable]
-    if late:
-        status = _refused(late, policy, started)
-        if not started and can_suspend(workload):
+    if unmet:
+        status = _not_bound(late or unmet, policy, started)
+        if late and not started and can_suspend(workload):
             for pod in late:
                 timers.blame(pod, pinned_host(pod.spec.shape), now)
             return Decision(GiveBack(suspend=True, reason=status.reason, message=status.message))
-    elif unmet:
-        status = _unheard(unmet, policy, started)
     replaceable = [pod for pod in late if _replaced_freely(gang, pod, started)]
     for pod in replaceable:
         timers.blame(pod, pinned_host(pod.spec.shape), now)
@@ -205,15 +203,13 @@ def _replaced_freely(gang: Gang, pod: Pod, started: bool) -> bool:
     return pod_set is not None and (pod_set.replace == "free" or (pod_set.replace == "group" and not started))
 
 
-def _refused(late: list[Pod], policy: Policy, started: bool) -> Status:
-    quoted = plain(late[0].unschedulable, MAX_REASON)
-    message = f"{plural(len(late), 'pod')} not bound after {policy.timeouts.bind:g} s; the scheduler says: {quoted}"
-    return Status("Incomplete" if started else "Placed", "SchedulerRefused", message)
-
-
-def _unheard(unmet: list[Pod], policy: Policy, started: bool) -> Status:
-    message = f"{plural(len(unmet), 'pod')} not bound after {policy.timeouts.bind:g} s; the scheduler has not said why"
-    return Status("Incomplete" if started else "Placed", "SchedulerSilent", message)
+def _not_bound(pods: list[Pod], policy: Policy, started: bool) -> Status:
+    """How a gang stands whose pods wait for the scheduler; the first one's refusal is quoted."""
+    reason, said = "SchedulerSilent", "has not said why"
+    if words := pods[0].unschedulable:
+        reason, said = "SchedulerRefused", f"says: {plain(words, MAX_REASON)}"
+    message = f"{plural(len(pods), 'pod')} not bound after {policy.timeouts.bind:g} s; the scheduler {said}"
+    return Status("Incomplete" if started else "Placed", reason, message)
 
 
 def _in_the_way(host: str, hosts: Hosts) -> tuple[str, str]:

@@ -21,7 +21,7 @@ _DROP_SYN: Final = (
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open the port, without blocking, for whoever shares it. Raises OSError when somebody else has it for himself."""
+    """Open the port, without blocking, for whoever shares it. Raises OSError when somebody who does not has it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=True)
     listener.setblocking(False)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import resource
-import socket
 import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 
 from webhook.app import MAX_BODY
-from webhook.listener import listen
 from webhook.worker import ParkingWorker
 
 WSGIApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -97,10 +95,6 @@ class Server(BaseApplication):  # type: ignore[misc]
     def load(self) -> WSGIApplication:
         """Not used: the worker builds the application through `service.start`."""
         raise NotImplementedError
-
-    def listen(self) -> socket.socket:
-        """Open the port. Raises OSError when it is taken by somebody who does not share it."""
-        return listen(self.host, self.port)
 
 
 def serve(server: Server) -> None:

@@ -28,7 +28,7 @@ from gunicorn.workers.gthread import ThreadWorker
 
 from webhook.app import RECEIVED
 from webhook.connection import LINGER_SECONDS, Connection, Progress
-from webhook.listener import refuse_newcomers
+from webhook.listener import listen, refuse_newcomers
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
                 self.alive = False
                 return
         self.context = service.context
-        listener = self.app.listen()
+        listener = listen(self.app.host, self.app.port)
         self.sockets = [listener]
         address = listener.getsockname()
         log.info("listening on https://%s:%d", address[0], address[1])
