@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import socket
 import struct
+from collections.abc import Callable
 from typing import Final
 
 BACKLOG: Final = 2048
@@ -28,16 +29,19 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def refuse_newcomers(listener: socket.socket) -> None:
-    """Let no connection begin any more: what is in the queue now is all that will ever be there.
+def leave(listener: socket.socket, accept_one: Callable[[socket.socket], bool]) -> None:
+    """Close the port; whoever has connected is taken over. `accept_one` takes one of them, False when there is none.
 
     Closing a listener resets its queue (inet_csk_listen_stop), also what came since the last accept, and a reset review
-    is a refused pod where the entry says Fail. So: call this, accept the queue, close at once. A SYN in between is
+    is a refused pod where the entry says Fail. So no connection begins any more before the queue is emptied: a SYN is
     dropped and sent again after a second, when the kernel gives it to the other listener on the port. Where the kernel
-    takes no filter (gVisor) the listener stays as it is.
+    takes no filter (gVisor) that moment stays.
     """
     program = b"".join(struct.pack("HBBI", *instruction) for instruction in _DROP_SYN)
     memory = ctypes.create_string_buffer(program, len(program))
     head = struct.pack("HP", len(_DROP_SYN), ctypes.addressof(memory))
     with contextlib.suppress(OSError):
         listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, head)
+    while accept_one(listener):
+        pass
+    listener.close()

@@ -28,7 +28,7 @@ from gunicorn.workers.gthread import ThreadWorker
 
 from webhook.app import RECEIVED
 from webhook.connection import LINGER_SECONDS, Connection, Progress
-from webhook.listener import listen, refuse_newcomers
+from webhook.listener import leave, listen
 
 log = logging.getLogger(__name__)
 
@@ -118,10 +118,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         for listener in self.sockets:
             with contextlib.suppress(KeyError, ValueError):
                 self.poller.unregister(listener)
-            refuse_newcomers(listener)
-            while self._accept_one(listener):
-                pass
-            listener.close()
+            leave(listener, self._accept_one)
         self.sockets = []
         self._accepting = False
 

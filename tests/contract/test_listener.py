@@ -6,7 +6,7 @@ import contextlib
 import selectors
 import socket
 
-from webhook.listener import listen, refuse_newcomers
+from webhook.listener import leave, listen
 
 PATIENCE = 20.0
 CLIENTS = 32  # the kernel gives each to either listener: all to one once in two billion runs
@@ -20,13 +20,21 @@ def test_who_connects_while_a_listener_is_left_reaches_the_other_one() -> None:
         second = stack.enter_context(contextlib.closing(listen("127.0.0.1", port)))
         before = _connect(stack, port)
         _wait(before)
-        refuse_newcomers(first)
-        queued = _accept_all(stack, first)
-        assert 0 < len(queued) < CLIENTS
-        between = _connect(stack, port)
-        first.close()
+        accepted: list[socket.socket] = []
+        between: list[socket.socket] = []
+
+        def accept_one(listener: socket.socket) -> bool:
+            if _accept(stack, listener, accepted):
+                return True
+            between.extend(_connect(stack, port))
+            return False
+
+        leave(first, accept_one)
+        assert 0 < len(accepted) < CLIENTS
         _wait(between)
-        for connection in [*queued, *_accept_all(stack, second)]:
+        while _accept(stack, second, accepted):
+            pass
+        for connection in accepted:
             connection.sendall(b"hello")
         assert [client.recv(10) for client in before + between] == [b"hello"] * 2 * CLIENTS
 
@@ -55,11 +63,12 @@ def _wait(clients: list[socket.socket]) -> None:
         client.settimeout(PATIENCE)
 
 
-def _accept_all(stack: contextlib.ExitStack, listener: socket.socket) -> list[socket.socket]:
-    accepted = []
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            connection = stack.enter_context(listener.accept()[0])
-            connection.settimeout(PATIENCE)
-            accepted.append(connection)
-    return accepted
+def _accept(stack: contextlib.ExitStack, listener: socket.socket, accepted: list[socket.socket]) -> bool:
+    """Take one connection; False when none waits."""
+    try:
+        connection = stack.enter_context(listener.accept()[0])
+    except BlockingIOError:
+        return False
+    connection.settimeout(PATIENCE)
+    accepted.append(connection)
+    return True
