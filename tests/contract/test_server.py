@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import socket
 import ssl
 import threading
@@ -332,6 +333,20 @@ def test_sigterm_with_silent_connections_ends_within_the_grace_period(folder: Pa
         assert post(connection)[0] == 200
         assert replica.process.wait(PATIENCE) == 0
         assert time.monotonic() - begin < 6.0
+
+
+def test_whoever_is_connected_when_a_worker_stops_is_answered_by_it(folder: Path) -> None:
+    """Connections that nobody has accepted yet are taken over before the port is closed: none is reset."""
+    with Replica(folder) as replica, contextlib.ExitStack() as stack:
+        os.kill(replica.worker, signal.SIGSTOP)
+        waiting = [stack.enter_context(replica.tcp()) for _ in range(8)]
+        os.kill(replica.worker, signal.SIGTERM)
+        os.kill(replica.worker, signal.SIGCONT)
+        for sock in waiting:
+            with replica.context().wrap_socket(sock, server_hostname="topogate.test") as client:
+                client.sendall(request_bytes(review_body()))
+                status, body = read_answer(client)
+            assert (status, json.loads(body)["response"]["warnings"]) == (200, [str(replica.worker)])
 
 
 def test_the_worker_ends_when_its_parent_is_killed(folder: Path) -> None:
