@@ -250,7 +250,7 @@ def policy_check(file: str, cluster_files: tuple[str, ...]) -> None:
       topogate policy check policy.yaml
       kubectl get nodes -o json | topogate policy check policy.yaml --cluster -
     """  # noqa: D301 - click wants the backspace itself
-    from webhook.manifest_pages import extra_rights_page
+    from webhook.extra_rights import extra_rights_page
     from webhook.objects_file import FileProblem, policy_text
 
     if (file, *cluster_files).count("-") > 1:

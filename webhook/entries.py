@@ -1,6 +1,6 @@
 """The webhook entries of the manifests as data: what is sent, to which path, and what its absence means.
 
-`manifests/base/webhooks.yaml` is generated from here (`python -m webhook.reference`); what a policy adds to it is built
+`manifests/base/webhooks.yaml` is generated from here (`python -m hack.reference`); what a policy adds to it is built
 of the same parts (`webhook.policy_entries`).
 """
 

@@ -17,7 +17,9 @@ from webhook.cli import main as topogate
 
 PAGES = list(pages().values())
 TOP = ("engine", "webhook", "certs", "local", "manifests", "tests", "schemas", "examples", "hack", "bench", "docs")
-SOURCES = [path for top in ("engine", "webhook", "certs", "local", "bench") for path in (ROOT / top).rglob("*.py")]
+SOURCES = [
+    path for top in ("engine", "webhook", "certs", "local", "hack", "bench") for path in (ROOT / top).rglob("*.py")
+]
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 

@@ -10,15 +10,15 @@ import yaml
 
 from engine.policy import PolicyError, default_policy, parse_policy
 from engine.reasons import REASONS
-from webhook.reference import pages, policy_schema
+from hack.reference import pages, policy_schema
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("path", list(pages()))
 def test_generated_files_are_current(path: str) -> None:
-    """Committed pages and schemas are what `python -m webhook.reference` writes."""
-    assert (ROOT / path).read_text(encoding="utf-8") == pages()[path], "run python -m webhook.reference"
+    """Committed pages and schemas are what `python -m hack.reference` writes."""
+    assert (ROOT / path).read_text(encoding="utf-8") == pages()[path], "run python -m hack.reference"
 
 
 def test_every_reason_has_a_line() -> None:

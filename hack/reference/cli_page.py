@@ -27,7 +27,7 @@ def cli_page() -> str:
     lines = [
         "# The command line",
         "",
-        "<!-- Generated from webhook/cli.py by `python -m webhook.reference`; do not edit. -->",
+        "<!-- Generated from webhook/cli.py by `python -m hack.reference`; do not edit. -->",
         "",
         "`topogate` comes with the image, and with `make setup` as `.venv/bin/topogate`. Exit status 0: done; 1: a "
         "negative answer; 2: wrong use or bad input, with one line on stderr. A link to it on the PATH that is called "

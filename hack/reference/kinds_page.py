@@ -47,7 +47,7 @@ def kinds_page(registry: Registry | None = None, *, tested: Mapping[str, str] | 
     lines = [
         "# Workload kinds",
         "",
-        "<!-- Generated from engine/kinds/kinds.yaml by `python -m webhook.reference`; do not edit. -->",
+        "<!-- Generated from engine/kinds/kinds.yaml by `python -m hack.reference`; do not edit. -->",
         "",
         "What Topogate knows of each kind. Paths with `[*]` (lists) or `{*}` (mappings) are there once for each entry; "
         "paths of counts start at that entry. A version that is not named is read like the newest that is known.",

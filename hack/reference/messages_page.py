@@ -1,0 +1,43 @@
+"""The reference page of the reason codes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from engine.reasons import REASONS, Kind
+
+_KINDS: Final[dict[Kind, str]] = {
+    "user": "Faults of a request",
+    "policy": "Refused by policy",
+    "not-now": "Not now",
+    "engine": "The engine",
+    "standing-aside": "Standing aside",
+    "ignored": "Not ours",
+}
+_WHEN: Final[dict[Kind, str]] = {
+    "user": "The object is refused (422, one cause for each fault); GangTooLarge and HostTooSmall are warnings unless "
+    "the policy says `neverFits: deny`.",
+    "policy": "The object is refused (403).",
+    "not-now": "The gang waits and starts by itself when there is room: the reason of the Placement and of the Event.",
+    "engine": "Trouble of Topogate itself, never a denial of a workload.",
+    "standing-aside": "Somebody else places this workload; nothing of it is changed.",
+    "ignored": "Nothing is asked of Topogate, or it must not touch the object.",
+}
+
+
+def messages_page() -> str:
+    """Return the reference of the reason codes."""
+    lines = [
+        "# Messages and reason codes",
+        "",
+        "<!-- Generated from engine/reasons.py by `python -m hack.reference`; do not edit. -->",
+        "",
+        "Codes are a stable API: they do not change their meaning. How messages are written: one sentence for one "
+        "problem; numbers as needed / have / best candidate; *never* (bigger than any domain could ever hold) or *not "
+        "now*; one dominant reason, the rest as counts that add up to the total; never the name of somebody else's "
+        "workload.",
+    ]
+    for kind, title in _KINDS.items():
+        lines += ["", f"## {title}", "", _WHEN[kind], "", "| code | meaning |", "|---|---|"]
+        lines += [f"| `{code}` | {reason.description} |" for code, reason in REASONS.items() if reason.kind == kind]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,104 @@
+"""The reference page of the policy: every field, the rules across fields, the presets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from engine import names
+from engine.policy import Policy, default_policy
+from engine.policy_sections import fields_of, section_of
+from engine.presets import HOST, presets
+from hack.reference.schemas import policy_schema
+
+
+def policy_page() -> str:
+    """Return the reference of the policy: every field with what it takes, its default and its meaning."""
+    schema = policy_schema()
+    lines = [
+        "# The policy",
+        "",
+        "<!-- Generated from engine/policy.py by `python -m hack.reference`; do not edit. -->",
+        "",
+        f"One YAML document under the key `{names.POLICY_KEY}` of the ConfigMap `{names.POLICY_NAME}` in Topogate's "
+        "namespace. Every field may be left out; a field that is null counts as left out. A policy with a fault is "
+        "refused with every fault by its path, and the last good one stays in force. Durations are written as in Go "
+        "(`90s`, `1h30m`). `off` needs no quotes: the text is read as YAML 1.2. "
+        "`schemas/policy.schema.json` is the same as a JSON Schema.",
+        "",
+        "| field | takes | default | meaning |",
+        "|---|---|---|---|",
+    ]
+    defaults = default_policy().model_dump(mode="json")
+    lines += [" | ".join(("", *row, "")).strip() for row in _rows(Policy, schema, "", defaults)]
+    lines += [
+        "",
+        "## Rules across fields",
+        "",
+        "- Topology names are unique, and so are the level names and the label keys of one topology.",
+        "- A topology has exactly one of `preset`, `levels` and `fromObject`.",
+        f"- The level `{names.HOST_LEVEL}` is always there, last, by node name; it may be written as the last level, "
+        "without keys. `auto` is no level name.",
+        "- A label key is not the name of another level of the same topology.",
+        "",
+        "## Presets",
+        "",
+        "Levels coarse to fine, each with its candidate label keys; the level `host` follows. Without `topologies` the "
+        "first preset applies of which every level is on some node, in this order.",
+        "",
+        "| preset | levels |",
+        "|---|---|",
+    ]
+    for name, levels in presets().items():
+        told = "; ".join(
+            f"{level.name}: {', '.join(f'`{key}`' for key in level.keys)}" for level in levels if level is not HOST
+        )
+        lines.append(f"| {name} | {told} |")
+    return "\n".join(lines) + "\n"
+
+
+def _rows(
+    model: type[Any], schema: Mapping[str, Any], prefix: str, defaults: Mapping[str, Any] | None
+) -> Iterator[tuple[str, str, str, str]]:
+    definitions = schema.get("$defs", {})
+    own = schema if model is Policy else definitions[model.__name__]
+    for name, field in fields_of(model).items():
+        path = prefix + name
+        rule = own["properties"][name]
+        inner = section_of(field.annotation)
+        many = rule.get("type") == "array" or any(one.get("type") == "array" for one in rule.get("anyOf", ()))
+        takes = _takes(rule, definitions)
+        default = f"`{json.dumps(defaults[name])}`" if defaults is not None and name in defaults else ""
+        if inner is not None and not many and defaults is not None and isinstance(defaults.get(name), dict):
+            yield from _rows(inner, schema, f"{path}.", defaults[name])
+            continue
+        if defaults is None:
+            default = "required" if field.is_required() else f"`{json.dumps(rule.get('default'))}`"
+        yield (f"`{path}`", takes, default, f"{field.description}")
+        if inner is not None:
+            yield from _rows(inner, schema, f"{path}[]." if many else f"{path}.", None)
+
+
+def _takes(rule: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+    match rule:
+        case {"$ref": str(ref)}:
+            return _takes(definitions[ref.rsplit("/", 1)[-1]], definitions)
+        case {"anyOf": options}:
+            return next(_takes(one, definitions) for one in options if one.get("type") != "null")
+        case {"enum": values}:
+            return ", ".join(f"`{value}`" for value in values)
+        case {"const": value}:
+            return f"`{value}`"
+        case {"type": "array", "items": items}:
+            items_are = _takes(items, definitions)
+            return f"list of {items_are}{'s' if items_are in ('section', 'map') else ''}"
+        case {"$comment": str(bounds)}:
+            return bounds
+        case {"type": "integer"}:
+            return f"{rule['minimum']:,} to {rule['maximum']:,}"
+        case {"type": "object", "properties": _}:
+            return "section"
+        case {"type": "object"}:
+            return "map"
+    return "text"

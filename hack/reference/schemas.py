@@ -1,0 +1,41 @@
+"""The JSON Schemas that are committed under `schemas/`: of the policy, and of what `simulate` prints."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from engine.durations import format_duration
+from engine.policy import Policy
+from webhook.simulation_output import Simulation
+
+_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+
+def schema_text(schema: dict[str, Any]) -> str:
+    """Return a schema as it is committed."""
+    return json.dumps(schema, indent=2) + "\n"
+
+
+def policy_schema() -> dict[str, Any]:
+    """Return the JSON Schema of `policy.yaml`, for editors and for checks before a change is applied."""
+    schema = _tidy(Policy.model_json_schema(by_alias=True))
+    return {"$schema": _DIALECT, "title": "Topogate policy", **schema}
+
+
+def simulate_schema() -> dict[str, Any]:
+    """Return the JSON Schema of what `topogate simulate -o json` prints."""
+    schema = _tidy(Simulation.model_json_schema(by_alias=True, mode="serialization"))
+    return {"$schema": _DIALECT, "title": "Topogate simulation", **schema}
+
+
+def _tidy(schema: Any) -> Any:
+    """The schema without the titles that only repeat the names, durations as text."""
+    if isinstance(schema, list):
+        return [_tidy(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    tidy = {key: _tidy(value) for key, value in schema.items() if key != "title"}
+    if schema.get("type") == "string" and isinstance(schema.get("default"), float):
+        tidy["default"] = format_duration(schema["default"])
+    return tidy
