@@ -83,6 +83,23 @@ ALIASES: Final[dict[str, dict[str, str]]] = {
         "kai.scheduler/topology-preferred-placement": PREFER,
     },
 }
+# Foreign annotations of the same dialects that ask for what nobody here can do yet: their user is told, no more.
+UNREAD: Final[dict[str, frozenset[str]]] = {
+    "kueue": frozenset(
+        {
+            "kueue.x-k8s.io/podset-slice-required-topology-constraints",
+            "kueue.x-k8s.io/podset-topology-spreading",
+        }
+    ),
+    "kai": frozenset(
+        {
+            "kai.scheduler/segment-size",
+            "kai.scheduler/segment-topology-required-placement",
+            "kai.scheduler/segment-topology-preferred-placement",
+            "kai.scheduler/batch-min-member",
+        }
+    ),
+}
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 KUEUE_GATE_PREFIX: Final = "kueue.x-k8s.io/"
 EXCLUSIVE_TOPOLOGY: Final = frozenset(

@@ -27,6 +27,7 @@ from engine.request_rules import (
 from engine.request_scopes import Scope, slices_of
 from engine.shapes import shape_hash
 from engine.topology import Topology
+from engine.unread_keys import unread
 from engine.wording import joined
 
 _POD_GROUP_ONLY = "pod-group labels ask when a workload is created; add topogate.dev/unconstrained-topology: true"
@@ -82,12 +83,12 @@ def understand(
     sources = _sources(workload)
     said = read(sources, dialects=policy.annotations.dialects)
     strange = tuple(unknown_keys(sources))
-    warnings: tuple[str, ...] = ()
+    warnings = tuple(unread(sources, dialects=policy.annotations.dialects))
     if not said and not strange:
-        if asks_in_pod_group_labels(sources, dialects=policy.annotations.dialects) and not standing_aside(
-            workload, policy=policy, own_namespace=own_namespace
-        ):
-            warnings = (_POD_GROUP_ONLY,)
+        if asks_in_pod_group_labels(sources, dialects=policy.annotations.dialects):
+            warnings = (_POD_GROUP_ONLY, *warnings)
+        if warnings and standing_aside(workload, policy=policy, own_namespace=own_namespace):
+            warnings = ()
         return Understanding(ignored="NoTopologyRequested", warnings=warnings)
     aside = standing_aside(workload, policy=policy, own_namespace=own_namespace)
     if aside is not None:
@@ -97,7 +98,7 @@ def understand(
     if policy.annotations.unknown == "deny":
         errors.extend(strange)
     else:
-        warnings = tuple(f"{error.field}: {error.message}" for error in strange)
+        warnings = (*(f"{error.field}: {error.message}" for error in strange), *warnings)
     if not errors and all(one.about == names.UNCONSTRAINED and one.value == "false" for one in said):
         return Understanding(ignored="NoTopologyRequested", warnings=warnings)
 

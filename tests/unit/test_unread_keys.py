@@ -1,0 +1,61 @@
+"""Foreign keys that are known and not read are named, with what helps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine import names
+from engine.policy import parse_policy
+from engine.unread_keys import HELP
+from engine.wording import MAX_WARNING
+from tests.support.admission import FakeView, raw_job, review
+from tests.support.golden import golden
+from webhook.review import Response
+from webhook.validate import validate
+
+KEYS = sorted(key for keys in names.UNREAD.values() for key in keys)
+SEGMENTS = {"kai.scheduler/segment-size": "4"}
+
+
+def told(
+    annotations: dict[str, str] | None = None, *, policy: str = "{}", namespace: str = "ml", **job: Any
+) -> Response:
+    asked = review(raw_job(annotations, **job), namespace=namespace)
+    return validate(asked, FakeView(policy=parse_policy(policy)), 0.0)
+
+
+def test_each_key_is_told_with_what_helps() -> None:
+    """A key that asks for what is not there yet is named in a warning, whole, together with what to use instead."""
+    assert set(HELP) == set(KEYS)
+    answers = {key: told({key: "x"}) for key in KEYS}
+    assert all(answer.allowed and len(answer.warnings) == 1 for answer in answers.values())
+    assert all(len(f"topogate: {key} {text}") <= MAX_WARNING for key, text in HELP.items())
+    golden("unread-keys", {key: "\n".join(answer.warnings) for key, answer in answers.items()})
+
+
+def test_beside_a_request_it_is_told_too() -> None:
+    """The request is honoured, and the warning says which key of it is not."""
+    answer = told({names.REQUIRE: "rack", **SEGMENTS})
+    assert answer.warnings[0].startswith("topogate: kai.scheduler/segment-size is not read")
+
+
+def test_a_key_on_the_template_and_on_the_workload_is_told_once() -> None:
+    """Where it stands makes no difference."""
+    assert len(told(SEGMENTS, template=SEGMENTS).warnings) == 1
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        {"policy": "annotations: {dialects: [topogate, kueue]}"},
+        {"pod_spec": {"schedulerName": "kai-scheduler"}},
+        {"labels": {names.KUEUE_QUEUE: "q"}},
+        {"namespace": "kube-system"},
+    ],
+    ids=str,
+)
+def test_whom_somebody_else_places_is_told_nothing(elsewhere: dict[str, Any]) -> None:
+    """The key has its meaning where another system reads it, and no business of ours where the dialect is off."""
+    assert told(SEGMENTS, **elsewhere).warnings == ()
