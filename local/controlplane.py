@@ -23,12 +23,14 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from local.client import Client
+from local.credentials import read_token
 from local.processes import tail
 from local.programs import ensure_programs
-from local.supervisor import Order, order_text
+from local.supervisor import PKI, Order, order_text
 
 ROOT = Path(__file__).parent.parent
 STOP_SECONDS = 10.0
+OWN_KUBECONFIG = "admin.kubeconfig"  # as it was made: people may change the one that they are given
 
 
 class ControlPlaneError(Exception):
@@ -123,19 +125,19 @@ class ControlPlane:
             url=record["url"],
             pid=record["pid"],
             pids=record["pids"],
-            client=Client(record["url"], token=admin_token(directory), ca_certificate=directory / "pki" / "ca.crt"),
+            client=Client(record["url"], token=admin_token(directory), ca_certificate=directory / PKI / "ca.crt"),
             _supervisor=supervisor,
         )
 
     @property
     def kubeconfig(self) -> Path:
-        """The admin's kubeconfig."""
+        """The admin's kubeconfig for people, who may change it (`kubectl config`): nothing here reads it."""
         return self.directory / "kubeconfig"
 
     @property
     def ca_certificate(self) -> Path:
         """The CA that signed the API server's certificate."""
-        return self.directory / "pki" / "ca.crt"
+        return self.directory / PKI / "ca.crt"
 
     @property
     def token(self) -> str:
@@ -154,7 +156,7 @@ class ControlPlane:
         Raises KubectlError when `check` and the status is not 0.
         """
         done = subprocess.run(
-            [self.programs["kubectl"], f"--kubeconfig={self.kubeconfig}", *arguments],
+            [self.programs["kubectl"], f"--kubeconfig={self.directory / OWN_KUBECONFIG}", *arguments],
             input=input,
             capture_output=True,
             text=True,
@@ -216,9 +218,8 @@ def failure(directory: Path) -> str:
 
 
 def admin_token(directory: Path) -> str:
-    """Return the admin's token, from the kubeconfig."""
-    token: str = json.loads((directory / "kubeconfig").read_bytes())["users"][0]["user"]["token"]
-    return token
+    """Return the admin's token, as the API server knows it."""
+    return read_token(directory / PKI, "admin")
 
 
 def _first_word(supervisor: subprocess.Popen[bytes], log: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import datetime
 import ipaddress
 import json
@@ -91,6 +92,12 @@ def make_credentials(directory: Path, *, now: datetime.datetime) -> Credentials:
     rows = (f'{made.tokens[name]},{user},{name},"{groups}"\n' for name, (user, groups) in USERS.items())
     write_private(made.token_file, "".join(rows).encode())
     return made
+
+
+def read_token(directory: Path, name: str) -> str:
+    """Return the token of a name of `USERS` from the credentials in `directory`."""
+    rows = csv.reader(Credentials(directory, {}).token_file.read_text().splitlines())
+    return next(row[0] for row in rows if row[2] == name)
 
 
 def make_webhook_certificates(directory: Path, *, authority: str, service: str, now: datetime.datetime) -> None:

@@ -38,6 +38,7 @@ POLL_SECONDS = 0.03
 WATCH_SECONDS = 0.2
 LOCK_TRIES = 10
 ATTEMPTS = 5
+PKI = "pki"  # the folder of an instance's credentials
 PORT_TAKEN = "address already in use"
 
 
@@ -127,7 +128,7 @@ def start(order: Order, directory: Path, children: dict[str, Child]) -> Layout:
     """
     (directory / "failure.txt").unlink(missing_ok=True)
     shutil.rmtree(directory / "logs", ignore_errors=True)
-    credentials = make_credentials(directory / "pki", now=datetime.datetime.now(datetime.UTC))
+    credentials = make_credentials(directory / PKI, now=datetime.datetime.now(datetime.UTC))
     deadline = time.monotonic() + START_SECONDS
     for attempt in range(1, ATTEMPTS + 1):
         layout = _layout(order, directory, credentials)
@@ -140,10 +141,11 @@ def start(order: Order, directory: Path, children: dict[str, Child]) -> Layout:
             for child in children.values():
                 child.kill()
             children.clear()
-    for name in ("admin", "kube-controller-manager", "kube-scheduler", "kwok"):
-        path = directory / "kubeconfig" if name == "admin" else layout.kubeconfig(name)
-        token = credentials.tokens[name]
-        write_private(path, kubeconfig(layout.url, ca_certificate=credentials.ca_certificate, user=name, token=token))
+    for name, token in credentials.tokens.items():
+        content = kubeconfig(layout.url, ca_certificate=credentials.ca_certificate, user=name, token=token)
+        write_private(layout.kubeconfig(name), content)
+        if name == "admin":
+            write_private(directory / "kubeconfig", content)
     _spawn("kube-controller-manager", commands.controller_manager(layout), layout, children)
     _spawn("kube-scheduler", commands.scheduler(layout), layout, children)
     _spawn("kwok", commands.kwok(layout), layout, children)

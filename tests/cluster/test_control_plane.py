@@ -290,7 +290,10 @@ def run_local(*arguments: str, cache: Path, programs: dict[str, Path]) -> subpro
 
 
 def test_the_command_line_runs_a_control_plane_in_the_background(programs: dict[str, Path], tmp_path: Path) -> None:
-    """up leaves a cluster running and prints its KUBECONFIG line; status finds it; kubectl reaches it; down ends it."""
+    """up leaves a cluster running and prints its KUBECONFIG line; status finds it; kubectl reaches it; down ends it.
+
+    Also after `kubectl config` has written the kubeconfig in its own way.
+    """
     run = functools.partial(run_local, cache=tmp_path, programs=programs)
     assert run("status").returncode == 1
     up = run("up", "--nodes", "1x2x2")
@@ -304,6 +307,11 @@ def test_the_command_line_runs_a_control_plane_in_the_background(programs: dict[
         again = run("up")
         assert (again.returncode, again.stdout) == (0, line)
         assert "already running" in again.stderr
+        # Whatever people do to the kubeconfig that they were given, it is theirs.
+        assert run("kubectl", "config", "set-context", "--current", "--namespace=kube-system").returncode == 0
+        assert run("kubectl", "get", "serviceaccount/job-controller").returncode == 0
+        assert run("kubectl", "config", "delete-user", "admin").returncode == 0
+        assert json.loads(run("status", "-o", "json").stdout) == state
     finally:
         assert run("down").returncode == 0
     assert not any(alive(pid) for pid in state["pids"].values())

@@ -12,6 +12,7 @@ import pytest
 from cryptography import x509
 
 from local import commands, ports
+from local.controlplane import admin_token
 from local.credentials import USERS, kubeconfig, make_credentials
 from local.processes import tail
 
@@ -65,6 +66,15 @@ def test_a_kubeconfig_holds_all_that_kubectl_needs(tmp_path: Path) -> None:
     assert config["clusters"][0]["cluster"]["server"] == "https://127.0.0.1:1"
     assert config["users"] == [{"name": "admin", "user": {"token": "secret"}}]
     assert "certificate-authority-data" in config["clusters"][0]["cluster"]
+
+
+@pytest.mark.parametrize("edited", ["users: []\n", "apiVersion: v1\nkind: Config\n", "{", None])
+def test_the_admin_is_known_whatever_people_do_to_their_kubeconfig(tmp_path: Path, edited: str | None) -> None:
+    """`kubectl config` writes YAML, other users, other contexts; the instance can be asked and ended all the same."""
+    made = make_credentials(tmp_path / "pki", now=NOW)
+    if edited is not None:
+        (tmp_path / "kubeconfig").write_text(edited)
+    assert admin_token(tmp_path) == made.tokens["admin"]
 
 
 def test_the_controller_manager_acts_under_service_accounts(tmp_path: Path) -> None:
