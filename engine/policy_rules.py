@@ -35,7 +35,8 @@ def rule_errors(raw: Mapping[str, Any]) -> Iterator[FieldError]:
         if isinstance(vendor, str):
             yield from _vendor(path_of(("gpu", "vendors", index)), vendor)
     for index, default in _list(_at(raw, ["namespaces", "defaults"])):
-        for key, value in (_get(default, "annotations") or {}).items() if isinstance(default, dict) else ():
+        annotations = _get(default, "annotations")
+        for key, value in annotations.items() if isinstance(annotations, dict) else ():
             path = path_of(("namespaces", "defaults", index, "annotations", key))
             yield from _default_request(path, key, value, levels=_level_words(topologies))
     yield from _kinds(raw.get("kinds"))

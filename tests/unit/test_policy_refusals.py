@@ -26,6 +26,10 @@ REFUSED = {
     "durations of the wrong type": "timeouts: {bind: [], hold: true}",
     "sections of the wrong type": "timeouts: 5\nnamespaces: []\ntopologies: {name: a}",
     "lists of the wrong type": "admins: root\nschedulers: [5]\nnamespaces: {exempt: {a: b}}",
+    "defaults of the wrong type": "namespaces: {defaults: [{namespaces: [a], annotations: x}, 5, "
+    "{namespaces: [a], annotations: [b]}, {namespaces: [a], annotations: true}]}",
+    "kinds of the wrong type": "kinds: {a: b}",
+    "a kind that is none": "kinds: [5, ~, [], {}]",
     "null in a list": "admins: [~]\ntopologies: [~]",
     "names": 'admins: ["a b", ""]\nnamespaces: {exempt: [Kube, "a/b"]}\nschedulers: []',
     "names that stand twice": "admins: [a, a]\nannotations: {dialects: [kai, kai]}",
