@@ -17,6 +17,8 @@ from urllib.parse import quote, urlencode
 import msgspec
 import urllib3
 
+from engine.cluster.wire import UNREADABLE
+
 # A LIST page of 500 objects of the largest size that etcd takes (1.5 MiB) is far above this; real pages are 5-20 MB.
 MAX_RESPONSE: Final = 256 * 1024 * 1024
 # One watch line is one object in JSON: 1.5 MiB in etcd, a little more as JSON.
@@ -92,7 +94,7 @@ def status_error(body: bytes | msgspec.Raw, *, http_status: int = 0, retry_after
     """
     try:
         status = _decode_status(body)
-    except ValueError:
+    except UNREADABLE:
         status = _Status()
     details = status.details or _Details()
     causes = tuple((cause.field, cause.message[:MAX_MESSAGE]) for cause in (details.causes or ())[:100])

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from engine.cluster.api import Api, ApiError, ApiFault, ApiUnavailable, object_path
+from engine.cluster.wire import UNREADABLE
 from engine.kinds import Registry
 from engine.kinds.schema import ANY_VERSION
 
@@ -150,7 +151,7 @@ class Discovery:
         """The versions of every group, the preferred one first."""
         try:
             answer = _decode_groups(self._api.request("GET", "/apis", timeout=TIMEOUT))
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise ApiUnavailable(f"GET /apis: not a list of groups: {error}") from None
         return {group.name: _versions(group) for group in answer.groups or ()}
 
@@ -187,7 +188,7 @@ class Discovery:
             if error.status == HTTPStatus.NOT_FOUND:
                 return {}
             raise
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise ApiUnavailable(f"GET {path}: not a list of kinds: {error}") from None
         return {one.name: one.kind for one in answer.resources or () if "/" not in one.name and _watchable(one)}
 

@@ -22,6 +22,7 @@ import msgspec
 from engine.cluster.api import Api, ApiError, ApiFault, ApiUnavailable, Stream, status_error
 from engine.cluster.backoff import Backoff
 from engine.cluster.store import Store
+from engine.cluster.wire import UNREADABLE
 
 R = TypeVar("R")
 
@@ -76,6 +77,15 @@ class _Object(msgspec.Struct):
 _decode_page = msgspec.json.Decoder(_Page).decode
 _decode_event = msgspec.json.Decoder(_Event).decode
 _decode_object = msgspec.json.Decoder(_Object).decode
+
+
+def _name(raw: msgspec.Raw) -> tuple[str, str]:
+    """The namespace and name of an object; empty where not even they can be read."""
+    try:
+        meta = _decode_object(raw).metadata
+    except UNREADABLE:
+        return "", ""
+    return meta.namespace, meta.name
 
 
 class _ListAgain(Exception):
@@ -301,7 +311,7 @@ class Reflector(Generic[R]):
             if self._optional and error.status in ABSENT and not self._only_hidden(error):
                 raise _Absent(str(error), forbidden=error.status == HTTPStatus.FORBIDDEN) from None
             raise
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise ApiUnavailable(f"GET {self._path}: not a list: {error}") from None
 
     def _only_hidden(self, error: ApiError) -> bool:
@@ -368,7 +378,7 @@ class Reflector(Generic[R]):
             if event.type == "ERROR":
                 raise status_error(event.object)
             meta = _decode_object(event.object).metadata
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise _ListAgain(f"an event that cannot be read: {error}") from None
         self.counts.events += 1
         match event.type:
@@ -396,16 +406,11 @@ class Reflector(Generic[R]):
             self._remember_bad(raw, error)
             return None
         if self._bad:
-            meta = _decode_object(raw).metadata
-            self._bad.pop((meta.namespace, meta.name), None)
+            self._bad.pop(_name(raw), None)
         return record
 
     def _remember_bad(self, raw: msgspec.Raw, error: Exception) -> None:
-        try:
-            meta = _decode_object(raw).metadata
-        except msgspec.DecodeError:
-            meta = _Meta()
-        key = (meta.namespace, meta.name)
+        key = _name(raw)
         self._still_bad.add(key)
         if key not in self._bad:
             _log.warning("%s: %s/%s cannot be read and is left out: %s", self._path, *key, error)

@@ -28,6 +28,11 @@ ResourceList = dict[str, Quantity | None]
 _TEXT_AND_PATH: Final = re.compile(r"(.*) - at `(?:key` in `)?(.*)`", re.DOTALL)
 
 
+# What a decoder raises for bytes that are not what they should be: JSON, UTF-8 (msgspec passes Python's own error on),
+# and nesting within reason.
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
 class ProjectionError(ValueError):
     """An object that cannot be read; the text starts with the JSON path of what is wrong."""
 
@@ -42,7 +47,7 @@ def decode(kind: type[T], source: Source) -> T:
             return msgspec.convert(source, kind)
         decoder: msgspec.json.Decoder[T] = _DECODERS[kind]
         return decoder.decode(source)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError) as error:
+    except (*UNREADABLE, TypeError) as error:
         located = _TEXT_AND_PATH.fullmatch(str(error))
         text, path = located.groups() if located is not None else (str(error), "$")
         raise ProjectionError(f"{path}: {text}") from None

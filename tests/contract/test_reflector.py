@@ -307,6 +307,8 @@ def test_a_missing_collection_is_reported_and_awaited(fake: FakeApi, watch: Watc
         b'{"type":7,"object":{}}',
         b"[" * 5000,
         b'{"type":"ADDED","object":"\xff"}',
+        b'{"type":"ADDED\xff","object":{"metadata":{}}}',
+        b'{"type":"ADDED","object":{"metadata":{"name":"\xff"}}}',
     ],
 )
 def test_an_event_that_is_no_event_lists_again(fake: FakeApi, watch: Watch, line: bytes) -> None:
@@ -317,9 +319,22 @@ def test_an_event_that_is_no_event_lists_again(fake: FakeApi, watch: Watch, line
     eventually(lambda: watched.reflector.counts.lists == 2)
     assert watched.data() == {"a": "1"}
     assert len(watched.delays) == 1
+    assert (watched.reflector.counts.expired, watched.reflector.counts.faults) == (1, 0)
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b'{"items":[]}', b'{"metadata":{},"items":7}', b"\x00"])
+def test_an_object_whose_name_cannot_be_read_is_left_out(fake: FakeApi, watch: Watch) -> None:
+    """A list with an object whose very name is no text is taken in without it."""
+    fake.fault(Answer(200, b'{"metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":"\xff"}}]}'))
+    watched = watch()
+    assert watched.store.wait_synced(5)
+    assert watched.data() == {}
+    counts = watched.reflector.counts
+    assert (counts.lists, counts.unreadable, counts.faults) == (1, 1, 0)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b'{"items":[]}', b'{"metadata":{},"items":7}', b"\x00", b"[" * 5000, b'{"metadata":"\xff"}']
+)
 def test_an_answer_that_is_no_list_is_a_fault(fake: FakeApi, watch: Watch, body: bytes) -> None:
     """A 200 that is no list empties nothing and is asked for again."""
     fake.fault(Answer(200, body))
