@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-# So many placements within so many seconds are a rush.
-MANY: Final = 4
+# So many placements within so many seconds are a rush: a handful of gangs of one person is none, and a crowd, which
+# comes at some twelve a second on two processors, is one from its second second on.
+MANY: Final = 16
 WITHIN: Final = 2.0
 # Good news of a rush is told this much later (seconds).
 LATER: Final = 5.0
