@@ -197,6 +197,10 @@ class Controller:
                 times.append(memory.wake)
             if memory.telling is not None:
                 times.append(memory.telling[0])
+        busy = self._term.busy
+        times += [
+            due for due in (self._term.texts.next(busy=busy), self._term.numbers.next(busy=busy)) if due is not None
+        ]
         settle = self._view.policy.nodes.settle
         if (len(self._term.queue) or len(self._term.parts)) and settle:
             with self._view.lock:
@@ -241,6 +245,8 @@ class Controller:
         memory.wake = decision.wake
         if not isinstance(decision.action, Plan):
             self._term.queue.drop(key)
+            self._term.numbers.drop(key)
+            memory.waiting_since = None
         if not isinstance(decision.action, Extend):
             self._term.parts.drop(key)
         loose = let_loose(gang.workload, gang.pods) if gang.understanding.ask is not None else []

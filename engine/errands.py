@@ -20,6 +20,7 @@ from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
 from engine.cluster.writes import Gone, Refused, Result
 from engine.extension import Extension
+from engine.gangs import request_written
 from engine.outcomes import Outcome, Placed
 from engine.pin import release_patch
 from engine.pod_devices import allocation
@@ -30,7 +31,7 @@ from engine.relaxing import relaxing_text
 from engine.requests import relaxed
 from engine.seats import Seat
 from engine.sight import Gang
-from engine.status import status_body
+from engine.status import event_text, status_body
 from engine.view import View
 from engine.wording import quote
 from engine.written import Outdated, Written, was_done
@@ -224,23 +225,23 @@ class Errands:
                 # If somebody's finalizer keeps it, the watch shows it again, as one that is being deleted.
                 self._view.stores.placements.apply("DELETED", placement)
 
-    def tell(self, gang: Gang, status: Status, facts: Placed | None) -> None:
-        """Write a gang's status (making its Placement when it has none yet) and one Event."""
-        placement = gang.placement
-        if placement is None:
-            if gang.understanding.ask is None:
-                self._event(gang, status.reason, status.message, warning=True)
-                return
-            placement = self._written.write(
-                self.placement(gang, None, priority=self._view.coming.priority_of(gang.workload)), gang
-            )
-        body = status_body(placement.status, status, facts=facts, now=self._wall())
-        result = writes.patch_placement_status(self._api, placement, body, fence=self._fence)
-        if not isinstance(result, Gone):
-            self._written.took_placement(result)
-        reason = status.reason or status.phase
-        message = facts.message if facts is not None and status.phase in ("Placed", "Running") else status.message
-        self._event(gang, reason, message, warning=bool(status.reason))
+    def tell(self, gang: Gang, status: Status, facts: Placed | None, *, event: bool, since: str | None = None) -> None:
+        """Write a gang's status, and with `event` one Event; its Placement too when there is none or it asks otherwise.
+
+        `since`: since when the gang waits (RFC 3339), for a Placement that has forgotten it.
+        """
+        placement, asks = gang.placement, gang.understanding.ask is not None
+        priority = self._view.coming.priority_of(gang.workload)
+        if asks and (placement is None or not request_written(gang, priority=priority)):
+            placement = self._written.write(self.placement(gang, None, priority=priority), gang)
+        if placement is not None:
+            before = {"waitingSince": since} | dict(placement.status)
+            body = status_body(before, status, facts=facts, now=self._wall())
+            result = writes.patch_placement_status(self._api, placement, body, fence=self._fence)
+            if not isinstance(result, Gone):
+                self._written.took_placement(result)
+        if event:
+            self._event(gang, status.reason or status.phase, event_text(status, facts), warning=bool(status.reason))
 
     def relax(self, gang: Gang) -> None:
         """Write down that what the gang requires is preferred from now on, and tell it."""

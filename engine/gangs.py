@@ -8,6 +8,7 @@ restarts a waiting time). Steps and rules: docs/concepts/gangs.md.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from engine import names
 from engine.actions import ChooseAnew, Decision, GiveBack, LetGo, Plan, Rest, Resume, Status
@@ -33,6 +34,21 @@ def request_of(pod_set: PodSetRequest) -> tuple[object, ...]:
     """What two requests for a pod set must share to have the same answer."""
     levels = (pod_set.require, pod_set.prefer, pod_set.unconstrained, pod_set.slices, pod_set.colocate)
     return (pod_set.name, pod_set.count, pod_set.min_available, *levels, pod_set.shape_hash, pod_set.ranked)
+
+
+def request_written(gang: Gang, *, priority: int) -> bool:
+    """True when the Placement of a gang without slots says what the workload asks for now; of one with slots it says
+    what they were planned for.
+    """
+    asked, placement = gang.understanding, gang.placement
+    if not asked.asks or placement is None or placement.assignment is not None or placement.deleting:
+        return True
+    written = (placement.topology, placement.priority, placement.gang, [*map(_on_the_wire, placement.pod_sets)])
+    return written == (asked.topology, priority, asked.gang, [*map(_on_the_wire, asked.asks)])
+
+
+def _on_the_wire(pod_set: PodSetRequest) -> PodSetRequest:
+    return replace(pod_set, unconstrained=pod_set.require is None and pod_set.prefer is None)
 
 
 def decide(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import inf
 
 from engine.names import AUTO
+from engine.outcomes import Never, Waits
 from engine.records import Shape
 from engine.requests import Understanding
 
@@ -24,10 +25,22 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of the planner: `about` all that the answer rests on but how many pods want room (`count`)."""
+    """What is asked of the planner: `about` all that the answer rests on but how many pods want room.
+
+    `count` decides whether they fit, `whole` is told beside it: they differ where a gang has a minimum.
+    """
 
     about: tuple[object, ...]
     count: int
+    whole: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """Why a question has no answer now; `first`: the gang (namespace/name) that its room is kept for."""
+
+    outcome: Waits | Never
+    first: str = ""
 
 
 def question_of(understanding: Understanding, shapes: Mapping[str, Shape], *beside: object) -> Question:
@@ -43,7 +56,7 @@ def question_of(understanding: Understanding, shapes: Mapping[str, Shape], *besi
     counts = [(ask.count, ask.min_available) for ask in asks]
     if len(asks) > 1 or gang is not None or asks[0].require == AUTO:
         return Question((understanding.topology, gang, *about, *counts, *beside), 0)
-    return Question((understanding.topology, *about, *beside), min(counts[0]))
+    return Question((understanding.topology, *about, *beside), min(counts[0]), counts[0][0])
 
 
 class Queue:
@@ -53,7 +66,8 @@ class Queue:
         self.room = False
         self._entries: dict[str, Entry] = {}
         self._fresh: set[str] = set()  # not planned since they came in or were put back
-        self._misses: dict[tuple[object, ...], tuple[float, str]] = {}
+        self._misses: dict[tuple[object, ...], tuple[float, Miss]] = {}
+        self._answers: dict[Question, Miss] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -95,6 +109,7 @@ class Queue:
         With `strict` the order binds: a new gang is only planned when none ahead of it waits, so all are taken.
         """
         self._misses.clear()
+        self._answers.clear()
         wanted = set(self._entries) if self.room or (strict and self._fresh) else set(self._fresh)
         ready = {key for key in wanted if self._entries[key].not_before <= now}
         self.room = False
@@ -110,15 +125,20 @@ class Queue:
         """Everything behind a gang waits for it: what is new there is planned when there is room."""
         self._fresh -= set(self.later_than(key))
 
-    def hopeless(self, question: Question) -> str | None:
-        """Why the same question with no more pods did not fit earlier in this turn; None when nobody asked it."""
-        count, reason = self._misses.get(question.about, (inf, ""))
-        return reason if question.count >= count else None
+    def hopeless(self, question: Question) -> Miss | None:
+        """What the same question with no more pods was answered earlier in this turn; None when nobody asked it."""
+        count, miss = self._misses.get(question.about, (inf, None))
+        return miss if question.count >= count else None
 
-    def missed(self, question: Question, reason: str) -> None:
+    def answered(self, question: Question) -> Miss | None:
+        """What the very same question was answered earlier in this turn; None when nobody asked it."""
+        return self._answers.get(question)
+
+    def missed(self, question: Question, miss: Miss) -> None:
         """Remember that it did not fit, and why; valid until the next `take`, as plans only use room up."""
+        self._answers.setdefault(question, miss)
         if self.hopeless(question) is None:
-            self._misses[question.about] = (question.count, reason)
+            self._misses[question.about] = (question.count, miss)
 
     def _order(self, key: str) -> tuple[int, float, str]:
         entry = self._entries[key]

@@ -43,9 +43,22 @@ def relaxing_text(understanding: Understanding, policy: Policy) -> str:
     """What people read when it happens; `understanding` is the one before."""
     levels = [understanding.gang.require] if understanding.gang is not None else []
     levels += [ask.require for ask in understanding.asks]
-    named = joined([plain(level) for level in dict.fromkeys(levels) if level is not None])
     waited = format_duration(_after(understanding, policy) or 0.0)
-    return f"has waited for {waited}: {named} is preferred from now on, not required"
+    return f"has waited for {waited}: {_named(levels)} is preferred from now on, not required"
+
+
+def relaxed_text(understanding: Understanding, policy: Policy) -> str:
+    """The tail of a message about a gang whose request was relaxed, as long as it waits; "" about any other."""
+    levels = [understanding.gang.relaxed] if understanding.gang is not None else []
+    levels += [ask.relaxed for ask in understanding.asks]
+    after = _after(understanding, policy)
+    if after is None or not any(levels):
+        return ""
+    return f"; {_named(levels)} was required until it had waited for {format_duration(after)}"
+
+
+def _named(levels: list[str | None]) -> str:
+    return joined([plain(level) for level in dict.fromkeys(levels) if level is not None])
 
 
 def _after(understanding: Understanding, policy: Policy) -> float | None:

@@ -1,4 +1,4 @@
-"""The status of a Placement as people read it: one write and one Event per change of phase or reason. Pure."""
+"""The status of a Placement as people read it: what of it is news, and the body to write. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.actions import Status
 from engine.outcomes import Placed
+from engine.sight import Gang
 from engine.times import epoch
 
 # A step that mostly passes at once is worth a write only when it lasts (seconds): a placed gang runs a moment later,
@@ -26,14 +27,15 @@ def settle(status: Status) -> float:
     return max(SETTLE.get(status.phase, 0.0), SETTLE_REASON.get(status.reason, 0.0))
 
 
-def changed(before: Mapping[str, Any], status: Status) -> bool:
-    """True when a status is worth a write: another phase or another reason (numbers alone are not)."""
-    known = (before.get("phase"), before.get("reason"), before.get("message"))
-    return differs(Status(*(str(part or "") for part in known)), status)
+def status_of(gang: Gang) -> Status | None:
+    """What a gang's Placement says; None when it says nothing yet."""
+    status = gang.placement.status if gang.placement is not None else {}
+    phase = status.get("phase")
+    return Status(str(phase), str(status.get("reason") or ""), str(status.get("message") or "")) if phase else None
 
 
 def differs(known: Status, status: Status) -> bool:
-    """True when one status is news after another."""
+    """True when one status is news after another: another phase or reason. Numbers alone are none."""
     if (known.phase, known.reason) != (status.phase, status.reason):
         return True
     return status.reason in _TELLING and known.message != status.message
@@ -102,6 +104,13 @@ def status_body(before: Mapping[str, Any], status: Status, *, facts: Placed | No
         body["domainsUsed"] = None
         body["proven"] = None
     return body
+
+
+def event_text(status: Status, facts: Placed | None) -> str:
+    """The note of a status's Event: of a gang that is on its way, and of which nothing is wrong, where it goes."""
+    if facts is not None and status.phase in ("Placed", "Running") and not status.reason:
+        return facts.message
+    return status.message
 
 
 def _waits_for_us(status: Status) -> bool:

@@ -1,15 +1,25 @@
-"""What people are told of a gang: a status and an Event per change, a moment later where that may pass by itself."""
+"""What people are told of a gang: a status and an Event per change, a moment later where that may pass by itself.
+
+A change of phase or reason is news: a status and an Event. Where only the text has changed (its numbers, mostly), the
+status follows without an Event, some seconds after it was written last. A Placement that says another request than the
+workload makes now is corrected at once.
+"""
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 from engine.actions import Status
 from engine.errands import Errands
+from engine.gangs import request_written
 from engine.sight import Gang
-from engine.status import changed, differs, settle
-from engine.term import Term
+from engine.status import differs, settle, status_of
+from engine.term import Memory, Term
 from engine.view import View
+
+# The text of one gang's status is written again no sooner than this after it was written last (seconds).
+TEXT_EVERY: Final = 10.0
 
 
 class Telling:
@@ -21,16 +31,23 @@ class Telling:
         self._term = term
 
     def tell(self, key: str, gang: Gang, status: Status, now: float) -> None:
-        """Take in how a gang stands; nothing is written while it is no news."""
+        """Take in how a gang stands; nothing is written of what its Placement says already."""
         memory = self._term.of(key)
-        known = memory.told or _status_of(gang)
-        if known is not None and not differs(known, status):
-            memory.telling = None
+        if self._is_news(memory, gang, status):
+            self._term.texts.drop(key)
+            pause = settle(status) + self._term.rush.delay(status.phase, now)
+            due = now + pause
+            if memory.telling is not None and memory.telling[1].phase == status.phase and pause:
+                due = memory.telling[0]
+            memory.telling = (due, status)
             return
-        pause = settle(status) + self._term.rush.delay(status.phase, now)
-        if memory.telling is not None and memory.telling[1].phase == status.phase and pause:
-            return
-        memory.telling = (now + pause, status)
+        memory.telling = None
+        if not self._request_written(gang):
+            memory.telling = (now, status)
+        elif gang.placement is not None and gang.placement.status.get("message") != status.message:
+            self._term.texts.put(key, status, due=max(now, memory.told_at + TEXT_EVERY))
+        else:
+            self._term.texts.drop(key)
 
     def due(self, now: float) -> None:
         """Write what has lasted long enough to be told."""
@@ -38,22 +55,30 @@ class Telling:
             if memory.telling is None or memory.telling[0] > now or key in self._term.busy:
                 continue
             status, memory.telling = memory.telling[1], None
-            self._term.guarded(key, now, partial(self._tell_one, key, status))
+            self._term.guarded(key, now, partial(self._tell_one, key, status, now))
+        for key, status in self._term.texts.take(now, busy=self._term.busy):
+            self._term.guarded(key, now, partial(self._tell_one, key, status, now))
 
-    def _tell_one(self, key: str, status: Status) -> None:
+    def _tell_one(self, key: str, status: Status, now: float) -> None:
         memory = self._term.memory[key]
         with self._view.lock:
             gang = self._view.gangs.get(key)
         if gang is None:
             return
-        memory.told = status
-        if gang.placement is not None and not changed(gang.placement.status, status):
+        known = memory.told or status_of(gang)
+        event = known is None or differs(known, status)
+        memory.told, memory.told_at = status, now
+        written = status_of(gang)
+        if written == status and self._request_written(gang):
             return
-        facts = memory.facts
-        self._term.send(key, lambda: self._errands.tell(gang, status, facts))
+        facts, since = memory.facts, memory.waiting_since
+        self._term.send(key, lambda: self._errands.tell(gang, status, facts, event=event, since=since))
 
+    def _is_news(self, memory: Memory, gang: Gang, status: Status) -> bool:
+        if gang.placement is None and gang.understanding.ask is not None:
+            return True  # none is there yet, or somebody has deleted it
+        known = memory.told or status_of(gang)
+        return known is None or differs(known, status)
 
-def _status_of(gang: Gang) -> Status | None:
-    status = gang.placement.status if gang.placement is not None else {}
-    phase = status.get("phase")
-    return Status(str(phase), str(status.get("reason") or ""), str(status.get("message") or "")) if phase else None
+    def _request_written(self, gang: Gang) -> bool:
+        return request_written(gang, priority=self._view.coming.priority_of(gang.workload))

@@ -14,6 +14,7 @@ from engine.cluster.api import ApiFault
 from engine.cluster.lease import NotLeader
 from engine.cluster.projections import ProjectionError
 from engine.extension_queue import ExtensionQueue
+from engine.lane import Lane
 from engine.outcomes import Placed
 from engine.patience import KeptRoom
 from engine.queue import Queue
@@ -27,6 +28,11 @@ log = logging.getLogger("topogate.controller")
 # A failed write is tried again after this long, doubling (seconds).
 RETRY_FIRST: Final = 0.5
 RETRY_MOST: Final = 30.0
+# Texts that are brought up to date, of all gangs together: a write each, ten a second at most. So a hundred gangs are
+# never more than ten seconds behind, and ten thousand cost the API server no more than they do.
+TEXTS: Final = (10, 1.0)
+# Plans that are made for their numbers alone, where it is clear that nothing fits.
+PLANS_FOR_TEXTS: Final = (4, 1.0)
 
 
 @dataclass(slots=True)
@@ -36,6 +42,8 @@ class Memory:
     timers: Timers = field(default_factory=Timers)
     facts: Placed | None = None
     told: Status | None = None
+    told_at: float = float("-inf")
+    waiting_since: str | None = None  # as the Placement says; it may be deleted by hand
     telling: tuple[float, Status] | None = None  # due, what
     refused: frozenset[str] = frozenset()  # uids of pods whose Event went out
     wake: float | None = None
@@ -72,6 +80,8 @@ class Term:
         self.parts = ExtensionQueue()
         self.room = KeptRoom()
         self.rush = Rush()
+        self.texts: Lane[Status] = Lane(batch=TEXTS[0], every=TEXTS[1])
+        self.numbers: Lane[None] = Lane(batch=PLANS_FOR_TEXTS[0], every=PLANS_FOR_TEXTS[1])
 
     def of(self, key: str) -> Memory:
         """What is remembered of a gang, from now on."""
@@ -82,6 +92,8 @@ class Term:
         self.memory.pop(key, None)
         self.queue.drop(key)
         self.parts.drop(key)
+        self.texts.drop(key)
+        self.numbers.drop(key)
 
     def room_appeared(self) -> None:
         """All that wait for room are tried again."""

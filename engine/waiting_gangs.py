@@ -14,12 +14,12 @@ from engine.errands import Errands
 from engine.outcomes import Never, Placed, Waits
 from engine.patience import Room, Waiting
 from engine.proposal import standing
-from engine.queue import Entry, question_of
-from engine.relaxing import relaxes_at
+from engine.queue import Entry, Miss, Question, question_of
+from engine.relaxing import relaxed_text, relaxes_at
 from engine.room import room_for
 from engine.sight import Gang
 from engine.status import waiting_since
-from engine.telling import Telling
+from engine.telling import TEXT_EVERY, Telling
 from engine.term import Term
 from engine.view import View
 from engine.wording import plural
@@ -43,12 +43,14 @@ class WaitingGangs:
         """Put a gang into the queue, unless it has waited so long that its request is to be relaxed first."""
         workload, policy, memory = gang.workload, self._view.policy, self._term.memory[key]
         clock = now - self._wall()  # what makes a time of day one of our own
+        if gang.placement is not None:
+            memory.waiting_since = gang.placement.status.get("waitingSince")
         relaxes = relaxes_at(gang.understanding, gang.placement, policy)
         if relaxes is not None and relaxes + clock <= now:
             self._term.queue.drop(key)
             self._term.send(key, lambda: self._errands.relax(gang))
             return
-        since = waiting_since(gang.placement.status) if gang.placement is not None else None
+        since = waiting_since({"waitingSince": memory.waiting_since})  # also while the Placement is deleted by hand
         patient_until = since + policy.queue.patience + clock if since is not None else inf
         memory.wake_at(relaxes + clock if relaxes is not None else None)
         memory.wake_at(patient_until if now < patient_until < inf else None)
@@ -80,6 +82,7 @@ class WaitingGangs:
                 for later in self._term.queue.later_than(key):
                     self._tell_behind(later, key, now)
                 break
+        self._find_numbers(now, strict=strict)
 
     def _keep_room(self, now: float, *, strict: bool) -> None:
         """Keep room for gangs that have waited too long; in strict order nobody overtakes them anyway."""
@@ -119,8 +122,11 @@ class WaitingGangs:
                 ),
             )
 
-    def _plan_one(self, key: str, now: float) -> None:
-        """Plan a queued gang: it leaves the queue when it is placed, or is told why it waits."""
+    def _plan_one(self, key: str, now: float, *, alone: bool = False) -> None:
+        """Plan a queued gang: it leaves the queue when it is placed, or is told why it waits.
+
+        What others of this turn were answered is not asked again, unless it is planned `alone`.
+        """
         view = self._view
         with view.lock:
             gang, entry = view.gangs.get(key), self._term.queue.entry(key)
@@ -133,13 +139,13 @@ class WaitingGangs:
             room_kept = frozenset[str]().union(*(room.hosts for room in ahead))
             question = question_of(gang.understanding, gang.shapes, excluded, room_kept)
             joins = bool(standing(gang))  # pods that stay make it a question of its own
-            miss = None if joins or self._term.room.of(key) else self._term.queue.hopeless(question)
-            if miss is not None and memory.told is not None and _as_told(miss, memory.told.reason):
+            if not joins and not alone and not self._term.room.of(key) and self._answered(key, gang, question, now):
                 return
+            first = ""
             with metrics.plan_seconds.time():
                 outcome = self._errands.plan(gang, excluded=excluded, room_kept=room_kept)
                 if room_kept and isinstance(outcome, Waits) and outcome.reason != "QuotaExceeded":
-                    outcome = self._behind(gang, outcome, excluded, ahead)
+                    first = self._room_of(gang, excluded, ahead)
             if isinstance(outcome, Placed):
                 placement = self._errands.placement(gang, outcome, priority=view.coming.priority_of(gang.workload))
                 view.hold(key, placement)
@@ -151,28 +157,62 @@ class WaitingGangs:
             memory.telling = None
             self._term.send(key, lambda: self._errands.place(gang, placement))
             return
-        memory.own_trouble = isinstance(outcome, Never) or outcome.reason == "QuotaExceeded"
-        self._telling.tell(key, gang, self._why(key, gang, outcome), now)
+        miss = Miss(outcome, first)
+        self._tell(key, gang, miss, now)
         if excluded:
             memory.wake_at(memory.timers.next_back(now))  # no event will tell that its hosts count again
         if not joins and outcome.reason not in ("QuotaExceeded", "SearchLimit"):
-            self._term.queue.missed(question, outcome.reason)
+            self._term.queue.missed(question, miss)
 
-    def _behind(self, gang: Gang, outcome: Waits, excluded: frozenset[str], ahead: list[Room]) -> Waits:
-        """Why a gang waits for which room may be kept elsewhere: for that, if it would fit there."""
+    def _answered(self, key: str, gang: Gang, question: Question, now: float) -> bool:
+        """True when it is clear from what others were answered in this turn that a gang has no room.
+
+        The very same question has the same answer, numbers and all. Where fewer pods of the kind do not fit either, a
+        gang that has been told why it waits learns its own numbers when there is time for them; so does one whose
+        namespace has a quota, which comes first.
+        """
+        memory, queue = self._term.of(key), self._term.queue
+        same = queue.answered(question)
+        if same is not None and not self._view.stores.quotas.get_by(gang.workload.namespace):
+            self._tell(key, gang, same, now)
+            return True
+        miss = queue.hopeless(question)
+        if miss is None or memory.told is None or not _as_told(_reason(miss), memory.told.reason):
+            return False
+        self._term.numbers.put(key, None, due=max(now, memory.told_at + TEXT_EVERY))
+        return True
+
+    def _find_numbers(self, now: float, *, strict: bool) -> None:
+        """Plan a few of those whose text may be out of date, and that are hopeless as far as is known.
+
+        Not in strict order: nobody is planned before his turn there.
+        """
+        for key, _ in self._term.numbers.take(now, busy=self._term.busy):
+            if key in self._term.queue and not strict:
+                self._term.guarded(key, now, partial(self._plan_one, key, now, alone=True))
+
+    def _room_of(self, gang: Gang, excluded: frozenset[str], ahead: list[Room]) -> str:
+        """The gang (namespace/name) whose kept room would do for this one; "" when it would fit nowhere anyway."""
         without = self._errands.plan(gang, excluded=excluded)
         if not isinstance(without, Placed):
-            return outcome
+            return ""
         hosts = {slot.host for pods in without.pod_sets for slot in pods.slots}
-        room = next((room for room in ahead if not hosts.isdisjoint(room.hosts)), ahead[0])
-        first = _named(room.name, gang)
-        return Waits("QueuedBehind", f"the room that it needs is kept for {first}, which has waited longer")
+        return next((room for room in ahead if not hosts.isdisjoint(room.hosts)), ahead[0]).name
+
+    def _tell(self, key: str, gang: Gang, miss: Miss, now: float) -> None:
+        memory, outcome = self._term.memory[key], miss.outcome
+        memory.own_trouble = isinstance(outcome, Never) or outcome.reason == "QuotaExceeded"
+        if miss.first:
+            first = _named(miss.first, gang)
+            outcome = Waits(_reason(miss), f"the room that it needs is kept for {first}, which has waited longer")
+        self._telling.tell(key, gang, self._why(key, gang, outcome), now)
 
     def _why(self, key: str, gang: Gang, outcome: Waits | Never) -> Status:
         """What people read of a gang that was not placed."""
         room = self._term.room.of(key)
         if room is None or self._term.memory[key].own_trouble:
-            return Status("Waiting", outcome.reason, outcome.message)
+            since = relaxed_text(gang.understanding, self._view.policy)
+            return Status("Waiting", outcome.reason, f"{outcome.message}{since}")
         waited = format_duration(self._view.policy.queue.patience)
         pods = plural(gang.understanding.count, "pod")
         return Status("Waiting", "RoomKept", f"has waited for {waited}: {room.where} kept free until {pods} fit")
@@ -194,6 +234,10 @@ def _named(name: str, gang: Gang) -> str:
     """Another gang's workload (namespace/name), named only to those who may see it anyway."""
     namespace, _, own = name.partition("/")
     return own if namespace == gang.workload.namespace else "a gang of another namespace"
+
+
+def _reason(miss: Miss) -> str:
+    return "QueuedBehind" if miss.first else miss.outcome.reason
 
 
 def _as_told(miss: str, told: str) -> bool:

@@ -19,13 +19,14 @@ from engine.cluster.lease import NotLeader
 from engine.controller import Controller
 from engine.errands import Errands
 from engine.extension import Extension
+from engine.gangs import request_written
 from engine.outcomes import Placed
 from engine.policy import parse_policy
 from engine.records import Assignment, Node, Owned, Placement, Pod, Workload
 from engine.requests import relaxed
 from engine.seats import Seat
 from engine.sight import Gang
-from engine.status import status_body
+from engine.status import event_text, status_body
 from engine.stores import Stores
 from engine.view import View
 from tests.support.cluster_records import pinned
@@ -54,6 +55,7 @@ class Hands(Errands):
         super().__init__(view, cast(Api, None), cast(Recorder, None), fence=lambda: None, wall=wall)
         self.calls: list[tuple[str, str]] = []
         self.told: list[tuple[str, Status]] = []
+        self.notes: list[tuple[str, str]] = []  # workload and note of each Event
         self.events: list[tuple[str, str]] = []
         self.broken: dict[str, Callable[[str], None]] = {}
         self.planned: list[str] = []
@@ -81,7 +83,7 @@ class Hands(Errands):
     def put(self, placement: Placement) -> Placement:
         written = replace(
             placement,
-            uid=placement.uid or f"uid-{placement.name}",
+            uid=placement.uid or f"uid-{placement.name}-{self.version()}",
             resource_version=self.version(),
             generation=placement.generation + 1,
         )
@@ -154,13 +156,17 @@ class Hands(Errands):
         self._called("forget", placement.name)
         self._view.stores.placements.apply("DELETED", placement)
 
-    def tell(self, gang: Gang, status: Status, facts: Placed | None) -> None:
-        self._called("tell", gang.workload.name)
-        self.told.append((gang.workload.name, status))
-        if gang.placement is None and gang.understanding.ask is None:
-            return
-        placement = gang.placement or self.placement(gang, None, priority=0)
-        self._status(placement, status, facts)
+    def tell(self, gang: Gang, status: Status, facts: Placed | None, *, event: bool, since: str | None = None) -> None:
+        self._called("tell" if event else "reword", gang.workload.name)
+        if event:
+            self.told.append((gang.workload.name, status))
+            self.notes.append((gang.workload.name, event_text(status, facts)))
+        placement, priority = gang.placement, self._view.coming.priority_of(gang.workload)
+        if gang.understanding.ask is not None and (placement is None or not request_written(gang, priority=priority)):
+            placement = self.put(self.placement(gang, None, priority=priority))
+        if placement is not None:
+            placement = replace(placement, status={"waitingSince": since} | dict(placement.status))
+            self._status(placement, status, facts)
 
     def relax(self, gang: Gang) -> None:
         self._called("relax", gang.workload.name)

@@ -1,0 +1,279 @@
+"""What a gang says while it lives follows what is so: its text, its request, its Placement; Events only tell news."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine import names
+from engine.records import Pod, Quota, Workload
+from engine.telling import TEXT_EVERY
+from engine.term import TEXTS
+from tests.support.cluster_records import changed, gpu_nodes, job, node, pod
+from tests.support.leader import POLICY, Leader
+
+
+def full(*hosts: str) -> list[Pod]:
+    """Pods of somebody else, each on a whole host."""
+    return [pod(job("somebody"), rank, host=host, name=f"on-{host}") for rank, host in enumerate(hosts)]
+
+
+def gone(leader: Leader, *pods: Pod) -> None:
+    for one in pods:
+        leader.stores.pods.apply("DELETED", one)
+
+
+def message(leader: Leader, name: str = "train") -> str:
+    placed = leader.placed(name)
+    return str(placed.status.get("message", "")) if placed is not None else ""
+
+
+def waiting(*, blocks: int = 1, racks: int = 1, hosts: int = 4, policy: str = POLICY) -> tuple[Leader, list[Pod]]:
+    """A leader whose hosts are all in use."""
+    leader = Leader(nodes=gpu_nodes(blocks, racks, hosts), policy=policy)
+    others = full(*(one.name for one in leader.stores.nodes.values()))
+    leader.has(*others)
+    return leader, others
+
+
+# -- the text --------------------------------------------------------------------------------------------------------
+
+
+def test_the_text_of_a_waiting_gang_follows_its_numbers_without_an_event() -> None:
+    """Ten seconds after it was written last, and no sooner, it says what is free now."""
+    leader, others = waiting()
+    leader.has(job(held=True))
+    leader.settle()
+    assert "no rack has a free host" in message(leader)
+    gone(leader, others[0])
+    leader.later(TEXT_EVERY - 1)
+    assert "no rack has a free host" in message(leader)
+    leader.later(1)
+    assert "best is b0-r0 with 1" in message(leader)
+    assert len(leader.hands.told) == 1
+    assert leader.hands.of("reword") == ["train"]
+
+
+def test_a_text_that_is_right_is_not_written_again() -> None:
+    """Whatever else changes on the nodes."""
+    leader, _ = waiting()
+    leader.has(job(held=True))
+    leader.settle()
+    for number in range(5):
+        leader.has(replace(gpu_nodes(1, 1, 1)[0], labels={**gpu_nodes(1, 1, 1)[0].labels, "x": str(number)}))
+        leader.later(60)
+    assert leader.hands.of("reword") == []
+
+
+def test_the_text_of_a_running_gang_follows_the_number_of_its_pods() -> None:
+    """One more pod is no news, but it counts."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    run(leader, 3)
+    assert message(leader) == "3 pods bound"
+    leader.has(changed(leader.workload(), slots=4, total=4, remaining=4, resource_version=leader.hands.version()))
+    leader.settle()
+    leader.has(pod(leader.workload(), 3, host="b0-r0-h3"))
+    leader.later(TEXT_EVERY)
+    assert message(leader) == "4 pods bound"
+
+
+def test_gangs_that_ask_the_same_all_learn_the_new_reason() -> None:
+    """One plan answers them all, numbers and all."""
+    leader, others = waiting(racks=2, hosts=2)
+    leader.has(*(job(name, count=2, held=True, created=float(age)) for age, name in enumerate(("one", "two", "three"))))
+    leader.settle()
+    leader.hands.planned.clear()
+    gone(leader, others[0], others[2])
+    leader.turn()
+    assert leader.hands.planned == ["one"]
+    leader.settle()
+    for name in ("one", "two", "three"):
+        assert leader.status(name) == ("Waiting", "Fragmented")
+        assert "best is b0-r0 with 1" in message(leader, name)
+
+
+def test_a_gang_that_asks_for_more_pods_learns_its_own_numbers_later() -> None:
+    """That it cannot fit is clear from the smaller one; its text is not."""
+    leader, others = waiting()
+    leader.has(job("small", count=2, held=True, created=1.0), job("big", count=4, held=True, created=2.0))
+    leader.settle()
+    gone(leader, others[0])
+    leader.settle()
+    assert "no rack has a free host" in message(leader, "big")
+    leader.later(TEXT_EVERY)
+    leader.later(1)
+    assert "needs 4 hosts in one rack; best is b0-r0 with 1" in message(leader, "big")
+
+
+def test_the_quota_of_a_gang_goes_before_what_others_were_answered() -> None:
+    """It has an answer of its own, which is about its own namespace."""
+    leader, _ = waiting()
+    leader.has(job("other", count=2, held=True, created=1.0, namespace="b"))
+    leader.stores.quotas.replace([Quota("default", "q", hard={"pods": 1}, used={}, scopes=())])
+    leader.has(job(count=2, held=True, created=2.0))
+    leader.settle()
+    assert leader.status() == ("Waiting", "QuotaExceeded")
+
+
+def test_who_goes_first_is_named_only_in_its_own_namespace() -> None:
+    """Two gangs that meet the same answer, of which one may not know of the gang that has waited longer."""
+    leader, others = waiting(policy=POLICY + "queue: {patience: 1m}\n")
+    leader.has(job("patient", count=4, held=True, created=1.0))
+    leader.settle()
+    gone(leader, others[0])
+    leader.later(61)
+    assert leader.status("patient") == ("Waiting", "RoomKept")
+    leader.has(job("near", count=1, held=True, created=2.0))
+    leader.has(job("far", count=1, held=True, created=3.0, namespace="b"))
+    leader.settle()
+    assert "kept for patient," in message(leader, "near")
+    assert "kept for a gang of another namespace," in message(leader, "far")
+
+
+def test_what_many_gangs_say_is_brought_up_to_date_a_few_at_a_time() -> None:
+    """However many wait, and however often the numbers change: ten writes a second."""
+    leader, others = waiting()
+    names = [f"train-{number:03}" for number in range(60)]
+    leader.has(*(job(name, held=True) for name in names))
+    leader.settle()
+    assert len(leader.hands.told) == len(names)
+    leader.now += TEXT_EVERY
+    gone(leader, others[0])
+    batch, every = TEXTS
+    for second in range(1, 7):
+        leader.settle()
+        assert len(leader.hands.of("reword")) == second * batch
+        leader.now += every
+    leader.settle()
+    assert sorted(leader.hands.of("reword")) == names
+
+
+def test_a_new_leader_writes_nothing_of_what_is_right() -> None:
+    """The Placement says what was told, and its text is compared, not trusted."""
+    leader, others = waiting()
+    leader.has(job(held=True))
+    leader.settle()
+    leader.leading = False
+    leader.turn()
+    leader.leading = True
+    leader.later(60)
+    assert (leader.hands.of("reword"), len(leader.hands.told)) == ([], 1)
+    leader.leading = False
+    leader.turn()
+    gone(leader, others[0])
+    leader.leading = True
+    leader.later(60)
+    assert (leader.hands.of("reword"), len(leader.hands.told)) == (["train"], 1)
+
+
+# -- the request -----------------------------------------------------------------------------------------------------
+
+
+def edited(leader: Leader, **more: object) -> None:
+    known = leader.workload()
+    leader.has(changed(known, resource_version=leader.hands.version(), generation=known.generation + 1, **more))
+
+
+def test_the_placement_of_a_waiting_gang_follows_an_edit_at_once() -> None:
+    """Pods, level and message are those of today; the reason is the same, so there is no Event."""
+    leader, _ = waiting()
+    leader.has(job(held=True))
+    leader.settle()
+    edited(leader, slots=3, total=3, remaining=3, annotations={**leader.workload().annotations, names.REQUIRE: "block"})
+    leader.settle()
+    written = leader.placed()
+    assert written is not None
+    assert (written.pod_sets[0].count, written.pod_sets[0].require) == (3, "block")
+    assert message(leader).startswith("needs 3 hosts in one block")
+    assert len(leader.hands.told) == 1
+
+
+def test_the_placement_of_a_suspended_gang_follows_an_edit_too() -> None:
+    """Its user sees that he was understood before he resumes it."""
+    leader, _ = waiting()
+    leader.has(job(held=True))
+    leader.settle()
+    edited(leader, annotations={names.REQUIRE: "block"})
+    leader.settle()
+    written = leader.placed()
+    assert leader.status() == ("Waiting", "Suspended")
+    assert written is not None
+    assert written.pod_sets[0].require == "block"
+
+
+def test_a_gang_that_was_relaxed_says_so_and_what_it_needs() -> None:
+    """The level that it gave up is told as long as it waits."""
+    leader, _ = waiting(policy=POLICY + "timeouts: {relaxAfter: 1m}\n")
+    leader.has(job(held=True))
+    leader.settle()
+    leader.later(60)
+    leader.later(TEXT_EVERY)
+    text = message(leader)
+    assert text.startswith("needs 4 hosts; none free")
+    assert text.endswith("; rack was required until it had waited for 1m")
+
+
+# -- the Placement ---------------------------------------------------------------------------------------------------
+
+
+def test_a_deleted_placement_of_a_waiting_gang_comes_back_as_it_was() -> None:
+    """Since when it waits is not lost, and nothing is told twice."""
+    leader, _ = waiting()
+    leader.has(job(held=True))
+    leader.settle()
+    before = leader.placed()
+    assert before is not None
+    leader.now += 300
+    leader.stores.placements.apply("DELETED", before)
+    leader.settle()
+    after = leader.placed()
+    assert after is not None
+    assert after.pod_sets == before.pod_sets
+    for what in ("phase", "reason", "message", "waitingSince"):
+        assert after.status[what] == before.status[what]
+    assert len(leader.hands.told) == 1
+
+
+def test_a_deleted_placement_takes_no_patience_away() -> None:
+    """Room is kept for the gang when it has waited for long enough in all."""
+    leader, others = waiting(policy=POLICY + "queue: {patience: 1m}\n")
+    leader.has(job(held=True))
+    leader.settle()
+    gone(leader, others[0])
+    leader.now += 59
+    before = leader.placed()
+    assert before is not None
+    leader.stores.placements.apply("DELETED", before)
+    leader.settle()
+    leader.later(2)
+    assert leader.status() == ("Waiting", "RoomKept")
+
+
+# -- Events ----------------------------------------------------------------------------------------------------------
+
+
+def run(leader: Leader, count: int) -> Workload:
+    """A gang of pods that are all bound where they were placed."""
+    leader.has(job(count=count, held=True))
+    leader.settle()
+    for rank in range(count):
+        leader.has(pod(leader.workload(), rank, host=f"b0-r0-h{rank}"))
+    leader.later(TEXT_EVERY)
+    assert leader.status() == ("Running", "")
+    return leader.workload()
+
+
+@pytest.mark.parametrize("hosts", [3, 4])
+def test_growth_that_waits_is_told_as_waiting(hosts: int) -> None:
+    """Where the others are is no answer to why the new one has no room."""
+    leader = Leader(nodes=[*gpu_nodes(1, 1, hosts), node("elsewhere")])
+    run(leader, hosts)
+    more = hosts + 1
+    edited(leader, slots=more, total=more, remaining=more)
+    leader.later(TEXT_EVERY)
+    assert leader.status()[0] == "Running"
+    told, note = leader.hands.notes[-1]
+    assert told == "train"
+    assert note.startswith("1 more pod to join: ")
+    assert "placed" not in note
