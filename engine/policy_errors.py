@@ -109,6 +109,7 @@ def _told(detail: ErrorDetails, model: type[BaseModel]) -> FieldError:
 
 def _wanted(error_type: str) -> str:
     for start, wanted in (
+        ("bool", "must be true or false"),
         ("int", "must be a whole number"),
         ("string", "must be text"),
         ("tuple", "must be a list"),

@@ -5,14 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from engine.kinds.fields import ManyPath, Part
 from engine.kinds.paths import Node, Path, Scope, each, find, mapping_at
 from engine.policy_fields import LabelKey
 
 MAX_PARTS: Final = 8
-Value = Annotated[str, Field(max_length=63)] | bool | int
+_MAX_TEXT: Final = 63
+
+
+def _scalar(value: object) -> object:
+    """One error for the value: a union would tell one for each of its members."""
+    if isinstance(value, str):
+        if len(value) > _MAX_TEXT:
+            raise ValueError(f"must have at most {_MAX_TEXT} characters; got {len(value):,}")
+    elif not isinstance(value, bool | int):
+        raise ValueError("must be text, a whole number, true or false")
+    return value
+
+
+Value = Annotated[Annotated[str, Field(max_length=_MAX_TEXT)] | bool | int, BeforeValidator(_scalar)]
 
 
 class Condition(Part):

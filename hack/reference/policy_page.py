@@ -68,33 +68,36 @@ def _rows(
         rule = own["properties"][name]
         inner = section_of(field.annotation)
         many = rule.get("type") == "array" or any(one.get("type") == "array" for one in rule.get("anyOf", ()))
-        takes = _takes(rule, definitions)
+        told = takes(rule, definitions)
         default = f"`{json.dumps(defaults[name])}`" if defaults is not None and name in defaults else ""
         if inner is not None and not many and defaults is not None and isinstance(defaults.get(name), dict):
             yield from _rows(inner, schema, f"{path}.", defaults[name])
             continue
         if defaults is None:
             default = "required" if field.is_required() else f"`{json.dumps(rule.get('default'))}`"
-        yield (f"`{path}`", takes, default, f"{field.description}")
+        yield (f"`{path}`", told, default, f"{field.description}")
         if inner is not None:
             yield from _rows(inner, schema, f"{path}[]." if many else f"{path}.", None)
 
 
-def _takes(rule: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+def takes(rule: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+    """Return in words what a field of the schema takes."""
     match rule:
         case {"$ref": str(ref)}:
-            return _takes(definitions[ref.rsplit("/", 1)[-1]], definitions)
+            return takes(definitions[ref.rsplit("/", 1)[-1]], definitions)
         case {"anyOf": options}:
-            return next(_takes(one, definitions) for one in options if one.get("type") != "null")
+            return next(takes(one, definitions) for one in options if one.get("type") != "null")
         case {"enum": values}:
             return ", ".join(f"`{value}`" for value in values)
         case {"const": value}:
             return f"`{value}`"
         case {"type": "array", "items": items}:
-            items_are = _takes(items, definitions)
+            items_are = takes(items, definitions)
             return f"list of {items_are}{'s' if items_are in ('section', 'map') else ''}"
         case {"$comment": str(bounds)}:
             return bounds
+        case {"type": "boolean"}:
+            return "`true` or `false`"
         case {"type": "integer"}:
             return f"{rule['minimum']:,} to {rule['maximum']:,}"
         case {"type": "object", "properties": _}:

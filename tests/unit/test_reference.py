@@ -3,14 +3,18 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import jsonschema
 import pytest
 import yaml
+from pydantic import Field, create_model
 
 from engine.policy import PolicyError, default_policy, parse_policy
 from engine.reasons import REASONS
-from hack.reference import pages, policy_schema
+from hack.reference import pages
+from hack.reference.policy_page import takes
+from hack.reference.schemas import policy_schema
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,6 +44,24 @@ def test_every_field_has_a_line() -> None:
 
     for path in paths(default_policy().model_dump(mode="json")):
         assert f"| `{path}` |" in page
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        (bool, "`true` or `false`"),
+        (bool | None, "`true` or `false`"),
+        (tuple[bool, ...], "list of `true` or `false`"),
+        (str, "text"),
+        (Literal["pack", "spread"], "`pack`, `spread`"),
+        (Annotated[int, Field(ge=1, le=2000)], "1 to 2,000"),
+        (dict[str, str], "map"),
+    ],
+)
+def test_a_field_says_what_it_takes(field: Any, said: str) -> None:
+    """The page calls a field by what may stand there, whatever its type."""
+    schema = create_model("One", one=(field, ...)).model_json_schema()
+    assert takes(schema["properties"]["one"], schema.get("$defs", {})) == said
 
 
 def test_the_default_policy_fits_the_schema() -> None:
