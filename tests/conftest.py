@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytest.register_assert_rewrite("tests.support")  # a failing assertion there shows both sides too
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """How many random schedules tests/cluster/gangs/test_faults_chaos.py goes through."""

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from difflib import unified_diff
 from pathlib import Path
 
-GOLDEN = Path(__file__).parent.parent / "unit" / "golden"
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "unit" / "golden"
 
 
 def golden(name: str, texts: Mapping[str, str]) -> None:
@@ -18,4 +20,21 @@ def golden(name: str, texts: Mapping[str, str]) -> None:
     path = GOLDEN / f"{name}.txt"
     if os.environ.get("UPDATE_GOLDEN"):
         path.write_text(told, encoding="utf-8")
-    assert path.read_text(encoding="utf-8") == told, f"texts differ from {path.name}"
+    kept = path.read_text(encoding="utf-8") if path.exists() else ""
+    if kept != told:
+        raise AssertionError(_unlike(path, kept, told))
+
+
+def _unlike(path: Path, kept: str, told: str) -> str:
+    """What differs, line by line, and what to do about it."""
+    file = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+    test = os.environ.get("PYTEST_CURRENT_TEST", "tests/unit").rpartition(" (")[0].partition("::")[0] or "tests/unit"
+    diff = unified_diff(kept.splitlines(), told.splitlines(), f"{file} (kept)", "what is told now", lineterm="")
+    return "\n".join(
+        (
+            f"texts differ from {file}",
+            *diff,
+            "",
+            f"If this is meant, rewrite the file and read its diff: UPDATE_GOLDEN=1 .venv/bin/pytest {test}",
+        )
+    )
