@@ -20,7 +20,7 @@ help: ## Tell what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
-setup: $(STAMP) ## Bring everything that the rest needs (about 15 minutes once: a control plane and five controllers)
+setup: $(STAMP) ## Bring everything that the rest needs (about 15 minutes once: a control plane and the controllers of other kinds)
 	@$(BIN)/python -m local programs >/dev/null
 	@$(BIN)/python -m local controllers --build-only >/dev/null
 

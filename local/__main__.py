@@ -75,7 +75,7 @@ in_directory = click.option(
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    r"""Run a real Kubernetes control plane here, with simulated GPU nodes and without containers.
+    """Run a real Kubernetes control plane here, with simulated GPU nodes and without containers.
 
     It never reads or changes your current kubeconfig.
 
@@ -85,7 +85,7 @@ def main() -> None:
       eval "$(python -m local kubeconfig)"
       python -m local kubectl get nodes
       python -m local down
-    """
+    """  # noqa: D301 - click wants the backspace itself
 
 
 @main.command()
@@ -94,14 +94,14 @@ def main() -> None:
 @click.option("--no-nodes", is_flag=True, help="Start without any node.")
 @faults_told
 def up(directory: Path, grid: Grid, no_nodes: bool) -> None:
-    r"""Start a control plane in the background; it runs until `down`.
+    """Start a control plane in the background; it runs until `down`.
 
     The first time, its programs are built from their Go modules: about five minutes, later none.
 
     \b
     Example:
       python -m local up --nodes 8x16x4 --dir /tmp/big
-    """
+    """  # noqa: D301 - click wants the backspace itself
     directory = directory.absolute()
     if is_running(directory):
         click.echo(f"already running in {directory}", err=True)
@@ -127,12 +127,12 @@ def up(directory: Path, grid: Grid, no_nodes: bool) -> None:
 @in_directory
 @faults_told
 def down(directory: Path) -> None:
-    r"""End the control plane and forget its data; the logs stay. Exit status 1 when none runs.
+    """End the control plane and forget its data; the logs stay. Exit status 1 when none runs.
 
     \b
     Example:
       python -m local down --dir /tmp/big
-    """
+    """  # noqa: D301 - click wants the backspace itself
     running = ControlPlane.find(directory.absolute())
     end_recorded(running.directory)
     running.stop()
@@ -144,12 +144,12 @@ def down(directory: Path) -> None:
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @faults_told
 def status(directory: Path, output: str) -> None:
-    r"""Tell whether a control plane runs: exit status 0 if so, 1 if not.
+    """Tell whether a control plane runs: exit status 0 if so, 1 if not.
 
     \b
     Example:
       python -m local status -o json
-    """
+    """  # noqa: D301 - click wants the backspace itself
     directory = directory.absolute()
     if not is_running(directory):
         if output == "json":
@@ -185,12 +185,12 @@ def status(directory: Path, output: str) -> None:
 @in_directory
 @faults_told
 def kubeconfig(directory: Path) -> None:
-    r"""Print the line that points your shell at the control plane.
+    """Print the line that points your shell at the control plane.
 
     \b
     Example:
       eval "$(python -m local kubeconfig)"
-    """
+    """  # noqa: D301 - click wants the backspace itself
     click.echo(_export(ControlPlane.find(directory.absolute()).directory))
 
 
@@ -199,12 +199,12 @@ def kubeconfig(directory: Path) -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @faults_told
 def kubectl(directory: Path, arguments: tuple[str, ...]) -> None:
-    r"""Run the kubectl that was built with the control plane, as its admin.
+    """Run the kubectl that was built with the control plane, as its admin.
 
     \b
     Example:
       python -m local kubectl get nodes -L cloud.provider.com/topology-rack
-    """
+    """  # noqa: D301 - click wants the backspace itself
     running = ControlPlane.find(directory.absolute())
     program = str(running.programs["kubectl"])
     os.execve(program, [program, *arguments], {**os.environ, "KUBECONFIG": str(running.kubeconfig)})  # noqa: S606
@@ -213,12 +213,12 @@ def kubectl(directory: Path, arguments: tuple[str, ...]) -> None:
 @main.command()
 @faults_told
 def programs() -> None:
-    r"""Build what the control plane needs, if it is not there yet, and tell where it is.
+    """Build what the control plane needs, if it is not there yet, and tell where it is.
 
     \b
     Example:
       python -m local programs
-    """
+    """  # noqa: D301 - click wants the backspace itself
     for name, path in ensure_programs(progress=_progress).items():
         click.echo(f"{name:24} {path}")
 
@@ -229,14 +229,14 @@ def programs() -> None:
 @click.argument("names", nargs=-1, type=click.Choice(list(CONTROLLERS)))
 @faults_told
 def controllers(directory: Path, names: tuple[str, ...], build_only: bool) -> None:
-    r"""Run the real controllers of other workload kinds on the control plane; all of them if none is named.
+    """Run the real controllers of other workload kinds on the control plane; all of them if none is named.
 
     The first time, each is built from its Go module: two to four minutes, later none. They end with the control plane.
 
     \b
     Example:
       python -m local controllers jobset lws
-    """
+    """  # noqa: D301 - click wants the backspace itself
     wanted = with_needed(names or CONTROLLERS)
     running = None if build_only else ControlPlane.find(directory.absolute())
     kubectl = ensure_programs(progress=_progress)["kubectl"]

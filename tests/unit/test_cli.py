@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from rich.console import Console
 
 from engine import names
 from engine.cluster import projections
+from local.__main__ import main as local
 from tests.support.simulation import grid, job, policy_map
 from webhook import simulation_text
 from webhook.cli import main
@@ -327,6 +329,30 @@ def test_an_interrupt_is_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     result = simulate("-f", EXAMPLES / "typo.yaml")
     assert result.exit_code == 130
     assert result.stderr.strip() == "topogate: interrupted"
+
+
+def commands(group: click.Group, *above: str) -> Iterator[tuple[str, ...]]:
+    yield above
+    for name, command in group.commands.items():
+        yield from commands(command, *above, name) if isinstance(command, click.Group) else [(*above, name)]
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        pytest.param(one, words, id=" ".join((name, *words)))
+        for name, one in (("topogate", main), ("local", local))
+        for words in commands(one)
+    ],
+)
+def test_examples_of_the_help_keep_their_lines(program: click.Group, words: tuple[str, ...]) -> None:
+    """Help shows examples line by line, and none of the marks that say so to the library."""
+    shown = CliRunner().invoke(program, [*words, "--help"])
+    assert shown.exit_code == 0
+    assert "\\b" not in shown.output and "\b" not in shown.output
+    lines = shown.output.splitlines()
+    assert words in ((), ("policy",)) or "  Example:" in lines
+    assert all(line == "  Example:" for line in lines if "Example:" in line)
 
 
 def test_callers_in_the_same_process_get_exceptions() -> None:
