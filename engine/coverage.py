@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from engine import metrics
-from engine.topology import OUTSIDE_SELECTOR, Topology
+from engine.topology import OUTSIDE_SELECTOR, Level, Topology
 from engine.wording import plural
 
 log = logging.getLogger("topogate.topologies")
@@ -21,7 +21,30 @@ def left_out(topology: Topology) -> str:
     reasons = Counter(topology.outside.values())
     del reasons[OUTSIDE_SELECTOR]
     parts = [f"{plural(number, 'node')} with {why}" for why, number in sorted(reasons.items())]
-    return topology.waits or ("left out: " + ", ".join(parts) if parts else "")
+    return topology.waits or ("left out: " + ", ".join(parts) if parts else _nearly(topology))
+
+
+def _nearly(topology: Topology) -> str:
+    """Which presets fit but for one level, so that nobody wonders why there are only hosts."""
+    missed = [f"{name}, but no node has a label of its {_labels_of(level)}" for name, level in topology.nearly]
+    return f"hosts alone, as no preset fits; nearest: {'; '.join(missed)}" if missed else ""
+
+
+def _labels_of(level: Level) -> str:
+    return f"level {level.name} ({' or '.join(level.keys)})"
+
+
+def uncovered(topology: Topology) -> str:
+    """Why a topology takes no node; "" when it takes some."""
+    if topology.waits or topology.tree.hosts:
+        return topology.waits
+    if not topology.outside:
+        return "there is none"
+    unlabelled = sum(1 for reason in topology.outside.values() if reason != OUTSIDE_SELECTOR)
+    if not unlabelled:
+        return f"no node of {len(topology.outside):,} has the labels of its nodeSelector"
+    bare = [level for level in topology.levels if topology.coverage.get(level.name, (1, 1))[0] == 0]
+    return f"no node of {unlabelled:,} has a label of {_labels_of(bare[0]) if bare else 'every level'}"
 
 
 def covered(topology: Topology) -> str:

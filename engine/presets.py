@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
@@ -17,6 +17,7 @@ MAX_LEVELS: Final = 6  # above the host; the deepest fabric we know of has five
 MAX_KEYS: Final = 8
 RESERVED_NAMES: Final = frozenset({names.HOST_LEVEL, names.AUTO})  # `auto` is a value of the request annotations
 
+_ZONE: Final = "topology.kubernetes.io/zone"
 _LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)
 _NAME_PART: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
 
@@ -80,13 +81,35 @@ def default_preset(labels: Iterable[Mapping[str, str]]) -> str | None:
     A preset covers when each of its levels has one of its keys on at least one node.
     Source: docs/tasks/admin/topology-presets.md.
     """
+    present = _keys_of(labels)
+    return next((name for name, levels in presets().items() if not _missing(levels, present)), None)
+
+
+def nearly_default(labels: Iterable[Mapping[str, str]]) -> dict[str, Level]:
+    """Return the presets of which all levels but one are on some node, each with the level that is missing.
+
+    The zone is a label of nearly every cloud: where it is all that is there, the nodes tell nothing of a platform.
+    """
+    present = _keys_of(labels)
+    near = {}
+    for name, levels in presets().items():
+        missing = _missing(levels, present)
+        there = {level for level in levels if level is not HOST}.difference(missing)
+        if len(missing) == 1 and any(_ZONE not in level.keys for level in there):
+            near[name] = missing[0]
+    return near
+
+
+def _keys_of(labels: Iterable[Mapping[str, str]]) -> set[str]:
     present: set[str] = set()
     for of_node in labels:
         present.update(of_node)
-    for name, levels in presets().items():
-        if all(any(key in present for key in level.keys) for level in levels if level is not HOST):
-            return name
-    return None
+    return present
+
+
+def _missing(levels: Iterable[Level], present: Set[str]) -> list[Level]:
+    """The levels above the host that no node has a label of."""
+    return [level for level in levels if level is not HOST and present.isdisjoint(level.keys)]
 
 
 def choose_default(labels: Iterable[Mapping[str, str]]) -> tuple[Level, ...]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from engine.policy import Policy, TopologySpec
-from engine.presets import choose_default
+from engine.presets import HOST, choose_default, nearly_default
 from engine.records import Node
 from engine.topology import Level, Topology, build_topology
 from engine.topology_objects import Objects, from_object, waiting_topology
@@ -18,8 +19,18 @@ def topologies_of(
     """The topologies that the policy names, or the default one (a preset that covers the nodes, else hosts alone)."""
     nodes = list(nodes)
     if not policy.topologies:
-        return {"default": build_topology("default", choose_default(node.labels for node in nodes), nodes)}
+        return {"default": _default(nodes)}
     return {spec.name: _topology(spec, nodes, objects) for spec in policy.topologies}
+
+
+def _default(nodes: Sequence[Node]) -> Topology:
+    levels = choose_default(node.labels for node in nodes)
+    topology = build_topology("default", levels, nodes)
+    return (
+        topology
+        if levels != (HOST,)
+        else replace(topology, nearly=tuple(nearly_default(node.labels for node in nodes).items()))
+    )
 
 
 def _topology(spec: TopologySpec, nodes: Iterable[Node], objects: Objects) -> Topology:

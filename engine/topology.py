@@ -36,7 +36,8 @@ class Topology:
 
     `levels` are coarse to fine, the host level last. `outside` says of each node that is left out why; `coverage` says
     per level above the host how many of the selected nodes carry its label, and of how many. `waits` says why the
-    levels are not known now; it has no nodes then.
+    levels are not known now; it has no nodes then. `nearly`: presets that would have been chosen but for one level, and
+    that level, when the topology has only hosts for want of a preset that fits.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Topology:
     outside: Mapping[str, str]
     coverage: Mapping[str, tuple[int, int]]
     waits: str = ""
+    nearly: tuple[tuple[str, Level], ...] = ()
 
     def level_index(self, alias_or_key: str) -> int | None:
         """The index of a level by its alias or by one of its label keys; aliases go first; None when unknown."""

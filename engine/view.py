@@ -211,12 +211,16 @@ class View:
             case _:
                 self._pending.everything = True
 
-    def _build_topologies(self) -> None:
+    def topologies_under(self, policy: Policy) -> dict[str, Topology]:
+        """The topologies that a policy would have over the nodes there are now."""
         nodes = list(self.stores.nodes.values())
         objects = {
             group: {item.name: item for item in store.values()} for group, store in self.stores.topology_objects.items()
         }
-        self.topologies = topologies_of(self.policy, nodes, objects=objects)
+        return topologies_of(policy, nodes, objects=objects)
+
+    def _build_topologies(self) -> None:
+        self.topologies = self.topologies_under(self.policy)
         self._topology_stale = False
         self._pending.room = True
         self._covered(self.topologies)

@@ -15,6 +15,7 @@ from webhook.logs import FORMATS, start_logging
 from webhook.settings import Settings, SettingsError, own_identity, own_namespace
 
 if TYPE_CHECKING:
+    from engine.topology import Topology
     from webhook.objects_file import FileObject
 
 MAX_POLICY_FILE = 2 * 1024 * 1024
@@ -242,14 +243,16 @@ def policy() -> None:
 def policy_check(file: str, cluster_files: tuple[str, ...]) -> None:
     """Check a policy with the webhook's own code and print every error with its path.
 
-    FILE is policy.yaml or the ConfigMap that holds it; - reads standard input. Exit status 1 when it would be refused.
-    Kinds that the policy adds need rights that the manifests do not grant: they are printed as YAML, to be applied.
+    FILE is policy.yaml or the ConfigMap that holds it; - reads standard input. Exit status 1 when it would be refused,
+    or when one of its topologies takes none of the nodes. Kinds that the policy adds need rights that the manifests do
+    not grant: these alone are printed on standard output, as YAML to be applied; all that is told is on standard error.
 
     \b
     Example:
       topogate policy check policy.yaml
       kubectl get nodes -o json | topogate policy check policy.yaml --cluster -
     """  # noqa: D301 - click wants the backspace itself
+    from engine.coverage import covered, uncovered
     from webhook.extra_rights import extra_rights_page
     from webhook.objects_file import FileProblem, policy_text
 
@@ -257,7 +260,7 @@ def policy_check(file: str, cluster_files: tuple[str, ...]) -> None:
         _fail("standard input (-) can be read only once")
     try:
         parsed = parse_policy(policy_text(_content(file, limit=MAX_POLICY_FILE), name=file))
-        coverage = _coverage(cluster_files, parsed) if cluster_files else []
+        topologies = _topologies(cluster_files, parsed)
     except (FileProblem, OSError) as error:
         _fail(_told(error))
     except PolicyError as error:
@@ -266,21 +269,23 @@ def policy_check(file: str, cluster_files: tuple[str, ...]) -> None:
         count = len(error.errors)
         click.echo(f"{file}: refused, {count} error{'' if count == 1 else 's'}", err=True)
         sys.exit(1)
-    click.echo(f"{file}: good (hash {parsed.hash}, mode {parsed.mode})", err=bool(parsed.kinds))
-    for line in coverage:
-        click.echo(line, err=bool(parsed.kinds))
+    click.echo(f"{file}: good (hash {parsed.hash}, mode {parsed.mode})", err=True)
+    for topology in topologies:
+        levels = ", ".join(level.name for level in topology.levels)
+        click.echo(f"topology {topology.name} ({levels}): {covered(topology)}", err=True)
     if rights := extra_rights_page(parsed):
         click.echo(rights, nl=False)
+    empty = [(topology.name, why) for topology in topologies if (why := uncovered(topology))]
+    for name, why in empty:
+        click.echo(f"topology {name} takes no node: {why}", err=True)
+    sys.exit(1 if empty else 0)
 
 
-def _coverage(files: Sequence[str], policy: Policy) -> list[str]:
-    """How many of the nodes in the files each topology takes, in a line each."""
-    from engine.coverage import covered
+def _topologies(files: Sequence[str], policy: Policy) -> list[Topology]:
+    """The topologies of the policy over the nodes in the files."""
     from webhook.offline import offline_cluster
 
-    topologies = offline_cluster(_objects(files), policy=policy).view.topologies
-    levels = {name: ", ".join(level.name for level in one.levels) for name, one in topologies.items()}
-    return [f"topology {name} ({levels[name]}): {covered(one)}" for name, one in topologies.items()]
+    return list(offline_cluster(_objects(files), policy=policy).view.topologies.values()) if files else []
 
 
 def _told(error: Exception) -> str:

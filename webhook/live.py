@@ -69,6 +69,10 @@ class LiveView:
         """The topologies by name, in the order of the policy."""
         return self._view.topologies
 
+    def topologies_under(self, policy: Policy) -> Mapping[str, Topology]:
+        """The topologies that a policy would have over the nodes there are; none while the nodes are not known."""
+        return self._view.topologies_under(policy) if self._stores.nodes.synced else {}
+
     @property
     def reported(self) -> Reported:
         """What nodes report of devices."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from engine import names
 from engine.cluster import projections
+from engine.coverage import uncovered
 from engine.outcomes import FieldError
 from engine.policy import PolicyError, parse_policy
 from webhook.objects import POD, Unreadable, entry_of, projected
@@ -62,10 +63,11 @@ def _validate_policy(review: Review, view: View) -> Response:
         )
         return denied([missing], review)
     try:
-        parse_policy(text)
+        policy = parse_policy(text)
     except PolicyError as error:
         return denied([replace(one, field=_policy_field(one.field)) for one in error.errors], review)
-    return allowed()
+    topologies = view.topologies_under(policy).items()
+    return allowed([f"topology {name} takes no node: {why}" for name, one in topologies if (why := uncovered(one))])
 
 
 def _policy_field(field: str) -> str:

@@ -35,6 +35,9 @@ class View(Protocol):
     def topologies(self) -> Mapping[str, Topology]:
         """The topologies by name, in the order of the policy."""
 
+    def topologies_under(self, policy: Policy) -> Mapping[str, Topology]:
+        """The topologies that a policy would have over the nodes there are; none while the nodes are not known."""
+
     @property
     def reported(self) -> Reported:
         """What nodes report of devices; kept, not counted at the call."""

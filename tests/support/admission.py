@@ -232,6 +232,9 @@ class FakeView:
     def __post_init__(self) -> None:
         self.topologies: Mapping[str, Topology] = topologies_of(self.policy or default_policy(), self.nodes)
 
+    def topologies_under(self, policy: Policy) -> Mapping[str, Topology]:
+        return topologies_of(policy, self.nodes)
+
     @property
     def registry(self) -> Registry:
         return (self.policy or default_policy()).registry

@@ -365,8 +365,8 @@ def test_a_good_policy(files: Any) -> None:
     """Its hash is that of the log and of the metric."""
     for content in ("neverFits: deny\n", policy_map("neverFits: deny\n")):
         result = run("policy", "check", files("policy.yaml", content))
-        assert (result.exit_code, result.stderr) == (0, "")
-        assert "policy.yaml: good (hash " in result.stdout
+        assert (result.exit_code, result.stdout) == (0, "")  # nothing to be applied
+        assert "policy.yaml: good (hash " in result.stderr
     assert run("policy", "check", "-", stdin="{}").exit_code == 0
     assert run("policy", "check", ROOT / "manifests" / "samples" / "policy.yaml").exit_code == 0
 
@@ -415,10 +415,36 @@ def test_a_policy_tells_what_its_topologies_take_of_a_cluster(files: Any) -> Non
     result = run("policy", "check", policy, "--cluster", cluster)
     assert result.exit_code == 0
     told = "topology gpus (rack, host): 1 node; left out: 1 node with no label rack; 1 not selected"
-    assert result.stdout.splitlines()[1:] == [told]
+    assert (result.stdout, result.stderr.splitlines()[1:]) == ("", [told])
     assert one_line(run("policy", "check", "-", "--cluster", "-")) == "standard input (-) can be read only once"
     simulated = run("simulate", "--cluster", cluster, "--policy", policy, "-f", EXAMPLES / "train-rack.yaml")
     assert simulated.stderr == "topogate: topology gpus: left out: 1 node with no label rack\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("topologies: [{name: a, preset: oke}]", "no node of 1 has a label of level island (oci.oraclecloud.com/rdma"),
+        ("topologies: [{name: a, preset: demo, nodeSelector: {pool: y}}]", "no node of 1 has the labels of its node"),
+        ("topologies: [{name: a, preset: demo}]", ""),
+    ],
+)
+def test_a_policy_that_takes_no_node_is_a_negative_answer(files: Any, text: str, why: str) -> None:
+    """Exit status 1, and a last line that says why; of kinds the rights are printed all the same."""
+    labels = {"cloud.provider.com/topology-block": "a", "cloud.provider.com/topology-rack": "b"}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "labels": labels}}
+    result = run("policy", "check", files("p.yaml", text + BENCH), "--cluster", files("nodes.json", json.dumps(node)))
+    assert result.exit_code == bool(why)
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith(f"topology a takes no node: {why}" if why else "topology a (block, rack, host): 1 node")
+    assert "kind: ClusterRole" in result.stdout
+
+
+def test_a_cluster_without_nodes_is_a_negative_answer(files: Any) -> None:
+    """Whoever gives files for nodes gave the wrong ones."""
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": []}}
+    result = run("policy", "check", "-", "--cluster", files("pods.json", json.dumps(pod)), stdin="{}")
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (1, "topology default takes no node: there is none")
 
 
 def test_a_bad_policy_tells_every_error(files: Any) -> None:

@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from engine import metrics
-from engine.coverage import Coverage
+from engine.coverage import Coverage, left_out
 from engine.policy import Policy, parse_policy
 from engine.stores import Stores
+from engine.topologies import topologies_of
 from engine.view import View
 from tests.support.cluster_records import gpu_nodes
 
@@ -52,6 +53,40 @@ def test_nodes_that_are_not_selected_are_no_fault(caplog: pytest.LogCaptureFixtu
     View(stores, policy(", nodeSelector: {pool: gpu}"), covered=Coverage().changed).refresh()
     assert (counted("in"), counted("unlabelled"), counted("unselected")) == (0.0, 0.0, 4.0)
     assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        (
+            ("cloud.google.com/gce-topology-block", "cloud.google.com/gce-topology-subblock"),
+            "hosts alone, as no preset fits; nearest: gke, but no node has a label of its level physical-host "
+            "(cloud.google.com/gce-topology-host)",
+        ),
+        (
+            ("ib.coreweave.cloud/fabric", "backend.coreweave.cloud/superpod"),
+            "hosts alone, as no preset fits; nearest: coreweave, but no node has a label of its level leafgroup "
+            "(backend.coreweave.cloud/leafgroup or ib.coreweave.cloud/leafgroup)",
+        ),
+        (("topology.kubernetes.io/zone",), ""),
+        (("cloud.google.com/gce-topology-block",), ""),
+        (("cloud.provider.com/topology-block", "cloud.provider.com/topology-rack", KEY), ""),
+    ],
+)
+def test_a_preset_that_fits_but_for_one_level_is_told(labels: tuple[str, ...], told: str) -> None:
+    """Whoever gets hosts alone learns which label would have given levels; a zone alone tells of no platform."""
+    nodes = [replace(node, labels=dict.fromkeys(labels, "a")) for node in NODES]
+    [topology] = topologies_of(parse_policy("{}"), nodes).values()
+    assert left_out(topology) == told
+
+
+def test_a_policy_that_wants_hosts_alone_is_told_nothing() -> None:
+    """Only who has chosen nothing is told what is nearly there."""
+    nodes = [replace(node, labels={"cloud.provider.com/topology-rack": "a"}) for node in NODES]
+    [topology] = topologies_of(
+        parse_policy("topologies: [{name: a, levels: [{name: rack, keys: [x]}]}]"), nodes
+    ).values()
+    assert "nearest" not in left_out(topology)
 
 
 def test_a_topology_that_is_gone_is_not_counted_any_more() -> None:

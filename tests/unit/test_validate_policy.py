@@ -26,6 +26,21 @@ def test_a_good_policy_passes() -> None:
     assert check(config("mode: enforce\ntopologies: [{name: default, preset: demo}]")).allowed
 
 
+def test_a_policy_for_other_nodes_is_warned_about() -> None:
+    """A topology that takes none of the nodes says why, and what no node has; the policy is good all the same."""
+    answer = check(
+        config(
+            "topologies: [{name: a, preset: demo}, {name: b, preset: gke},"
+            " {name: c, preset: demo, nodeSelector: {pool: x}}]"
+        )
+    )
+    assert answer.allowed
+    assert answer.warnings == (
+        "topology b takes no node: no node of 16 has a label of level block (cloud.google.com/gce-topology-block)",
+        "topology c takes no node: no node of 16 has the labels of its nodeSelector",
+    )
+
+
 def test_a_bad_policy_is_refused_with_every_error_by_its_path() -> None:
     answer = check(config("mode: maybe\nqueue: {maxGangPods: -1}\n"))
     assert answer.code == 422
