@@ -114,12 +114,12 @@ def _ground(question: Question, capacity: Capacity, *, empty: bool = False, mend
     names = sorted({name for shape in shapes for name, amount in shape.requests if amount > 0})
     columns = [capacity.free_of(name, topology, empty=empty) for name in names]
     requests = [[dict(shape.requests).get(name, 0) for name in names] for shape in shapes]
-    for number, shape in enumerate(shapes):
-        if shape.devices is not None:
-            counted = capacity.count(shape, topology)
-            columns.append(counted.built if mended else counted.empty if empty else counted.free)
-            for other, one in enumerate(requests):
-                one.append(int(other == number))
+    # Pods of one shape share a column: to the planner they are alike then, and their ranks go on from one to the next.
+    for shape in dict.fromkeys(shape for shape in shapes if shape.devices is not None):
+        counted = capacity.count(shape, topology)
+        columns.append(counted.built if mended else counted.empty if empty else counted.free)
+        for other, one in zip(shapes, requests, strict=True):
+            one.append(int(other == shape))
     eligible = tuple(_open_to(shape, topology, capacity, mended=mended) & ~out for shape in shapes)
     return _Ground(np.stack(columns, axis=1), tuple(map(tuple, requests)), eligible)
 

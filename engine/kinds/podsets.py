@@ -46,10 +46,14 @@ def _elements(spec: PodSetSpec, scope: Scope) -> Iterator[Node]:
     if spec.for_each is None:
         yield scope.root
         return
-    wanted = None if spec.keys is None else {key.lower() for key in spec.keys}
-    for node in each(spec.for_each, scope, limit=MAX_POD_SETS):
-        if wanted is None or str(node.steps[-1]).lower() in wanted:
-            yield node
+    nodes = each(spec.for_each, scope, limit=MAX_POD_SETS)
+    if spec.keys is None:
+        yield from nodes
+        return
+    # In the order of the entry, whatever the order of the file: who leads the others comes first.
+    wanted = {key.lower(): place for place, key in enumerate(spec.keys)}
+    found = [(wanted[key], node) for node in nodes if (key := str(node.steps[-1]).lower()) in wanted]
+    yield from (node for _, node in sorted(found, key=lambda one: one[0]))
 
 
 class _Reader:

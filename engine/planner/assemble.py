@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from engine.planner.gang import Gang, GangPlan, Room, Seats, Undecided
 from engine.planner.joint import Cost, Joint, Layout, cost_of
 from engine.planner.lots import Lot, Parts, take_apart
 from engine.planner.mixed import Mixed
+from engine.planner.order import in_order
 from engine.planner.place import Placed, place
 from engine.planner.plan import NoFit, no_fit
 from engine.planner.slices import grains
@@ -73,7 +76,7 @@ def _together(room: Room, gang: Gang, parts: Parts, alone: list[Placed]) -> Gang
                 best = Layout(pods, cost_of(room.tree, parts, pods))
     if best is None:
         return NoFit(-1, 1, -1, 0, 0, None, None)
-    return _seated(room.tree, gang, parts, best.pods, proven=proven)
+    return _seated(room.tree, gang, parts, in_order(room, parts, best.pods), proven=proven)
 
 
 def _goal(room: Room, parts: Parts, alone: list[Placed]) -> Cost:
@@ -90,20 +93,18 @@ def _goal(room: Room, parts: Parts, alone: list[Placed]) -> Cost:
 
 
 def _too_small(room: Room, lot: Lot, level: int) -> NoFit:
-    """The numbers of a lot that does not fit, counted without the others."""
+    """The numbers of a lot that does not fit, counted without the others: of the first pod set that does not by itself.
+
+    Where pods of several pod sets are alike and each pod set has room by itself, no pod set is named.
+    """
     grain = grains(lot.slices, len(room.tree.levels)) if lot.slices else None
     state = amounts(room.tree, lot.slots(room.free, _MOST_SLOTS), None, spread=False, grain=grain)
-    answer = no_fit(state, level, lowest_fit(state, lot.count))
-    owners = {pod_set for pod_set, _ in lot.ranks}
-    return NoFit(
-        answer.level,
-        answer.domains,
-        answer.best,
-        answer.best_slots,
-        answer.total_slots,
-        answer.fits_level,
-        owners.pop() if len(owners) == 1 else None,
-    )
+    most = int(state.slots[level].max(initial=0)) if level >= 0 else int(state.slots[0].sum())
+    owners = Counter(pod_set for pod_set, _ in lot.ranks)
+    large = next((owner for owner, count in sorted(owners.items()) if count > most), None)
+    pod_set = large if len(owners) > 1 else next(iter(owners))
+    answer = no_fit(state, level, lowest_fit(state, lot.count if pod_set is None else owners[pod_set]))
+    return replace(answer, pod_set=pod_set)
 
 
 def _too_tight(room: Room, parts: Parts) -> NoFit | None:

@@ -283,3 +283,39 @@ def test_arrays_of_another_form_are_refused(argument: str, free: Any, scarce: An
     tree, _ = room([[[2, 2]]])
     with pytest.raises(ValueError, match=f"^{argument}: "):
         plan_gang(tree, free, Gang((ONE,)), scarce)
+
+
+def test_the_first_pod_set_gets_the_first_of_the_hosts() -> None:
+    """A master that asks for more than its workers is placed after them, and changes places with the first."""
+    place = two([[[1, 1], [1, 1]]], [9, 9, 9, 9])
+    answer = planned(place, pods(1, 1, 2), pods(3, 1, 1), require=0)
+    assert [seats.ranks for seats in answer.pod_sets] == [(0,), (1, 2, 3)]
+
+
+def test_what_leads_goes_to_the_first_host_that_has_room_for_it() -> None:
+    """The first host has room for a worker only, and the last one none for the second worker."""
+    place = two([[[1, 1, 1, 1]]], [1, 9, 9, 9])
+    answer = planned(place, pods(1, 1, 2), pods(3, 1, 1), require=RACK)
+    assert [seats.ranks for seats in answer.pod_sets] == [(1,), (0, 2, 3)]
+
+
+def test_what_leads_does_not_tear_apart_what_shares_a_domain() -> None:
+    """The workers share the first rack, which has no other host: the master stays behind them."""
+    place = two([[[1, 1], [0, 1]]], [9, 9, 9, 9])
+    answer = planned(place, pods(1, 1, 2), pods(2, 1, 1, require=RACK))
+    assert [seats.ranks for seats in answer.pod_sets] == [(3,), (0, 1)]
+
+
+def test_what_leads_does_not_tear_a_slice_apart() -> None:
+    """Two slices of two, one in each rack, the second one with the room for the master."""
+    place = two([[[1, 1], [1, 1, 1]]], [9] * 5)
+    answer = planned(place, pods(1, 1, 2), pods(4, 1, 1, slices=(Slices(RACK, 2),)), require=0)
+    assert [seats.ranks for seats in answer.pod_sets] == [(2,), (0, 1, 3, 4)]
+
+
+def test_pods_that_stay_change_places_with_nobody() -> None:
+    """A master that is planned again goes where there is room; the workers that run stay."""
+    place = two([[[0, 0, 0, 1]]], [9, 9, 9, 9])
+    workers = pods(3, 1, 1, kept={0: 0, 1: 1, 2: 2})
+    answer = planned(place, pods(1, 1, 2), workers, require=RACK)
+    assert [seats.ranks for seats in answer.pod_sets] == [(3,), (0, 1, 2)]

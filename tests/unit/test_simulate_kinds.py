@@ -141,3 +141,54 @@ def test_the_texts() -> None:
         lines = [f"{one.gang.group or '-'} {one.gang.verdict}: {one.gang.message}" for one in found]
         texts[name] = "\n".join([*lines, *dict.fromkeys(text for one in found for text in one.gang.warnings)])
     golden("simulate-kinds", texts)
+
+
+LEADS = {  # kind -> the pod set of world rank 0
+    "pytorchjob": "master",
+    "tfjob": "chief",
+    "xgboostjob": "master",
+    "paddlejob": "master",
+    "mpijob": "launcher",
+    "mpijob-v1": "launcher",
+    "raycluster": "headgroup",
+    "rayjob": "headgroup",
+    "rayservice": "headgroup",
+    "leaderworkerset": "leader",
+    "sparkapplication": "driver",
+}
+
+
+def with_larger_first(raw: Json, name: str) -> Json:
+    """The pods of `name` (a key of the object, in whatever case) ask for one more CPU than the others."""
+
+    def changed(value: Any, within: bool) -> Any:
+        if isinstance(value, list):
+            return [changed(one, within) for one in value]
+        if not isinstance(value, dict):
+            return value
+        found = {key: changed(one, within or key.lower().startswith(name[:4])) for key, one in value.items()}
+        for container in found.get("containers", ()) if within else ():
+            container["resources"]["requests"] = {"cpu": "3"}
+        return found
+
+    return changed(raw, False)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("larger", [False, True])
+@pytest.mark.parametrize("name", LEADS)
+def test_the_pod_that_leads_comes_first_in_the_order_of_hosts(name: str, larger: bool) -> None:
+    """World rank 0: a master, chief, launcher, head, leader or driver, as large as the others or larger."""
+    leader = LEADS[name]
+    raw = asking(name, gpus=8)
+    raw["metadata"]["annotations"] = {names.REQUIRE: "block"}
+    gang = simulated(grid(1, 2, 8), [with_larger_first(raw, leader) if larger else raw])[0].gang
+    hosts = {one.name: [slots.node for slots in one.assignment] for one in gang.pod_sets}
+    assert len(hosts) > 1 and hosts[leader] == [min(node for nodes in hosts.values() for node in nodes)]
+
+
+def test_pod_sets_stand_in_the_order_of_the_kind_whatever_the_order_of_the_file() -> None:
+    """A file that names the workers first is the same TFJob: the API server sorts the keys anyway."""
+    raw = asking("tfjob", gpus=8)
+    specs = raw["spec"]["tfReplicaSpecs"]
+    raw["spec"]["tfReplicaSpecs"] = dict(sorted(specs.items(), reverse=True))
+    assert [one.name for one in simulated(GRID, [raw])[0].gang.pod_sets] == ["chief", "ps", "worker", "evaluator"]
