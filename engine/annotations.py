@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine import names
 from engine.durations import DurationError, parse_duration
@@ -12,7 +12,7 @@ from engine.explain import unsupported
 from engine.levels import LevelNames
 from engine.outcomes import FieldError
 from engine.records import Pod, Workload
-from engine.wording import plain, suggest
+from engine.wording import listed, plain, suggest
 
 NATIVE_DIALECT = "topogate"
 POD_GROUP_DIALECT = "pod-group"
@@ -20,7 +20,17 @@ POD_GROUP_DIALECT = "pod-group"
 _POSITIVE = re.compile(r"[1-9][0-9]{0,8}")
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _HINTS = 64  # nobody reads more, and each is compared with every key
+# What people look for under our prefix, and where it is said.
+_ELSEWHERE: Mapping[str, str] = {
+    "priority": "priorityClassName of the pods says it",
+    "priority-class": "priorityClassName of the pods says it",
+    "queue": "there are no queues: gangs wait by priority, then by age",
+    "queue-name": "there are no queues: gangs wait by priority, then by age",
+    "timeout": f"a gang waits until it has room; {names.RELAX_AFTER} gives up its level after a while",
+}
 _KNOWN = names.REQUEST_KEYS | names.OWNED_ANNOTATIONS
+_WORD = re.compile(r"[^\s,;|+]+")
+_READ = 256  # of a value: nobody lists levels at greater length
 _SHORT = tuple(sorted(key.partition("/")[2] for key in names.REQUEST_KEYS))
 
 
@@ -83,33 +93,43 @@ def asks_in_pod_group_labels(sources: Iterable[Source], *, dialects: Collection[
     )
 
 
-def unknown_keys(sources: Iterable[Source]) -> Iterator[FieldError]:
-    """Keys under topogate.dev/ that mean nothing, and requests that were written as labels by mistake."""
+def unknown_keys(sources: Iterable[Source], *, short: bool = False) -> Iterator[FieldError]:
+    """Keys under topogate.dev/ that mean nothing, and requests that were written as labels by mistake.
+
+    `short`: without the list of all keys, for which a warning has no room.
+    """
     prefix = names.DOMAIN + "/"
     hints = iter(range(_HINTS))
     for source in sources:
         for key in source.annotations:
             if key.startswith(prefix) and key not in _KNOWN:
-                yield _unknown(
-                    f"{source.path}.annotations", key, "no such annotation", hint=next(hints, None) is not None
-                )
+                hint = next(hints, None) is not None
+                yield _unknown(f"{source.path}.annotations", key, "no such annotation", hint=hint, short=short)
         for key in source.labels:
             if key.startswith(prefix) and key not in names.OWNED_LABELS:
                 said = "this is read as an annotation, not as a label" if key in _KNOWN else "no such label"
-                yield _unknown(f"{source.path}.labels", key, said, hint=next(hints, None) is not None)
+                yield _unknown(f"{source.path}.labels", key, said, hint=next(hints, None) is not None, short=short)
 
 
-def _unknown(path: str, key: str, said: str, *, hint: bool) -> FieldError:
-    # Without the common prefix, or every key would look like every other one.
-    near = suggest(key.partition("/")[2], _SHORT) if hint and key not in _KNOWN else None
-    meant = f"; did you mean {names.DOMAIN}/{near}?" if near else ""
+def _unknown(path: str, key: str, said: str, *, hint: bool, short: bool) -> FieldError:
+    meant = "" if key in _KNOWN else _meant(key.partition("/")[2], hint=hint, short=short)
     return FieldError(
         field=f"{path}[{plain(key)}]",
         kind="Forbidden",
         value=None,
         reason="UnknownAnnotation",
-        message=f"{said}{meant}",
+        message=f"{said}; {meant}" if meant else said,
     )
+
+
+def _meant(name: str, *, hint: bool, short: bool) -> str:
+    """What the user of an unknown key may have meant; `name` is without the common prefix: with it all look alike."""
+    if (elsewhere := _ELSEWHERE.get(name.lower())) is not None:
+        return elsewhere
+    near = suggest(name, _SHORT) if hint else None
+    if near is not None:
+        return f"did you mean {names.DOMAIN}/{near}?"
+    return "" if short or not hint else f"the keys are {listed(_SHORT)}"
 
 
 def check(said: Said, *, levels: LevelNames, topologies: Collection[str]) -> str | FieldError:
@@ -123,10 +143,22 @@ def invalid(said: Said, message: str, *, reason: str = "InvalidValue", kind: str
 
 
 def _level(said: Said, levels: LevelNames, _: Collection[str]) -> str | FieldError:
-    if said.value == names.AUTO and said.about != names.SLICE_TOPOLOGY:
+    auto = (names.AUTO,) if said.about != names.SLICE_TOPOLOGY else ()
+    if said.value in auto:
         return names.HOST_LEVEL if said.about == names.PREFER else names.AUTO
     alias = levels.resolve(said.value)
-    return alias if alias is not None else unsupported(said.field, said.value, levels.aliases, reason="UnknownLevel")
+    if alias is not None:
+        return alias
+    # Whoever wrote a label key is shown label keys.
+    allowed = levels.keys if "/" in said.value else (*levels.aliases, *auto)
+    error = unsupported(said.field, said.value, allowed, reason="UnknownLevel")
+    several = [word for word in _WORD.findall(said.value[:_READ]) if levels.resolve(word) is not None]
+    if len(several) > 1:
+        return replace(error, message=f"one level only; allowed: {listed(allowed)}")
+    if (other := levels.elsewhere(said.value)) is not None:
+        there = f"is a level of topology {plain(other)}; add {names.TOPOLOGY}: {plain(other)}"
+        return replace(error, message=f"{there}, or use one of {listed(allowed)}")
+    return error
 
 
 def _topology(said: Said, _: LevelNames, topologies: Collection[str]) -> str | FieldError:

@@ -15,17 +15,31 @@ from engine.topology import Level, Topology
 class LevelNames:
     """The levels that may be named; `lists` are coarse to fine, each ending with the host level.
 
-    `open`: they are not known now (`Topology.waits`), and any label key or alias may be one.
+    `open`: they are not known now (`Topology.waits`), and any label key or alias may be one. `others`: the levels of
+    the topologies that the request is not about, by name.
     """
 
     lists: tuple[tuple[Level, ...], ...]
     open: bool = False
+    others: tuple[tuple[str, tuple[Level, ...]], ...] = ()
 
     @property
     def aliases(self) -> tuple[str, ...]:
         """Every alias once, coarse to fine, the host level last."""
         above = dict.fromkeys(level.name for levels in self.lists for level in levels if level.name != names.HOST_LEVEL)
         return (*above, names.HOST_LEVEL)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Every node-label key once, coarse to fine, that of the host level last."""
+        every = dict.fromkeys(key for levels in self.lists for level in levels for key in level.keys)
+        return (*(key for key in every if key != names.HOSTNAME), names.HOSTNAME)
+
+    def elsewhere(self, word: str) -> str | None:
+        """The first other topology of which a word (alias or node-label key) is a level."""
+        return next(
+            (name for name, levels in self.others for level in levels if word == level.name or word in level.keys), None
+        )
 
     def resolve(self, word: str) -> str | None:
         """The alias that a word (alias or node-label key) means; None when nothing does."""
@@ -54,7 +68,8 @@ def level_names(policy: Policy, topologies: Mapping[str, Topology], chosen: str 
     if not policy.topologies and all(len(topology.levels) <= 1 for topology in topologies.values()):
         return LevelNames(tuple(presets().values()))
     if chosen is not None and chosen in topologies:
-        return LevelNames((topologies[chosen].levels,), open=bool(topologies[chosen].waits))
+        others = tuple((name, topology.levels) for name, topology in topologies.items() if name != chosen)
+        return LevelNames((topologies[chosen].levels,), open=bool(topologies[chosen].waits), others=others)
     every = tuple(topologies.values())
     return LevelNames(tuple(topology.levels for topology in every), open=any(topology.waits for topology in every))
 

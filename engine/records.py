@@ -171,7 +171,7 @@ class PodSpec:
     """What a pod template or a pod says that concerns us.
 
     `unmodelled` names what the kube-scheduler would look at and we do not (volumes, pod affinity, spread constraints,
-    resource claims): for warnings.
+    resource claims), `preferences` what it would prefer and a pin leaves no choice of: for warnings.
     """
 
     shape: Shape
@@ -187,6 +187,7 @@ class PodSpec:
     has_scheduling_group: bool  # spec.schedulingGroup: core gang scheduling
     deadline: bool  # spec.activeDeadlineSeconds is set (quota scope Terminating)
     unmodelled: tuple[str, ...]
+    preferences: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,12 +152,15 @@ def _replicas_path(workload: Workload, policy: Policy) -> str:
 
 def asks_for_no_level(one: Said) -> FieldError:
     """The error that a key says nothing by itself."""
+    needed = "require-topology, prefer-topology or unconstrained-topology"
+    if one.about == names.RELAX_AFTER:
+        needed = "require-topology, which it gives up after a while"
     return FieldError(
         field=f"metadata.annotations[{names.REQUIRE}]",
         kind="Required value",
         value=None,
         reason="MissingValue",
-        message=f"{one.key} needs a level beside it: require-topology, prefer-topology or unconstrained-topology",
+        message=f"{one.key} needs a level beside it: {needed}",
     )
 
 

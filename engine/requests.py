@@ -25,13 +25,14 @@ from engine.request_rules import (
     slice_errors,
 )
 from engine.request_scopes import Scope, slices_of
+from engine.request_warnings import request_warnings
 from engine.shapes import shape_hash
 from engine.topology import Topology
 from engine.unread_keys import unread
-from engine.wording import joined
 
 _POD_GROUP_ONLY = "pod-group labels ask when a workload is created; add topogate.dev/unconstrained-topology: true"
 _ASKING = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY})
+_SAYS_NOTHING_ALONE = frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.MIN_AVAILABLE})
 _OF_ALL = frozenset({names.TOPOLOGY, names.RELAX_AFTER})  # wherever they stand, they are about the whole gang
 
 
@@ -82,7 +83,7 @@ def understand(
     """
     sources = _sources(workload)
     said = read(sources, dialects=policy.annotations.dialects)
-    strange = tuple(unknown_keys(sources))
+    strange = tuple(unknown_keys(sources, short=policy.annotations.unknown != "deny"))
     warnings = tuple(unread(sources, dialects=policy.annotations.dialects))
     if not said and not strange:
         if asks_in_pod_group_labels(sources, dialects=policy.annotations.dialects):
@@ -113,17 +114,22 @@ def understand(
         errors += slice_errors(scope, whole, workload, levels)
     errors += [*nesting_errors(whole, scopes[1:], levels), *colocation_errors(scopes)]
     if said and not any(one.about in _ASKING for one in said):
-        errors.append(asks_for_no_level(said[0]))
+        # Of a slice's size, of what makes plain gangs and of a shared domain the rules above have told already.
+        silent = [one for one in said if one.about in _SAYS_NOTHING_ALONE] or ([] if errors else said)
+        errors += map(asks_for_no_level, silent[:1])
     if errors:
         return Understanding(errors=tuple(sorted(set(errors), key=_order)), warnings=warnings)
     gang = _gang(whole, workload) if whole.pod_set is None else None
     asks = _asks(whole, of_pods, gang, workload)
     relax = of_all.get(names.RELAX_AFTER)
+    told = request_warnings(
+        workload, scopes, asks, gang, relaxes=relax is not None, dialects=policy.annotations.dialects
+    )
     return Understanding(
         asks=asks,
         gang=gang,
         topology=chosen,
-        warnings=(*warnings, *_warnings(workload, asks)),
+        warnings=(*warnings, *told),
         relax_after=float(relax) if relax is not None else None,
     )
 
@@ -277,16 +283,6 @@ def _least(scope: Scope, pod_set: PodSet, *, alone: int | None, whole: int | Non
     if least is None:
         least = 0 if whole is not None else pod_set.slots
     return min(least, pod_set.slots)
-
-
-def _warnings(workload: Workload, asks: Iterable[PodSetRequest]) -> Iterable[str]:
-    for ask in asks:
-        if ask.slices and not ask.ranked:
-            level, size = ask.slices[0]
-            yield f"pods without an index have no order: each {level} gets a multiple of {size} of them"
-    unseen = dict.fromkeys(name for pod_set in workload.pod_sets for name in pod_set.template.unmodelled)
-    if unseen:
-        yield f"{joined(tuple(unseen))} of the pods are not planned for: the scheduler may refuse a chosen host"
 
 
 def _order(error: FieldError) -> tuple[str, str, str]:

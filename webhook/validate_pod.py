@@ -58,7 +58,7 @@ def _held(pod: Pod, review: Review, view: View, policy: Policy) -> Response:
 def _topology(pod: Pod, view: View, policy: Policy) -> Response | tuple[list[FieldError], list[str]]:
     """What is wrong with its request for a topology, and the warnings; or the whole answer."""
     said = read_own(pod, dialects=policy.annotations.dialects)
-    strange = tuple(unknown_keys((own_source(pod),)))
+    strange = tuple(unknown_keys((own_source(pod),), short=policy.annotations.unknown != "deny"))
     if not (said or strange):
         return [], []
     errors: list[FieldError] = []

@@ -76,6 +76,7 @@ def pod_spec(
         has_scheduling_group=spec.scheduling_group is not None,
         deadline=spec.active_deadline_seconds is not None,
         unmodelled=_unmodelled(spec, meta, namespace),
+        preferences=_preferences(spec),
     )
 
 
@@ -226,6 +227,21 @@ def _unmodelled(spec: wire.PodSpec, meta: wire.ObjectMeta, namespace: str) -> tu
         found.append("topology spread constraints")
     if spec.resource_claims:
         found.append("resource claims")
+    return tuple(found)
+
+
+def _preferences(spec: wire.PodSpec) -> tuple[str, ...]:
+    found = []
+    affinity = spec.affinity
+    if affinity is not None:
+        if affinity.node_affinity is not None and affinity.node_affinity.preferred:
+            found.append("node affinity")
+        if affinity.pod_affinity is not None and affinity.pod_affinity.preferred:
+            found.append("pod affinity")
+        if affinity.pod_anti_affinity is not None and affinity.pod_anti_affinity.preferred:
+            found.append("pod anti-affinity")
+    if any(one.when_unsatisfiable == "ScheduleAnyway" for one in spec.topology_spread_constraints or ()):
+        found.append("spread")
     return tuple(found)
 
 

@@ -150,6 +150,9 @@ class NodeAffinity(Struct):
     """spec.affinity.nodeAffinity."""
 
     required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+    preferred: list[Present] | None = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
+    )
 
 
 class LabelSelector(Struct):
@@ -175,6 +178,9 @@ class PodAffinity(Struct):
 
     required: list[PodAffinityTerm] | None = msgspec.field(
         name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+    preferred: list[Present] | None = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
     )
 
 

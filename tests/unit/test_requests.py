@@ -119,7 +119,33 @@ def test_an_unknown_level_names_the_allowed_ones_and_the_nearest() -> None:
         kind="Unsupported value",
         value="rak",
         reason="UnknownLevel",
-        message='allowed: block, rack, host; did you mean "rack"?',
+        message='allowed: block, rack, host, auto; did you mean "rack"?',
+    )
+
+
+def test_the_level_that_is_found_automatically_is_among_the_allowed_ones() -> None:
+    assert only(read({names.REQUIRE: "AUTO"})).message == 'allowed: block, rack, host, auto; did you mean "auto"?'
+    slices = {names.SLICE_TOPOLOGY: "auto", names.SLICE_SIZE: "2"}
+    assert only(read(slices)).message == "allowed: block, rack, host"
+
+
+def test_who_writes_a_label_key_is_shown_label_keys() -> None:
+    error = only(read({names.REQUIRE: "cloud.provider.com/topology-rak"}))
+    assert error.message == (
+        "allowed: cloud.provider.com/topology-block, cloud.provider.com/topology-rack, kubernetes.io/hostname; "
+        'did you mean "cloud.provider.com/topology-rack"?'
+    )
+
+
+@pytest.mark.parametrize("value", ["rack,block", "rack, block", "block rack", "block|cloud.provider.com/topology-rack"])
+def test_two_levels_in_one_value_are_told_that_one_is_allowed(value: str) -> None:
+    assert only(read({names.REQUIRE: value})).message.startswith("one level only; allowed: ")
+
+
+def test_a_level_of_another_topology_is_told_with_its_name() -> None:
+    error = only(read({names.REQUIRE: "cabinet"}, policy=two_topologies()))
+    assert error.message == (
+        "is a level of topology cpu; add topogate.dev/topology: cpu, or use one of block, rack, host, auto"
     )
 
 
@@ -198,6 +224,22 @@ def test_an_unknown_key_of_ours_is_refused_with_the_nearest_one() -> None:
     error = only(read({"topogate.dev/require-topolgy": "rack"}))
     assert (error.reason, error.kind) == ("UnknownAnnotation", "Forbidden")
     assert error.message == "no such annotation; did you mean topogate.dev/require-topology?"
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ("priority", "no such annotation; priorityClassName of the pods says it"),
+        ("Queue", "no such annotation; there are no queues: gangs wait by priority, then by age"),
+        (
+            "rack",
+            "no such annotation; the keys are colocate, gang-name, gang-size, min-available, prefer-topology, "
+            "relax-after, require-topology, slice-size, slice-topology, topology, unconstrained-topology",
+        ),
+    ],
+)
+def test_an_unknown_key_of_ours_without_a_near_one_is_told_where_it_is_said(key: str, told: str) -> None:
+    assert only(read({f"topogate.dev/{key}": "x"})).message == told
 
 
 def test_an_unknown_key_of_ours_on_the_template_is_refused_too() -> None:
@@ -323,6 +365,20 @@ def test_a_good_and_a_bad_spelling_of_one_key_are_judged_apart() -> None:
 def test_a_key_that_needs_a_level_beside_it_says_so() -> None:
     error = only(read({names.TOPOLOGY: "default"}))
     assert (error.reason, error.kind, error.field) == ("MissingValue", "Required value", KEY)
+
+
+def test_a_time_to_give_up_a_level_needs_a_required_one() -> None:
+    error = only(read({names.RELAX_AFTER: "10m"}))
+    assert error.message == (
+        "topogate.dev/relax-after needs a level beside it: require-topology, which it gives up after a while"
+    )
+
+
+@pytest.mark.parametrize(
+    "annotations", [{names.GANG_NAME: "g", names.GANG_SIZE: "4"}, {names.SLICE_SIZE: "2"}, {names.COLOCATE: "a"}]
+)
+def test_what_is_told_already_is_not_told_as_a_missing_level_again(annotations: dict[str, str]) -> None:
+    assert len(read(annotations).errors) == len(annotations)
 
 
 def test_every_error_is_reported_at_once_ordered_by_path() -> None:

@@ -148,7 +148,7 @@ def test_a_rejected_workload_tells_all_errors() -> None:
         (
             "metadata.annotations[topogate.dev/require-topology]",
             "UnknownLevel",
-            'Unsupported value: "rak": allowed: block, rack, host; did you mean "rack"?',
+            'Unsupported value: "rak": allowed: block, rack, host, auto; did you mean "rack"?',
         ),
     ]
 

@@ -100,7 +100,7 @@ def test_a_typo_is_refused_with_every_error_on_its_own_line() -> None:
         ),
         (
             f"metadata.annotations[{names.REQUIRE}]",
-            'Unsupported value: "rak": allowed: block, rack, host; did you mean "rack"?',
+            'Unsupported value: "rak": allowed: block, rack, host, auto; did you mean "rack"?',
         ),
         (
             f"spec.template.metadata.annotations[{names.RELAX_AFTER}]",

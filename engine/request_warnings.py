@@ -1,0 +1,89 @@
+"""What is accepted in a request and does less than its user may think: sentences without a prefix. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
+
+from engine import names
+from engine.annotations import POD_GROUP_DIALECT
+from engine.records import GangRequest, PodSetRequest, Workload
+from engine.request_scopes import Scope
+from engine.wording import joined, plain, plural, quote
+
+_POD_GROUP: Final = frozenset({names.POD_GROUP_NAME, names.POD_GROUP_MIN})
+_MAX_VALUE: Final = 16  # of a label's value; the warning has 120 characters
+
+
+def request_warnings(
+    workload: Workload,
+    scopes: Sequence[Scope],
+    asks: Sequence[PodSetRequest],
+    gang: GangRequest | None,
+    *,
+    relaxes: bool,
+    dialects: Collection[str],
+) -> Iterator[str]:
+    """Yield what to tell the user of a request in which nothing is wrong.
+
+    `asks` and `gang` are what was understood of `scopes`; `relaxes`: it says after what time it gives up its level.
+    """
+    yield from _slices(asks)
+    if relaxes and not any(ask.require for ask in asks) and (gang is None or gang.require is None):
+        yield "relax-after does nothing without require-topology: no level is required"
+    yield from _shared_with_nobody(asks, scopes)
+    yield from _minimum(workload, scopes)
+    if POD_GROUP_DIALECT in dialects:
+        yield from _pod_group_minimum(workload, asks, gang)
+    yield from _not_planned_for(workload)
+
+
+def _slices(asks: Iterable[PodSetRequest]) -> Iterator[str]:
+    for ask in asks:
+        if ask.slices and not ask.ranked:
+            level, size = ask.slices[0]
+            yield f"pods without an index have no order: each {level} gets a multiple of {size} of them"
+
+
+def _shared_with_nobody(asks: Iterable[PodSetRequest], scopes: Iterable[Scope]) -> Iterator[str]:
+    """A domain is shared by two pod sets at least."""
+    written = {scope.meanings[names.COLOCATE] for scope in scopes if names.COLOCATE in scope.meanings}
+    alone = [value for value, pod_sets in Counter(ask.colocate for ask in asks).items() if pod_sets == 1]
+    for value in alone:
+        if value is not None and value in written:
+            yield f"colocate {quote(value)} does nothing: no second pod set has it"
+
+
+def _minimum(workload: Workload, scopes: Iterable[Scope]) -> Iterator[str]:
+    """What says how many pods start together, where that is no question or more than there are."""
+    said = any(names.MIN_AVAILABLE in scope.meanings for scope in scopes)
+    if said and workload.unit == "pod":
+        yield f"min-available does nothing on a {workload.kind}: each of its pods starts by itself"
+    elif not said and workload.minimum is not None and workload.minimum > workload.slots > 0:
+        pods = plural(workload.slots, "pod")
+        yield f"the {workload.kind} wants {workload.minimum:,} pods to start together and has {pods}: all of them do"
+
+
+def _pod_group_minimum(workload: Workload, asks: Iterable[PodSetRequest], gang: GangRequest | None) -> Iterator[str]:
+    """The minimum in the labels of a pod group, where the gang has another one."""
+    if workload.unit == "pod":
+        return
+    carriers = (workload.labels, *(pod_set.template.labels for pod_set in workload.pod_sets))
+    said = {labels[names.POD_GROUP_MIN] for labels in carriers if labels.keys() >= _POD_GROUP}
+    least = sum(ask.min_available for ask in asks)
+    if gang is not None and gang.min_available is not None:
+        least = gang.min_available
+    for value in sorted(said - {str(least)}):
+        shown = quote(plain(value, _MAX_VALUE))
+        yield f"the pod group's min-available {shown} is not read: {least:,} start together; use {names.MIN_AVAILABLE}"
+
+
+def _not_planned_for(workload: Workload) -> Iterator[str]:
+    templates = [pod_set.template for pod_set in workload.pod_sets]
+    unseen = tuple(dict.fromkeys(name for template in templates for name in template.unmodelled))
+    if unseen:
+        yield f"{joined(unseen)} of the pods are not planned for: the scheduler may refuse a chosen host"
+    preferred = tuple(dict.fromkeys(name for template in templates for name in template.preferences))
+    if preferred:
+        yield f"preferences ({', '.join(preferred)}) have no effect: pods are pinned to hosts"
