@@ -205,7 +205,7 @@ def simulate(
     if show is not None:
         print_objects(simulated, "objects" if show == "objects" else "patches", output or "yaml")
     else:
-        print_answer(answer, output or "table")
+        print_answer(answer, output or "table", cluster.view.topologies.values())
     sys.exit(0 if answer.good else 1)
 
 

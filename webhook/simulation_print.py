@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import click
 
+from engine.topology import Topology
 from webhook import simulation_text
 from webhook.simulate import Simulated
 from webhook.simulation_objects import Show, as_yaml, shown
 from webhook.simulation_output import Simulation
 
 
-def print_answer(answer: Simulation, output: str) -> None:
+def print_answer(answer: Simulation, output: str, topologies: Collection[Topology]) -> None:
     """Print the answer as json, yaml or a table."""
     match output:
         case "json":
@@ -26,9 +27,9 @@ def print_answer(answer: Simulation, output: str) -> None:
 
             console = Console(highlight=False)
             console.print(simulation_text.as_table(answer))
-            console.print(simulation_text.summary(answer), markup=False)
+            console.print(simulation_text.summary(answer, topologies), markup=False)
         case _:
-            click.echo(simulation_text.as_text(answer))
+            click.echo(simulation_text.as_text(answer, topologies))
 
 
 def print_objects(simulated: Sequence[Simulated], show: Show, output: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from engine.topology import Topology
 from engine.wording import plain, plural
 from webhook.simulation_output import Gang, HostSlots, Simulation
 
@@ -43,19 +44,25 @@ def rows(simulation: Simulation) -> list[Row]:
     ]
 
 
-def summary(simulation: Simulation) -> str:
-    """`3 workloads: 2 placed, 1 waits; 32 nodes, 32 in the topology (block, rack, host)`."""
+def summary(simulation: Simulation, topologies: Iterable[Topology] = ()) -> str:
+    """`3 workloads: 2 placed, 1 waits; 32 nodes, 32 in the topology (block, rack, host)`; of several: each by name."""
     verdicts = Counter(gang.verdict for gang in simulation.workloads)
     counts = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.items())
-    cluster = simulation.cluster
-    levels = ", ".join(plain(level) for level in cluster.levels)
-    return (
-        f"{plural(len(simulation.workloads), 'workload')}: {counts}; "
-        f"{plural(cluster.nodes, 'node')}, {cluster.nodes_in_topology:,} in the topology ({levels})"
-    )
+    cluster, several = simulation.cluster, list(topologies)
+    covered = f"{cluster.nodes_in_topology:,} in the topology ({_levels(cluster.levels)})"
+    if len(several) > 1:
+        covered = ", ".join(
+            f"{len(one.tree.hosts):,} in topology {plain(one.name)} ({_levels(level.name for level in one.levels)})"
+            for one in several
+        )
+    return f"{plural(len(simulation.workloads), 'workload')}: {counts}; {plural(cluster.nodes, 'node')}, {covered}"
 
 
-def as_text(simulation: Simulation) -> str:
+def _levels(aliases: Iterable[str]) -> str:
+    return ", ".join(map(plain, aliases))
+
+
+def as_text(simulation: Simulation, topologies: Iterable[Topology] = ()) -> str:
     """The table in plain columns, without a last newline."""
     table = rows(simulation)
     cells = [HEADINGS, *((row.workload, row.verdict, row.pods, row.message) for row in table)]
@@ -64,7 +71,7 @@ def as_text(simulation: Simulation) -> str:
     for row, cell in zip(table, cells[1:], strict=True):
         lines.append(_line(cell, widths))
         lines += [" " * (sum(widths) + 6) + detail for detail in row.details]
-    return "\n".join((*lines, summary(simulation)))
+    return "\n".join((*lines, summary(simulation, topologies)))
 
 
 def as_table(simulation: Simulation) -> Table:
@@ -100,7 +107,8 @@ def _details(gang: Gang) -> Iterable[str]:
         shown = [f"{plain(slots.node)}: {_seats(slots)}" for slots in pod_set.assignment[:_MAX_HOSTS]]
         more = len(pod_set.assignment) - _MAX_HOSTS
         if shown:
-            yield "; ".join(shown) + (f"; {more:,} more" if more > 0 else "")
+            whose = f"{plain(pod_set.name)}: " if len(gang.pod_sets) > 1 else ""
+            yield whose + "; ".join(shown) + (f"; {plural(more, 'host')} more (-o json has all)" if more > 0 else "")
     for warning in gang.warnings:
         yield f"warning: {warning}"
 

@@ -123,6 +123,41 @@ def test_the_table_in_a_pipe() -> None:
     assert "\x1b" not in result.stdout
 
 
+def test_the_table_names_pod_sets_and_topologies_where_there_are_several(files: Any) -> None:
+    """Whose ranks a line tells, how many hosts it leaves out, and which nodes each topology has."""
+    pods = {"spec": {"containers": [{"name": "m", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}}
+    crew = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "crew", "annotations": {"topogate.dev/require-topology": "block"}},
+        "spec": {
+            "replicatedJobs": [
+                {
+                    "name": name,
+                    "template": {
+                        "spec": {
+                            "parallelism": count,
+                            "completions": count,
+                            "completionMode": "Indexed",
+                            "template": pods,
+                        }
+                    },
+                }
+                for name, count in (("boss", 1), ("hand", 6))
+            ]
+        },
+    }
+    one = "{name: one, preset: demo, nodeSelector: {cloud.provider.com/topology-block: block-0}}"
+    policy = f"topologies: [{{name: all, preset: demo}}, {one}]"
+    words = ("-f", files("crew.json", json.dumps(crew)), "--policy", files("policy.yaml", policy))
+    lines = [line.strip() for line in simulate(*words).stdout.splitlines()]
+    slot = r"host-\d{3}: rank \d"
+    assert re.fullmatch(f"boss: {slot}", lines[2])
+    assert re.fullmatch(rf"hand: {slot}(; {slot}){{3}}; 2 hosts more \(-o json has all\)", lines[3])
+    counts = "32 nodes, 32 in topology all (block, rack, host), 16 in topology one (block, rack, host)"
+    assert lines[-1] == f"1 workload: 1 placed; {counts}"
+
+
 def test_the_table_on_a_terminal() -> None:
     """The same cells, coloured; what looks like markup is text."""
     answer = json.loads(simulate("-f", EXAMPLES / "train-rack.yaml", "-o", "json").stdout)
