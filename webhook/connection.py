@@ -37,15 +37,18 @@ class Connection:
 
     `context` is asked for each handshake, so that a new certificate is a new context and never a change of one in use.
     `timeout` (monotonic) is when the poller gives it up. `received` is when the first byte of the current request came.
+    `proven` says that a review on it was answered.
     """
 
     __slots__ = (
+        "address",
         "buffer",
         "client",
         "context",
         "frame",
         "handshaken",
         "max_body",
+        "proven",
         "received",
         "server",
         "sock",
@@ -59,6 +62,8 @@ class Connection:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock = sock
         self.client = client
+        self.address = str(client[0])
+        self.proven = False
         self.server = server
         self.context = context
         self.max_body = max_body

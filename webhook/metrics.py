@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, GCCollector, Histogram, ProcessCollector
@@ -16,6 +17,16 @@ KINDS: Final = frozenset({"ConfigMap", "Placement", *(entry.match.kind for entry
 
 # Seconds. Dense around the targets (p99 10 ms, 200 ms of waiting for a revision) and at the webhooks' time limits.
 BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
+
+
+class Ended(enum.Enum):
+    """Why the server ended a connection that its client had not ended."""
+
+    ROOM = "room"  # no place was left, and others came first
+    MEMORY = "memory"  # unfinished requests took too much of it
+    LATE = "late"  # the handshake, a request or its refused rest took too long
+    IDLE = "idle"  # nothing was asked for longer than clients keep connections
+    FAULT = "fault"  # an error of ours
 
 
 class Metrics:
@@ -46,6 +57,23 @@ class Metrics:
             registry=self.registry,
         )
         self.in_flight = Gauge("topogate_reviews_in_flight", "Reviews being worked on.", registry=self.registry)
+        self.connections = Gauge("topogate_connections", "Open connections to the webhook.", registry=self.registry)
+        self._ended = Counter(
+            "topogate_connections_ended",
+            "Connections to the webhook that the server ended.",
+            ("reason",),
+            registry=self.registry,
+        )
+        self._faults = Counter(
+            "topogate_server_faults",
+            "Unexpected errors in a server's event loop; each ends one connection at most.",
+            ("port",),
+            registry=self.registry,
+        )
+        for reason in Ended:
+            self._ended.labels(reason.value)
+        for port in ("webhook", "ops"):
+            self._faults.labels(port)
 
     def answered(self, path: str, *, operation: str, kind: str, outcome: str, seconds: float) -> None:
         """Count one answered review."""
@@ -56,6 +84,14 @@ class Metrics:
     def refused(self, path: str, status: int) -> None:
         """Count one request that got an HTTP error."""
         self._refused.labels(path, str(status)).inc()
+
+    def ended(self, why: Ended) -> None:
+        """Count one connection that the server ended."""
+        self._ended.labels(why.value).inc()
+
+    def fault(self, port: str) -> None:
+        """Count one unexpected error in the event loop of a port: `webhook` or `ops`."""
+        self._faults.labels(port).inc()
 
     def exposition(self) -> bytes:
         """Return everything in the Prometheus text format (CONTENT_TYPE)."""

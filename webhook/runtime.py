@@ -79,6 +79,7 @@ class Runtime:
             listening=self._listening,
             drain=self._drain,
             stop=self._end,
+            metrics=self._metrics,
         )
 
     # -- start -------------------------------------------------------------------------------------------------------

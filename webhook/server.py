@@ -11,13 +11,14 @@ import os
 import resource
 import ssl
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 
 from webhook.app import MAX_BODY
+from webhook.metrics import Metrics
 from webhook.worker import ParkingWorker
 
 WSGIApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -27,7 +28,8 @@ KEEPALIVE_SECONDS: Final = (
 )
 GRACEFUL_SECONDS: Final = 10
 HEARTBEAT_SECONDS: Final = 30  # the arbiter replaces a worker that was silent so long
-CONNECTIONS: Final = 1000  # parked and active; at the limit the longest silent one makes room
+CONNECTIONS: Final = 1000  # parked and active; at the limit silent strangers make room
+MAX_PARTIAL: Final = 64 * 1024 * 1024  # bytes of unfinished requests in memory, all connections together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,7 @@ class Service:
     listening: Callable[[int], None] = lambda port: None
     drain: Callable[[], None] = lambda: None
     stop: Callable[[], None] = lambda: None
+    metrics: Metrics = field(default_factory=Metrics)
 
 
 class Server(BaseApplication):  # type: ignore[misc]
@@ -59,6 +62,7 @@ class Server(BaseApplication):  # type: ignore[misc]
         port: int,
         threads: int = 4,
         max_body: int = MAX_BODY,
+        max_partial: int = MAX_PARTIAL,
         graceful: int = GRACEFUL_SECONDS,
     ) -> None:
         self.service = service
@@ -66,6 +70,7 @@ class Server(BaseApplication):  # type: ignore[misc]
         self.port = port
         self.threads = threads
         self.max_body = max_body
+        self.max_partial = max_partial
         self.graceful = graceful
         super().__init__()
 

@@ -3,8 +3,9 @@
 The stock thread worker holds a thread from a client's first byte to the end of its request and has no bound on reads
 over TLS: the idle connections that Go's HTTP client (the API server) dials ahead take every thread for good, and so can
 anybody with a handful of sockets. Here the poller keeps whoever has nothing to say; a pool thread only ever works on
-bytes that have arrived. Leans on internals of gunicorn 27.0.1 (pinned): ThreadWorker's run loop, poller, method queue
-and keep-alive queue, the request parser and the WSGI response; held by tests/contract.
+bytes that have arrived. Whatever a client does, and whatever is wrong here, ends that client's connection and never the
+worker, which holds the caches, the Lease and everybody else's reviews. Leans on internals of gunicorn 27.0.1 (pinned):
+ThreadWorker's run loop, poller and method queue, the request parser and the WSGI response; held by tests/contract.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import contextlib
 import errno
 import logging
 import os
+import selectors
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
-from functools import partial
+from concurrent.futures import Future, ThreadPoolExecutor
+from http import HTTPStatus
 from typing import Any, Final
 
 from gunicorn.http import RequestParser, wsgi
@@ -29,14 +31,15 @@ from gunicorn.workers.gthread import ThreadWorker
 from webhook.app import RECEIVED
 from webhook.connection import LINGER_SECONDS, Connection, Progress
 from webhook.listener import leave, listen
+from webhook.metrics import Ended
+from webhook.parked import Parked, Stage
 
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS: Final = 0.5  # between looks at the parked connections' time limits
-MAX_PARTIAL: Final = 64 * 1024 * 1024  # bytes of unfinished requests in memory, all connections together
 SPARE_FILES: Final = 8  # freed when none is left: the application opens files too
 STOP_LINGER: Final = 2.0  # a stopping worker keeps silent connections so long: a request may be on its way
-COMPLAINT_SECONDS: Final = 30.0  # between log lines about clients that distrust the certificate
+COMPLAINT_SECONDS: Final = 30.0  # between log lines of one sort about what clients can bring about
 
 
 class _Outbox:
@@ -62,11 +65,13 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.unfinished: dict[Connection, None] = {}  # in the handshake or in the middle of a request; oldest first
-        self.lingering: dict[Connection, None] = {}
+        self.connections: set[Connection] = set()  # all that are open: parked here, or in the hands of the pool
+        self.parked = Parked(places=self.worker_connections)
         self.context: Callable[[], ssl.SSLContext]
+        self._metrics = self.app.service.metrics
         self._next_sweep = 0.0
         self._next_complaint = 0.0
+        self._next_fault = 0.0
         self._drain: threading.Thread | None = None
 
     # Life: start, wait until ready, listen, drain, stop.
@@ -88,6 +93,18 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         address = listener.getsockname()
         log.info("listening on https://%s:%d", address[0], address[1])
         service.listening(address[1])
+
+    def get_thread_pool(self) -> ThreadPoolExecutor:
+        """All threads from the start: one that could only be had later may not be had then."""
+        pool = ThreadPoolExecutor(self.cfg.threads, thread_name_prefix="review")
+        all_here = threading.Barrier(self.cfg.threads)
+        try:
+            for _ in range(self.cfg.threads):
+                pool.submit(all_here.wait)
+        except RuntimeError:
+            all_here.abort()  # else those that there are would wait for ever, and the process for them
+            raise
+        return pool
 
     def init_process(self) -> None:
         """Run to the end; whatever ends it, the service is drained and stopped."""
@@ -123,8 +140,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         self._accepting = False
 
     def _cap_keepalive(self, deadline: float) -> None:
-        super()._cap_keepalive(deadline)
-        for connection in self.unfinished:
+        for connection in self.parked:
             connection.timeout = min(connection.timeout, deadline)
 
     def _start_drain(self) -> None:
@@ -140,6 +156,17 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
 
     # The poller's side: accept, park, give up.
 
+    def wait_for_and_dispatch_events(self, timeout: float) -> None:
+        """One turn: whoever is readable is heard. What one of them breaks is his loss alone."""
+        for key, _ in self.poller.select(min(timeout, SWEEP_SECONDS)):
+            try:
+                if isinstance(key.data, Connection):
+                    self._on_readable(key.data)
+                else:
+                    key.data(key.fileobj)
+            except Exception:
+                self._fault(key.data if isinstance(key.data, Connection) else None)
+
     def accept(self, listener: socket.socket) -> None:
         """Take one connection and park it: it costs no thread before it says something."""
         self._accept_one(listener)
@@ -149,102 +176,118 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
             sock, client = listener.accept()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                for _ in range(SPARE_FILES):
-                    self._evict()
-            elif error.errno not in (errno.EAGAIN, errno.EWOULDBLOCK, errno.ECONNABORTED):
+                return any([self._make_room() for _ in range(SPARE_FILES)])
+            if error.errno not in (errno.EAGAIN, errno.EWOULDBLOCK, errno.ECONNABORTED):
                 log.warning("accept failed: %s", error)
             return False
-        self.nr_conns += 1
         try:
             connection = Connection(
                 sock, client, listener.getsockname(), context=self.context, max_body=self.app.max_body
             )
         except OSError:
             sock.close()
-            self.nr_conns -= 1
             return True
-        self._park(connection)
-        # Below the limit at which the run loop stops accepting: silence must not keep others out.
-        if self.nr_conns >= self.worker_connections:
-            self._evict()
+        self.connections.add(connection)
+        self._count()
+        self._park(connection, Stage.ARRIVING)
         return True
 
     def finish_request(self, conn: Connection, fs: Future[Progress]) -> None:
         """Take a connection back from the pool."""
         try:
-            progress = fs.result()
+            self._go_on(conn, fs.result())
         except Exception:
-            log.exception("a connection broke the server's own code")
-            progress = Progress.CLOSE
+            self._fault(conn)
+
+    def _go_on(self, connection: Connection, progress: Progress) -> None:
         match progress:
+            case Progress.BYTES if connection.idle:
+                connection.timeout = time.monotonic() + (self.cfg.keepalive if self.alive else STOP_LINGER)
+                self._park(connection, Stage.IDLE)
             case Progress.BYTES:
-                self._park(conn)
+                self._park(connection, Stage.ARRIVING)
             case Progress.ANSWER:
-                self.enqueue_req(conn)
+                self.enqueue_req(connection)
             case Progress.LINGER:
-                conn.timeout = time.monotonic() + LINGER_SECONDS
-                self._register(conn, self.lingering, self._on_lingering)
+                connection.timeout = time.monotonic() + LINGER_SECONDS
+                self._park(connection, Stage.LEAVING)
             case Progress.CLOSE:
-                self._drop(conn)
+                self._drop(connection)
 
-    def _park(self, connection: Connection) -> None:
-        if not connection.idle:
-            self._register(connection, self.unfinished, self._on_unfinished)
-            self._bound_memory()
-            return
-        connection.timeout = time.monotonic() + (self.cfg.keepalive if self.alive else STOP_LINGER)
-        self.keepalived_conns.append(connection)
-        self._watch(connection, partial(self.on_client_socket_readable, connection))
-
-    def _register(self, connection: Connection, group: dict[Connection, None], action: Callable[..., None]) -> None:
-        group[connection] = None
-        self._watch(connection, partial(action, connection))
-
-    def _watch(self, connection: Connection, action: Callable[[Any], None]) -> None:
+    def _park(self, connection: Connection, stage: Stage) -> None:
+        self.parked.add(connection, stage)
         try:
-            self.poller.register(connection.sock, 1, action)
+            self.poller.register(connection.sock, selectors.EVENT_READ, connection)
         except (OSError, KeyError, ValueError):
             self._drop(connection)
 
-    def _on_unfinished(self, connection: Connection, _: Any) -> None:
+    def _on_readable(self, connection: Connection) -> None:
+        if connection not in self.parked:
+            return  # it was given up in this very turn, before its own event had its
+        if self.parked.stage(connection) is Stage.LEAVING:
+            if connection.discard() is Progress.CLOSE:
+                self._drop(connection)
+            return
         self.poller.unregister(connection.sock)
-        del self.unfinished[connection]
+        self.parked.remove(connection)
         self.enqueue_req(connection)
 
-    def _on_lingering(self, connection: Connection, _: Any) -> None:
-        if connection.discard() is Progress.CLOSE:
-            self._drop(connection)
-
     def murder_pending(self) -> None:
-        """Give up connections whose handshake, request or last bytes take too long."""
+        """Between turns, when all have been heard: give up who takes too long or too much, and make room."""
+        try:
+            self._keep_bounds()
+        except Exception:
+            self._fault(None)
+
+    def _keep_bounds(self) -> None:
+        while self.parked.partial > self.app.max_partial:
+            self._give_up(self.parked.first_to_forget(), Ended.MEMORY)
+        # Below the limit at which the run loop stops accepting: silence must not keep others out.
+        while len(self.connections) >= self.worker_connections and self._make_room():
+            pass
         now = time.monotonic()
-        if now < self._next_sweep:
-            return
-        self._next_sweep = now + SWEEP_SECONDS
-        for group in (self.unfinished, self.lingering):
-            for connection in [c for c in group if c.timeout <= now]:
-                self._drop(connection)
+        if now >= self._next_sweep:
+            self._next_sweep = now + SWEEP_SECONDS
+            for connection in self.parked.overdue(now):
+                self._give_up(connection, Ended.IDLE if self.parked.stage(connection) is Stage.IDLE else Ended.LATE)
 
-    def _evict(self) -> None:
-        """Make room: first who is leaving, else the oldest of the larger crowd: a lone newcomer is never the one."""
-        crowd = self.lingering or max(self.unfinished, self.keepalived_conns, key=len)
-        for connection in crowd:
-            self._drop(connection)
-            return
+    def murder_keepalived(self, force: bool = False) -> None:
+        """Nothing: our own connections are never in gunicorn's queue, and the last of them end with the process."""
 
-    def _bound_memory(self) -> None:
-        while sum(len(connection.buffer) for connection in self.unfinished) > MAX_PARTIAL:
-            self._drop(next(connection for connection in self.unfinished if connection.buffer))
+    def _make_room(self) -> bool:
+        connection = self.parked.first_to_go()
+        if connection is None:
+            return False
+        self._give_up(connection, Ended.ROOM)
+        return True
+
+    def _give_up(self, connection: Connection, why: Ended) -> None:
+        self._metrics.ended(why)
+        self._drop(connection)
+
+    def _fault(self, connection: Connection | None) -> None:
+        """Count and log the exception at hand, and end the connection that it came from, if any."""
+        self._metrics.fault("webhook")
+        now = time.monotonic()
+        if now >= self._next_fault:
+            self._next_fault = now + COMPLAINT_SECONDS
+            log.exception("an unexpected error, please report it; the server goes on")
+        if connection is not None:
+            self._give_up(connection, Ended.FAULT)
 
     def _drop(self, connection: Connection) -> None:
-        with contextlib.suppress(OSError, KeyError, ValueError):
-            self.poller.unregister(connection.sock)
-        self.unfinished.pop(connection, None)
-        self.lingering.pop(connection, None)
-        with contextlib.suppress(ValueError):
-            self.keepalived_conns.remove(connection)
+        if connection not in self.connections:
+            return
+        if self.parked.remove(connection):
+            with contextlib.suppress(OSError, KeyError, ValueError):
+                self.poller.unregister(connection.sock)
         connection.close()
-        self.nr_conns -= 1
+        self.connections.discard(connection)
+        self._count()
+
+    def _count(self) -> None:
+        self.nr_conns = len(self.connections)  # what gunicorn's run loop asks
+        self._metrics.connections.set(self.nr_conns)
 
     # The pool's side: bytes that have arrived become an answer.
 
@@ -292,6 +335,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
             finally:
                 if hasattr(chunks, "close"):
                     chunks.close()
+            connection.proven |= response.status_code == HTTPStatus.OK
             return not response.should_close()
         except Exception as error:  # a request that the parser refuses, or a fault outside the application's own guard
             outbox.parts.clear()

@@ -17,7 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from certs.authority import new_authority
+from webhook.server import MAX_PARTIAL
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 20.0  # seconds until a test gives up on an event; events come in milliseconds
@@ -44,10 +47,19 @@ def request_bytes(body: bytes, *, path: str = "/mutate?timeout=10s", extra: str 
 class Replica:
     """One running server process; use as a context manager."""
 
-    def __init__(self, folder: Path, *, port: int = 0, threads: int = 4, wait: bool = False, files: int = 1024) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        port: int = 0,
+        threads: int = 4,
+        wait: bool = False,
+        files: int = 1024,
+        max_partial: int = MAX_PARTIAL,
+    ) -> None:
         self.folder = folder
         self.log = folder / f"replica-{id(self)}.log"
-        arguments = [str(folder), str(port), str(threads), *(["wait"] if wait else [])]
+        arguments = [str(folder), str(port), str(threads), str(max_partial), *(["wait"] if wait else [])]
         command = [sys.executable, "-m", "tests.support.replica_process", *arguments]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -117,17 +129,32 @@ class Replica:
         finally:
             os.close(worker)
 
+    def metric(self, name: str, **labels: str) -> float:
+        """What the metric says now."""
+        self.command("metrics")
+        text = json.loads(self.event("metrics").partition(" ")[2])
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if (sample.name, sample.labels) == (name, labels):
+                    return sample.value
+        raise AssertionError(f"no {name} with {labels} in {text}")
+
+    def worker_lives(self) -> bool:
+        """True while the process that `started` told of has not been replaced."""
+        return sum(line.startswith("started ") for line in self.seen) == 1 and self.process.poll() is None
+
     def context(self, *, maximum: ssl.TLSVersion | None = None) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(self.folder / "ca.crt"))
         if maximum is not None:
             context.maximum_version = maximum
         return context
 
-    def tcp(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+    def tcp(self, source: str = "127.0.0.1") -> socket.socket:
+        """A connection from any address of the loopback network."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE, source_address=(source, 0))
 
-    def tls(self) -> ssl.SSLSocket:
-        return self.context().wrap_socket(self.tcp(), server_hostname="topogate.test")
+    def tls(self, source: str = "127.0.0.1") -> ssl.SSLSocket:
+        return self.context().wrap_socket(self.tcp(source), server_hostname="topogate.test")
 
     def client(self) -> http.client.HTTPSConnection:
         return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=PATIENCE, context=self.context())

@@ -1,12 +1,13 @@
 """The process under test: a real server whose handlers do what the review's name says.
 
-Run as `python -m tests.support.replica_process FOLDER PORT THREADS [wait]`. FOLDER holds ca.crt and ca.key. Events go
-to stdout, one a line (`started PID`, `listening PORT`, `entered UID`, `drain`, `stop`); commands come on stdin, one a
-line (`ready`, `go`, `renew`).
+Run as `python -m tests.support.replica_process FOLDER PORT THREADS MAX_PARTIAL [wait]`. FOLDER holds ca.crt and ca.key.
+Events go to stdout, one a line (`started PID`, `listening PORT`, `entered UID`, `drain`, `stop`); commands come on
+stdin, one a line (`ready`, `go`, `renew`, `metrics`, `break METHOD`: of a connection, once).
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 from certs.authority import read_authority
 from certs.serving import ServingCertificate
 from webhook.app import create_app
+from webhook.connection import Connection
 from webhook.metrics import Metrics
 from webhook.review import Response, Review, Unavailable, allowed, patched
 from webhook.server import Server, Service, serve
@@ -25,6 +27,17 @@ from webhook.server import Server, Service, serve
 
 def tell(event: str) -> None:
     os.write(1, f"{event}\n".encode())
+
+
+def break_once(method: str) -> None:
+    """Make the next call of a method of any connection an error that nobody has thought of."""
+    whole = getattr(Connection, method)
+
+    def broken(_: Connection) -> None:
+        setattr(Connection, method, whole)
+        raise RuntimeError("unheard of")
+
+    setattr(Connection, method, broken)
 
 
 class Replica:
@@ -35,6 +48,7 @@ class Replica:
             self.is_ready.set()
         self.go = threading.Event()
         self.certificate: ServingCertificate
+        self.metrics = Metrics()
 
     def start(self) -> Any:
         authority = read_authority(
@@ -45,18 +59,23 @@ class Replica:
         )
         threading.Thread(target=self.obey, daemon=True).start()
         tell(f"started {os.getpid()}")
-        return create_app(mutate=self.review, validate=self.review, metrics=Metrics())
+        return create_app(mutate=self.review, validate=self.review, metrics=self.metrics)
 
     def obey(self) -> None:
         for line in sys.stdin:
-            match line.strip():
-                case "ready":
+            match line.split():
+                case ["ready"]:
                     self.is_ready.set()
-                case "go":
+                case ["go"]:
                     self.go.set()
-                case "renew":
+                case ["renew"]:
                     self.certificate.renew()
                     tell("renewed")
+                case ["metrics"]:
+                    tell(f"metrics {json.dumps(self.metrics.exposition().decode())}")
+                case ["break", method]:
+                    break_once(method)
+                    tell("broken")
 
     def review(self, review: Review, deadline: float) -> Response:
         match review.name:
@@ -74,7 +93,7 @@ class Replica:
 
 def main() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.DEBUG, format="%(levelname)s %(name)s %(message)s")
-    folder, port, threads, *rest = sys.argv[1:]
+    folder, port, threads, max_partial, *rest = sys.argv[1:]
     replica = Replica(Path(folder), ready="wait" not in rest)
     service = Service(
         start=replica.start,
@@ -83,8 +102,11 @@ def main() -> None:
         listening=lambda port: tell(f"listening {port}"),
         drain=lambda: tell("drain"),
         stop=lambda: tell("stop"),
+        metrics=replica.metrics,
     )
-    serve(Server(service, host="127.0.0.1", port=int(port), threads=int(threads)))
+    serve(
+        Server(service, host="127.0.0.1", port=int(port), threads=int(threads), max_partial=int(max_partial)),
+    )
 
 
 if __name__ == "__main__":
