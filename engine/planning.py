@@ -236,6 +236,7 @@ def _shortfall(
 ) -> Shortfall:
     tree = topology.tree
     level = answer.level
+    least = max(1, min(ask.count, ask.min_available))
     empty = counted.empty
     sound = np.array([not reason or repairable(reason) for reason in reasons], dtype=np.bool_)
     built = np.where(sound, counted.built, 0)
@@ -262,7 +263,8 @@ def _shortfall(
         host_gpus = capacity.largest(gpu[0], topology) if gpu else None
     missing = unreported(shape, capacity)
     return Shortfall(
-        count=ask.count,
+        count=least,
+        whole=ask.count if least < ask.count else None,
         level=topology.levels[level].name if level >= 0 else None,
         domains=answer.domains,
         best=tree.path(level, answer.best)[-1] if answer.best >= 0 and level >= 0 else None,
@@ -279,15 +281,24 @@ def _shortfall(
         gpus_per_pod=gpus_per_pod,
         ceiling=int(domain_slots(topology.tree, built, level, slices).max(initial=0)),
         largest=(tree.path(level, largest)[-1], _hosts_in(topology, level, largest)) if largest >= 0 else None,
-        roomier=_roomier(topology, level, empty, ask.count, slices),
+        roomier=_roomier(topology, level, empty, least, slices),
         tolerate=_taint_in_the_way(answer, ask, shape, topology, capacity=capacity, reasons=reasons),
         host_gpus=host_gpus,
         devices=devices,
+        too_big=_too_big(shape, capacity, topology),
         unreported=missing,
         reported=tuple(name for name in sorted(whole_names() | KOORDINATOR) if capacity.reports(name))
         if missing
         else (),
     )
+
+
+def _too_big(shape: Shape, capacity: Capacity, topology: Topology) -> tuple[str, int, int] | None:
+    """The first resource of which one pod asks for more than any host has: its name, what is asked, what there is."""
+    for name, amount in shape.requests:
+        if amount > (most := capacity.largest(name, topology)):
+            return name, amount, most
+    return None
 
 
 def _taint_in_the_way(
@@ -299,7 +310,7 @@ def _taint_in_the_way(
         tolerant = replace(shape, tolerations=(*shape.tolerations, Toleration(key, "Exists", "", "")))
         free = capacity.count(tolerant, topology).free
         most = int(domain_slots(topology.tree, free, answer.level, topology.slices(ask.slices)).max(initial=0))
-        if most >= ask.count:
+        if most >= min(ask.count, ask.min_available):
             return key
     return None
 

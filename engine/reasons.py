@@ -32,6 +32,7 @@ REASONS: Final[dict[str, Reason]] = {
         GangSizeMismatch="The pods of one gang disagree about its size, or there are more pods than it says.",
         GangTooLarge="The gang is bigger than any domain of the level it requires could ever hold.",
         HostTooSmall="One pod asks for more than any host of the topology has.",
+        UnknownResource="The pods ask for a resource that no node reports.",
         ImmutableField="A field that only Topogate may change, or that may not change after creation, was changed.",
         UnsupportedKind="The request stands on an object of a kind that cannot be placed.",
         UnknownAnnotation="A topogate.dev annotation that does not exist, most often a slip of the pen.",

@@ -68,6 +68,12 @@ class Understanding:
         """The pods of the gang."""
         return sum(ask.count for ask in self.asks)
 
+    @property
+    def least(self) -> int:
+        """How many of them are enough for it to start."""
+        of_gang = self.gang.min_available if self.gang is not None else None
+        return min(self.count, of_gang or sum(min(ask.count, ask.min_available) for ask in self.asks))
+
 
 def understand(
     workload: Workload,

@@ -15,17 +15,20 @@ from engine.device_shortfall import DeviceShortfall, how_near, nobody_reports
 from engine.gpu.resources import KOORDINATOR
 from engine.host_devices import DISAGREEING, NOT_UNDERSTOOD, UNHEALTHY
 from engine.outcomes import Never, Waits
+from engine.quantities import format_units
+from engine.topology import OUTSIDE_SELECTOR
 from engine.wording import plain, plural
 
 WHOLE_TOPOLOGY: Final = "topology"  # what `fits_level` says when only the whole topology has room
 _MAX_GROUPS: Final = 6
 _UNHEALTHY: Final = frozenset({"cordoned", "not ready", UNHEALTHY, NOT_UNDERSTOOD, DISAGREEING})
-_CHOSEN: Final = frozenset({"nodeSelector", "node affinity"})
+_CHOSEN: Final = frozenset({"nodeSelector", "node affinity"})  # by the pods
 _TAINT: Final = "taint "
 _NO_LABEL: Final = "no label "
 _IN_WORDS: Final = {
-    "nodeSelector": "outside nodeSelector",
-    "node affinity": "outside node affinity",
+    "nodeSelector": "outside its nodeSelector",
+    "node affinity": "outside its node affinity",
+    OUTSIDE_SELECTOR: "outside the topology's nodeSelector",
     "outside topology": "outside the topology",
 }
 
@@ -35,6 +38,7 @@ class Shortfall:
     """The numbers behind an answer of no.
 
     count           pods that need slots
+    whole           all pods of the gang, where `count` of them are enough for it; None: `count` are all
     level           alias of the required level; None: the whole topology
     domains         domains of that level that were looked at
     best            last label value of the domain with the most free slots; None: there is none
@@ -58,6 +62,7 @@ class Shortfall:
                     All numbers of slots are of whole slices then
     tolerate        key of a taint: a toleration for it would make room for the gang now
     devices         what its pods need of the hosts' devices; None: nothing
+    too_big         a resource of which no host has as much as a pod asks for: its name, units of a pod, most of a host
     unreported      names that its pods ask for and no node reports
     reported        names of GPUs and devices that nodes do report, told when there are unreported ones
     """
@@ -85,6 +90,8 @@ class Shortfall:
     unreported: tuple[str, ...] = ()
     reported: tuple[str, ...] = ()
     slices: tuple[str, int] | None = None
+    whole: int | None = None
+    too_big: tuple[str, int, int] | None = None
 
 
 def infeasible(short: Shortfall) -> Waits | Never:
@@ -94,7 +101,7 @@ def infeasible(short: Shortfall) -> Waits | Never:
     the gang would fit there, what others use is the reason; when not, the nodes that are missing from it.
     """
     if short.unreported and short.hosts > 0:
-        return Never("HostTooSmall", nobody_reports(short.unreported, short.reported))
+        return Never("UnknownResource", nobody_reports(short.unreported, short.reported))
     answer = _infeasible(short)
     if isinstance(answer, Waits) and short.devices is not None and short.total_slots == 0:
         near = how_near(short.devices) if answer.reason == "InsufficientFreeGPUs" else ""
@@ -141,12 +148,15 @@ def _nothing_eligible(short: Shortfall, *, unhealthy: int, tainted: int) -> Wait
         return Waits("LabelsMissing", f"{subject}; the topology has no nodes yet")
     if unlabelled and (short.domains == 0 or unlabelled > max(unhealthy, tainted + chosen)):
         return Waits("LabelsMissing", f"{subject}; {_nodes(short)}; the cluster's admin must label them")
+    if short.exclusions.get(OUTSIDE_SELECTOR, 0) >= short.hosts:
+        why = "the cluster's admin must label them or change the policy"
+        return Waits("LabelsMissing", f"{subject}; no node is in the topology: {_nodes(short)}; {why}")
     reason = "NodesUnhealthy" if unhealthy >= tainted + chosen and unhealthy else "NodesExcluded"
     return Waits(reason, f"{subject}; no node is left: {_nodes(short)}")
 
 
 def _too_large(short: Shortfall, *, away: int) -> str:
-    asked = plural(short.count, "pod")
+    asked = _of_all(short, "pod")
     unit = short.gpus_per_pod or 1
     if short.gpus_per_pod:
         asked += f" x {plural(unit, 'GPU')} = {plural(short.count * unit, 'GPU')}"
@@ -175,7 +185,11 @@ def _host_too_small(short: Shortfall) -> str:
         return f"{asks} and no host has more than {short.host_gpus}; use {short.host_gpus} per pod and more pods"
     if short.devices is not None and not short.gpus_per_pod and (short.limiting or "") in KOORDINATOR:
         return f"one pod asks for {short.devices.asked}, more than any host has; ask for less per pod"
-    return f"one pod asks for more {plain(short.limiting or 'room')} than any host has; ask for less per pod"
+    if short.too_big is not None:
+        name, asked, most = short.too_big
+        has = f"no host has more than {format_units(name, most)}" if most else "no host has any"
+        return f"one pod asks for {plain(name)} {format_units(name, asked)} and {has}; ask for less per pod"
+    return "no host has all that one pod asks for; ask for less per pod"
 
 
 def _possible(short: Shortfall, away: int) -> int:
@@ -195,11 +209,16 @@ def _by_host(short: Shortfall) -> bool:
 
 def _amount(short: Shortfall) -> str:
     if _by_host(short):
-        return plural(short.count, "host")
+        return _of_all(short, "host")
     gpus = f" x {plural(short.gpus_per_pod, 'GPU')}" if short.gpus_per_pod else ""
     if short.devices is not None:
         gpus = f" x {short.devices.asked}"
-    return f"room for {plural(short.count, 'pod')}{gpus}"
+    return f"room for {_of_all(short, 'pod')}{gpus}"
+
+
+def _of_all(short: Shortfall, noun: str) -> str:
+    """`4 hosts`, or `2 of 4 hosts` where so many are enough."""
+    return plural(short.count, noun) if short.whole is None else f"{short.count:,} of {plural(short.whole, noun)}"
 
 
 def _together(short: Shortfall) -> str:

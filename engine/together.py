@@ -320,7 +320,7 @@ def _no_room(
 ) -> Outcome:
     topology = question.topology
     if any(question.kept.values()):
-        missing = plural(_count(question) - sum(map(len, question.kept.values())), "pod")
+        missing = plural(max(1, _wanted(question) - sum(map(len, question.kept.values()))), "pod")
         level = _alias(topology, answer.level if answer.level >= 0 else None)
         where = f"the {level} of those that run" if level else "the topology"
         return Waits("Fragmented", f"needs room for {missing} more in {where}")
@@ -332,7 +332,9 @@ def _no_room(
     shares = joined([f"{ask.count:,} of {ask.name}" for ask in question.asks])
     shared = answer.level if answer.level >= 0 else gang.require
     where = f" in one {_alias(topology, shared)}" if shared is not None else ""
-    asked = f"needs room for {plural(_count(question), 'pod')} ({shares}){where}"
+    wanted = _wanted(question)
+    of_all = f"{wanted:,} of " if wanted < _count(question) else ""
+    asked = f"needs room for {of_all}{plural(_count(question), 'pod')} ({shares}){where}"
     if isinstance(plan_gang(topology.tree, ever.free, _asking(gang, ever)), NoFit):
         return Never("GangTooLarge", f"{asked}; each pod set has room alone, even empty hosts have none for all")
     reason = "Fragmented"
@@ -344,6 +346,11 @@ def _no_room(
 
 def _count(question: Question) -> int:
     return sum(ask.count for ask in question.asks)
+
+
+def _wanted(question: Question) -> int:
+    """How many pods make the gang."""
+    return _least(question) or sum(min(ask.count, ask.min_available) for ask in question.asks)
 
 
 def _alias(topology: Topology, level: int | None) -> str | None:

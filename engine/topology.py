@@ -15,7 +15,7 @@ from engine.records import Node
 
 Ints = npt.NDArray[np.int64]
 
-OUTSIDE_SELECTOR = "nodeSelector"
+OUTSIDE_SELECTOR = "nodeSelector of the topology"
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,7 +214,7 @@ class WaitingGangs:
             since = relaxed_text(gang.understanding, self._view.policy)
             return Status("Waiting", outcome.reason, f"{outcome.message}{since}")
         waited = format_duration(self._view.policy.queue.patience)
-        pods = plural(gang.understanding.count, "pod")
+        pods = plural(gang.understanding.least, "pod")
         return Status("Waiting", "RoomKept", f"has waited for {waited}: {room.where} kept free until {pods} fit")
 
     def _blocks(self, key: str) -> bool:

@@ -180,7 +180,7 @@ def _relaxed(workload: Workload, understanding: Understanding, view: View, deadl
 
 
 def _never(outcome: Never, workload: Workload, policy: Policy) -> FieldError:
-    if outcome.reason == "HostTooSmall":
+    if outcome.reason in ("HostTooSmall", "UnknownResource"):
         field = path_of_steps((*workload.pod_sets[0].path, "spec", "containers"))
     else:
         field = path_of(workload, names.REQUIRE, policy=policy)

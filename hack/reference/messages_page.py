@@ -15,8 +15,8 @@ _KINDS: Final[dict[Kind, str]] = {
     "ignored": "Not ours",
 }
 _WHEN: Final[dict[Kind, str]] = {
-    "user": "The object is refused (422, one cause for each fault); GangTooLarge and HostTooSmall are warnings unless "
-    "the policy says `neverFits: deny`.",
+    "user": "The object is refused (422, one cause for each fault); GangTooLarge, HostTooSmall and UnknownResource are "
+    "warnings unless the policy says `neverFits: deny`.",
     "policy": "The object is refused (403).",
     "not-now": "The gang waits and starts by itself when there is room: the reason of the Placement and of the Event.",
     "engine": "Trouble of Topogate itself, never a denial of a workload.",

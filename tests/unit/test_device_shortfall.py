@@ -99,13 +99,13 @@ def test_a_name_that_no_node_reports_is_never() -> None:
     """The scheduler looks for the very name: it is told, and what the nodes do report."""
     plain = node("h", allocatable={"cpu": 8000, "pods": 10, "nvidia.com/gpu": 4})
     assert never(plan_on([plain], HALF)) == (
-        "HostTooSmall",
+        "UnknownResource",
         "no node reports koordinator.sh/gpu-core or koordinator.sh/gpu-memory-ratio, "
         "so no pod that asks for it is ever scheduled; nodes report nvidia.com/gpu",
     )
     bare = node("h", allocatable={"cpu": 8000, "pods": 10})
     assert never(plan_on([bare], ONE)) == (
-        "HostTooSmall",
+        "UnknownResource",
         "no node reports nvidia.com/gpu, so no pod that asks for it is ever scheduled",
     )
 

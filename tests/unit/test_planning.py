@@ -13,7 +13,7 @@ from engine.policy import Policy, parse_policy
 from engine.records import Node, Taint, Workload
 from engine.stores import Stores
 from engine.view import View
-from tests.support.cluster_records import gpu_nodes, job, node, placement
+from tests.support.cluster_records import gpu_nodes, job, node, placement, shape
 from tests.support.leader import Leader
 
 
@@ -223,3 +223,49 @@ def test_slots_that_are_too_many_for_one_object_are_told(monkeypatch: pytest.Mon
     leader.later(5)
     assert leader.hands.of("place") == ["small"]
     assert [status.reason for name, status in leader.hands.told if name == "large"] == ["GangLimitExceeded"]
+
+
+def test_a_gang_with_a_minimum_is_told_what_it_needs_to_start() -> None:
+    """One host is free, two of four pods are enough: it lacks one, not three."""
+    annotations = {names.UNCONSTRAINED: "true", names.MIN_AVAILABLE: "2"}
+    outcome = plan_on(
+        gpu_nodes(1, 1, 4),
+        job(count=4, require=None, annotations=annotations),
+        placed={"b0-r0-h0": 1, "b0-r0-h1": 1, "b0-r0-h2": 1},
+    )
+    assert isinstance(outcome, Waits)
+    assert outcome.message.startswith("needs 2 of 4 hosts; 1 free; ")
+
+
+def test_a_minimum_that_fits_an_empty_cluster_waits() -> None:
+    """That all of its pods never fit is no reason to call it too large."""
+    annotations = {names.UNCONSTRAINED: "true", names.MIN_AVAILABLE: "2"}
+    outcome = plan_on(
+        gpu_nodes(1, 1, 3), job(count=4, require=None, annotations=annotations), placed={"b0-r0-h0": 1, "b0-r0-h1": 1}
+    )
+    assert isinstance(outcome, Waits), outcome
+
+
+def test_a_pod_with_more_memory_than_any_host_is_told_both_numbers() -> None:
+    """What one pod asks for, and the most that a host has."""
+    large = job(count=1)
+    large = replace(
+        large,
+        pod_sets=(replace(large.pod_sets[0], template=replace(large.template, shape=shape(memory=2 * 1024 * 1024))),),
+    )
+    outcome = plan_on(gpu_nodes(1, 1, 2), large)
+    assert outcome == Never(
+        "HostTooSmall", "one pod asks for memory 2Ti and no host has more than 1Ti; ask for less per pod"
+    )
+
+
+def test_a_selector_of_the_topology_is_not_told_as_the_users() -> None:
+    """He has none, and cannot loosen it: his admin can."""
+    policy = parse_policy(
+        "apiVersion: topogate.dev/v1alpha1\nkind: Policy\ntopologies:\n"
+        "- {name: default, preset: demo, nodeSelector: {pool: gpu}}\n"
+    )
+    outcome = plan_on(gpu_nodes(1, 1, 2), job(count=2, require=None, annotations={names.PREFER: "host"}), policy=policy)
+    assert isinstance(outcome, Waits)
+    assert outcome.reason == "LabelsMissing"
+    assert "2 nodes = 2 outside the topology's nodeSelector" in outcome.message

@@ -6,6 +6,7 @@ import pytest
 
 from engine.explain import REASONS, Shortfall, infeasible
 from engine.outcomes import Never, Waits
+from engine.topology import OUTSIDE_SELECTOR
 from tests.support.golden import golden
 
 # 512 nodes in racks of at most 18; a pod takes a whole host of 8 GPUs.
@@ -80,10 +81,24 @@ CASES: dict[str, tuple[str, Shortfall]] = {
     ),
     "all nodes are not ready": ("NodesUnhealthy", replace(NONE_ELIGIBLE, exclusions={"not ready": 510, "cordoned": 2})),
     "the node selector fits no node": ("NodesExcluded", replace(NONE_ELIGIBLE, exclusions={"nodeSelector": 512})),
+    "the node selector fits no node of the topology": (
+        "NodesExcluded",
+        replace(NONE_ELIGIBLE, exclusions={"nodeSelector": 12, OUTSIDE_SELECTOR: 500}),
+    ),
+    "the topology's node selector fits no node": (
+        "LabelsMissing",
+        replace(NONE_ELIGIBLE, domains=0, exclusions={OUTSIDE_SELECTOR: 512}),
+    ),
+    "all nodes of the topology are cordoned": (
+        "NodesUnhealthy",
+        replace(NONE_ELIGIBLE, exclusions={OUTSIDE_SELECTOR: 500, "cordoned": 12}),
+    ),
     "no node is labelled": (
         "LabelsMissing",
-        replace(NONE_ELIGIBLE, domains=0, exclusions={"nodeSelector": 500, "no label rack": 12}),
+        replace(NONE_ELIGIBLE, domains=0, exclusions={OUTSIDE_SELECTOR: 500, "no label rack": 12}),
     ),
+    "so many are enough": ("Fragmented", replace(WHOLE_HOSTS, count=16, whole=20)),
+    "so many are enough, pods share hosts": ("Fragmented", replace(SHARED_HOSTS, total_slots=120, whole=96)),
     "most nodes are not labelled": (
         "LabelsMissing",
         replace(NONE_ELIGIBLE, exclusions={"cordoned": 12, "no label rack": 500}),
@@ -125,8 +140,29 @@ NEVER: dict[str, tuple[str, Shortfall]] = {
     ),
     "a pod with more CPU than every host": (
         "HostTooSmall",
-        replace(NONE_ELIGIBLE, per_host=None, gpus_per_pod=0, limiting="cpu", exclusions={"too small": 512}),
+        replace(
+            NONE_ELIGIBLE,
+            per_host=None,
+            gpus_per_pod=0,
+            too_big=("cpu", 200_000, 96_000),
+            exclusions={"too small": 512},
+        ),
     ),
+    "a pod with more memory than every host": (
+        "HostTooSmall",
+        replace(
+            NONE_ELIGIBLE,
+            per_host=None,
+            gpus_per_pod=0,
+            too_big=("memory", 2 * 1024 * 1024, 512 * 1024),
+            exclusions={"too small": 512},
+        ),
+    ),
+    "a pod that no host has all for": (
+        "HostTooSmall",
+        replace(NONE_ELIGIBLE, per_host=None, gpus_per_pod=0, exclusions={"too small": 512}),
+    ),
+    "so many are enough, and still too many": ("GangTooLarge", replace(WHOLE_HOSTS, count=80, whole=100)),
 }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from engine.records import Node
-from engine.topology import Level, build_topology
+from engine.topology import OUTSIDE_SELECTOR, Level, build_topology
 
 BLOCK = Level("block", ("example.com/block",))
 RACK = Level("rack", ("example.com/rack", "old.example.com/rack"))
@@ -87,7 +87,7 @@ def test_nodes_of_other_pools_are_outside_by_selector() -> None:
     nodes = [node("n1", pool="gpu"), node("n2", rack=None), node("n3", pool="cpu")]
     topology = build_topology("default", [BLOCK, RACK], nodes, node_selector={"pool": "gpu"})
     assert topology.tree.hosts == ("n1",)
-    assert topology.outside == {"n2": "nodeSelector", "n3": "nodeSelector"}
+    assert topology.outside == {"n2": OUTSIDE_SELECTOR, "n3": OUTSIDE_SELECTOR}
 
 
 def test_pin_labels_leave_the_host_out() -> None:
