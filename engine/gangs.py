@@ -14,11 +14,12 @@ from engine import names
 from engine.actions import ChooseAnew, Decision, GiveBack, LetGo, Plan, Rest, Resume, Status
 from engine.members import held_by_us, suspended_by_user
 from engine.policy import Policy
-from engine.records import Assignment, Pod, PodSetRequest
+from engine.records import Assignment, Pod, PodSetRequest, Workload
 from engine.running import running
 from engine.seats import slots_of
 from engine.sight import Gang, Hosts, can_suspend, ours
 from engine.timers import Timers
+from engine.wording import plain
 
 
 def stale(gang: Gang) -> bool:
@@ -75,7 +76,7 @@ def decide(
     if workload.finished or workload.deleting:
         return Decision(
             Rest(),
-            Status("Finished", "", "the workload has ended; its slots are free")
+            Status("Finished", "", f"the {plain(workload.kind)} has {_end(workload)}; its slots are free")
             if placement is not None and workload.finished
             else None,
         )
@@ -100,6 +101,10 @@ def decide(
         return _before_resume(gang, usable=usable, overbooked=overbooked)
     hosts = Hosts(overbooked=overbooked, usable=usable, down=down)
     return running(gang, timers=timers, policy=policy, now=now, wall=wall, hosts=hosts)
+
+
+def _end(workload: Workload) -> str:
+    return "failed" if workload.failed else "ended"
 
 
 def _expired(gang: Gang, timers: Timers) -> bool:

@@ -295,6 +295,7 @@ class Workload:
     minimum: int | None = None
     unit: str = "workload"
     handling: str = "placed"
+    failed: bool = False  # finished, and not well
 
     @property
     def key(self) -> tuple[str, str, str, str]:

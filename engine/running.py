@@ -24,6 +24,8 @@ MAX_REASON = 300
 BLOCKED_LOOK = 5.0
 # The pod of a rank that has ended well is out of sight before its workload's status counts it (seconds).
 MISSED_AFTER = 5.0
+# The Job controller makes a lost pod again after 10, 20, 40 s ..., and no later than this.
+JOB_BACK_OFF = "6 min"
 
 
 def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: float, hosts: Hosts) -> Decision:
@@ -229,19 +231,28 @@ def _lost(part: Extension, placement: Placement, status: Status | None, hosts: H
 
 
 def _progress(gang: Gang, live: list[Pod], hosts: Hosts) -> Status:
-    """Placed until every slot has its bound pod, then Running; Incomplete when one is lost again."""
+    """Placed until every slot has its bound pod, then Running; Incomplete when one is lost again, or all are."""
     placement = gang.placement
     assert placement is not None
     missing = sum(reservation(gang.workload, placement, gang.pods).values())
     bound = sum(1 for pod in live if pod.spec.node_name)
     waiting = stuck(gang, hosts)
-    if missing == 0 and bound and not waiting:
-        return Status("Running", "", f"{plural(bound, 'pod')} bound")
-    before = placement.status.get("phase")
-    if before in ("Running", "Incomplete") and (bound or waiting):
-        back = f"{plural(max(missing, len(waiting)), 'pod')} of the gang to come back to its slot"
-        if waiting:
-            where = named({host_of(pod) or "" for pod in waiting})
-            back += f"; {plural(len(waiting), 'pod')} cannot end on {where}: delete by force if it is dead"
-        return Status("Incomplete", "WaitingForMembers", back)
-    return Status("Placed", "", f"{plural(missing, 'pod')} to be bound")
+    ran = placement.status.get("phase") in ("Running", "Incomplete")
+    if missing == 0 and not waiting and (bound or ran):
+        return Status("Running", "", f"{plural(bound, 'pod')} bound" if bound else "all of its pods have ended")
+    if not ran:
+        return Status("Placed", "", f"{plural(missing, 'pod')} to be bound")
+    if not bound and not waiting:
+        return Status("Incomplete", "WaitingForMembers", _all_lost(gang, missing))
+    back = f"{plural(max(missing, len(waiting)), 'pod')} of the gang to come back to its slot"
+    if waiting:
+        where = named({host_of(pod) or "" for pod in waiting})
+        back += f"; {plural(len(waiting), 'pod')} cannot end on {where}: delete by force if it is dead"
+    return Status("Incomplete", "WaitingForMembers", back)
+
+
+def _all_lost(gang: Gang, missing: int) -> str:
+    """Nothing of a gang that ran is there: people wonder who is to do something now."""
+    kind = gang.workload.kind
+    after = f" after its back-off of up to {JOB_BACK_OFF}" if kind == "Job" else ""
+    return f"{plural(missing, 'pod')} lost; the {plain(kind)} makes new ones{after}"

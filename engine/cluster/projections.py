@@ -57,6 +57,8 @@ _MIRROR: Final = "kubernetes.io/config.mirror"
 _JOB_CONTROLLERS: Final = (None, "", "kubernetes.io/job-controller")
 _KUEUE_CONTROLLER: Final = "kueue.x-k8s.io/multikueue"
 _OVER: Final = frozenset({"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"})
+# Those of them that say that it went wrong.
+_FAILURES: Final = frozenset({"Failed", "FailureTarget"})
 _QUOTA_OF_PODS: Final = ("requests.", "limits.", "hugepages-")
 _QUOTA_NAMES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods", "count/pods"})
 
@@ -122,7 +124,8 @@ def job(source: Source) -> Workload:
     template = spec.template or wire.Template()
     completed = _indexes(status.completed_indexes, "completedIndexes")
     failed = _indexes(status.failed_indexes, "failedIndexes")
-    finished = any(condition.status == "True" and condition.type in _OVER for condition in status.conditions or ())
+    ends = [one.type for one in status.conditions or () if one.status == "True" and one.type in _OVER]
+    finished = bool(ends)
     slots = 1 if spec.parallelism is None else spec.parallelism
     if spec.completions is None:
         total = slots
@@ -162,6 +165,7 @@ def job(source: Source) -> Workload:
         suspendable=True,
         started=status.start_time is not None,
         finished=finished,
+        failed=not _FAILURES.isdisjoint(ends),
         deleting=meta.deletion_timestamp is not None,
         created=epoch(meta.creation_timestamp),
         owner=owner,

@@ -65,6 +65,7 @@ def workload(source: Source, *, entry: KindEntry, registry: Registry, version: s
         suspendable=suspension is not None and suspension.allowed,
         started=structure.started,
         finished=structure.finished,
+        failed=structure.failed,
         deleting=meta.deletion_timestamp is not None,
         created=epoch(meta.creation_timestamp),
         owner=projections.controller_of(meta.owner_references),

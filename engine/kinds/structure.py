@@ -105,6 +105,7 @@ class Structure:
     suspension: Suspension | None
     started: bool
     finished: bool
+    failed: bool  # finished, and not well
     stand_aside: str | None
     scheduler: str | None
 

@@ -59,6 +59,8 @@ def read(entry: KindEntry, raw: object, *, registry: Registry) -> Structure:
     faults += _twice(pod_sets)
     if entry.handling in ("placed", "pods") and not pod_sets and not faults:
         faults.append(_no_pod_sets(entry))
+    none: tuple[str, ...] = ()
+    ends = attempt(lambda: _ends(entry.finished, scope), otherwise=none)
     structure = Structure(
         entry=entry,
         version=attempt(lambda: _text(scope, "apiVersion"), otherwise="").rpartition("/")[2],
@@ -69,7 +71,8 @@ def read(entry: KindEntry, raw: object, *, registry: Registry) -> Structure:
         gang=gang,
         suspension=attempt(lambda: _suspension(entry, scope), otherwise=None),
         started=attempt(lambda: entry.started is not None and find(entry.started, scope) is not None, otherwise=False),
-        finished=attempt(lambda: _finished(entry.finished, scope), otherwise=False),
+        finished=bool(ends),
+        failed=any(map(_failed, ends)),
         stand_aside=attempt(lambda: _aside(entry, scope), otherwise=None),
         scheduler=attempt(lambda: _scheduler(entry, scope), otherwise=None),
     )
@@ -139,14 +142,23 @@ def _suspension(entry: KindEntry, scope: Scope) -> Suspension | None:
     )
 
 
-def _finished(spec: Finished, scope: Scope) -> bool:
+def _ends(spec: Finished, scope: Scope) -> tuple[str, ...]:
+    """The conditions that say that the workload is over, or the value of the field that does."""
+    ends: list[str] = []
     if spec.conditions:
         for node in each(_CONDITIONS, scope):
             condition = mapping_at(node)
             if condition.get("status") == "True" and condition.get("type") in spec.conditions:
-                return True
+                ends.append(str(condition["type"]))
     node_of_path = find(spec.path, scope) if spec.path is not None else None
-    return node_of_path is not None and node_of_path.value in spec.values
+    if node_of_path is not None and node_of_path.value in spec.values:
+        ends.append(str(node_of_path.value))
+    return tuple(ends)
+
+
+def _failed(end: str) -> bool:
+    """True for `Failed`, `FAILED`, `FailureTarget`: no kind has another word for it."""
+    return end.lower().startswith("fail")
 
 
 def _aside(entry: KindEntry, scope: Scope) -> str | None:

@@ -312,6 +312,15 @@ def test_a_finished_gang_rests() -> None:
     assert decision.status is not None and decision.status.phase == "Finished"
 
 
+@pytest.mark.parametrize(("failed", "said"), [(True, "has failed"), (False, "has ended")])
+def test_a_finished_gang_says_whether_it_failed(failed: bool, said: str) -> None:
+    """Its slots are free either way."""
+    gang = replace(job(count=1), finished=True, failed=failed)
+    status = look(gang, placement(gang, {"h0": 1})).status
+    assert status is not None
+    assert status.message == f"the Job {said}; its slots are free"
+
+
 def test_our_gate_under_a_foreign_one_is_not_taken_off() -> None:
     """A member that somebody else holds too is not ready; nothing of it is released."""
     gang = job(count=1)

@@ -468,3 +468,34 @@ def test_a_rank_that_has_ended_needs_no_slot_in_a_repair() -> None:
     assert leader.hands.of("repair") == ["train"]
     assert (after[1] not in before.values(), after[2]) == (True, before[2])
     assert leader.view.capacity.reserved("uid-train") == {after[1]: 1}
+
+
+# -- what is told ----------------------------------------------------------------------------------------------------
+
+
+def test_a_gang_that_has_lost_all_its_pods_says_so() -> None:
+    """Its slots are kept, but it is not on its way: what is awaited is the Job's back-off."""
+    leader = two_racks()
+    _, pods = running(leader, 3)
+    for rank, host in ranks_of(leader.placed()).items():
+        leader.has(cordoned(leader, host))
+        lose(leader, pods[rank])
+    leader.settle()
+    leader.later(10.0)
+    assert leader.status() == ("Incomplete", "WaitingForMembers")
+    assert leader.hands.notes[-1] == (
+        "train",
+        "3 pods lost; the Job makes new ones after its back-off of up to 6 min",
+    )
+    assert not [status for _, status in leader.hands.told if status.phase == "Placed"]
+
+
+def test_a_gang_between_its_last_pod_and_its_end_is_not_placed_anew() -> None:
+    """All ranks have ended well and the Job does not say so yet."""
+    leader = two_racks()
+    gang, pods = running(leader, 2)
+    leader.has(*(replace(one, phase="Succeeded", resource_version=leader.hands.version()) for one in pods.values()))
+    leader.has(changed(gang, remaining=0, finished_ranks=((0, 1),), resource_version=leader.hands.version()))
+    leader.settle()
+    leader.later(10.0)
+    assert [status.phase for _, status in leader.hands.told] == ["Running"]

@@ -342,6 +342,22 @@ def test_a_job_is_over_with_any_of_its_final_conditions(kind: str) -> None:
     assert not job(a_job({"conditions": [{"type": "Suspended", "status": "True"}]})).finished
 
 
+@pytest.mark.parametrize(
+    ("kinds", "failed"),
+    [
+        (["Complete"], False),
+        (["SuccessCriteriaMet"], False),
+        (["Failed"], True),
+        (["FailureTarget"], True),
+        ([], False),
+    ],
+)
+def test_a_job_that_failed_is_told_from_one_that_is_complete(kinds: list[str], failed: bool) -> None:
+    """Both are over."""
+    conditions = [{"type": kind, "status": "True"} for kind in kinds]
+    assert job(a_job({"conditions": conditions})).failed is failed
+
+
 def test_a_job() -> None:
     """What else concerns us of a Job."""
     raw = a_job(

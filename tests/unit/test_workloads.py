@@ -106,6 +106,21 @@ def test_the_scheduler_of_the_whole_object_is_that_of_its_pods() -> None:
     assert {one.template.scheduler_name for one in read(raw).pod_sets} == {"volcano"}
 
 
+@pytest.mark.parametrize(
+    ("name", "status", "failed"),
+    [
+        ("jobset", {"conditions": [{"type": "Failed", "status": "True"}]}, True),
+        ("jobset", {"conditions": [{"type": "Completed", "status": "True"}]}, False),
+        ("jobset", {"conditions": [{"type": "Failed", "status": "False"}]}, False),
+        ("sparkapplication", {"applicationState": {"state": "FAILED"}}, True),
+        ("sparkapplication", {"applicationState": {"state": "COMPLETED"}}, False),
+    ],
+)
+def test_a_workload_that_failed_is_told_from_one_that_ended_well(name: str, status: object, failed: bool) -> None:
+    """By the condition, or the value of the field, that says that it is over."""
+    assert read(merged(example(name)["object"], {"status": status})).failed is failed
+
+
 def test_a_finished_workload_misses_no_completions() -> None:
     """Nothing more is to come."""
     record = read(jobset(status={"conditions": [{"type": "Completed", "status": "True"}]}))
