@@ -436,7 +436,7 @@ def _held(pod: Pod) -> Held | None:
     if shape.devices is None:
         return None
     uses = devices_of(pod)
-    return Held(shape.devices, () if uses is None else (uses,), by_name=by_vendor_name(shape.requests))
+    return Held(shape.devices, () if uses is None else (uses,), by_name=by_vendor_name(shape.requests), uid=pod.uid)
 
 
 def _kept(reserved: Reserved | None) -> Held | None:

@@ -8,7 +8,7 @@ slots are also limited by the devices: four free halves are not two free GPUs. R
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +22,7 @@ from engine.gpu.laying import Holder, Holding, laid
 from engine.gpu.ledger import DeviceLedger, Summary
 from engine.gpu.left import Left, completed
 from engine.gpu.resources import KOORDINATOR, WHOLE
+from engine.pod_devices import believed
 from engine.records import DeviceRequest, DeviceUse, Node, NodeDevices, Requests
 
 Ints = npt.NDArray[np.int64]
@@ -36,12 +37,16 @@ DISAGREEING: Final = "whose devices are not what the node reports"
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a holder has on a host: `count` pods of one request, the devices of those of which they are known."""
+    """What a holder has on a host: `count` pods of one request, the devices of those of which they are known.
+
+    `uid`: of a pod that is there, for what its host tells of it.
+    """
 
     request: DeviceRequest
     uses: tuple[Uses, ...] = ()
     count: int = 1
     by_name: bool = True  # whole GPUs under a vendor's name: the node's numbers count them
+    uid: str = ""
 
 
 def by_vendor_name(requests: Requests) -> bool:
@@ -60,6 +65,7 @@ class HostDevices:
         self._ledger = DeviceLedger()
         self._matter: npt.NDArray[np.bool_] = np.zeros(64, dtype=np.bool_)
         self._rows: set[int] = set()
+        self._given: dict[int, Mapping[str, tuple[tuple[str, int], ...]]] = {}  # NodeDevices.given, by row
         self._trouble: dict[int, str] = {}
         self._lost: dict[int, dict[Holder, bool]] = {}  # what `lost` said since the row last changed
 
@@ -202,7 +208,7 @@ class HostDevices:
     def left(self, row: int, *, without: Holder | None = None) -> list[Left]:
         """What is left of each device of a host, when need be as if a holder were not there."""
         others = {
-            holder: Holding(held.request, held.uses, held.count)
+            holder: Holding(held.request, self._known(row, held), held.count)
             for holder, held in self._holders.get(row, {}).items()
             if holder != without
         }
@@ -245,6 +251,7 @@ class HostDevices:
                 return False
             self._rows.discard(row)
             self._trouble.pop(row, None)
+            self._given.pop(row, None)
             self._matter[row] = False
             self._ledger.set_host(row, None)
             for holder in self._holders.get(row, {}):
@@ -254,6 +261,8 @@ class HostDevices:
         fresh = row not in self._rows
         devices = inventory(node.allocatable, told)
         changed = self._ledger.set_host(row, devices)
+        if (told is not None and told.given) or row in self._given:
+            changed |= self._settle(row, told)
         if trouble := _trouble(devices, told):
             self._trouble[row] = trouble
         else:
@@ -267,11 +276,33 @@ class HostDevices:
                 self._pass_on(row, holder, held)
         return changed or fresh
 
+    def _settle(self, row: int, told: NodeDevices | None) -> bool:
+        """Count pods on the devices that their host says they have; True when it says something else than before."""
+        given = told.given if told is not None else {}
+        before = self._given.pop(row, {})
+        if given:
+            self._given[row] = given
+        if before == given:
+            return False
+        for holder, held in self._holders.get(row, {}).items():
+            self._pass_on(row, holder, held)
+        return True
+
+    def _known(self, row: int, held: Held) -> tuple[Uses, ...]:
+        """The devices of those pods of a holder of which they are known.
+
+        A pod's own annotation goes before what its host tells: the agents leave out who has one. What the host tells
+        of pods that are gone says nothing: a kubelet forgets a pod's devices only when it gives the next.
+        """
+        given = self._given.get(row, {}).get(held.uid, ()) if held.uid and not held.uses else ()
+        uses = believed([DeviceUse(kind, minor) for kind, minor in given], held.request) if given else None
+        return (uses,) if uses is not None else held.uses
+
     def _pass_on(self, row: int, holder: Holder, held: Held | None) -> None:
         if held is None:
             self._ledger.give(row, holder)
         else:
-            self._ledger.take(row, holder, held.request, held.uses, count=held.count)
+            self._ledger.take(row, holder, held.request, self._known(row, held), count=held.count)
 
 
 def _counts_devices(node: Node) -> bool:

@@ -112,6 +112,8 @@ EXCLUSIVE_TOPOLOGY: Final = frozenset(
 
 # Koordinator's: which devices a pod has (engine.gpu).
 DEVICE_ALLOCATED: Final = "scheduling.koordinator.sh/device-allocated"
+# On a Device object: which devices the kubelet gave to pods by itself; the design has both keys.
+DEVICE_CHECKPOINTS: Final = ("node.koordinator.sh/devices-checkpoints", "node.koordinator.sh/gpu-checkpoints")
 
 # Kubernetes' own.
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from engine import names
@@ -28,8 +29,11 @@ def devices_of(pod: Pod) -> Uses | None:
 
 def _believed(text: str, request: DeviceRequest) -> Uses | None:
     told, _ = parse_allocated(text)
-    if not told:
-        return None
+    return believed(told, request) if told else None
+
+
+def believed(told: Sequence[DeviceUse], request: DeviceRequest) -> Uses | None:
+    """Return the devices that a pod is told to have, no more of them than it asks for, each with what it asks for."""
     parts = {
         "gpu": (request.gpus, DeviceUse("gpu", 0, core=request.core, ratio=request.ratio, memory=request.memory)),
         "rdma": _shares("rdma", request.rdma),

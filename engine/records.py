@@ -109,7 +109,8 @@ class NodeDevices:
     """A Device object (scheduling.koordinator.sh): the devices of the node of that name, by kind and minor.
 
     `partitions`: sets of GPU minors that are linked as one, by their number (empty where the table is not known).
-    `faults` says what in the object was not understood and therefore left out.
+    `given`: the devices that the kubelet gave to pods by itself, as (kind, minor) by the pod's uid. `faults` says what
+    in the object was not understood and therefore left out.
     """
 
     name: str
@@ -117,6 +118,7 @@ class NodeDevices:
     resource_version: str
     devices: tuple[Device, ...]
     partitions: Mapping[int, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    given: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     faults: tuple[str, ...] = ()
 
 

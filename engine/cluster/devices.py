@@ -1,8 +1,9 @@
 """The Device object (scheduling.koordinator.sh) -> NodeDevices. Of a faulty object as much as can be understood counts.
 
 Facts about the object: it is named after its node, a device's `minor` is its number among those of its type,
-`resources` are what it offers (100 percent of a healthy GPU's compute and memory), the NVLink partitions stand in an
-annotation as JSON. A device with missing or nonsense fields is left out, never guessed at.
+`resources` are what it offers (100 percent of a healthy GPU's compute and memory), the NVLink partitions and what the
+kubelet gave to pods by itself stand in annotations as JSON. A device with missing or nonsense fields is left out, never
+guessed at.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from engine import names
 from engine.cluster import wire
 from engine.cluster.wire import ProjectionError, Source, decode
 from engine.gpu.resources import CORE, FPGA, MEMORY, RATIO, RDMA, WHOLE
@@ -28,6 +30,7 @@ MAX_FAULTS: Final = 16  # told of one object
 _MAX_TEXT: Final = 253  # characters of an id or of a PCIe name
 _MAX_TABLE: Final = 65536  # characters of the partition table
 _MAX_PARTITIONS: Final = 1024
+_MAX_CHECKPOINT: Final = 262144  # characters: the API server stores no more annotations than that
 _MAX_MEMORY: Final = 2**50  # bytes of one device; beyond that it is a mistake
 _NANO: Final = 10**9
 
@@ -59,9 +62,17 @@ class _Partition(wire.Struct):
     allocation_score: int | None = None
 
 
+class _Given(wire.Struct):
+    pod_uid: Text = msgspec.field(name="podUID")
+    device_ids: list[Text] | dict[str, list[Text]] | None = msgspec.field(
+        name="deviceIDs", default=None
+    )  # by NUMA node
+
+
 # Made at import, as in `wire`: two threads must not be the first to read a struct's fields.
 _DEVICE: Final = msgspec.json.Decoder(_Device)
 _TABLE: Final = msgspec.json.Decoder(dict[str, list[_Partition]])
+_CHECKPOINT: Final = msgspec.json.Decoder(list[_Given])
 
 
 class _Faulty(ValueError):
@@ -76,13 +87,16 @@ def node_devices(source: Source) -> NodeDevices:
         raise ProjectionError("$.metadata.name: is required")
     faults: list[str] = []
     devices = _devices(spec.devices or (), faults)
-    partitions = _partitions((meta.annotations or {}).get(_PARTITIONS) or "", faults)
+    annotations = meta.annotations or {}
+    partitions = _partitions(annotations.get(_PARTITIONS) or "", faults)
+    given = _given({key: annotations.get(key) or "" for key in names.DEVICE_CHECKPOINTS}, devices, faults)
     return NodeDevices(
         name=intern(meta.name),
         uid=meta.uid or "",
         resource_version=meta.resource_version or "",
         devices=devices,
         partitions=partitions,
+        given=given,
         faults=_bounded(faults),
     )
 
@@ -178,6 +192,29 @@ def _partitions(text: str, faults: list[str]) -> dict[int, tuple[tuple[int, ...]
         if minors:
             found[count] = tuple(one for _, one in sorted(minors))
     return dict(sorted(found.items()))
+
+
+def _given(
+    texts: Mapping[str, str], devices: Iterable[Device], faults: list[str]
+) -> dict[str, tuple[tuple[str, int], ...]]:
+    """Return which of the devices pods have by the node's checkpoints, by the pods' uids."""
+    ids = {device.id: (device.kind, device.minor) for device in devices if device.id}
+    found: dict[str, dict[tuple[str, int], None]] = {}
+    for key, text in texts.items():
+        if len(text) > _MAX_CHECKPOINT:
+            faults.append(f"annotations[{key}]: longer than {_MAX_CHECKPOINT:,} characters")
+            continue
+        try:
+            entries = _CHECKPOINT.decode(text) if text else ()
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            faults.append(f"annotations[{key}]: {plain(str(error), _MAX_TEXT)}")
+            continue
+        for entry in entries:
+            listed = entry.device_ids or ()
+            for name in listed if not isinstance(listed, dict) else (one for some in listed.values() for one in some):
+                if name in ids and entry.pod_uid:
+                    found.setdefault(entry.pod_uid, {})[ids[name]] = None
+    return {uid: tuple(sorted(pairs)) for uid, pairs in found.items()}
 
 
 def _bounded(faults: list[str]) -> tuple[str, ...]:

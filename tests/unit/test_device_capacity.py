@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from engine.capacity import RECOUNT, Capacity
-from engine.records import DeviceUse, Pod, Shape
+from engine.records import DeviceUse, NodeDevices, Pod, Shape
 from engine.topology import Topology, build_topology
 from tests.support.cluster_records import job, node, pod
 from tests.support.gpu_hosts import GIB, asking, gpu_job, gpu_node, gpus, share, use, with_uses
@@ -147,6 +147,62 @@ def test_an_annotation_neither_hides_nor_adds_use(uses: list[DeviceUse]) -> None
     ledger = Ledger()
     ledger.bind("a", ONE, *uses)
     assert ledger.free(ONE) == 3
+
+
+def given(*pods: Pod, minors: tuple[int, ...] = (2,)) -> NodeDevices:
+    """The host's Device object whose checkpoint says that each of these pods has these GPUs."""
+    return replace(gpus("h"), given={one.uid: tuple(("gpu", minor) for minor in minors) for one in pods})
+
+
+def chosen(ledger: Ledger, shape: Shape, count: int = 1) -> list[int]:
+    """The GPUs that pods more of a shape would get."""
+    assert shape.devices is not None
+    uses = ledger.capacity.choose("h", shape.devices, count) or ()
+    return [use.minor for one in uses for use in one]
+
+
+@pytest.mark.parametrize("first", ["the pod", "the object"])
+def test_a_gpu_that_the_hosts_checkpoint_says_a_pod_has_is_not_given_again(first: str) -> None:
+    """A pod without an annotation is on the devices that its host tells, whichever is known first."""
+    ledger = Ledger()
+    old = Ledger().bind("old", ONE)
+    if first == "the object":
+        ledger.capacity.set_devices("h", given(old))
+    ledger.capacity.set_pod(old.key, old)
+    if first == "the pod":
+        assert chosen(ledger, ONE, 3) == [1, 2, 3]  # laid where it would be put
+        ledger.capacity.set_devices("h", given(old))
+    assert sorted(chosen(ledger, ONE, 3)) == [0, 1, 3]
+    assert ledger.free(ONE) == 3
+    ledger.capacity.set_devices("h", gpus("h"))
+    assert chosen(ledger, ONE, 3) == [1, 2, 3]
+
+
+def test_halves_that_a_checkpoint_puts_apart_leave_no_whole_gpu_between_them() -> None:
+    """Where the kubelet put each of four halves on a GPU of its own, no whole GPU is free."""
+    ledger = Ledger()
+    halves = [ledger.bind(f"p{minor}", HALF) for minor in range(4)]
+    assert ledger.free(ONE) == 2
+    told = {one.uid: (("gpu", minor),) for minor, one in enumerate(halves)}
+    ledger.capacity.set_devices("h", replace(gpus("h"), given=told))
+    assert (ledger.free(ONE), ledger.free(HALF)) == (0, 4)
+
+
+def test_a_pods_own_annotation_goes_before_the_checkpoint() -> None:
+    """The annotation is what we wrote; agents leave such pods out of the checkpoint."""
+    ledger = Ledger()
+    ledger.capacity.set_devices("h", given(ledger.bind("ours", ONE, use(0))))
+    assert chosen(ledger, ONE, 3) == [1, 2, 3]
+
+
+def test_a_checkpoint_adds_no_use_to_what_a_pod_asks_for() -> None:
+    """Three GPUs told of a pod that asks for one are one; those of pods that are gone are none."""
+    ledger = Ledger()
+    old = ledger.bind("old", ONE)
+    ledger.capacity.set_devices("h", given(old, minors=(1, 2, 3)))
+    assert ledger.free(ONE) == 3
+    ledger.capacity.set_pod(old.key, None)
+    assert ledger.free(ONE) == 4
 
 
 def test_a_pod_that_asks_for_no_device_has_none() -> None:

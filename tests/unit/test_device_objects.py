@@ -201,3 +201,34 @@ def test_a_table_that_cannot_be_read_is_no_table(table: object) -> None:
     assert len(found.devices) == 1
     assert len(found.faults) == 1
     assert found.faults[0].startswith("annotations[scheduling.koordinator.sh/gpu-partitions]: ")
+
+
+def entry(uid: str, *ids: str, **more: Any) -> dict[str, Any]:
+    return {"podUID": uid, "containerName": "c", "resourceName": "nvidia.com/gpu", "deviceIDs": list(ids), **more}
+
+
+@pytest.mark.parametrize("key", ["node.koordinator.sh/devices-checkpoints", "node.koordinator.sh/gpu-checkpoints"])
+def test_what_the_kubelet_gave_to_pods_is_read_from_the_checkpoint(key: str) -> None:
+    """The entries of a pod's containers are put together; devices that the object does not have are nobody's."""
+    devices = [changed(GPU, id=f"GPU-{minor}", minor=minor) for minor in range(4)]
+    entries = [
+        entry("u1", "GPU-2", allocResp="AAAA"),
+        entry("u1", "GPU-0", "GPU-2"),
+        entry("u2", "GPU-9"),
+        entry("u3", deviceIDs={"-1": ["GPU-3"]}),
+        entry("u4", deviceIDs=None),
+    ]
+    found = node_devices(an_object(*devices, annotations={key: json.dumps(entries)}))
+    assert found.given == {"u1": (("gpu", 0), ("gpu", 2)), "u3": (("gpu", 3),)}
+    assert found.faults == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "{}", "[1]", '[{"deviceIDs": []}]', '[{"podUID": "u", "deviceIDs": [1]}]', "[" * 100_000, " " * 300_000],
+)
+def test_a_checkpoint_that_cannot_be_read_is_a_fault_and_the_devices_count(text: str) -> None:
+    """What is wrong with the annotation is told; the devices are there all the same."""
+    found = node_devices(an_object(GPU, annotations={"node.koordinator.sh/devices-checkpoints": text}))
+    assert (found.given, len(found.devices), len(found.faults)) == ({}, 1, 1)
+    assert found.faults[0].startswith("annotations[node.koordinator.sh/devices-checkpoints]: ")
