@@ -244,8 +244,9 @@ def policy_check(file: str, cluster_files: tuple[str, ...]) -> None:
     """Check a policy with the webhook's own code and print every error with its path.
 
     FILE is policy.yaml or the ConfigMap that holds it; - reads standard input. Exit status 1 when it would be refused,
-    or when one of its topologies takes none of the nodes. Kinds that the policy adds need rights that the manifests do
-    not grant: these alone are printed on standard output, as YAML to be applied; all that is told is on standard error.
+    or when one of its topologies takes none of the nodes; only with nodes the levels that namespaces.defaults name can
+    all be checked. Kinds that the policy adds need rights that the manifests do not grant: these alone are printed on
+    standard output, as YAML to be applied; all that is told is on standard error.
 
     \b
     Example:
@@ -253,6 +254,7 @@ def policy_check(file: str, cluster_files: tuple[str, ...]) -> None:
       kubectl get nodes -o json | topogate policy check policy.yaml --cluster -
     """  # noqa: D301 - click wants the backspace itself
     from engine.coverage import covered, uncovered
+    from engine.policy_defaults import default_errors
     from webhook.extra_rights import extra_rights_page
     from webhook.objects_file import FileProblem, policy_text
 
@@ -261,6 +263,8 @@ def policy_check(file: str, cluster_files: tuple[str, ...]) -> None:
     try:
         parsed = parse_policy(policy_text(_content(file, limit=MAX_POLICY_FILE), name=file))
         topologies = _topologies(cluster_files, parsed)
+        if errors := tuple(default_errors(parsed, {topology.name: topology for topology in topologies})):
+            raise PolicyError(errors)
     except (FileProblem, OSError) as error:
         _fail(_told(error))
     except PolicyError as error:

@@ -7,7 +7,7 @@ from webhook.mutate_workload import mutate_workload
 from webhook.objects import POD, Unreadable, entry_of
 from webhook.review import Response, Review, Unavailable, allowed
 from webhook.view import View
-from webhook.written_requests import joined, with_requests
+from webhook.written_requests import with_requests
 
 
 def mutate(review: Review, view: View, deadline: float) -> Response:
@@ -30,7 +30,7 @@ def mutate(review: Review, view: View, deadline: float) -> Response:
     try:
         if what == POD:
             return mutate_pod(review, view, policy, deadline)
-        asking, patch = with_requests(review, view, policy)
-        return joined(patch, mutate_workload(asking, view, policy))
+        asking = with_requests(review, view, policy)
+        return asking.answer(mutate_workload(asking.review, view, policy))
     except Unreadable:
         return allowed()  # the API server's own validation comes next, and `/validate` after it

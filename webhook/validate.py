@@ -9,6 +9,7 @@ from engine.cluster import projections
 from engine.coverage import uncovered
 from engine.outcomes import FieldError
 from engine.policy import PolicyError, parse_policy
+from engine.policy_defaults import default_errors
 from webhook.objects import POD, Unreadable, entry_of, projected
 from webhook.review import Response, Review, Unavailable, allowed, denied
 from webhook.unreadable import unreadable
@@ -66,8 +67,11 @@ def _validate_policy(review: Review, view: View) -> Response:
         policy = parse_policy(text)
     except PolicyError as error:
         return denied([replace(one, field=_policy_field(one.field)) for one in error.errors], review)
-    topologies = view.topologies_under(policy).items()
-    return allowed([f"topology {name} takes no node: {why}" for name, one in topologies if (why := uncovered(one))])
+    topologies = view.topologies_under(policy)
+    if errors := tuple(default_errors(policy, topologies)):
+        return denied([replace(one, field=_policy_field(one.field)) for one in errors], review)
+    told = [f"topology {name} takes no node: {why}" for name, one in topologies.items() if (why := uncovered(one))]
+    return allowed(told)
 
 
 def _policy_field(field: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Final
 
@@ -15,6 +16,7 @@ from engine.explain import forecast
 from engine.gang_keys import keys_of
 from engine.outcomes import FieldError, Never, Placed, Waits
 from engine.policy import Policy
+from engine.policy_defaults import by_default
 from engine.policy_errors import path_of as path_of_steps
 from engine.records import Placement, Workload
 from engine.requests import Understanding, path_of, relaxed, understand
@@ -29,6 +31,7 @@ from webhook.review import Response, Review, allowed
 from webhook.view import View
 
 _MAX_GANGS: Final = 1_000
+_ADDED: Final = "the policy asks for this in the whole namespace (namespaces.defaults): tell its admin"
 
 
 def validate_workload(review: Review, view: View, policy: Policy, deadline: float) -> Response:
@@ -64,6 +67,9 @@ def validate_workload(review: Review, view: View, policy: Policy, deadline: floa
             policy=policy,
         )
         warnings += _late(old, workload, before, understanding) if own else ()
+    if by_default(workload, policy):
+        asked = set(understanding.errors)
+        errors = [replace(one, message=f"{one.message}; {_ADDED}") if one in asked else one for one in errors]
     for path, pod_set in templates(workload).items():
         where, stood = path_of_steps((*path, "metadata")), forgeable.get(pod_set.name, {})
         errors += annotation_errors(pod_set.template.annotations, where, review, policy, before=stood)
@@ -162,7 +168,7 @@ def _outlook(
     match outcome:
         case None:
             return [], ()
-        case Never() if policy.never_fits == "deny":
+        case Never() if policy.never_fits == "deny" and not by_default(workload, policy):
             return [_never(outcome, workload, policy)], ()
         case Waits():
             return [], forecast(outcome, instead=_relaxed(workload, understanding, view, deadline), groups=groups)

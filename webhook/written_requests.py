@@ -9,17 +9,20 @@ rules: docs/tasks/admin/policy.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from fnmatch import fnmatchcase
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from engine import names
 from engine.annotations import Source, own_source, read, unknown_keys
 from engine.aside import standing_aside
+from engine.explain import render
 from engine.policy import Policy
+from engine.policy_defaults import requests_of
 from engine.policy_errors import path_of
 from engine.records import Workload
+from engine.requests import Understanding, understand
+from engine.wording import MAX_WARNING, fit
 from webhook.objects import decoded, workload_of
 from webhook.parents import standing
 from webhook.patch import Edits
@@ -28,36 +31,49 @@ from webhook.review import Response, Review
 from webhook.view import View
 
 
-def with_requests(review: Review, view: View, policy: Policy) -> tuple[Review, tuple[Mapping[str, object], ...]]:
-    """Return the review of a new workload with such requests in it, and the patch that puts them there.
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """The review of a new workload with the requests that are written into it, the patch that puts them there, and
+    what to tell its user of those that are not.
+    """
 
-    The review as it is and no patch when there are none, when the workload asks itself, or when it is not
-    ours to place. Raises Unreadable and BadReview as `workload_of` does.
+    review: Review
+    patch: tuple[Mapping[str, object], ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def answer(self, response: Response) -> Response:
+        """Return the answer to this review as one to the review that came."""
+        patch, warnings = (*self.patch, *response.patch), (*self.warnings, *response.warnings)
+        return replace(response, patch=patch, warnings=warnings)
+
+
+def with_requests(review: Review, view: View, policy: Policy) -> Asking:
+    """Return the review of a new workload with such requests in it.
+
+    As it is when there are none, when the workload asks itself, or when it is not ours to place; a default of its
+    namespace that cannot be met is left out. Raises Unreadable and BadReview as `workload_of` does.
     """
     if review.operation != "CREATE":
-        return review, ()
+        return Asking(review)
     workload = workload_of(review, review.object, view)
-    wanted = requests_of_labels(workload, policy) or requests_of(review.namespace, policy)
+    of_labels = requests_of_labels(workload, policy)
+    wanted = of_labels or requests_of(review.namespace, policy)
     if not wanted or not _quiet(workload, view, policy):
-        return review, ()
+        return Asking(review)
     document = decoded(review.object)
     edits = Edits(document)
     for key, value in wanted.items():
         edits.put(("metadata", "annotations", key), value)
-    return replace(review, object=msgspec.Raw(msgspec.json.encode(edits.document))), tuple(edits.operations)
+    asking = replace(review, object=msgspec.Raw(msgspec.json.encode(edits.document)))
+    if not of_labels and (errors := _understood(asking, view, policy).errors):
+        told = f"{errors[0].field.removeprefix('metadata.')}: {render(errors[0])}"
+        return Asking(review, warnings=(fit(f"topogate: the policy's default is left out: {told}", MAX_WARNING),))
+    return Asking(asking, tuple(edits.operations))
 
 
-def joined(patch: tuple[Mapping[str, object], ...], response: Response) -> Response:
-    """Return the answer to the review with defaults as one to the review that came."""
-    return replace(response, patch=(*patch, *response.patch)) if patch else response
-
-
-def requests_of(namespace: str, policy: Policy) -> Mapping[str, str]:
-    """Return the annotations that workloads of a namespace get: of the first default that matches it."""
-    for default in policy.namespaces.defaults:
-        if any(fnmatchcase(namespace, pattern) for pattern in default.namespaces):
-            return default.annotations
-    return {}
+def _understood(review: Review, view: View, policy: Policy) -> Understanding:
+    workload = workload_of(review, review.object, view)
+    return understand(workload, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
 
 
 def _quiet(workload: Workload, view: View, policy: Policy) -> bool:

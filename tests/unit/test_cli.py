@@ -482,6 +482,20 @@ def test_a_cluster_without_nodes_is_a_negative_answer(files: Any) -> None:
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (1, "topology default takes no node: there is none")
 
 
+def test_a_default_that_the_nodes_cannot_meet_is_refused_with_them(files: Any) -> None:
+    """Without nodes any level of a preset may be one; with them it is as at kubectl apply."""
+    said = "namespaces: {defaults: [{namespaces: [a], annotations: {topogate.dev/prefer-topology: zone}}]}\n"
+    policy = files("policy.yaml", said)
+    labels = {"cloud.provider.com/topology-block": "b", "cloud.provider.com/topology-rack": "r"}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "labels": labels}}
+    assert run("policy", "check", policy).exit_code == 0
+    result = run("policy", "check", policy, "--cluster", files("nodes.json", json.dumps(node)))
+    assert result.exit_code == 1
+    assert result.stderr.startswith(
+        'namespaces.defaults[0].annotations[topogate.dev/prefer-topology]: "zone": allowed: block, rack, host, auto'
+    )
+
+
 def test_a_bad_policy_tells_every_error(files: Any) -> None:
     """Exit status 1, a line for each error with its path, and how many there are."""
     result = run("policy", "check", files("policy.yaml", "mode: maybe\ntopologies: [{name: A, preset: nope}]\n"))

@@ -41,6 +41,45 @@ def test_a_policy_for_other_nodes_is_warned_about() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("said", "field", "message"),
+    [
+        ("topogate.dev/prefer-topology: zone", "prefer-topology", '"zone": allowed: block, rack, host, auto'),
+        (
+            "topogate.dev/require-topology: rack, topogate.dev/prefer-topology: block",
+            "prefer-topology",
+            '"block": must',
+        ),
+        ("topogate.dev/require-topology: rack, topogate.dev/topology: x", "topology", '"x": allowed: default'),
+        ("topogate.dev/relax-after: 10m", "require-topology", "topogate.dev/relax-after needs a level beside it"),
+    ],
+)
+def test_a_default_that_no_workload_can_carry_is_refused_with_the_policy(said: str, field: str, message: str) -> None:
+    """Levels are known where the nodes are: a default that names none of them would stand against its namespaces."""
+    answer = check(config(f"namespaces: {{defaults: [{{namespaces: [a], annotations: {{{said}}}}}]}}"))
+    assert [cause.field for cause in answer.causes] == [
+        f"data[policy.yaml].namespaces.defaults[0].annotations[topogate.dev/{field}]"
+    ]
+    assert answer.causes[0].message.partition(": ")[2].startswith(message)
+
+
+def test_a_default_for_one_of_several_topologies_passes() -> None:
+    """Workloads choose the topology by their nodeSelector: a level of any of them is one that can be met."""
+    text = """
+        topologies:
+        - {name: a, preset: demo, nodeSelector: {pool: a}}
+        - {name: b, levels: [{name: hall, keys: [example.com/hall]}], nodeSelector: {pool: b}}
+        namespaces: {defaults: [{namespaces: [a], annotations: {topogate.dev/prefer-topology: hall}}]}
+    """
+    assert check(config(text)).allowed
+
+
+def test_before_the_nodes_are_known_a_default_of_any_preset_passes() -> None:
+    """What cannot be judged yet is left to when workloads come, where it is left out if need be."""
+    text = "namespaces: {defaults: [{namespaces: [a], annotations: {topogate.dev/prefer-topology: zone}}]}"
+    assert check(config(text), FakeView(nodes=())).allowed
+
+
 def test_a_bad_policy_is_refused_with_every_error_by_its_path() -> None:
     answer = check(config("mode: maybe\nqueue: {maxGangPods: -1}\n"))
     assert answer.code == 422

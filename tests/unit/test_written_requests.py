@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from engine import names
+from engine.outcomes import Never
 from engine.policy import parse_policy
-from tests.support.admission import FakeView, Json, apply, live, raw_job, review
+from engine.policy_defaults import requests_of
+from tests.support.admission import FakeView, Json, apply, edited, live, raw_job, review
 from webhook.mutate import mutate
-from webhook.written_requests import requests_of
+from webhook.validate import validate
 
 PREFERS = {names.PREFER: "rack"}
 
@@ -103,6 +105,47 @@ def test_what_is_not_placed_or_cannot_be_read_gets_nothing(kind: str, body: Json
     """Hints and malformed objects are left to who judges them."""
     raw = {"apiVersion": "batch/v1", "kind": kind, "metadata": {"name": "x", "namespace": "ml"}, "spec": body}
     assert mutate(review(raw), TEAM, 0.0).patch == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "job", "told"),
+    [
+        ({names.PREFER: "zone"}, raw_job(), "annotations[topogate.dev/prefer-topology]: Unsupported value: "),
+        ({names.REQUIRE: "rack", names.PREFER: "block"}, raw_job(), "annotations[topogate.dev/prefer-topology]: "),
+        (PREFERS, raw_job(parallelism=20_000, completions=20_000), "spec.parallelism: Invalid value: "),
+    ],
+    ids=["a level that is not there", "a contradiction", "a gang above the limit"],
+)
+def test_a_default_that_cannot_be_met_is_left_out(said: dict[str, str], job: Json, told: str) -> None:
+    """It never stands against somebody who asked for nothing: the workload is made as it is, and a warning says why."""
+    at = view((["ml"], said))
+    answer = mutate(review(job), at, 0.0)
+    assert answer.patch == ()
+    assert len(answer.warnings) == 1
+    assert answer.warnings[0].startswith(f"topogate: the policy's default is left out: {told}")
+    assert validate(review(apply(job, answer)), at, 0.0).allowed
+
+
+def test_a_default_that_never_fits_is_no_reason_to_refuse() -> None:
+    """Not even where the policy refuses what fits nowhere: nobody asked for it."""
+    never = Never("GangTooLarge", "4 pods must share one rack, but the largest rack has 3")
+    at = view((["ml"], {names.REQUIRE: "rack"}), neverFits="deny")
+    at.outcome = never
+    job = create(raw_job(), at)
+    answer = validate(review(job), at, 0.0)
+    assert (answer.allowed, len(answer.warnings)) == (True, 1)
+    assert not validate(review(raw_job({names.REQUIRE: "rack", names.UNCONSTRAINED: "false"})), at, 0.0).allowed
+
+
+def test_a_refusal_for_a_default_says_who_asked() -> None:
+    """A default that was met when the workload was made and is not any more at its change."""
+    at = view((["ml"], PREFERS))
+    old = live(create(raw_job(), at))
+    answer = validate(review(edited(old, parallelism=20_000, completions=20_000), old=old), at, 0.0)
+    assert not answer.allowed
+    assert answer.message.endswith(
+        "; the policy asks for this in the whole namespace (namespaces.defaults): tell its admin"
+    )
 
 
 GROUP = {names.POD_GROUP_NAME: "g", names.POD_GROUP_MIN: "2"}
