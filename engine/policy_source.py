@@ -1,7 +1,8 @@
 """Which policy is in force: the ConfigMap's when it is good, else the last good one, else the default.
 
 Every replica reads both ConfigMaps; the leader keeps the text of the last good policy in the second one, so that a bad
-policy that slipped in while no webhook answered does not take effect at the next restart either.
+policy that slipped in while no webhook answered does not take effect at the next restart either. After the policy was
+deleted the text there is empty: a replica that restarts later must not bring back what the others have given up.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class PolicySource:
     def __init__(self, effective: Callable[[Policy], None]) -> None:
         self._effective = effective
         self._lock = threading.Lock()
-        self._good_text: str | None = None  # None: no policy given, the default rules
-        self._last_good: str | None = None
+        self._good_text: str | None = ""  # empty: no policy is given, the default rules; None: what is kept is worth more
+        self._last_good = ""
         self._ready = False
         self._early: tuple[ConfigMap | None] | None = (
             None  # what was told before the start, later than what it is given
@@ -45,16 +46,16 @@ class PolicySource:
         with self._lock:
             if self._early is not None:
                 (policy,) = self._early
-            self._last_good = last_good.data.get(names.POLICY_KEY) if last_good else None
+            self._last_good = last_good.data.get(names.POLICY_KEY, "") if last_good else ""
             if policy is None or not self._try(policy):
-                self._fall_back(self._last_good if policy is not None else None)
+                self._fall_back(self._last_good if policy is not None else "")
             self._ready = True
 
     def changed(self, name: str, new: ConfigMap | None) -> None:
         """Take one change of either ConfigMap."""
         with self._lock:
             if name == names.LAST_GOOD_POLICY_NAME:
-                self._last_good = new.data.get(names.POLICY_KEY) if new else None
+                self._last_good = new.data.get(names.POLICY_KEY, "") if new else ""
                 return
             if not self._ready:
                 self._early = (new,)
@@ -62,25 +63,26 @@ class PolicySource:
             if new is None:
                 self.refused = ()
                 metrics.policy_refused.set(0)
-                self._take(None, default_policy())
+                self._take("", default_policy())
             else:
                 self._try(new)
 
     def to_keep(self) -> str | None:
-        """The text that the leader has to write to the last-good ConfigMap; None when it stands there already."""
+        """The text that the leader has to write to the last-good ConfigMap ("": none); None when it stands there."""
         with self._lock:
-            return self._good_text if self._good_text is not None and self._good_text != self._last_good else None
+            return self._good_text if self._good_text != self._last_good else None
 
-    def _fall_back(self, last_good: str | None) -> None:
-        if last_good is not None:
-            try:
-                self._take(last_good, parse_policy(last_good))
-            except PolicyError as error:
-                log.error("the last good policy cannot be read either: %s", error)
-            else:
-                log.warning("the last good policy stays in force")
-                return
-        self._take(None, default_policy())
+    def _fall_back(self, last_good: str) -> None:
+        if not last_good:
+            self._take("", default_policy())
+            return
+        try:
+            self._take(last_good, parse_policy(last_good))
+        except PolicyError as error:
+            log.error("the last good policy cannot be read either: %s", error)
+            self._take(None, default_policy())
+        else:
+            log.warning("the last good policy stays in force")
 
     def _try(self, source: ConfigMap) -> bool:
         text = source.data.get(names.POLICY_KEY)

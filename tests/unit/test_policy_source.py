@@ -111,3 +111,37 @@ def test_a_change_that_comes_just_before_the_start_is_not_lost() -> None:
     source.changed(names.POLICY_NAME, config(BETTER))
     source.start(older, None)
     assert source.policy.mode == "off"
+
+
+def test_a_deleted_policy_does_not_come_back_with_a_bad_one() -> None:
+    """What replicas that restart take is what the others have in force: the defaults."""
+    source, _ = started(GOOD, last_good=GOOD)
+    source.changed(names.POLICY_NAME, None)
+    kept = source.to_keep()
+    assert kept == ""
+    source.changed(names.LAST_GOOD_POLICY_NAME, config(kept, names.LAST_GOOD_POLICY_NAME))
+    assert source.to_keep() is None
+    source.changed(names.POLICY_NAME, config(BAD))
+    restarted, _ = started(BAD, last_good=kept)
+    assert restarted.policy == source.policy
+    assert restarted.policy.mode == "enforce"
+
+
+def test_a_policy_that_was_deleted_while_nobody_ran_is_given_up_at_the_start() -> None:
+    """The leader empties what it kept of it."""
+    source, _ = started(None, last_good=GOOD)
+    assert source.policy.mode == "enforce"
+    assert source.to_keep() == ""
+
+
+def test_a_last_good_policy_that_this_version_cannot_read_is_left_as_it_is() -> None:
+    """Another version may read it: the defaults stand in, and overwrite nothing."""
+    source, _ = started(BAD, last_good="mode: enforced")
+    assert source.to_keep() is None
+
+
+def test_without_a_policy_nothing_is_kept() -> None:
+    """Neither at the start, nor when the kept one is deleted by hand."""
+    source, _ = started(None)
+    source.changed(names.LAST_GOOD_POLICY_NAME, None)
+    assert source.to_keep() is None
