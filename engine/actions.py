@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.extension import Extension
+from engine.reasons import Code, Phase, Why
 from engine.records import Assignment, Pod
 from engine.seats import Refused, Seat
 
@@ -13,8 +14,8 @@ from engine.seats import Refused, Seat
 class Status:
     """What people read of a gang."""
 
-    phase: str  # Waiting | Placed | Running | Incomplete | Finished
-    reason: str
+    phase: Phase
+    reason: Why
     message: str
 
 
@@ -38,7 +39,7 @@ class GiveBack:
     """Drop the assignment; with `suspend` the workload is suspended first."""
 
     suspend: bool
-    reason: str
+    reason: Why
     message: str
 
 
@@ -74,7 +75,7 @@ class Remove:
 
     pods: tuple[Pod, ...]
     evict: bool
-    reason: str
+    reason: Code
     message: str
 
 

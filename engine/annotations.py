@@ -11,6 +11,7 @@ from engine.durations import DurationError, parse_duration
 from engine.explain import unsupported
 from engine.levels import LevelNames
 from engine.outcomes import FieldError
+from engine.reasons import Code
 from engine.records import Pod, Workload
 from engine.wording import listed, plain, suggest
 
@@ -137,7 +138,7 @@ def check(said: Said, *, levels: LevelNames, topologies: Collection[str]) -> str
     return _CHECKS[said.about](said, levels, topologies)
 
 
-def invalid(said: Said, message: str, *, reason: str = "InvalidValue", kind: str = "Invalid value") -> FieldError:
+def invalid(said: Said, message: str, *, reason: Code = "InvalidValue", kind: str = "Invalid value") -> FieldError:
     """The error that this annotation's value is wrong."""
     return FieldError(field=said.field, kind=kind, value=said.value, reason=reason, message=message)
 

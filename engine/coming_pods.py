@@ -66,6 +66,15 @@ class ComingPods:
         """The priority that the pods will have; the highest, where those of the pod sets differ."""
         return max(self._priority(pod_set.template) for pod_set in workload.pod_sets)
 
+    def missing_class(self, pod_set: PodSet) -> str | None:
+        """The PriorityClass that a template names and nobody knows; None also where no class is known at all."""
+        wanted, known = pod_set.template.priority_class, self._stores.priority_classes
+        return wanted if wanted and len(known) and known.get(wanted) is None else None
+
+    def known_classes(self) -> list[str]:
+        """The names of all PriorityClasses."""
+        return sorted(one.name for one in self._stores.priority_classes.values())
+
     def _priority(self, template: PodSpec) -> int:
         if template.priority is not None:
             return template.priority

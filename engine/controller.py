@@ -283,8 +283,11 @@ class Controller:
                 self._term.send(key, lambda: errands.rewrite(gang, assignment))
             case Extend() as part:
                 self._parts.add(key, gang, part, now)
-            case Remove(pods=pods, evict=evict, reason=reason, message=message):
-                self._term.send(key, lambda: errands.remove(gang, pods, evict=evict, reason=reason, message=message))
+            case Remove() as gone:
+                self._term.send(
+                    key,
+                    lambda: errands.remove(gang, gone.pods, evict=gone.evict, reason=gone.reason, message=gone.message),
+                )
             case Release(seats=seats):
                 self._term.send(key, lambda: errands.release(gang, seats))
             case LetGo(pods=pods, resume=resume, forget=forget, reason=reason):

@@ -19,6 +19,7 @@ from engine.cluster.api import Api, ApiFault
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
 from engine.cluster.writes import Gone, Refused, Result
+from engine.event_reasons import EventReason
 from engine.extension import Extension
 from engine.gangs import request_written
 from engine.outcomes import Outcome, Placed
@@ -26,6 +27,7 @@ from engine.pin import release_patch
 from engine.pod_devices import allocation
 from engine.pod_workloads import in_order
 from engine.proposal import extend_in_view, plan_in_view, proposed
+from engine.reasons import Code, known_code
 from engine.records import Assignment, Placement, Pod, Workload
 from engine.relaxing import relaxing_text
 from engine.requests import relaxed
@@ -159,7 +161,7 @@ class Errands:
         self._event(gang, "Grown" if extension.more else "Repaired", message, warning=False)
         self._all(self._delete_pod, extension.replaced)
 
-    def remove(self, gang: Gang, pods: tuple[Pod, ...], *, evict: bool, reason: str, message: str) -> None:
+    def remove(self, gang: Gang, pods: tuple[Pod, ...], *, evict: bool, reason: Code, message: str) -> None:
         """Have pods go: by eviction, or at once. What a disruption budget does not allow is told, and tried again."""
         self._event(gang, reason, message, warning=True)
         self._all(self._evict_pod if evict else self._delete_pod, pods)
@@ -251,7 +253,7 @@ class Errands:
         written = self._written.write(
             self.placement(softer, None, priority=self._view.coming.priority_of(gang.workload)), gang
         )
-        status = Status("Waiting", str(gang.placement.status.get("reason") or ""), text)
+        status = Status("Waiting", known_code(gang.placement.status.get("reason")), text)
         body = status_body(gang.placement.status, status, facts=None, now=self._wall())
         result = writes.patch_placement_status(self._api, written, body, fence=self._fence)
         if not isinstance(result, Gone):
@@ -273,13 +275,13 @@ class Errands:
             return f"{label} is no replica of {workload.kind} {workload.name}: it joins no gang"
         return None
 
-    def pod_event(self, pod: Pod, reason: str, message: str) -> None:
+    def pod_event(self, pod: Pod, reason: EventReason, message: str) -> None:
         """Tell a pod's readers why it is held."""
         self._tell_pod(pod, reason, message, warning=True)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _tell_pod(self, pod: Pod, reason: str, message: str, *, warning: bool) -> None:
+    def _tell_pod(self, pod: Pod, reason: EventReason, message: str, *, warning: bool) -> None:
         self._recorder.record(
             api_version="v1",
             kind="Pod",
@@ -323,7 +325,7 @@ class Errands:
         if isinstance(result := writes.delete_pod(self._api, pod, fence=self._fence), Refused):
             raise writes.WriteRefused(result.message)
 
-    def _event(self, gang: Gang, reason: str, message: str, *, warning: bool) -> None:
+    def _event(self, gang: Gang, reason: EventReason, message: str, *, warning: bool) -> None:
         workload: Workload = gang.workload
         if workload.handling == "pods":
             for pod in in_order(gang.pods)[:TOLD_PODS]:

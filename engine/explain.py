@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.outcomes import FieldError, Never, Outcome, Placed, Waits
-from engine.reasons import REASONS, Reason
+from engine.reasons import REASONS, Code, Reason
 from engine.shortfall import Shortfall, infeasible
 from engine.wording import MAX_WARNING, did_you_mean, fit, joined, listed, plain, plural, quote, suggest
 
@@ -56,22 +56,37 @@ def _where(paths: Sequence[Sequence[str]], levels: Sequence[str]) -> str:
 
 
 def forecast(
-    outcome: Outcome, *, instead: Placed | None = None, room: tuple[int, int] | None = None, groups: int = 1
+    outcome: Outcome,
+    *,
+    instead: Placed | None = None,
+    later: tuple[str, Outcome] | None = None,
+    room: tuple[int, int] | None = None,
+    groups: int = 1,
+    suspended: bool = False,
 ) -> tuple[str, ...]:
     """Return the warnings that tell a user at submit time what will happen; each at most 120 characters.
 
-    `instead`: where the gang would go if it preferred the level that it requires; `room`: free hosts and hosts of the
-    one domain that it goes to; `groups`: of how many equal gangs of its workload it is the first.
+    `instead`: where the gang would go if it preferred the level that it requires; `later`: when the level will be
+    preferred, in words, and what would happen then; `room`: free hosts and hosts of the one domain that it goes to;
+    `groups`: of how many equal gangs of its workload it is the first; `suspended`: by its user.
     """
+    would = "resumed now it would" if suspended else "would"
     match outcome:
         case Placed():
-            lines = [_would_place(outcome, room)]
+            lines = [_would_place(outcome, room, would)]
         case Waits():
-            lines = _clauses(f"would wait: {outcome.message}")
+            lines = _clauses(f"{would} wait: {outcome.message}")
             if instead is not None:
                 lines.append(f"topogate: with prefer-topology it would start now{_across(instead)}")
         case Never():
             lines = _clauses(f"{outcome.reason}: {outcome.message}")
+            match later:
+                case (when, Placed() as placed):
+                    lines.append(f"topogate: {when}: it would start{_across(placed)}")
+                case (when, Waits()):
+                    lines.append(f"topogate: {when}: it waits for room then")
+    if suspended:
+        lines.insert(0, "topogate: stays suspended, and nothing is reserved for it, until you resume it")
     if groups > 1:
         lines.append(f"topogate: this is about the first of {groups:,} groups; each is a gang of its own")
     return tuple(fit(line, MAX_WARNING) for line in lines)
@@ -89,7 +104,7 @@ def _clauses(message: str) -> list[str]:
     return lines[:2]
 
 
-def _would_place(placed: Placed, room: tuple[int, int] | None) -> str:
+def _would_place(placed: Placed, room: tuple[int, int] | None, would: str) -> str:
     slots = [slot for pod_set in placed.pod_sets for slot in pod_set.slots]
     paths = [slot.domain for slot in slots]
     levels = tuple(placed.domains_used)
@@ -101,9 +116,9 @@ def _would_place(placed: Placed, room: tuple[int, int] | None) -> str:
     shared = {path[:-1] for path in paths}
     if room is not None and len(shared) == 1 and paths[0][:-1]:
         where = f" in {plain(paths[0][-2])} ({room[0]:,} of {plural(room[1], 'host')} free)"
-    text = f"topogate: would place {pods}{where}"
+    text = f"topogate: {would} place {pods}{where}"
     if len(of_sets) > 1:  # each has ranks of its own
-        longer = f"topogate: would place {pods} ({joined(of_sets)}){where}"
+        longer = f"topogate: {would} place {pods} ({joined(of_sets)}){where}"
         return fit(longer if len(longer) <= MAX_WARNING else text, MAX_WARNING)
     ranks = [bounds for slot in slots for bounds in slot.ranks or ()]
     if ranks and (longer := f"{text}, ranks 0-{max(last for _, last in ranks):,} in host order"):
@@ -130,7 +145,7 @@ def render(error: FieldError) -> str:
     return f"{error.kind}: {value}{error.message}"
 
 
-def unsupported(path: str, value: str, allowed: Sequence[str], *, reason: str) -> FieldError:
+def unsupported(path: str, value: str, allowed: Sequence[str], *, reason: Code) -> FieldError:
     """Return the error of a value that is none of the allowed ones, with the closest one as a suggestion."""
     message = f"allowed: {listed(allowed)}{did_you_mean(value, allowed)}"
     return FieldError(field=path, kind="Unsupported value", value=value, reason=reason, message=message)

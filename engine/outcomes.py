@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from engine.reasons import Code
 from engine.records import PodSetPlan
 
 
@@ -32,7 +33,7 @@ class Placed:
 class Waits:
     """Not now: `reason` is a reason code (`engine.explain`), `message` says needed / have / best."""
 
-    reason: str
+    reason: Code
     message: str
 
 
@@ -40,7 +41,7 @@ class Waits:
 class Never:
     """Not even on the empty cluster."""
 
-    reason: str
+    reason: Code
     message: str
 
 
@@ -59,5 +60,5 @@ class FieldError:
     field: str
     kind: str
     value: str | None
-    reason: str
+    reason: Code
     message: str

@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 from engine.outcomes import FieldError
 from engine.policy_sections import fields_at
+from engine.reasons import Code
 from engine.wording import did_you_mean, listed, plain, quote
 
 INVALID: Final = "PolicyInvalid"
@@ -29,7 +30,7 @@ class PolicyError(ValueError):
         self.errors = errors
 
 
-def wrong(path: str, message: str, *, kind: str = "Invalid value", reason: str = INVALID) -> FieldError:
+def wrong(path: str, message: str, *, kind: str = "Invalid value", reason: Code = INVALID) -> FieldError:
     """Return an error of the policy; the value seen is part of the message."""
     return FieldError(field=path, kind=kind, value=None, reason=reason, message=message)
 

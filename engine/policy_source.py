@@ -27,7 +27,7 @@ class PolicySource:
     def __init__(self, effective: Callable[[Policy], None]) -> None:
         self._effective = effective
         self._lock = threading.Lock()
-        self._good_text: str | None = ""  # empty: no policy is given, the default rules; None: what is kept is worth more
+        self._good_text: str | None = ""  # empty: no policy given, the default rules; None: leave what is kept
         self._last_good = ""
         self._ready = False
         self._early: tuple[ConfigMap | None] | None = (

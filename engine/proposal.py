@@ -1,4 +1,4 @@
-"""From a gang in the view to what would be written: the namespace's quota, then the planner, then the Placement.
+"""From a gang in the view to what would be written: can its pods be created, then the planner, then the Placement.
 
 Nothing is written or held here. The leader and `simulate` both go this way.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 import msgspec
 
@@ -15,16 +16,18 @@ from engine.cluster.placements import assignment_body, name_of
 from engine.device_choice import with_devices
 from engine.extension import Extension, Kept
 from engine.members import by_pod_set, host_of, rank_is_slot, rank_of
-from engine.outcomes import Outcome, Placed, Waits
+from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.planning import plan_gang
 from engine.pod_devices import devices_of
-from engine.records import Assignment, Placement, WorkloadRef
+from engine.reasons import Code
+from engine.records import Assignment, Placement, PodSet, WorkloadRef
 from engine.sight import Gang
 from engine.view import View
-from engine.wording import plural
+from engine.wording import did_you_mean, plural, quote
 
 # Bytes of an assignment: etcd takes 1.5 MiB at a time, for the request, status and managed fields too.
 _LARGEST = 1_400_000
+OWN_TROUBLE: Final = frozenset[Code]({"QuotaExceeded", "PriorityClassMissing"})
 _SURELY_FITS = 1_000  # pods, each on a host of its own, with devices
 
 
@@ -37,12 +40,12 @@ def plan_in_view(
     room_kept: frozenset[str] = frozenset(),
     emptied: frozenset[str] = frozenset(),
 ) -> Outcome:
-    """The answer for a gang now: its namespace's quota first, then the planner. The caller holds the view's lock.
+    """The answer for a gang now: whether its pods can be created, then the planner. The caller holds the view's lock.
 
     `settled_before`, `excluded`, `room_kept` and `emptied` as in `plan_gang`; no devices are chosen on emptied hosts.
     """
-    if (missing := _quota_shortfall(view, gang)) is not None:
-        return Waits("QuotaExceeded", missing)
+    if (trouble := _own_trouble(view, gang)) is not None:
+        return trouble
     kept = standing(gang)
     outcome = plan_gang(
         gang.understanding,
@@ -76,8 +79,8 @@ def extend_in_view(
     """
     assert gang.placement is not None and gang.placement.assignment is not None
     whole = all(ask.min_available >= ask.count for ask in extension.asks)
-    if whole and (missing := _quota_shortfall(view, gang)) is not None:
-        return Waits("QuotaExceeded", missing)
+    if whole and (trouble := _own_trouble(view, gang)) is not None:
+        return trouble
     kept = {
         name: {rank: one for rank, one in slots.items() if view.capacity.node(one.host) is not None}
         for name, slots in extension.kept.items()
@@ -109,8 +112,8 @@ def _writable(outcome: Outcome) -> Outcome:
     if pods < _SURELY_FITS or len(msgspec.json.encode(assignment_body(Assignment(1, outcome.pod_sets)))) <= _LARGEST:
         return outcome
     hosts = sum(len(plan.slots) for plan in outcome.pod_sets)
-    message = f"the slots of {plural(pods, 'pod')} on {plural(hosts, 'host')} are too many for one Placement"
-    return Waits("GangLimitExceeded", message)
+    slots = f"the slots of {plural(pods, 'pod')} on {plural(hosts, 'host')}"
+    return Never("GangLimitExceeded", f"{slots} are too many for one Placement; make it several gangs")
 
 
 def extended(gang: Gang, extension: Extension, placed: Placed) -> Placement:
@@ -147,19 +150,41 @@ def standing(gang: Gang) -> dict[str, dict[int, Kept]]:
     return every
 
 
-def _quota_shortfall(view: View, gang: Gang) -> str | None:
+def own_trouble(outcome: Waits | Never) -> bool:
+    """True when only the gang's own people can mend why it is not placed: no room that comes free helps it."""
+    return isinstance(outcome, Never) or outcome.reason in OWN_TROUBLE
+
+
+def _own_trouble(view: View, gang: Gang) -> Waits | None:
+    """Why pods of the gang that do not exist yet could not be created, wherever there is room."""
+    coming = _coming(gang)
+    for pod_set, _ in coming:
+        if (name := view.coming.missing_class(pod_set)) is not None:
+            hint = did_you_mean(name, view.coming.known_classes())
+            return Waits("PriorityClassMissing", f"no PriorityClass {quote(name)}: no pod can be created{hint}")
+    missing = _quota_shortfall(view, gang, coming)
+    return None if missing is None else Waits("QuotaExceeded", missing)
+
+
+def _coming(gang: Gang) -> list[tuple[PodSet, int]]:
+    """How many pods of every pod set have to be created before the gang can start."""
+    # A quota counts those that exist and stay; a terminating pod uses quota beside the one that comes after it.
+    live = [pod for pod in gang.pods if not pod.finished and not pod.deleting]
+    least = {ask.name: ask.min_available for ask in gang.understanding.asks}
+    found = [
+        (pod_set, min(pod_set.slots, least.get(pod_set.name, 0)) - len(pods))
+        for pod_set, pods in by_pod_set(gang.workload, live)
+    ]
+    return [(pod_set, count) for pod_set, count in found if count > 0]
+
+
+def _quota_shortfall(view: View, gang: Gang, coming: list[tuple[PodSet, int]]) -> str | None:
     """What the namespace's quotas lack for the pods of the gang that do not exist yet."""
     workload = gang.workload
     quotas = view.stores.quotas.get_by(workload.namespace)
     if not quotas:
         return None  # what other gangs will still use is looked for among all that are placed
-    # Those the quota counts already and that stay: a terminating pod uses quota beside the one that comes after it.
-    live = [pod for pod in gang.pods if not pod.finished and not pod.deleting]
-    least = {ask.name: ask.min_available for ask in gang.understanding.asks}
-    wanted = [
-        (view.coming.spec_of(workload, pod_set), max(0, min(pod_set.slots, least.get(pod_set.name, 0)) - len(pods)))
-        for pod_set, pods in by_pod_set(workload, live)
-    ]
+    wanted = [(view.coming.spec_of(workload, pod_set), count) for pod_set, count in coming]
     return quota.shortfall(quotas, wanted, view.gangs.pending(gang, view.capacity))
 
 

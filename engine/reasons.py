@@ -2,10 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, cast, get_args
 
 Kind = Literal["user", "policy", "not-now", "engine", "standing-aside", "ignored"]
+
+Phase = Literal["Waiting", "Placed", "Running", "Incomplete", "Finished"]
+PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
+Code = Literal[
+    "UnknownLevel",
+    "UnknownTopology",
+    "ConflictingAnnotations",
+    "InvalidValue",
+    "MissingValue",
+    "SegmentNotDivisor",
+    "GangSizeMismatch",
+    "GangTooLarge",
+    "HostTooSmall",
+    "UnknownResource",
+    "ImmutableField",
+    "UnsupportedKind",
+    "UnknownAnnotation",
+    "GPURequestInvalid",
+    "ReservedName",
+    "GangLimitExceeded",
+    "InsufficientFreeGPUs",
+    "InsufficientFreeHosts",
+    "Fragmented",
+    "WaitingForMembers",
+    "ReservedByOthers",
+    "NodesUnhealthy",
+    "NodesExcluded",
+    "LabelsMissing",
+    "QueuedBehind",
+    "RoomKept",
+    "SearchLimit",
+    "QuotaExceeded",
+    "SchedulerRefused",
+    "SchedulerSilent",
+    "HoldExpired",
+    "NodeLost",
+    "PriorityClassMissing",
+    "Suspended",
+    "PolicyInvalid",
+    "ManagedByKueue",
+    "CoreGang",
+    "OtherScheduler",
+    "OtherController",
+    "ExclusiveTopology",
+    "NoTopologyRequested",
+    "ExemptNamespace",
+    "NodeNameSet",
+    "DaemonSetOrStatic",
+    "PolicyOff",
+    "PartOfGang",
+]
+# What a status says beside its phase: nothing where all is well.
+Why = Code | Literal[""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +74,7 @@ def _all(kind: Kind, **described: str) -> dict[str, Reason]:
     return {code: Reason(kind, description) for code, description in described.items()}
 
 
-REASONS: Final[dict[str, Reason]] = {
+REASONS: Final[Mapping[str, Reason]] = {
     **_all(
         "user",
         UnknownLevel="The request names a level that the topology does not have.",
@@ -41,8 +95,6 @@ REASONS: Final[dict[str, Reason]] = {
     ),
     **_all(
         "policy",
-        NamespaceNotAllowed="The policy does not allow this request in the namespace.",
-        LevelNotAllowed="The policy does not allow requests for this level.",
         GangLimitExceeded="The gang has more pods than the policy allows, or more than can be kept track of.",
     ),
     **_all(
@@ -63,12 +115,12 @@ REASONS: Final[dict[str, Reason]] = {
         SchedulerSilent="The scheduler says nothing of a pod that it has not bound; the gang stays where it is.",
         HoldExpired="No pod started in time, so the reserved room went back.",
         NodeLost="A node of the gang is gone; its pods get new places.",
+        PriorityClassMissing="A template names a PriorityClass that does not exist: no pod can be created from it.",
         Suspended="The user suspended the workload; it is planned when it is resumed.",
     ),
     **_all(
         "engine",
         PolicyInvalid="The policy is refused; the last good one stays in force.",
-        Timeout="An answer took too long.",
     ),
     **_all(
         "standing-aside",
@@ -88,3 +140,13 @@ REASONS: Final[dict[str, Reason]] = {
         PartOfGang="A workload above it is the gang that it is a part of.",
     ),
 }
+
+
+def known_phase(text: object) -> Phase | None:
+    """The phase that a stored text is; None for none, and for one that this version does not know."""
+    return next((phase for phase in PHASES if phase == text), None)
+
+
+def known_code(text: object) -> Why:
+    """The reason code that a stored text is; "" for a code that this version does not know."""
+    return cast(Code, text) if isinstance(text, str) and text in REASONS else ""

@@ -23,7 +23,7 @@ def in_force(understanding: Understanding, placement: Placement | None, policy: 
     """
     if placement is None or _relaxed_levels(placement.gang, placement.pod_sets) == _NOTHING or not understanding.asks:
         return understanding
-    if placement.assignment is None and _after(understanding, policy) is None:
+    if placement.assignment is None and relax_after(understanding, policy) is None:
         return understanding
     softer = relaxed(understanding)
     same = _relaxed_levels(softer.gang, softer.asks) == _relaxed_levels(placement.gang, placement.pod_sets)
@@ -32,7 +32,7 @@ def in_force(understanding: Understanding, placement: Placement | None, policy: 
 
 def relaxes_at(understanding: Understanding, placement: Placement | None, policy: Policy) -> float | None:
     """When what is required becomes preferred (seconds since the epoch); None: nothing is to be relaxed, or not yet."""
-    after = _after(understanding, policy)
+    after = relax_after(understanding, policy)
     since = waiting_since(placement.status) if placement is not None else None
     if after is None or since is None or relaxed(understanding) == understanding:
         return None
@@ -43,15 +43,25 @@ def relaxing_text(understanding: Understanding, policy: Policy) -> str:
     """What people read when it happens; `understanding` is the one before."""
     levels = [understanding.gang.require] if understanding.gang is not None else []
     levels += [ask.require for ask in understanding.asks]
-    waited = format_duration(_after(understanding, policy) or 0.0)
+    waited = format_duration(relax_after(understanding, policy) or 0.0)
     return f"has waited for {waited}: {_named(levels)} is preferred from now on, not required"
+
+
+def relaxing_forecast(understanding: Understanding, policy: Policy) -> str:
+    """What is told at submit time of when it will happen: `after 10m rack is preferred, not required`; "" if never."""
+    levels = [understanding.gang.require] if understanding.gang is not None else []
+    levels += [ask.require for ask in understanding.asks]
+    after = relax_after(understanding, policy)
+    if after is None or not any(levels):
+        return ""
+    return f"after {format_duration(after)} {_named(levels)} is preferred, not required"
 
 
 def relaxed_text(understanding: Understanding, policy: Policy) -> str:
     """The tail of a message about a gang whose request was relaxed, as long as it waits; "" about any other."""
     levels = [understanding.gang.relaxed] if understanding.gang is not None else []
     levels += [ask.relaxed for ask in understanding.asks]
-    after = _after(understanding, policy)
+    after = relax_after(understanding, policy)
     if after is None or not any(levels):
         return ""
     return f"; {_named(levels)} was required until it had waited for {format_duration(after)}"
@@ -61,7 +71,8 @@ def _named(levels: list[str | None]) -> str:
     return joined([plain(level) for level in dict.fromkeys(levels) if level is not None])
 
 
-def _after(understanding: Understanding, policy: Policy) -> float | None:
+def relax_after(understanding: Understanding, policy: Policy) -> float | None:
+    """After how many seconds of waiting what is required becomes preferred; None: never."""
     return understanding.relax_after if understanding.relax_after is not None else policy.timeouts.relax_after
 
 

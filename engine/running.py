@@ -10,6 +10,7 @@ from engine.extension import Extension, growth, repair
 from engine.losses import losses, named, stuck
 from engine.members import host_of, pinned_host, pod_set_of
 from engine.policy import Policy
+from engine.reasons import Code, known_code
 from engine.records import Placement, Pod
 from engine.reservations import reservation
 from engine.seats import Seating, seat, trimmed
@@ -173,7 +174,7 @@ def _recovery(
     end = timers.incomplete_since + policy.timeouts.recover
     if now < end:
         return None, end
-    reason = str(placement.status.get("reason") or "WaitingForMembers")
+    reason = known_code(placement.status.get("reason")) or "WaitingForMembers"
     message = f"not whole again in {policy.timeouts.recover:g} s; the gang is restarted"
     return Decision(GiveBack(suspend=True, reason=reason, message=message)), None
 
@@ -207,14 +208,15 @@ def _replaced_freely(gang: Gang, pod: Pod, started: bool) -> bool:
 
 def _not_bound(pods: list[Pod], policy: Policy, started: bool) -> Status:
     """How a gang stands whose pods wait for the scheduler; the first one's refusal is quoted."""
-    reason, said = "SchedulerSilent", "has not said why"
+    reason: Code = "SchedulerSilent"
+    said = "has not said why"
     if words := pods[0].unschedulable:
         reason, said = "SchedulerRefused", f"says: {plain(words, MAX_REASON)}"
     message = f"{plural(len(pods), 'pod')} not bound after {policy.timeouts.bind:g} s; the scheduler {said}"
     return Status("Incomplete" if started else "Placed", reason, message)
 
 
-def _in_the_way(host: str, hosts: Hosts) -> tuple[str, str]:
+def _in_the_way(host: str, hosts: Hosts) -> tuple[Code, str]:
     if hosts.usable(host):
         return "ReservedByOthers", f"room reserved on {host} was taken by other pods"
     return "NodeLost", f"{host} takes no pods any more"

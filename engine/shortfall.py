@@ -16,6 +16,7 @@ from engine.gpu.resources import KOORDINATOR
 from engine.host_devices import DISAGREEING, NOT_UNDERSTOOD, UNHEALTHY
 from engine.outcomes import Never, Waits
 from engine.quantities import format_units
+from engine.reasons import Code
 from engine.topology import OUTSIDE_SELECTOR
 from engine.wording import plain, plural
 
@@ -123,7 +124,7 @@ def _infeasible(short: Shortfall) -> Waits | Never:
         if short.capacity_total == 0 and not sliced:
             return Never("HostTooSmall", _host_too_small(short))
         return Never("GangTooLarge", _too_large(short, away=unhealthy + tainted))
-    reason = "NodesUnhealthy" if unhealthy >= tainted else "NodesExcluded"
+    reason: Code = "NodesUnhealthy" if unhealthy >= tainted else "NodesExcluded"
     return Waits(reason, f"{_needed(short)}; {_nodes(short)}")
 
 
@@ -136,7 +137,7 @@ def _used_up(short: Shortfall) -> Waits:
             hint = f"; one {plain(short.fits_level)} has room now"
         return Waits("Fragmented", _needed(short) + hint)
     gpus = short.limiting is not None and "gpu" in short.limiting
-    reason = "InsufficientFreeGPUs" if gpus else "InsufficientFreeHosts"
+    reason: Code = "InsufficientFreeGPUs" if gpus else "InsufficientFreeHosts"
     return Waits(reason, f"{_needed(short, in_all=True)}; {_nodes(short)}")
 
 
@@ -151,7 +152,7 @@ def _nothing_eligible(short: Shortfall, *, unhealthy: int, tainted: int) -> Wait
     if short.exclusions.get(OUTSIDE_SELECTOR, 0) >= short.hosts:
         why = "the cluster's admin must label them or change the policy"
         return Waits("LabelsMissing", f"{subject}; no node is in the topology: {_nodes(short)}; {why}")
-    reason = "NodesUnhealthy" if unhealthy >= tainted + chosen and unhealthy else "NodesExcluded"
+    reason: Code = "NodesUnhealthy" if unhealthy >= tainted + chosen and unhealthy else "NodesExcluded"
     return Waits(reason, f"{subject}; no node is left: {_nodes(short)}")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.actions import Status
 from engine.outcomes import Placed
+from engine.reasons import known_code, known_phase
 from engine.sight import Gang
 from engine.times import epoch
 
@@ -30,8 +31,10 @@ def settle(status: Status) -> float:
 def status_of(gang: Gang) -> Status | None:
     """What a gang's Placement says; None when it says nothing yet."""
     status = gang.placement.status if gang.placement is not None else {}
-    phase = status.get("phase")
-    return Status(str(phase), str(status.get("reason") or ""), str(status.get("message") or "")) if phase else None
+    phase = known_phase(status.get("phase"))
+    if phase is None:
+        return None
+    return Status(phase, known_code(status.get("reason")), str(status.get("message") or ""))
 
 
 def differs(known: Status, status: Status) -> bool:

@@ -21,6 +21,7 @@ from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.planner import Gang, GangPlan, NoFit, PodSet, Seats, Undecided, plan_gang
 from engine.policy import Policy
 from engine.ranks import join_ranks
+from engine.reasons import Code
 from engine.records import GangRequest, PodSetPlan, PodSetRequest, Shape, Slot
 from engine.shapes import repairable
 from engine.topology import Topology
@@ -337,7 +338,7 @@ def _no_room(
     asked = f"needs room for {of_all}{plural(_count(question), 'pod')} ({shares}){where}"
     if isinstance(plan_gang(topology.tree, ever.free, _asking(gang, ever)), NoFit):
         return Never("GangTooLarge", f"{asked}; each pod set has room alone, even empty hosts have none for all")
-    reason = "Fragmented"
+    reason: Code = "Fragmented"
     if answer.level < 0:
         gpus = any("gpu" in name for shape in question.shapes.values() for name, _ in shape.requests)
         reason = "InsufficientFreeGPUs" if gpus else "InsufficientFreeHosts"

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from math import inf
+from typing import Final
 
 from engine import metrics
 from engine.actions import Status
@@ -13,8 +14,9 @@ from engine.durations import format_duration
 from engine.errands import Errands
 from engine.outcomes import Never, Placed, Waits
 from engine.patience import Room, Waiting
-from engine.proposal import standing
+from engine.proposal import OWN_TROUBLE, own_trouble, standing
 from engine.queue import Entry, Miss, Question, question_of
+from engine.reasons import Code
 from engine.relaxing import relaxed_text, relaxes_at
 from engine.room import room_for
 from engine.sight import Gang
@@ -25,6 +27,9 @@ from engine.view import View
 from engine.wording import plural
 
 log = logging.getLogger("topogate.controller")
+
+# What one gang is answered for reasons that others do not share.
+_OWN_ANSWERS: Final = OWN_TROUBLE | {"SearchLimit"}
 
 
 class WaitingGangs:
@@ -137,14 +142,15 @@ class WaitingGangs:
             excluded = memory.timers.hosts_out(now)
             ahead = self._term.room.before(key, entry.priority)
             room_kept = frozenset[str]().union(*(room.hosts for room in ahead))
-            question = question_of(gang.understanding, gang.shapes, excluded, room_kept)
+            classes = tuple(map(view.coming.missing_class, gang.workload.pod_sets))
+            question = question_of(gang.understanding, gang.shapes, excluded, room_kept, classes)
             joins = bool(standing(gang))  # pods that stay make it a question of its own
             if not joins and not alone and not self._term.room.of(key) and self._answered(key, gang, question, now):
                 return
             first = ""
             with metrics.plan_seconds.time():
                 outcome = self._errands.plan(gang, excluded=excluded, room_kept=room_kept)
-                if room_kept and isinstance(outcome, Waits) and outcome.reason != "QuotaExceeded":
+                if room_kept and isinstance(outcome, Waits) and not own_trouble(outcome):
                     first = self._room_of(gang, excluded, ahead)
             if isinstance(outcome, Placed):
                 placement = self._errands.placement(gang, outcome, priority=view.coming.priority_of(gang.workload))
@@ -161,7 +167,7 @@ class WaitingGangs:
         self._tell(key, gang, miss, now)
         if excluded:
             memory.wake_at(memory.timers.next_back(now))  # no event will tell that its hosts count again
-        if not joins and outcome.reason not in ("QuotaExceeded", "SearchLimit"):
+        if not joins and outcome.reason not in _OWN_ANSWERS:
             self._term.queue.missed(question, miss)
 
     def _answered(self, key: str, gang: Gang, question: Question, now: float) -> bool:
@@ -201,7 +207,7 @@ class WaitingGangs:
 
     def _tell(self, key: str, gang: Gang, miss: Miss, now: float) -> None:
         memory, outcome = self._term.memory[key], miss.outcome
-        memory.own_trouble = isinstance(outcome, Never) or outcome.reason == "QuotaExceeded"
+        memory.own_trouble = own_trouble(outcome)
         if miss.first:
             first = _named(miss.first, gang)
             outcome = Waits(_reason(miss), f"the room that it needs is kept for {first}, which has waited longer")
@@ -236,7 +242,7 @@ def _named(name: str, gang: Gang) -> str:
     return own if namespace == gang.workload.namespace else "a gang of another namespace"
 
 
-def _reason(miss: Miss) -> str:
+def _reason(miss: Miss) -> Code:
     return "QueuedBehind" if miss.first else miss.outcome.reason
 
 

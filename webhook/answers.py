@@ -10,7 +10,7 @@ from engine.policy import Policy
 from webhook.review import Response, Review, allowed, denied, forbidden
 
 # A refusal for these is the admin's decision (403), not a fault of what the user wrote (422).
-POLICY_REASONS = frozenset({"NamespaceNotAllowed", "LevelNotAllowed", "GangLimitExceeded"})
+POLICY_REASONS = frozenset({"GangLimitExceeded"})
 
 
 def answer(review: Review, errors: Sequence[FieldError], warnings: Sequence[str], *, policy: Policy) -> Response:

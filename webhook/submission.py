@@ -18,6 +18,7 @@ from engine.cluster.workloads import UnreadableWorkload
 from engine.gpu.rules import REASON as GPU_INVALID
 from engine.outcomes import FieldError
 from engine.policy_errors import path_of
+from engine.reasons import known_code
 from engine.records import Pod, Workload
 from webhook.marks import templates
 from webhook.mutate import mutate
@@ -156,7 +157,13 @@ def _errors(response: Response) -> tuple[FieldError, ...]:
     if response.errors:
         return response.errors
     return tuple(
-        FieldError(field=cause.field, kind="Forbidden", value=None, reason=cause.reason, message=cause.message)
+        FieldError(
+            field=cause.field,
+            kind="Forbidden",
+            value=None,
+            reason=known_code(cause.reason) or "InvalidValue",
+            message=cause.message,
+        )
         for cause in response.causes
     )
 

@@ -12,20 +12,20 @@ import msgspec
 from engine import names
 from engine.annotations import meanings
 from engine.aside import exempt, standing_aside
-from engine.explain import forecast
 from engine.gang_keys import keys_of
-from engine.outcomes import FieldError, Never, Placed, Waits
+from engine.outcomes import FieldError
 from engine.policy import Policy
 from engine.policy_defaults import by_default
 from engine.policy_errors import path_of as path_of_steps
 from engine.records import Placement, Workload
-from engine.requests import Understanding, path_of, relaxed, understand
+from engine.requests import Understanding, understand
 from engine.wording import plain
 from webhook.answers import answer
 from webhook.devices import annotation_errors, checked
 from webhook.guard import mark_errors, request_errors
 from webhook.marks import templates
 from webhook.objects import Unreadable, decoded, workload_of
+from webhook.outlook import outlook
 from webhook.parents import standing, whole
 from webhook.review import Response, Review, allowed
 from webhook.view import View
@@ -78,8 +78,8 @@ def validate_workload(review: Review, view: View, policy: Policy, deadline: floa
     told = [f"topogate: {text}" for text in warnings]
     anew = old is None or _asks_anew(old, workload, view, policy)
     if own and not errors and understanding.ask is not None and anew:
-        never, outlook = _outlook(seen, understanding, view, policy, deadline)
-        told += outlook
+        never, warned = outlook(seen, understanding, view, policy, deadline)
+        told += warned
         errors += never
     return answer(review, errors, told, policy=policy)
 
@@ -158,36 +158,3 @@ def _priorities(workload: Workload) -> Iterator[str]:
     if len(set(found.values())) > 1:
         listed = ", ".join(f"{plain(name)}: {plain(str(priority))}" for name, priority in found.items())
         yield f"the pods of the gang have different priorities ({listed})"
-
-
-def _outlook(
-    workload: Workload, understanding: Understanding, view: View, policy: Policy, deadline: float
-) -> tuple[list[FieldError], tuple[str, ...]]:
-    """What would happen: an error for a gang that fits nowhere ever, if the policy refuses those; else warnings."""
-    outcome, groups = view.forecast(workload, understanding, deadline), workload.groups
-    match outcome:
-        case None:
-            return [], ()
-        case Never() if policy.never_fits == "deny" and not by_default(workload, policy):
-            return [_never(outcome, workload, policy)], ()
-        case Waits():
-            return [], forecast(outcome, instead=_relaxed(workload, understanding, view, deadline), groups=groups)
-        case _:
-            return [], forecast(outcome, groups=groups)
-
-
-def _relaxed(workload: Workload, understanding: Understanding, view: View, deadline: float) -> Placed | None:
-    """Where a gang that must wait would go if it preferred what it requires."""
-    softer = relaxed(understanding)
-    if softer == understanding:
-        return None
-    outcome = view.forecast(workload, softer, deadline)
-    return outcome if isinstance(outcome, Placed) else None
-
-
-def _never(outcome: Never, workload: Workload, policy: Policy) -> FieldError:
-    if outcome.reason in ("HostTooSmall", "UnknownResource"):
-        field = path_of_steps((*workload.pod_sets[0].path, "spec", "containers"))
-    else:
-        field = path_of(workload, names.REQUIRE, policy=policy)
-    return FieldError(field=field, kind="Invalid value", value=None, reason=outcome.reason, message=outcome.message)

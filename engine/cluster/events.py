@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from engine.cluster.api import Api, ApiError, ApiFault, object_path
+from engine.event_reasons import EventReason
 from engine.names import FIELD_MANAGER
 
 CONTROLLER: Final = "topogate.dev/engine"
@@ -139,7 +140,7 @@ class Recorder:
         namespace: str,
         name: str,
         uid: str,
-        reason: str,
+        reason: EventReason,
         note: str,
         action: str,
         warning: bool = False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from engine.event_reasons import ON_PODS, ON_WORKLOADS, PHASES_TOLD
 from engine.reasons import REASONS, Kind
 
 _KINDS: Final[dict[Kind, str]] = {
@@ -17,12 +18,16 @@ _KINDS: Final[dict[Kind, str]] = {
 _WHEN: Final[dict[Kind, str]] = {
     "user": "The object is refused (422, one cause for each fault); GangTooLarge, HostTooSmall and UnknownResource are "
     "warnings unless the policy says `neverFits: deny`.",
-    "policy": "The object is refused (403).",
+    "policy": "The object is refused (403). A gang of which only its places tell that it is too large stays held.",
     "not-now": "The gang waits and starts by itself when there is room: the reason of the Placement and of the Event.",
     "engine": "Trouble of Topogate itself, never a denial of a workload.",
     "standing-aside": "Somebody else places this workload; nothing of it is changed.",
     "ignored": "Nothing is asked of Topogate, or it must not touch the object.",
 }
+_EVENTS: Final = (
+    "The reason of an Event is one of the codes above while a gang waits or something is wrong with it (type Warning), "
+    "else one of these. A gang of plain pods has no workload: its first pods get the Events."
+)
 
 
 def messages_page() -> str:
@@ -30,7 +35,7 @@ def messages_page() -> str:
     lines = [
         "# Messages and reason codes",
         "",
-        "<!-- Generated from engine/reasons.py by `python -m hack.reference`; do not edit. -->",
+        "<!-- Generated from engine/reasons.py and event_reasons.py by `python -m hack.reference`; do not edit. -->",
         "",
         "Codes are a stable API: they do not change their meaning. How messages are written: one sentence for one "
         "problem; numbers as needed / have / best candidate; *never* (bigger than any domain could ever hold) or *not "
@@ -40,4 +45,8 @@ def messages_page() -> str:
     for kind, title in _KINDS.items():
         lines += ["", f"## {title}", "", _WHEN[kind], "", "| code | meaning |", "|---|---|"]
         lines += [f"| `{code}` | {reason.description} |" for code, reason in REASONS.items() if reason.kind == kind]
+    lines += ["", "## Events", "", _EVENTS]
+    for title, every in (("On workloads", (PHASES_TOLD, ON_WORKLOADS)), ("On pods", (ON_PODS,))):
+        lines += ["", f"### {title}", "", "| reason | meaning |", "|---|---|"]
+        lines += [f"| `{reason}` | {meaning} |" for told in every for reason, meaning in told.items()]
     return "\n".join(lines) + "\n"

@@ -3,15 +3,16 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import jsonschema
 import pytest
 import yaml
 from pydantic import Field, create_model
 
+from engine.event_reasons import ON_PODS, ON_WORKLOADS, PHASES_TOLD, Happening
 from engine.policy import PolicyError, default_policy, parse_policy
-from engine.reasons import REASONS
+from engine.reasons import REASONS, Code, Phase
 from hack.reference import pages
 from hack.reference.policy_page import takes
 from hack.reference.schemas import policy_schema
@@ -31,6 +32,33 @@ def test_every_reason_has_a_line() -> None:
     for code, reason in REASONS.items():
         assert re.fullmatch(r"(?:[A-Z]+[a-z]*)+", code)
         assert page.count(f"| `{code}` | {reason.description} |") == 1
+
+
+def test_the_type_of_codes_names_those_that_are_described() -> None:
+    """What mypy lets through as a reason stands in the registry, and the other way round."""
+    assert set(get_args(Code)) == set(REASONS)
+
+
+def test_every_reason_of_an_event_has_a_line() -> None:
+    """What mypy lets through as an Event's reason is a code, or documented on the page."""
+    page = pages()["docs/reference/messages.md"]
+    described = {**PHASES_TOLD, **ON_WORKLOADS, **ON_PODS}
+    assert set(described) == {*get_args(Phase), *get_args(Happening)}
+    for reason, meaning in described.items():
+        assert page.count(f"| `{reason}` | {meaning} |") == 1
+
+
+def test_every_reason_is_told_somewhere() -> None:
+    """A code that nothing emits is a promise that nobody keeps."""
+    registries = {"reasons.py", "event_reasons.py"}
+    files = [path for folder in ("engine", "webhook") for path in (ROOT / folder).rglob("*.*")]
+    text = "\n".join(
+        path.read_text(encoding="utf-8")
+        for path in files
+        if path.suffix in (".py", ".yaml") and path.name not in registries
+    )
+    told = set(re.findall(r"""(?:"|: |reason=)([A-Z][A-Za-z]+)\b""", text))
+    assert {*REASONS, *get_args(Happening)} <= told
 
 
 def test_every_field_has_a_line() -> None:

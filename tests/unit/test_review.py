@@ -243,9 +243,9 @@ def test_render_quotes_cuts_and_escapes_user_input() -> None:
 
 def test_forbidden_is_403_with_our_code_as_a_cause() -> None:
     """A refusal by policy is Forbidden; our reason code is in details.causes."""
-    status = answer(encode(forbidden("namespace ml may not", "NamespaceNotAllowed"), "u1"))["status"]
+    status = answer(encode(forbidden("namespace ml may not", "GangLimitExceeded"), "u1"))["status"]
     assert (status["code"], status["reason"], status["message"]) == (403, "Forbidden", "namespace ml may not")
-    assert status["details"]["causes"] == [{"reason": "NamespaceNotAllowed", "message": "namespace ml may not"}]
+    assert status["details"]["causes"] == [{"reason": "GangLimitExceeded", "message": "namespace ml may not"}]
 
 
 def test_warnings_are_few_short_different_and_free_of_control_characters() -> None:

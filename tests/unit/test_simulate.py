@@ -306,6 +306,27 @@ def test_the_namespaces_quota_must_take_the_whole_gang() -> None:
     assert "quota gpus leaves 8 of requests.nvidia.com/gpu" in found[1]["message"]
 
 
+def with_class(raw: Json, name: str) -> Json:
+    raw["spec"]["template"]["spec"]["priorityClassName"] = name
+    return raw
+
+
+def test_pods_of_a_priority_class_that_is_not_there_are_never_made() -> None:
+    """It holds no room for pods that nobody can create, and says so at submit time and afterwards."""
+    found = answer([*GRID, priority_class("high", 1000)], [with_class(job("a", 4, RACK), "hihg")])["workloads"][0]
+    assert (found["verdict"], found["reason"]) == ("waits", "PriorityClassMissing")
+    assert found["message"] == 'no PriorityClass "hihg": no pod can be created; did you mean "high"?'
+
+
+@pytest.mark.parametrize("classes", [(), ("high",)])
+def test_a_priority_class_is_missing_only_where_others_are_known(classes: tuple[str, ...]) -> None:
+    """A cluster always has some: files without any are files that leave them out."""
+    found = answer([*GRID, *(priority_class(name, 1000) for name in classes)], [with_class(job("a", 4, RACK), "high")])[
+        "workloads"
+    ]
+    assert [one["verdict"] for one in found] == ["placed"]
+
+
 def test_the_stored_object_is_what_the_webhook_makes_of_it() -> None:
     """Suspended by us, template gated and labelled; free of what only the server sets; the input is left alone."""
     sent = aged(job("a", 4, RACK), "2026-01-01T00:00:00Z")

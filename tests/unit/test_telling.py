@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from engine import names
-from engine.records import Pod, Quota, Workload
+from engine.records import Pod, PriorityClass, Quota, Workload
 from engine.telling import TEXT_EVERY
 from engine.term import TEXTS
 from tests.support.cluster_records import changed, gpu_nodes, job, node, pod
@@ -114,6 +114,37 @@ def test_the_quota_of_a_gang_goes_before_what_others_were_answered() -> None:
     leader.has(job(count=2, held=True, created=2.0))
     leader.settle()
     assert leader.status() == ("Waiting", "QuotaExceeded")
+
+
+def test_a_gang_whose_priority_class_is_missing_holds_no_room_and_nobody_up() -> None:
+    """Its pods could not be created: it is told so, also in strict order, and starts once the class is there."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4), policy=POLICY + "queue: {order: strict}\n")
+    leader.stores.priority_classes.replace([PriorityClass("other", 1, default=False)])
+    typo = job("typo", count=4, held=True, created=1.0)
+    (main,) = typo.pod_sets
+    typo = replace(typo, pod_sets=(replace(main, template=replace(main.template, priority_class="high")),))
+    leader.has(typo, job("train", count=4, held=True, created=2.0))
+    leader.settle()
+    assert leader.status("typo") == ("Waiting", "PriorityClassMissing")
+    assert leader.hands.of("place") == ["train"]
+    leader.stores.workloads.apply("DELETED", leader.stores.workloads.get(("batch", "Job", "default", "train")))
+    leader.stores.priority_classes.apply("ADDED", PriorityClass("high", 1, default=False))
+    leader.settle()
+    leader.later(60)
+    assert leader.hands.of("place") == ["train", "typo"]
+
+
+def test_a_missing_priority_class_is_no_answer_for_gangs_that_name_none() -> None:
+    """They ask for the same room, and are told why they have none."""
+    leader, _ = waiting()
+    leader.stores.priority_classes.replace([PriorityClass("other", 1, default=False)])
+    typo = job("typo", count=2, held=True, created=1.0)
+    (main,) = typo.pod_sets
+    typo = replace(typo, pod_sets=(replace(main, template=replace(main.template, priority_class="high")),))
+    leader.has(typo, job("train", count=2, held=True, created=2.0))
+    leader.settle()
+    assert leader.status("typo") == ("Waiting", "PriorityClassMissing")
+    assert leader.status("train") == ("Waiting", "InsufficientFreeGPUs")
 
 
 def test_who_goes_first_is_named_only_in_its_own_namespace() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from engine import names
 from engine.outcomes import Never, Outcome, Placed, Waits
+from engine.policy import parse_policy
 from engine.records import PodSetPlan, Slot
 from engine.requests import Understanding
 from tests.support.admission import (
@@ -203,6 +205,61 @@ def test_a_gang_that_never_fits_is_refused_where_the_policy_says_so() -> None:
     assert answer.code == 422
     assert reasons(answer) == [f"metadata.annotations[{names.REQUIRE}]"]
     assert NEVER.message in answer.message
+
+
+def never_unless_preferred(then: Outcome) -> Callable[[Understanding], Outcome]:
+    """A view's forecast: the required level never fits; preferred, `then`."""
+
+    def outcome(understanding: Understanding) -> Outcome:
+        assert understanding.ask is not None
+        return NEVER if understanding.ask.require else then
+
+    return outcome
+
+
+@pytest.mark.parametrize(
+    ("then", "told"),
+    [
+        (PLACED, "topogate: after 10m rack is preferred, not required: it would start across 4 hosts"),
+        (WAITS, "topogate: after 10m rack is preferred, not required: it waits for room then"),
+    ],
+)
+def test_a_gang_that_relax_after_would_place_is_not_refused(then: Outcome, told: str) -> None:
+    """`neverFits: deny` is about the request as it will be read, not as it is read for the first ten minutes."""
+    view = FakeView(outcome=never_unless_preferred(then), policy=with_policy(never_fits="deny"))
+    answer = check(stored(raw_job({names.REQUIRE: "rack", names.RELAX_AFTER: "10m"})), view)
+    assert answer.allowed
+    assert answer.warnings[1] == told
+
+
+def test_a_gang_that_the_policys_relax_after_would_place_is_not_refused() -> None:
+    """The policy's own `timeouts.relaxAfter` counts as well."""
+    policy = parse_policy("neverFits: deny\ntimeouts: {relaxAfter: 5m}")
+    assert check(stored(rack_job()), FakeView(outcome=never_unless_preferred(PLACED), policy=policy)).allowed
+
+
+def test_a_gang_that_fits_nowhere_preferred_either_is_refused() -> None:
+    view = FakeView(outcome=NEVER, policy=with_policy(never_fits="deny"))
+    assert check(stored(raw_job({names.REQUIRE: "rack", names.RELAX_AFTER: "10m"})), view).code == 422
+
+
+def test_a_gang_beyond_what_can_be_kept_track_of_is_refused_by_policy() -> None:
+    """Whatever the policy says of gangs that never fit."""
+    answer = check(stored(rack_job()), FakeView(outcome=Never("GangLimitExceeded", "too many slots")))
+    assert (answer.code, answer.causes[0].reason) == (403, "GangLimitExceeded")
+
+
+def test_a_job_that_its_user_suspends_is_told_that_it_stays_so() -> None:
+    """Nothing is placed before it is resumed: the forecast is of that."""
+    assert check(rack_job(suspend=True), FakeView(outcome=PLACED)).warnings == (
+        "topogate: stays suspended, and nothing is reserved for it, until you resume it",
+        "topogate: resumed now it would place 4 pods in b0 / b0-r0 (4 hosts), ranks 0-3 in host order",
+    )
+
+
+def test_a_job_that_we_suspend_is_told_where_it_goes() -> None:
+    """Our own suspension is how a gang is held."""
+    assert check(stored(rack_job()), FakeView(outcome=PLACED)).warnings[0].startswith("topogate: would place 4 pods")
 
 
 def test_warnings_of_the_request_are_passed_on() -> None:

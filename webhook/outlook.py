@@ -1,0 +1,59 @@
+"""What will happen to a workload, told at submit time: refused for good, or warnings out of a forecast."""
+
+from __future__ import annotations
+
+from engine import names
+from engine.explain import forecast
+from engine.members import suspended_by_user
+from engine.outcomes import FieldError, Never, Outcome, Placed, Waits
+from engine.policy import Policy
+from engine.policy_defaults import by_default
+from engine.policy_errors import path_of as path_of_steps
+from engine.records import Workload
+from engine.relaxing import relaxing_forecast
+from engine.requests import Understanding, path_of, relaxed
+from webhook.view import View
+
+
+def outlook(
+    workload: Workload, understanding: Understanding, view: View, policy: Policy, deadline: float
+) -> tuple[list[FieldError], tuple[str, ...]]:
+    """An error for a gang that fits nowhere ever, where the policy refuses those; else warnings.
+
+    A required level that becomes a preferred one in time is no reason to refuse what would be placed then.
+    """
+    outcome = view.forecast(workload, understanding, deadline)
+    if outcome is None:
+        return [], ()
+    groups, suspended = workload.groups, suspended_by_user(workload)
+    if isinstance(outcome, Placed):
+        return [], forecast(outcome, groups=groups, suspended=suspended)
+    softer = _preferring(workload, understanding, view, deadline)
+    if isinstance(outcome, Waits):
+        instead = softer if isinstance(softer, Placed) else None
+        return [], forecast(outcome, instead=instead, groups=groups, suspended=suspended)
+    when = relaxing_forecast(understanding, policy)
+    later = (when, softer) if when and softer is not None else None
+    if _refused(outcome, workload, policy) and (not when or isinstance(softer, Never)):
+        return [_never(outcome, workload, policy)], ()
+    return [], forecast(outcome, later=later, groups=groups, suspended=suspended)
+
+
+def _refused(outcome: Never, workload: Workload, policy: Policy) -> bool:
+    """What the policy alone decides is refused in any case; nobody is refused what he did not ask for himself."""
+    unwanted = policy.never_fits == "deny" or outcome.reason == "GangLimitExceeded"
+    return unwanted and not by_default(workload, policy)
+
+
+def _preferring(workload: Workload, understanding: Understanding, view: View, deadline: float) -> Outcome | None:
+    """What would happen if the gang preferred what it requires; None when it requires nothing, or nobody can tell."""
+    softer = relaxed(understanding)
+    return None if softer == understanding else view.forecast(workload, softer, deadline)
+
+
+def _never(outcome: Never, workload: Workload, policy: Policy) -> FieldError:
+    if outcome.reason in ("HostTooSmall", "UnknownResource"):
+        field = path_of_steps((*workload.pod_sets[0].path, "spec", "containers"))
+    else:
+        field = path_of(workload, names.REQUIRE, policy=policy)
+    return FieldError(field=field, kind="Invalid value", value=None, reason=outcome.reason, message=outcome.message)
