@@ -27,17 +27,24 @@ class AuthorityError(ValueError):
     """A CA that cannot be used; the message never holds key material."""
 
 
+class AuthorityExpired(AuthorityError):
+    """A CA whose time is over: nobody accepts anything of it any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Authority:
     """A CA: the certificates that clients are to trust and the key that signs.
 
-    `certificates` are PEM, one each; during a rotation old and new stand side by side. `signer` is the one among them
-    that belongs to `key` (PKCS#8 PEM).
+    `certificates` are PEM, one each; during a renewal old and new stand side by side. `signer` is the one among them
+    that belongs to `key` (PKCS#8 PEM). It is to be renewed at `renew_at`, after two thirds of its life, and ends at
+    `not_after`, in seconds since the epoch.
     """
 
     certificates: tuple[bytes, ...]
     signer: bytes
     key: bytes = field(repr=False)
+    renew_at: float
+    not_after: float
 
     @property
     def bundle(self) -> bytes:
@@ -73,15 +80,15 @@ def new_authority(*, now: float, name: str) -> Authority:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    pem = certificate.public_bytes(serialization.Encoding.PEM)
-    return Authority(certificates=(pem,), signer=pem, key=_key_pem(key))
+    return _authority((_pem(certificate),), certificate, _key_pem(key))
 
 
 def read_authority(bundle: bytes, key: bytes, *, now: float) -> Authority:
     """Return the CA of a PEM bundle and a PEM key.
 
-    Certificates that have expired are left out. Raises AuthorityError when something is no PEM, no certificate is the
-    key's, the key's certificate is no CA certificate or is not valid at `now`, or the key is not ECDSA.
+    Certificates that have expired are left out, and repetitions. Raises AuthorityError when something is no PEM, no
+    certificate is the key's, the key's certificate is no CA certificate or is not valid at `now`, or the key is not
+    ECDSA.
     """
     if not 0 < len(bundle) <= MAX_PEM or not 0 < len(key) <= MAX_PEM:
         raise AuthorityError("the certificates or the key are empty or too large")
@@ -96,11 +103,8 @@ def read_authority(bundle: bytes, key: bytes, *, now: float) -> Authority:
         raise AuthorityError("the key belongs to none of the certificates")
     _check_signer(signer, now)
     moment = _time(now)
-    return Authority(
-        certificates=tuple(_pem(c) for c in certificates if c.not_valid_after_utc > moment),
-        signer=_pem(signer),
-        key=key,
-    )
+    trusted = [_pem(c) for c in certificates if c.not_valid_after_utc > moment]
+    return _authority(tuple(dict.fromkeys(trusted)), signer, key)
 
 
 def new_leaf(authority: Authority, *, dns_names: Sequence[str], addresses: Sequence[str] = (), now: float) -> Leaf:
@@ -146,6 +150,11 @@ def new_leaf(authority: Authority, *, dns_names: Sequence[str], addresses: Seque
     )
 
 
+def _authority(certificates: tuple[bytes, ...], signer: x509.Certificate, key: bytes) -> Authority:
+    begin, end = signer.not_valid_before_utc.timestamp(), signer.not_valid_after_utc.timestamp()
+    return Authority(certificates, _pem(signer), key, renew_at=begin + (end - begin) * 2 / 3, not_after=end)
+
+
 def _check_signer(certificate: x509.Certificate, now: float) -> None:
     try:
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
@@ -159,7 +168,7 @@ def _check_signer(certificate: x509.Certificate, now: float) -> None:
     if moment < certificate.not_valid_before_utc:
         raise AuthorityError(f"the CA is not valid before {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC")
     if moment >= certificate.not_valid_after_utc:
-        raise AuthorityError(f"the CA expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC")
+        raise AuthorityExpired(f"the CA expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC")
 
 
 def _load_key(pem: bytes) -> ec.EllipticCurvePrivateKey:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from typing import Any, Final, Literal
 
 from certs.api import CONFLICT, Api, status_of
@@ -41,23 +42,43 @@ def bundle_patch(configuration: bytes, bundle: bytes) -> dict[str, Any] | None:
     return {"metadata": {"resourceVersion": version}, "webhooks": stale} if stale else None
 
 
-def inject(api: Api, *, resource: Configurations, name: str, bundle: bytes) -> bool:
+def carries(configuration: bytes, certificate: bytes) -> bool:
+    """True when every webhook of `configuration` (JSON) trusts `certificate` (PEM). Raises ConfigurationMalformed."""
+    try:
+        webhooks = json.loads(configuration).get("webhooks") or []
+        return all(certificate in (_decoded(webhook["clientConfig"].get("caBundle")) or b"") for webhook in webhooks)
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
+        raise ConfigurationMalformed("not a webhook configuration") from None
+
+
+def inject(
+    api: Api,
+    *,
+    resource: Configurations,
+    name: str,
+    bundle: bytes,
+    known: bytes | None = None,
+    fence: Callable[[], None] = lambda: None,
+) -> bool:
     """Give the webhooks of one configuration the caBundle; True when something had to be written.
 
-    Reads again after a conflict. Raises ConfigurationMalformed; errors of the API pass through, "not found" too.
+    `known` is the configuration (JSON) where a watch has shown it. Reads again after a conflict; `fence` is called
+    before every write. Raises ConfigurationMalformed; errors of the API pass through, "not found" too.
     """
     path = f"/apis/admissionregistration.k8s.io/v1/{resource}/{name}"
     attempt = 0
     while True:
         attempt += 1
-        patch = bundle_patch(api.request("GET", path), bundle)
+        patch = bundle_patch(api.request("GET", path) if known is None else known, bundle)
         if patch is None:
             return False
+        fence()
         try:
             api.request("PATCH", path, body=patch, content_type=STRATEGIC_MERGE)
         except Exception as error:
             if status_of(error) != CONFLICT or attempt == ATTEMPTS:
                 raise
+            known = None
         else:
             return True
 

@@ -1,61 +1,148 @@
-"""The CA's Secret: whoever comes first makes it, everybody uses it.
+"""The CA's Secret: read, made by whoever comes first, and written by the leader.
 
-`ca.crt` holds every certificate that clients are to trust (during a rotation more than one), `ca.key` the key that
-signs; the certificate that belongs to it is found among those. Leaves are in no Secret.
+`ca.crt` holds every certificate that clients are to trust (during a renewal more than one), `ca.key` the key that
+signs, `next.key` the key that signs next; the certificates that belong to them are found among those. Leaves are in no
+Secret. Annotations say since when the CA signs, and what people ask for.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from certs.api import CONFLICT, NOT_FOUND, Api, status_of
-from certs.authority import Authority, AuthorityError, new_authority, read_authority
+from certs.authority import Authority, AuthorityError, AuthorityExpired, new_authority, read_authority
+from certs.rotation import Kept
 
 CERTIFICATES_KEY: Final = "ca.crt"
 PRIVATE_KEY: Final = "ca.key"
+NEXT_KEY: Final = "next.key"
+SINCE: Final = "topogate.dev/ca-signs-since"  # seconds since the epoch
+RENEW: Final = "topogate.dev/renew-ca"
+DROP: Final = "topogate.dev/drop-old-ca"
+MERGE_PATCH: Final = "application/merge-patch+json"
 ATTEMPTS: Final = 3  # created by another, gone again, created anew: more is somebody's loop
 
 
 class SecretUnusable(Exception):
     """The Secret is there but holds no usable CA; the message says what is wrong and what to do. No key material."""
 
+    def __init__(self, message: str, *, expired: bool = False) -> None:
+        super().__init__(message)
+        self.expired = expired
 
-def ensure_authority(api: Api, *, namespace: str, name: str, now: float) -> Authority:
-    """Return the CA of the Secret `namespace`/`name`, making it when there is none. `now` in seconds since the epoch.
 
-    Raises SecretUnusable when it is half written, garbage or expired: a CA that others may be using is never
-    overwritten. Errors of the API pass through.
+def ensure_ca(api: Api, *, namespace: str, name: str, now: float, may_make: Callable[[], bool] = lambda: True) -> Kept:
+    """Return what the Secret `namespace`/`name` holds, making a CA when there is none or when its time is over.
+
+    `may_make` is asked before one is made where none is: somebody else may be about to put the one back that is in use.
+    `now` in seconds since the epoch. Raises SecretUnusable when it is half written or garbage (a CA that others may be
+    using is never overwritten), or may not be made yet. Errors of the API pass through.
     """
-    collection = f"/api/v1/namespaces/{namespace}/secrets"
+    path = f"/api/v1/namespaces/{namespace}/secrets/{name}"
     for _ in range(ATTEMPTS):
+        version = ""
         try:
-            return _read(api.request("GET", f"{collection}/{name}"), namespace=namespace, name=name, now=now)
+            body = api.request("GET", path)
+            return read_kept(body, namespace=namespace, name=name, now=now)
+        except SecretUnusable as error:
+            if not error.expired:
+                raise
+            version = json.loads(body)["metadata"]["resourceVersion"]
         except Exception as error:
             if status_of(error) != NOT_FOUND:
                 raise
-        authority = new_authority(now=now, name=f"{name}.{namespace}")
+            if not may_make():
+                raise SecretUnusable(f"there is no Secret {namespace}/{name}: the leader puts it back") from None
+        made = Kept(new_ca(namespace=namespace, name=name, now=now))
         try:
-            api.request("POST", collection, body=_manifest(authority, namespace=namespace, name=name))
+            write(api, made, namespace=namespace, name=name, version=version)
         except Exception as error:
-            if status_of(error) != CONFLICT:
+            if status_of(error) not in (CONFLICT, NOT_FOUND):
                 raise
         else:
-            return authority
+            return made
     raise SecretUnusable(f"Secret {namespace}/{name} comes and goes: something deletes it")
 
 
-def _read(body: bytes, *, namespace: str, name: str, now: float) -> Authority:
+def new_ca(*, namespace: str, name: str, now: float) -> Authority:
+    """Return a new CA under the name that those of this Secret have."""
+    return new_authority(now=now, name=f"{name}.{namespace}")
+
+
+def read_kept(body: bytes, *, namespace: str, name: str, now: float) -> Kept:
+    """Return what a Secret (JSON) holds; raises SecretUnusable."""
     try:
-        data = json.loads(body).get("data") or {}
-        return read_authority(_decoded(data, CERTIFICATES_KEY), _decoded(data, PRIVATE_KEY), now=now)
+        found = json.loads(body)
+        data, annotations = found.get("data") or {}, (found.get("metadata") or {}).get("annotations") or {}
+        bundle = _decoded(data, CERTIFICATES_KEY)
+        authority = read_authority(bundle, _decoded(data, PRIVATE_KEY), now=now)
+        return Kept(
+            authority,
+            following=_following(data, bundle, authority, now=now),
+            since=_seconds(annotations.get(SINCE)),
+            renew_asked=RENEW in annotations,
+            drop_asked=DROP in annotations,
+        )
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         what = str(error) if isinstance(error, AuthorityError) else "it is malformed"
         raise SecretUnusable(
-            f"Secret {namespace}/{name} holds no usable CA: {what}. Restore it, or delete it and restart the replicas: "
-            "they make a new CA and the leader writes it into the webhook configurations"
+            f"Secret {namespace}/{name} holds no usable CA: {what}. A leader that knew the last one writes it back; "
+            "where none runs, restore it, or delete it: the replicas make a new CA, and the leader publishes it",
+            expired=isinstance(error, AuthorityExpired),
         ) from None
+
+
+def write(api: Api, kept: Kept, *, namespace: str, name: str, version: str) -> bytes:
+    """Store `kept` in the Secret of that resourceVersion (of another one: conflict), or in a new one ("").
+
+    Returns the answer. What others wrote beside our keys stays. Errors of the API pass through.
+    """
+    collection = f"/api/v1/namespaces/{namespace}/secrets"
+    following = None if kept.following is None else _encoded(kept.following.key)
+    data = {
+        CERTIFICATES_KEY: _encoded(kept.bundle),
+        PRIVATE_KEY: _encoded(kept.authority.key),
+        NEXT_KEY: following,
+    }
+    annotations = {
+        SINCE: None if kept.since is None else str(int(kept.since)),
+        RENEW: "true" if kept.renew_asked else None,
+        DROP: "true" if kept.drop_asked else None,
+    }
+    if version:
+        metadata = {"resourceVersion": version, "annotations": annotations}
+        patch = {"metadata": metadata, "data": data}
+        return api.request("PATCH", f"{collection}/{name}", body=patch, content_type=MERGE_PATCH)
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {"app.kubernetes.io/name": "topogate"},
+            "annotations": _without_none(annotations),
+        },
+        "type": "Opaque",
+        "data": _without_none(data),
+    }
+    return api.request("POST", collection, body=manifest)
+
+
+def _following(data: Any, bundle: bytes, authority: Authority, *, now: float) -> Authority | None:
+    """The announced CA; none where its key is of no use: another one is announced when it is time."""
+    try:
+        found = read_authority(bundle, _decoded(data, NEXT_KEY), now=now)
+    except AuthorityError:
+        return None
+    return None if found.signer == authority.signer else replace(found, certificates=(found.signer,))
+
+
+def _seconds(text: Any) -> float | None:
+    return float(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 16 else None  # noqa: PLR2004 - digits
 
 
 def _decoded(data: Any, key: str) -> bytes:
@@ -68,14 +155,9 @@ def _decoded(data: Any, key: str) -> bytes:
         raise AuthorityError(f"{key} is not base64") from None
 
 
-def _manifest(authority: Authority, *, namespace: str, name: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": name, "namespace": namespace, "labels": {"app.kubernetes.io/name": "topogate"}},
-        "type": "Opaque",
-        "data": {
-            CERTIFICATES_KEY: base64.b64encode(authority.bundle).decode("ascii"),
-            PRIVATE_KEY: base64.b64encode(authority.key).decode("ascii"),
-        },
-    }
+def _encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
+
+
+def _without_none(values: dict[str, str | None]) -> dict[str, str]:
+    return {key: value for key, value in values.items() if value is not None}

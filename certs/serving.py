@@ -58,6 +58,11 @@ class ServingCertificate:
         """When the leaf ends, in seconds since the epoch."""
         return self._leaf.not_after
 
+    @property
+    def signer(self) -> bytes:
+        """The certificate (PEM) of the CA that signed the leaf in force."""
+        return self._signer
+
     def renew(self) -> None:
         """Sign a new leaf and serve it from the next handshake on. What fails leaves the old one in force."""
         authority = self._authority()
@@ -68,7 +73,7 @@ class ServingCertificate:
     def renew_if_due(self) -> bool:
         """Renew after two thirds of the leaf's life or when another CA signs now; True when it did.
 
-        To be called every minute or so: a poll, unlike a timer, also catches up after the process was paused.
+        To be called again and again: a poll, unlike a timer, also catches up after the process was paused.
         """
         if self._clock() < self._leaf.renew_at and self._authority().signer == self._signer:
             return False

@@ -107,7 +107,7 @@ class Caches:
         end = time.monotonic() + timeout
         if not self.kinds.look():
             return False
-        reflectors = self._all().values()
+        reflectors = self.reflectors().values()
         with ThreadPoolExecutor(max_workers=len(reflectors)) as pool:
             return all(pool.map(lambda one: one.refresh(max(0.1, end - time.monotonic())), reflectors))
 
@@ -127,20 +127,9 @@ class Caches:
             max(0.0, end - time.monotonic())
         )
 
-    def ages(self) -> dict[str, float]:
-        """Seconds since each watch last said anything."""
-        return {name: reflector.store.age for name, reflector in self._all().items()}
-
-    def forbidden(self) -> list[str]:
-        """Collections that we may not read."""
-        return [name for name, reflector in self._all().items() if reflector.forbidden]
-
-    def left_out(self) -> dict[str, int]:
-        """Objects of each collection that are left out because they cannot be read."""
-        return {name: reflector.left_out for name, reflector in self._all().items()}
+    def reflectors(self) -> dict[str, Reflector[Any]]:
+        """What feeds the caches, by the name of the collection."""
+        return {**self._reflectors, **self.kinds.reflectors()}
 
     def _pod(self) -> Callable[[Any], Pod]:
         return partial(projections.pod, labels=self._pod_labels)
-
-    def _all(self) -> dict[str, Reflector[Any]]:
-        return {**self._reflectors, **self.kinds.reflectors()}

@@ -75,6 +75,30 @@ class Metrics:
         for port in ("webhook", "ops"):
             self._faults.labels(port)
 
+        self._ends = Gauge(
+            "topogate_certificate_end_timestamp_seconds",
+            "When the CA that signs, and the leaf that this replica serves, end.",
+            ("certificate",),
+            registry=self.registry,
+        )
+        self._signer = Gauge(
+            "topogate_ca_info",
+            "1 for the CA of the leaf that this replica serves.",
+            ("signer",),
+            registry=self.registry,
+        )
+        self._trusted = Gauge(
+            "topogate_cas_trusted", "CAs in the bundle: more than one while it is renewed.", registry=self.registry
+        )
+
+    def tell_certificates(self, *, ca_ends: float, leaf_ends: float, signer: str, trusted: int) -> None:
+        """Say what the certificates are at the moment; ends in seconds since the epoch."""
+        self._ends.labels("ca").set(ca_ends)
+        self._ends.labels("leaf").set(leaf_ends)
+        self._signer.clear()
+        self._signer.labels(signer).set(1)
+        self._trusted.set(trusted)
+
     def answered(self, path: str, *, operation: str, kind: str, outcome: str, seconds: float) -> None:
         """Count one answered review."""
         known = kind if kind in self._kinds else "other"

@@ -2,12 +2,12 @@
 
 The manifests' entries are a static superset of what any policy can ask for; only what the policy itself brings (kinds,
 defaults of namespaces, with scope `all` vendors of GPUs) needs entries of its own. The pair `topogate-policy` is the
-leader's alone: what stands in it beside these entries goes. How the service is called is read from the manifests' pair,
-whose CA bundle the leader keeps.
+leader's alone: what stands in it beside these entries goes. How the service is called is read from the manifests' pair.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -95,21 +95,26 @@ def keep(
     resource: Resource,
     wanted: Sequence[Entry],
     *,
+    manifests: bytes,
+    known: bytes,
+    bundle: bytes,
     fence: Callable[[], None],
 ) -> bool:
     """Make `wanted` the entries of our own configuration of that sort; True when something had to be written.
 
-    Compared and set: a conflict is read again. Until the manifests' pair has its CA bundle nothing is written. Raises
-    PairMalformed; errors of the API (404: not installed) and of the fence pass through.
+    `manifests` and `known` are the manifests' configuration and our own one (JSON) as a watch has shown them, `bundle`
+    is the CA bundle. Compared and set: a conflict is read again. Raises PairMalformed; errors of the API (404: not
+    installed) and of the fence pass through.
     """
-    client_config = _client_config(api.request("GET", f"{_PATH}/{resource}/{names.MUTATING_CONFIGURATION}"))
+    client_config = _client_config(manifests)
     if client_config is None:
         return False
+    client_config = {**client_config, "caBundle": base64.b64encode(bundle).decode("ascii")}
     path = f"{_PATH}/{resource}/{names.POLICY_CONFIGURATION}"
     attempt = 0
     while True:
         attempt += 1
-        patch = patch_for(api.request("GET", path), wanted, client_config=client_config)
+        patch = patch_for(known, wanted, client_config=client_config)
         if patch is None:
             return False
         fence()
@@ -118,16 +123,17 @@ def keep(
         except ApiError as error:
             if error.status != _CONFLICT or attempt == ATTEMPTS:
                 raise
+            known = api.request("GET", path)
         else:
             return True
 
 
 def _client_config(configuration: bytes) -> Mapping[str, Any] | None:
-    """How the API server calls us for entries of this sort; None while it could not trust us."""
+    """How the API server calls us for entries of this sort; None where the manifests' pair has none."""
     for entry in _read(configuration).get("webhooks") or []:
         found = entry.get("clientConfig") if isinstance(entry, dict) else None
-        if isinstance(found, dict):
-            return found if found.get("caBundle") else None
+        if isinstance(found, dict) and found:
+            return found
     return None
 
 

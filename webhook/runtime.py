@@ -17,15 +17,14 @@ from collections.abc import Callable, Sequence
 
 from prometheus_client.exposition import generate_latest
 
-from certs.authority import Authority
-from certs.secret import SecretUnusable, ensure_authority
+from certs.secret import SecretUnusable
 from certs.serving import ServingCertificate
 from engine import metrics as engine_metrics
 from engine import names
 from engine.cluster.api import Api, ApiFault, connect
 from engine.cluster.election import Terms
 from engine.cluster.events import Recorder
-from engine.cluster.lease import LeaseCandidate
+from engine.cluster.lease import LeaseCandidate, lease_holder
 from engine.controller import Controller
 from engine.coverage import Coverage
 from engine.device_faults import DeviceFaults
@@ -35,12 +34,14 @@ from engine.policy_source import PolicySource
 from engine.stores import Stores
 from engine.view import View
 from webhook.app import create_app
+from webhook.authority import AuthorityInForce, mark
 from webhook.caches import Caches
 from webhook.housekeeping import Housekeeping
 from webhook.live import LiveView
 from webhook.metrics import CONTENT_TYPE, Metrics
 from webhook.mutate import mutate
 from webhook.ops import Check, OpsServer, pages
+from webhook.own_objects import OwnObjects
 from webhook.review import Review
 from webhook.server import Service, WSGIApplication
 from webhook.settings import Settings
@@ -50,6 +51,9 @@ from webhook.validate import validate
 log = logging.getLogger("topogate.runtime")
 
 CA_RETRY = 1.0
+# Where the Secret of the CA is gone, or holds one that nobody trusts, and somebody has the Lease, it is his to put
+# right: he knows the CA in use. Unless he is dead (s).
+CA_PATIENCE = 20.0
 REFRESH_TIMEOUT = 20.0
 # A crashed leader is replaced within the duration and one retry: 14 s.
 LEASE_TERMS = Terms(12.0, 8.0, 2.0)
@@ -66,7 +70,7 @@ class Runtime:
         self._settings = settings
         self._metrics = Metrics()
         self._stop = threading.Event()
-        self._injected = threading.Event()
+        self._changed = threading.Event()  # something that housekeeping looks at
         self._started = False
         self._ops: OpsServer | None = None
 
@@ -101,8 +105,16 @@ class Runtime:
         self._caches.policy.subscribe(lambda key, _old, new: self._policy.changed(str(key), new))
         self._caches.last_good.subscribe(lambda key, _old, new: self._policy.changed(str(key), new))
         self._candidate = LeaseCandidate(
-            self._api, settings.namespace, names.LEASE_NAME, settings.identity, terms=LEASE_TERMS
+            self._api,
+            settings.namespace,
+            names.LEASE_NAME,
+            settings.identity,
+            terms=LEASE_TERMS,
+            on_started=self._changed.set,
+            on_stopped=self._changed.set,
         )
+        self._objects = OwnObjects(self._api, namespace=settings.namespace, changed=self._changed.set)
+        self._authority = AuthorityInForce(self._api, self._objects, namespace=settings.namespace)
         self._recorder = Recorder(self._api, instance=settings.identity)
         self._fence: Callable[[], None] = self._candidate.check
         self._errands = Errands(self._view, self._api, self._recorder, fence=self._check_fence, wall=time.time)
@@ -125,6 +137,7 @@ class Runtime:
         )
         self._ops.start()
         self._caches.start()
+        self._objects.start()
         self._recorder.start()
         self._certificate_thread = threading.Thread(target=self._obtain_certificate, name="certificate", daemon=True)
         self._certificate_thread.start()
@@ -142,14 +155,23 @@ class Runtime:
     def _set_policy(self, policy: Policy) -> None:
         self._view.set_policy(policy)
         self._caches.follow()
+        self._changed.set()
 
     def _obtain_certificate(self) -> None:
         """Read or make the CA, sign a leaf; tried again until it works, as the API server may not be there yet."""
-        said = ""
+        said, give_up = "", time.monotonic() + CA_PATIENCE
+
+        def alone() -> bool:
+            held = lease_holder(self._api, self._settings.namespace, names.LEASE_NAME)
+            return not held or time.monotonic() > give_up
+
         while not self._stop.is_set():
+            if not self._objects.wait_synced(CA_RETRY):
+                continue
             try:
+                self._authority.obtain(alone)
                 self._certificate = ServingCertificate(
-                    self._authority,
+                    self._authority.authority,
                     dns_names=self._settings.dns_names,
                     addresses=self._settings.addresses,
                     clock=time.time,
@@ -160,11 +182,6 @@ class Runtime:
                     said = str(error)
                     log.error("no serving certificate yet: %s", said)
                 self._stop.wait(CA_RETRY)
-
-    def _authority(self) -> Authority:
-        return ensure_authority(
-            self._api, namespace=self._settings.namespace, name=names.CA_SECRET_NAME, now=time.time()
-        )
 
     def _ready(self, seconds: float) -> bool:
         """Wait for caches, certificate and policy; then, once, settle the garbage collector and start leading."""
@@ -199,8 +216,10 @@ class Runtime:
             self._policy,
             self._topologies,
             settings=self._settings,
+            objects=self._objects,
             authority=self._authority,
             certificate=self._certificate,
+            wake=self._changed,
         )
         threading.Thread(target=house.keep, args=(self._stop,), name="housekeeping", daemon=True).start()
 
@@ -232,12 +251,19 @@ class Runtime:
         engine_metrics.cache_age.clear()  # a kind that is gone has no age
         engine_metrics.unreadable_objects.clear()
         engine_metrics.forbidden_collections.clear()
-        for name, age in self._caches.ages().items():
-            engine_metrics.cache_age.labels(name).set(min(age, 1e9))
-        for name, number in self._caches.left_out().items():
-            engine_metrics.unreadable_objects.labels(name).set(number)
-        for name in self._caches.forbidden():
-            engine_metrics.forbidden_collections.labels(name).set(1)
+        for name, reflector in {**self._caches.reflectors(), **self._objects.reflectors()}.items():
+            engine_metrics.cache_age.labels(name).set(min(reflector.store.age, 1e9))
+            engine_metrics.unreadable_objects.labels(name).set(reflector.left_out)
+            if reflector.forbidden:
+                engine_metrics.forbidden_collections.labels(name).set(1)
+        if self._certificate is not None:
+            kept = self._authority.kept
+            self._metrics.tell_certificates(
+                ca_ends=kept.authority.not_after,
+                leaf_ends=self._certificate.not_after,
+                signer=mark(self._certificate.signer),
+                trusted=len(kept.authority.certificates),
+            )
         return CONTENT_TYPE, self._metrics.exposition() + generate_latest(engine_metrics.registry)
 
     # -- end ---------------------------------------------------------------------------------------------------------
@@ -250,9 +276,11 @@ class Runtime:
 
     def _end(self) -> None:
         self._stop.set()
+        self._changed.set()
         if self._started:
             self._recorder.stop()
             self._caches.stop()
+            self._objects.stop()
             self._topologies.stop()
             self._errands.close()
         if self._ops is not None:

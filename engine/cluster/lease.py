@@ -63,6 +63,17 @@ def read_lease(body: bytes) -> Lease:
     )
 
 
+def lease_holder(api: Api, namespace: str, name: str) -> str:
+    """Return who holds the Lease, perhaps no longer; "" when nobody does. Raises what the API raises."""
+    path = object_path("coordination.k8s.io/v1", "leases", namespace=namespace, name=name)
+    try:
+        return read_lease(api.request("GET", path)).holder
+    except ApiError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            return ""
+        raise
+
+
 def boottime() -> float:
     """Return monotonic seconds that also run while the machine sleeps, where the system has such a clock.
 

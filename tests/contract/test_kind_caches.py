@@ -428,8 +428,8 @@ def test_a_new_leader_knows_the_kinds_of_this_moment(fake: FakeApi, api: Api) ->
         put_jobset(fake)
         assert caches.refresh(10)
         assert stores.workloads.get(key()) is not None
-        assert {"jobsets.jobset.x-k8s.io", "jobs", "pods"} <= caches.ages().keys()
-        assert caches.left_out()["jobsets.jobset.x-k8s.io"] == 0
+        assert {"jobsets.jobset.x-k8s.io", "jobs", "pods"} <= caches.reflectors().keys()
+        assert caches.reflectors()["jobsets.jobset.x-k8s.io"].left_out == 0
         fake.fault(Answer(500), when=lambda request: request.path == "/apis")
         assert not caches.refresh(10)
     finally:

@@ -159,12 +159,12 @@ def test_what_cannot_be_read_is_counted_while_it_is_there(fake: FakeApi, api: Ap
     caches.start()
     try:
         assert caches.wait_synced(10)
-        assert caches.left_out()["devices"] == 1
+        assert caches.reflectors()["devices"].left_out == 1
         fake.put(path, spec={"devices": []})
-        eventually(lambda: caches.left_out()["devices"] == 0)
+        eventually(lambda: caches.reflectors()["devices"].left_out == 0)
         fake.put(path, spec="none")
-        eventually(lambda: caches.left_out()["devices"] == 1)
+        eventually(lambda: caches.reflectors()["devices"].left_out == 1)
         fake.remove(path)
-        eventually(lambda: caches.left_out()["devices"] == 0)
+        eventually(lambda: caches.reflectors()["devices"].left_out == 0)
     finally:
         caches.stop()

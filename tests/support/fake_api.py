@@ -545,20 +545,20 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def merge(held: Any, patch: Any, *, strategic: bool = False) -> Any:
-    """JSON merge patch; `strategic` adds what pods need: schedulingGates merge by name, with `$patch: delete`."""
+    """JSON merge patch; `strategic` adds that gates (with `$patch: delete`) and webhooks merge by name."""
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
     result = dict(held) if isinstance(held, dict) else {}
     for key, value in patch.items():
         if value is None:
             result.pop(key, None)
-        elif strategic and key == "schedulingGates":
-            named = {gate["name"]: gate for gate in result.get(key, [])}
-            for gate in value:
-                if gate.get("$patch") == "delete":
-                    named.pop(gate["name"], None)
+        elif strategic and key in ("schedulingGates", "webhooks"):
+            named = {one["name"]: one for one in result.get(key, [])}
+            for one in value:
+                if one.get("$patch") == "delete":
+                    named.pop(one["name"], None)
                 else:
-                    named[gate["name"]] = gate
+                    named[one["name"]] = merge(named.get(one["name"]), one, strategic=True)
             result[key] = list(named.values())
         else:
             result[key] = merge(result.get(key), value, strategic=strategic)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from certs.authority import Authority, new_authority
-from certs.secret import SecretUnusable, ensure_authority
+from certs.rotation import Kept
+from certs.secret import SecretUnusable, ensure_ca, read_kept, write
 
 NOW = 1_800_000_000.0
 PATH = "/api/v1/namespaces/ns/secrets"
@@ -49,6 +51,16 @@ class Cluster:
             if self.secret is None or self.vanishing:
                 raise Refused(404)
             return json.dumps(self.secret).encode()
+        if method == "PATCH":
+            assert (path, content_type) == (f"{PATH}/topogate-ca", "application/merge-patch+json")
+            assert isinstance(body, Mapping)
+            if self.secret is None:
+                raise Refused(404)
+            if body["metadata"]["resourceVersion"] != self.secret["metadata"].get("resourceVersion"):
+                raise Refused(409)
+            self.secret = merged(self.secret, body)
+            self.secret["metadata"]["resourceVersion"] += "+"
+            return json.dumps(self.secret).encode()
         assert (method, path) == ("POST", PATH)
         if self.race is not None:
             self.secret, self.race = self.race, None
@@ -59,8 +71,22 @@ class Cluster:
         return json.dumps(self.secret).encode()
 
 
-def ensure(cluster: Cluster, now: float = NOW) -> Authority:
-    return ensure_authority(cluster, namespace="ns", name="topogate-ca", now=now)
+def merged(before: Any, patch: Any) -> Any:
+    """RFC 7386."""
+    if not isinstance(patch, Mapping):
+        return patch
+    kept = dict(before) if isinstance(before, Mapping) else {}
+    for key, value in patch.items():
+        kept[key] = merged(kept.get(key), value)
+    return {key: value for key, value in kept.items() if value is not None}
+
+
+def ensure(cluster: Cluster, now: float = NOW, **options: Any) -> Authority:
+    return ensure_ca(cluster, namespace="ns", name="topogate-ca", now=now, **options).authority
+
+
+def read(cluster: Cluster, now: float = NOW) -> Kept:
+    return read_kept(json.dumps(cluster.secret).encode(), namespace="ns", name="topogate-ca", now=now)
 
 
 def secret(**data: Any) -> dict[str, Any]:
@@ -82,6 +108,7 @@ def test_the_first_replica_makes_the_secret_and_the_others_read_it() -> None:
         "name": "topogate-ca",
         "namespace": "ns",
         "labels": {"app.kubernetes.io/name": "topogate"},
+        "annotations": {},
     }
     assert set(cluster.secret["data"]) == {"ca.crt", "ca.key"}
     assert ensure(cluster) == first
@@ -134,10 +161,58 @@ def test_an_unusable_secret_is_reported_and_never_overwritten(content: Any, says
     assert cluster.calls == ["GET"]
 
 
-def test_an_expired_authority_is_reported() -> None:
-    """After ten years somebody has to act; the date is named."""
-    with pytest.raises(SecretUnusable, match="expired on 20"):
-        ensure(Cluster(secret(**GOOD)), now=NOW + 4000 * 86_400)
+def test_an_expired_authority_is_replaced_by_one_replica() -> None:
+    """A service that was away for ten years: nobody trusts that CA any more, so nobody is harmed by another one."""
+    content = secret(**GOOD)
+    content["metadata"] |= {"resourceVersion": "7", "labels": {"theirs": "stays"}}
+    cluster, late = Cluster(content), NOW + 4000 * 86_400
+    first = ensure(cluster, now=late)
+    assert first.not_after > late
+    assert ensure(cluster, now=late) == first
+    assert cluster.calls == ["GET", "PATCH", "GET"]
+    assert cluster.secret["metadata"]["labels"] == {"theirs": "stays"}
+
+
+def test_a_ca_is_not_made_where_another_one_is_in_use() -> None:
+    """The Secret was deleted and somebody leads: he knows the CA that everybody trusts, and puts it back."""
+    cluster = Cluster()
+    with pytest.raises(SecretUnusable, match="the leader puts it back"):
+        ensure(cluster, may_make=lambda: False)
+    assert cluster.calls == ["GET"]
+
+
+def test_what_is_written_is_read_again() -> None:
+    """All of a renewal under way is in the Secret: two CAs, both keys, the time, and what is asked."""
+    old, new = new_authority(now=NOW, name="old"), new_authority(now=NOW, name="new")
+    both = replace(old, certificates=(old.signer, new.signer))
+    cluster = Cluster()
+    kept = Kept(both, new, since=NOW - 5, renew_asked=True, drop_asked=True)
+    write(cluster, kept, namespace="ns", name="topogate-ca", version="")
+    assert set(cluster.secret["data"]) == {"ca.crt", "ca.key", "next.key"}
+    assert read(cluster) == kept
+    cluster.secret["metadata"]["resourceVersion"] = "7"
+    after = Kept(replace(new, certificates=both.certificates), since=NOW)
+    write(cluster, after, namespace="ns", name="topogate-ca", version="7")
+    assert read(cluster) == after
+    assert set(cluster.secret["data"]) == {"ca.crt", "ca.key"}
+    with pytest.raises(Refused):
+        write(cluster, kept, namespace="ns", name="topogate-ca", version="7")
+
+
+@pytest.mark.parametrize("key", ["Zm9v", "%", GOOD["ca.key"], 7])
+def test_a_next_key_of_no_use_is_as_good_as_none(key: object) -> None:
+    """The CA that signs is what counts; another one is announced when it is time."""
+    cluster = Cluster(secret(**GOOD, **{"next.key": key}))
+    assert read(cluster).following is None
+
+
+@pytest.mark.parametrize("since", ["", "yesterday", "-1", "9" * 20, "1.5", "²"])
+def test_a_time_that_is_none_is_left_out(since: str) -> None:
+    """Annotations are anybody's to write who may write the Secret."""
+    content = secret(**GOOD)
+    content["metadata"]["annotations"] = {"topogate.dev/ca-signs-since": since, "topogate.dev/renew-ca": ""}
+    kept = read(Cluster(content))
+    assert (kept.since, kept.renew_asked, kept.drop_asked) == (None, True, False)
 
 
 def test_errors_of_the_api_pass_through() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from certs.injection import ConfigurationMalformed, bundle_patch, inject
+from certs.injection import ConfigurationMalformed, bundle_patch, carries, inject
 
 BUNDLE = b"-----BEGIN CERTIFICATE-----\nnew\n"
 TEXT = base64.b64encode(BUNDLE).decode()
@@ -66,6 +66,17 @@ def test_what_is_no_configuration_is_refused(body: bytes) -> None:
         bundle_patch(body, BUNDLE)
 
 
+def test_a_certificate_is_carried_when_every_webhook_trusts_it() -> None:
+    """Alone or beside others; a bundle that is missing or garbage trusts nobody."""
+    both = base64.b64encode(b"other\n" + BUNDLE).decode()
+    assert carries(configuration(a=TEXT, b=both), BUNDLE)
+    assert carries(configuration(), BUNDLE)
+    for lacking in (None, "", "%", "b2xk"):
+        assert not carries(configuration(a=TEXT, b=lacking), BUNDLE)
+    with pytest.raises(ConfigurationMalformed):
+        carries(b"[]", BUNDLE)
+
+
 class Refused(Exception):
     def __init__(self, status: int) -> None:
         super().__init__(f"refused with {status}")
@@ -79,6 +90,7 @@ class Cluster:
         self.bodies = list(bodies)
         self.refusals = list(refusals)
         self.patches: list[Any] = []
+        self.gets = 0
 
     def request(
         self,
@@ -91,6 +103,7 @@ class Cluster:
     ) -> bytes:
         assert path == "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/topogate"
         if method == "GET":
+            self.gets += 1
             return self.bodies.pop(0) if len(self.bodies) > 1 else self.bodies[0]
         assert (method, content_type) == ("PATCH", "application/strategic-merge-patch+json")
         if self.refusals:
@@ -120,4 +133,26 @@ def test_inject_gives_up_on_other_errors_and_endless_conflicts(refusals: tuple[i
     cluster = Cluster(configuration(a=None), refusals=refusals)
     with pytest.raises(Refused):
         inject(cluster, resource="mutatingwebhookconfigurations", name="topogate", bundle=BUNDLE)
+    assert cluster.patches == []
+
+
+def test_inject_asks_nobody_for_what_a_watch_has_shown() -> None:
+    """No GET where nothing is to be done; after a conflict it reads, as the watch was behind."""
+    cluster = Cluster(configuration(a=None), refusals=(409,))
+    shown = {"resource": "mutatingwebhookconfigurations", "name": "topogate", "bundle": BUNDLE}
+    assert inject(cluster, **shown, known=configuration(a=TEXT)) is False  # type: ignore[arg-type]
+    assert cluster.gets == 0
+    assert inject(cluster, **shown, known=configuration(a=None)) is True  # type: ignore[arg-type]
+    assert (cluster.gets, len(cluster.patches)) == (1, 1)
+
+
+def test_inject_asks_the_fence_before_each_write() -> None:
+    """Who does not lead writes nothing."""
+
+    def fence() -> None:
+        raise RuntimeError("not the leader")
+
+    cluster = Cluster(configuration(a=None))
+    with pytest.raises(RuntimeError):
+        inject(cluster, resource="mutatingwebhookconfigurations", name="topogate", bundle=BUNDLE, fence=fence)
     assert cluster.patches == []

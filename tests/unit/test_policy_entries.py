@@ -209,7 +209,16 @@ class _Server:
 
 
 def _keep(server: _Server, policy: Policy, fence: Any = lambda: None) -> bool:
-    return keep(server, MUTATING, wanted(policy), fence=fence)  # type: ignore[arg-type]
+    manifests, known = server.objects[names.MUTATING_CONFIGURATION], server.objects[names.POLICY_CONFIGURATION]
+    return keep(
+        server,  # type: ignore[arg-type]
+        MUTATING,
+        wanted(policy),
+        manifests=manifests,
+        known=known,
+        bundle=b"ca",
+        fence=fence,
+    )
 
 
 def test_the_leader_fills_and_empties_the_pair() -> None:
@@ -223,12 +232,19 @@ def test_the_leader_fills_and_empties_the_pair() -> None:
     assert len(server.patches) == 2
 
 
-def test_nothing_is_written_while_the_api_server_could_not_trust_us() -> None:
-    """Without a CA bundle in the manifests' pair an entry would only cost time-outs."""
-    for called in ({"url": "x"}, None, {}):
+def test_nothing_is_written_where_the_manifests_pair_calls_nobody() -> None:
+    """How the service is called stands nowhere else."""
+    for called in (None, {}):
         server = _Server(called=called)
         assert not _keep(server, scope_all())
         assert server.patches == []
+
+
+def test_an_entry_trusts_our_ca_whatever_the_manifests_pair_trusts() -> None:
+    """A foreign bundle there, which is about to be put right, is not copied."""
+    server = _Server(called={**CALL, "caBundle": "Zm9yZWlnbg=="})
+    assert _keep(server, scope_all())
+    assert server.patches[0]["webhooks"][0]["clientConfig"] == CALL
 
 
 def test_conflicts_are_tried_again_and_then_told() -> None:

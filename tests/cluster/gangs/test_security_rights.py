@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 import urllib3
 
-from certs.secret import ensure_authority
+from certs.secret import DROP, RENEW, ensure_ca
 from engine import names
 from engine.cluster.api import connect
-from local.client import Client
+from local.client import Client, ClientError
 from local.controlplane import ControlPlane
 from local.service import CONFIGURATIONS, NAMESPACE, Service
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
 from tests.support.eventually import eventually
-from tests.support.gangs import Namespace, require
+from tests.support.gangs import Namespace, job_body, require
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -95,6 +95,92 @@ def trusted(service: Service, bundle: bytes) -> bool:
     return True
 
 
+class Calls:
+    """Somebody who submits annotated Jobs all the time, as dry runs: the webhooks answer; `failed` has what failed."""
+
+    def __init__(self, gangs: Namespace) -> None:
+        self._gangs = gangs
+        self._body = job_body("calls", pods=1, selector=gangs.fleet.selector)
+        self._body["metadata"]["annotations"] = require("rack")
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._call, daemon=True)
+        self.made = 0
+        self.failed: list[str] = []
+
+    def __enter__(self) -> Calls:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def go_on(self, more: int = 20) -> None:
+        """Wait for so many further calls."""
+        wanted = self.made + more
+        eventually(lambda: self.made >= wanted, 40.0, message="calls go on")
+
+    def _call(self) -> None:
+        while not self._stop.wait(0.02):
+            try:
+                self._gangs.client.create(self._gangs.jobs_path, self._body, dry_run=True)
+            except ClientError as error:
+                self.failed.append(str(error))
+            self.made += 1
+
+
+def stored(client: Client) -> Any:
+    """The Secret of the CA; None while there is none."""
+    return client.find(f"{SECRETS}/{names.CA_SECRET_NAME}")
+
+
+def count(secret: Any) -> int:
+    """How many CAs a Secret trusts."""
+    return base64.b64decode(secret["data"]["ca.crt"]).count(b"BEGIN")
+
+
+def signers(service: Service) -> set[str]:
+    """The CAs of the leaves that the replicas serve."""
+    pages = [replica.page("/metrics")[1] for replica in service.running()]
+    return {signer for page in pages for signer in re.findall(r'topogate_ca_info\{signer="(\w+)"\} 1.0', page)}
+
+
+def test_the_secret_of_the_ca_is_deleted_and_no_call_fails(gangs: Namespace, service: Service, client: Client) -> None:
+    """The leader writes it anew with the CA in use, which signs on, and a second one that is to follow."""
+    eventually(service.leader, message="a replica leads")
+    before = stored(client)
+    with Calls(gangs) as calls:
+        calls.go_on()
+        client.delete(f"{SECRETS}/{names.CA_SECRET_NAME}")
+        after = eventually(lambda: stored(client), message="the Secret is back")
+        eventually(lambda: bundles(client) == {after["data"]["ca.crt"]}, message="what it trusts is in every webhook")
+        calls.go_on()
+    assert calls.failed == []
+    assert after["data"]["ca.key"] == before["data"]["ca.key"]
+    assert count(after) == count(before) + 1
+
+
+def test_the_ca_is_renewed_on_request_and_no_call_fails(gangs: Namespace, service: Service, client: Client) -> None:
+    """Old and new overlap; every replica comes to serve the new one; the old one is dropped where that is asked for."""
+    eventually(service.leader, message="a replica leads")
+    path, key = f"{SECRETS}/{names.CA_SECRET_NAME}", stored(client)["data"]["ca.key"]
+    old = signers(service)
+    with Calls(gangs) as calls:
+        client.patch(path, {"metadata": {"annotations": {RENEW: "true", DROP: "true"}}})
+        eventually(lambda: count(stored(client)) > 1, message="two are trusted")
+        eventually(lambda: stored(client)["data"]["ca.key"] != key, 60.0, message="the new one signs")
+        eventually(
+            lambda: len(signers(service)) == 1 and signers(service).isdisjoint(old), message="every replica serves it"
+        )
+        eventually(lambda: count(stored(client)) == 1, 60.0, message="the old one is dropped")
+        after = stored(client)
+        eventually(lambda: bundles(client) == {after["data"]["ca.crt"]}, message="no webhook trusts the old one")
+        calls.go_on()
+    assert calls.failed == []
+    assert not {RENEW, DROP} & set(after["metadata"].get("annotations") or {})
+    assert trusted(service, base64.b64decode(after["data"]["ca.crt"]))
+
+
 def test_two_replicas_started_at_once_agree_on_one_ca(gangs: Namespace, service: Service, client: Client) -> None:
     """On a fresh installation one of them makes the Secret, and both sign with what is in it."""
     old = client.get(f"{SECRETS}/{names.CA_SECRET_NAME}")["data"]["ca.crt"]
@@ -117,7 +203,7 @@ def test_of_many_who_make_the_ca_one_comes_first(control_plane: ControlPlane, cl
 
     def come() -> None:
         start.wait()
-        answers.append(ensure_authority(api, namespace=NAMESPACE, name="race", now=time.time()))
+        answers.append(ensure_ca(api, namespace=NAMESPACE, name="race", now=time.time()))
 
     threads = [threading.Thread(target=come) for _ in range(12)]
     for thread in threads:

@@ -1,0 +1,274 @@
+"""The leader keeps the CA, its bundle and the policy's entries; nobody asks for what a watch tells."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from certs.authority import new_authority
+from certs.secret import SecretUnusable
+from certs.serving import ServingCertificate
+from engine import names
+from engine.cluster.api import Api
+from engine.cluster.lease import NotLeader
+from engine.policy_source import PolicySource
+from engine.records import ConfigMap
+from engine.stores import Stores
+from tests.support.eventually import eventually
+from tests.support.fake_api import Answer, FakeApi
+from webhook import housekeeping
+from webhook.authority import AuthorityInForce, mark
+from webhook.housekeeping import Housekeeping
+from webhook.own_objects import CONFIGURATIONS, OwnObjects
+from webhook.settings import Settings
+from webhook.topology_watch import TopologyWatch
+
+NAMESPACE = "topogate-system"
+SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{names.CA_SECRET_NAME}"
+HOOKS = "/apis/admissionregistration.k8s.io/v1"
+NOW = 1_800_000_000.0
+
+
+class Candidate:
+    """A replica's part in the election, as a test says it; `looks` counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.leads = True
+        self.fenced = False
+        self.looks = 0
+
+    @property
+    def is_leader(self) -> bool:
+        self.looks += 1
+        return self.leads
+
+    def check(self) -> None:
+        if self.fenced or not self.leads:
+            raise NotLeader("not the leader")
+
+
+class House:
+    """One replica's housekeeping, running."""
+
+    def __init__(self, api: Api, fake: FakeApi) -> None:
+        self.fake = fake
+        self.candidate = Candidate()
+        self.wake = threading.Event()
+        self.stop = threading.Event()
+        self.clock = 0.0
+        self.wall = NOW
+        self.objects = OwnObjects(api, namespace=NAMESPACE, changed=self.wake.set)
+        self.authority = AuthorityInForce(
+            api, self.objects, namespace=NAMESPACE, clock=lambda: self.clock, wall=lambda: self.wall
+        )
+        self.policy = PolicySource(lambda _: self.wake.set())
+        self.policy.start(None, None)
+        self.objects.start()
+        assert self.objects.wait_synced(10)
+        self.authority.obtain(lambda: True)
+        self.certificate = ServingCertificate(self.authority.authority, dns_names=["a.test"], clock=lambda: self.wall)
+        self.house = Housekeeping(
+            api,
+            self.candidate,  # type: ignore[arg-type]
+            self.policy,
+            TopologyWatch(api, Stores()),
+            settings=Settings(namespace=NAMESPACE, identity="a"),
+            objects=self.objects,
+            authority=self.authority,
+            certificate=self.certificate,
+            wake=self.wake,
+        )
+        self.thread = threading.Thread(target=self.house.keep, args=(self.stop,))
+        self.thread.start()
+
+    def end(self) -> None:
+        self.stop.set()
+        self.wake.set()
+        self.thread.join(5)
+        self.objects.stop()
+
+    def looked(self, times: int = 3) -> None:
+        """Wait until it has looked so often again."""
+        seen = self.candidate.looks
+        eventually(lambda: self.candidate.looks >= seen + times, message="housekeeping looks")
+
+    def secret(self) -> dict[str, Any]:
+        found = self.fake.get(SECRET)
+        assert found is not None
+        return found
+
+    def bundles(self) -> set[str]:
+        found = set()
+        for resource, name in CONFIGURATIONS:
+            configuration = self.fake.get(f"{HOOKS}/{resource}/{name}")
+            assert configuration is not None
+            found |= {hook["clientConfig"].get("caBundle", "") for hook in configuration.get("webhooks") or []}
+        return found
+
+    def published(self) -> bool:
+        return self.bundles() == {self.secret()["data"]["ca.crt"]}
+
+    def settle(self, seconds: float = 30.0) -> None:
+        """Let time pass, as far as the CA is concerned."""
+        self.looked(2)  # it has seen by now that everybody trusts it
+        self.clock += seconds
+        self.wall += seconds
+
+
+@pytest.fixture
+def house(api: Api, fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+    monkeypatch.setattr(housekeeping, "EVERY", 0.05)
+    monkeypatch.setattr(housekeeping, "REST", 0.01)
+    for resource, name in CONFIGURATIONS:
+        webhooks = [{"name": f"{one}.topogate.dev", "clientConfig": {"url": "https://x"}} for one in ("a", "b")]
+        fake.put(f"{HOOKS}/{resource}/{name}", **({} if name == names.POLICY_CONFIGURATION else {"webhooks": webhooks}))
+    made = House(api, fake)
+    yield made
+    made.end()
+
+
+def encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def ask(house: House, annotation: str) -> None:
+    house.fake.put(SECRET, metadata={"annotations": {annotation: "true"}})
+
+
+def test_nobody_is_asked_while_nothing_changes(house: House, fake: FakeApi) -> None:
+    """What has been listed is watched; look after look sends no request at all."""
+    eventually(house.published, message="the bundle is published")
+    house.looked()
+    before = len(fake.requests)
+    house.looked(10)
+    assert [(one.method, one.path) for one in fake.requests[before:]] == []
+
+
+@pytest.mark.parametrize("bundle", [None, "", "%", encoded(new_authority(now=NOW, name="foreign").bundle)])
+@pytest.mark.parametrize("place", CONFIGURATIONS)
+def test_what_somebody_does_to_a_bundle_is_undone(house: House, place: tuple[str, str], bundle: str | None) -> None:
+    """Missing, empty, garbage or foreign, in either pair of configurations: ours is back as soon as a watch tells."""
+    if place[1] == names.POLICY_CONFIGURATION:
+        house.policy.changed(names.POLICY_NAME, policy("gpu: {scope: all}"))
+        eventually(lambda: (house.fake.get(f"{HOOKS}/{place[0]}/{place[1]}") or {}).get("webhooks"))
+    eventually(house.published, message="the bundle is published")
+    path = f"{HOOKS}/{place[0]}/{place[1]}"
+    hooks = (house.fake.get(path) or {})["webhooks"]
+    hooks[0]["clientConfig"]["caBundle"] = bundle
+    house.fake.put(path, webhooks=hooks)
+    eventually(house.published, message="ours is back")
+
+
+def policy(text: str) -> ConfigMap:
+    return ConfigMap(
+        name=names.POLICY_NAME, namespace=NAMESPACE, uid="u", resource_version="1", data={names.POLICY_KEY: text}
+    )
+
+
+def test_who_does_not_lead_writes_nothing_and_follows(house: House, fake: FakeApi) -> None:
+    """Its leaf is of whoever signs, as soon as every configuration trusts that one."""
+    eventually(house.published, message="the bundle is published")
+    house.candidate.leads = False
+    house.looked()
+    writes = sum(fake.count(method) for method in ("PATCH", "POST", "PUT"))
+    theirs = new_authority(now=NOW, name="theirs")
+    both = encoded(house.authority.kept.bundle + theirs.bundle)
+    fake.put(SECRET, data={"ca.crt": both, "ca.key": encoded(theirs.key)})
+    house.looked()
+    assert house.certificate.signer != theirs.signer
+    for resource, name in CONFIGURATIONS:
+        hooks = (fake.get(f"{HOOKS}/{resource}/{name}") or {}).get("webhooks") or []
+        fake.put(
+            f"{HOOKS}/{resource}/{name}", webhooks=[{**hook, "clientConfig": {"caBundle": both}} for hook in hooks]
+        )
+    eventually(lambda: house.certificate.signer == theirs.signer, message="it follows")
+    assert sum(fake.count(method) for method in ("PATCH", "POST", "PUT")) == writes
+
+
+def test_a_fenced_leader_writes_nothing(house: House, fake: FakeApi) -> None:
+    """Who thinks that it leads, and whose Lease has run out a moment ago, is stopped before every single write."""
+    eventually(house.published, message="the bundle is published")
+    house.candidate.fenced = True
+    house.looked()
+    writes = sum(fake.count(method) for method in ("PATCH", "POST", "PUT"))
+    fake.remove(SECRET)
+    hooks = [{"name": "a.topogate.dev", "clientConfig": {"url": "https://x"}}]
+    fake.put(f"{HOOKS}/{CONFIGURATIONS[0][0]}/{CONFIGURATIONS[0][1]}", webhooks=hooks)
+    house.policy.changed(names.POLICY_NAME, policy("gpu: {scope: all}"))
+    house.looked(5)
+    assert sum(fake.count(method) for method in ("PATCH", "POST", "PUT")) == writes
+
+
+def test_a_renewal_that_is_asked_for_goes_through_its_three_steps(house: House) -> None:
+    """Announced, published, taken over by every leaf; the old one goes when that is asked for too."""
+    eventually(house.published, message="the bundle is published")
+    old = house.certificate.signer
+    ask(house, "topogate.dev/renew-ca")
+    eventually(lambda: "next.key" in house.secret()["data"], message="it is announced")
+    eventually(house.published, message="two are trusted")
+    assert house.certificate.signer == old
+    house.settle()
+    eventually(lambda: house.certificate.signer != old, message="the new one signs")
+    assert "next.key" not in house.secret()["data"]
+    assert house.published()
+    ask(house, "topogate.dev/drop-old-ca")
+    house.settle()
+    eventually(
+        lambda: base64.b64decode(house.secret()["data"]["ca.crt"]) == house.certificate.signer,
+        message="the old one is dropped",
+    )
+    eventually(house.published, message="and trusted no more")
+    assert list(house.secret()["metadata"].get("annotations") or {}) == []
+
+
+def test_a_renewal_waits_for_the_last_configuration(house: House, fake: FakeApi) -> None:
+    """One that cannot be written holds it up: nobody serves what that one would not trust."""
+    eventually(house.published, message="the bundle is published")
+    old = house.certificate.signer
+    refused = f"{HOOKS}/{CONFIGURATIONS[1][0]}/{names.MUTATING_CONFIGURATION}"
+    fake.fault(Answer(403), when=lambda one: (one.method, one.path) == ("PATCH", refused), times=10_000)
+    ask(house, "topogate.dev/renew-ca")
+    eventually(lambda: "next.key" in house.secret()["data"], message="it is announced")
+    house.settle()
+    house.looked(5)
+    assert "next.key" in house.secret()["data"]
+    assert house.certificate.signer == old
+
+
+def test_a_deleted_secret_is_put_back_with_the_key_in_use(house: House, fake: FakeApi) -> None:
+    """A deletion asks for a renewal; until that is through, nothing changes for anybody."""
+    eventually(house.published, message="the bundle is published")
+    before = house.secret()["data"]
+    fake.remove(SECRET)
+    eventually(lambda: fake.get(SECRET), message="it is back")
+    assert house.secret()["data"]["ca.key"] == before["ca.key"]
+    assert base64.b64decode(house.secret()["data"]["ca.crt"]).startswith(base64.b64decode(before["ca.crt"]))
+    eventually(house.published, message="two are trusted")
+    assert mark(house.certificate.signer) == mark(base64.b64decode(before["ca.crt"]))
+
+
+def test_who_starts_while_the_secret_is_gone_waits_for_the_leader(api: Api, fake: FakeApi) -> None:
+    """A CA of its own would be trusted by nobody."""
+    objects = OwnObjects(api, namespace=NAMESPACE, changed=lambda: None)
+    started = AuthorityInForce(api, objects, namespace=NAMESPACE)
+    with pytest.raises(SecretUnusable, match="the leader puts it back"):
+        started.obtain(lambda: False)
+    assert fake.get(SECRET) is None
+    started.obtain(lambda: True)
+    assert fake.get(SECRET) is not None
+
+
+def test_the_key_of_the_ca_is_in_no_log(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither when it is written nor when what is found is of no use."""
+    caplog.set_level(0)
+    eventually(house.published, message="the bundle is published")
+    key = base64.b64decode(house.secret()["data"]["ca.key"]).decode()
+    house.fake.put(SECRET, data={"ca.crt": "Zm9v"})
+    eventually(house.published, message="it is put right")
+    assert key.splitlines()[1] not in caplog.text
+    assert house.secret()["data"]["ca.key"] not in caplog.text
+    assert "PRIVATE" not in caplog.text
