@@ -31,7 +31,7 @@ from engine.topology import Topology
 from engine.unread_keys import unread
 
 _POD_GROUP_ONLY = "pod-group labels ask when a workload is created; add topogate.dev/unconstrained-topology: true"
-_ASKING = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY})
+LEVELS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY})
 _SAYS_NOTHING_ALONE = frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.MIN_AVAILABLE})
 _OF_ALL = frozenset({names.TOPOLOGY, names.RELAX_AFTER})  # wherever they stand, they are about the whole gang
 
@@ -119,7 +119,7 @@ def understand(
         errors += [*of_plain_pods(scope), *contradictions(scope, levels), *minimum_errors(scope)]
         errors += slice_errors(scope, whole, workload, levels)
     errors += [*nesting_errors(whole, scopes[1:], levels), *colocation_errors(scopes)]
-    if said and not any(one.about in _ASKING for one in said):
+    if said and not any(one.about in LEVELS for one in said):
         # Of a slice's size, of what makes plain gangs and of a shared domain the rules above have told already.
         silent = [one for one in said if one.about in _SAYS_NOTHING_ALONE] or ([] if errors else said)
         errors += map(asks_for_no_level, silent[:1])
@@ -157,6 +157,11 @@ def relaxed(understanding: Understanding) -> Understanding:
 def _preferred(required: str) -> str:
     """The level to prefer instead of one that was required; `auto` prefers the lowest one."""
     return names.HOST_LEVEL if required == names.AUTO else required
+
+
+def said_by(workload: Workload, *, policy: Policy) -> tuple[Said, ...]:
+    """Every request that a workload and its templates carry, ordered by path."""
+    return read(_sources(workload), dialects=policy.annotations.dialects)
 
 
 def path_of(workload: Workload, about: str, *, policy: Policy, pod_set: PodSet | None = None) -> str:

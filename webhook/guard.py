@@ -12,11 +12,14 @@ from engine import names
 from engine.members import held_by_us
 from engine.outcomes import FieldError
 from engine.policy import Policy
+from engine.policy_defaults import by_default
 from engine.policy_errors import path_of as path_of_steps
 from engine.records import Placement, PodSet, PodSetRequest, Workload
-from engine.requests import Understanding, path_of
+from engine.requests import LEVELS, Understanding, path_of, said_by
 from webhook.marks import ANNOTATIONS, LABELS, template_labels, templates
 
+_ASKS_NOTHING = "NoTopologyRequested"
+_NOTHING_ASKED = f'{names.UNCONSTRAINED}: "false"'
 _COPIED = frozenset({names.PLACEMENT, names.REVISION})  # by controllers, from the template of the parent
 
 
@@ -100,14 +103,39 @@ def request_errors(
     placements: Iterable[Placement],
     policy: Policy,
 ) -> Iterator[FieldError]:
-    """Changes of a running, placed gang that would need another placement."""
-    assigned = [placement.assignment for placement in placements if placement.assignment is not None]
-    if old.suspended or new.suspended or not assigned or after.ask is None:
+    """Changes of a running, placed gang that would need another placement, or none; of what its user wrote himself."""
+    if before.ask is None or not _runs(old, new, placements):
         return
-    refused = f"the gang is placed and runs; {_anew(new)}"
-    if before.ask is not None:
+    if after.ask is not None:
         for field in dict.fromkeys(_changed(new, before, after, policy)):
-            yield _forbidden(field, refused)
+            yield _forbidden(field, f"the gang is placed and runs; {_anew(new)}")
+    elif after.ignored == _ASKS_NOTHING and _held_to_it(old, new, policy):
+        message = f"the gang is placed and runs, and would lose its slots; {_anew(new)}, or say {_NOTHING_ASKED}"
+        for one in said_by(old, policy=policy):
+            if one.about in LEVELS:
+                yield _forbidden(one.field, message)
+
+
+def lost_request(
+    old: Workload, new: Workload, *, before: Understanding, after: Understanding, placements: Iterable[Placement]
+) -> Iterator[str]:
+    """Yield the warning that a running, placed gang stops asking where that is let through."""
+    if before.ask is not None and after.ignored is not None and _runs(old, new, placements):
+        yield "the request is gone: the gang's slots are given back, and the pods made from now on go anywhere"
+
+
+def _runs(old: Workload, new: Workload, placements: Iterable[Placement]) -> bool:
+    assigned = any(placement.assignment is not None for placement in placements)
+    return assigned and not (old.suspended or new.suspended or old.finished)
+
+
+def _held_to_it(old: Workload, new: Workload, policy: Policy) -> bool:
+    """True where a request that vanishes is a slip, and there is another way: a manifest rendered without it, mostly.
+
+    A kind that is never suspended has none but this one; what the policy wrote is not in its user's manifest.
+    """
+    explicit = any(one.about == names.UNCONSTRAINED and one.value == "false" for one in said_by(new, policy=policy))
+    return new.suspend_path is not None and new.suspendable and not explicit and not by_default(old, policy)
 
 
 def _changed(new: Workload, before: Understanding, after: Understanding, policy: Policy) -> Iterator[str]:

@@ -82,6 +82,21 @@ def drop_all(edits: Edits, root: Path = ()) -> None:
     gate_off(edits, root)
 
 
+def forged(workload: Workload, *, held: bool, managed: bool) -> tuple[str, ...]:
+    """The names, short, of our marks on a new workload and its templates that come off again; a first call finds them.
+
+    `held`: our suspension stands; `managed`: its templates are to carry our gate and labels.
+    """
+    carriers = [(workload.annotations, workload.labels, True)]
+    carriers += [(one.template.annotations, one.template.labels, False) for one in templates(workload).values()]
+    found: set[str] = set()
+    for said, labels, own in carriers:
+        found |= {key for key in ANNOTATIONS if key in said and not (own and held and key == names.HELD_BY)}
+        found |= {key for key in LABELS if key in labels and (own or not managed or key == names.GANG)}
+    gated = any(names.GATE in one.template.gates for one in workload.pod_sets)
+    return (*sorted(key.partition("/")[2] for key in found), *(("the gate",) if gated and not managed else ()))
+
+
 def restore(edits: Edits, root: Path, before: Any) -> None:
     """Put our marks on the template at `root` back as `before`, the template as it was, has them."""
     was = Edits({"was": before})

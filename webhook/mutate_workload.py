@@ -24,6 +24,7 @@ from webhook.marks import (
     drop_annotations,
     drop_copied_group,
     drop_labels,
+    forged,
     mark,
     marked,
     restore,
@@ -37,6 +38,7 @@ from webhook.view import View
 
 HELD_BY: Path = ("metadata", "annotations", names.HELD_BY)
 HELD_AGAIN = "topogate: the gang has no slots yet: it is held, and resumed by itself when it is placed"
+LET_GO = "topogate: the gang has no slots yet: its pods are made and stay gated until it is placed"
 # The controller of a child copies these out of the template of its parent, where the leader writes them.
 _COPIED = (names.PLACEMENT, names.REVISION)
 
@@ -86,11 +88,10 @@ def mutate_workload(review: Review, view: View, policy: Policy) -> Response:
     edits = Edits(decoded(review.object))
     translates = standing_aside(workload, policy=policy, own_namespace=view.own_namespace) is None
     if review.operation == "CREATE":
-        if not asked.wrong:
-            _create(edits, workload, asked)
+        warnings = () if asked.wrong else _create(edits, workload, asked)
         for root in templates(workload) if translates else ():
             translate_in(edits, root, managed=asked.managed, view=view, policy=policy)
-        return patched(edits.operations)
+        return patched(edits.operations, warnings)
     before = _Before(workload_of(review, review.old_object, view), decoded(review.old_object))
     if translates:
         _translate_again(edits, before, workload, managed=asked.managed, view=view, policy=policy)
@@ -99,11 +100,15 @@ def mutate_workload(review: Review, view: View, policy: Policy) -> Response:
     return patched(edits.operations, warnings)
 
 
-def _create(edits: Edits, workload: Workload, asked: _Asked) -> None:
+def _create(edits: Edits, workload: Workload, asked: _Asked) -> tuple[str, ...]:
+    """Edit a new workload; the answer is warnings."""
     if asked.standing in ("child", "unsure"):
         drop_labels(edits)
         _create_child(edits, workload, asked)
-        return
+        return ()
+    # Called a second time for one CREATE we see our own suspension; a user's own comes without our marks.
+    held = held_by_us(workload) and all(marked(one.template, one.name) for one in templates(workload).values())
+    warnings = _taken_off(workload, asked, held=held)
     if not asked.marks:
         for root in ((), *templates(workload)):
             drop_copied_group(edits, root)
@@ -111,10 +116,8 @@ def _create(edits: Edits, workload: Workload, asked: _Asked) -> None:
         drop_annotations(edits)
         for root in templates(workload):
             drop_all(edits, root)
-        return
+        return warnings
     drop_labels(edits)
-    # Called a second time for one CREATE we see our own suspension; a user's own comes without our marks.
-    held = held_by_us(workload) and all(marked(one.template, one.name) for one in templates(workload).values())
     if not workload.suspended and can_suspend(workload) and workload.suspend_path is not None:
         edits.put(workload.suspend_path, True)
         held = True
@@ -123,6 +126,13 @@ def _create(edits: Edits, workload: Workload, asked: _Asked) -> None:
         edits.put(HELD_BY, names.HELD_BY_SUSPEND)
     for root, pod_set in templates(workload).items():
         _mark_new(edits, root, pod_set)
+    return warnings
+
+
+def _taken_off(workload: Workload, asked: _Asked, *, held: bool) -> tuple[str, ...]:
+    """The warning about marks of ours that somebody else wrote; what somebody else places is none of our business."""
+    found = forged(workload, held=held, managed=asked.marks) if asked.standing == "alone" else ()
+    return (f"topogate: taken off, as only topogate writes them: {', '.join(found)}",) if found else ()
 
 
 def _mark_new(edits: Edits, root: Path, pod_set: PodSet) -> None:
@@ -162,8 +172,11 @@ def _update(edits: Edits, before: _Before, new: Workload, asked: _Asked, view: V
             edits.put(new.suspend_path, False)
             edits.drop(HELD_BY)
         return ()
-    resumed_his_own = old.suspended and not new.suspended and not held_by_us(old)
-    if resumed_his_own and can_suspend(new) and new.suspend_path is not None and not _assigned(new, view):
+    if not (old.suspended and not new.suspended) or _assigned(new, view):
+        return ()
+    if held_by_us(old):
+        return (LET_GO,)
+    if can_suspend(new) and new.suspend_path is not None:
         edits.put(new.suspend_path, True)
         edits.put(HELD_BY, names.HELD_BY_SUSPEND)
         return (HELD_AGAIN,)

@@ -22,7 +22,7 @@ from engine.requests import Understanding, understand
 from engine.wording import plain
 from webhook.answers import answer
 from webhook.devices import annotation_errors, checked
-from webhook.guard import mark_errors, request_errors
+from webhook.guard import lost_request, mark_errors, request_errors
 from webhook.marks import templates
 from webhook.objects import Unreadable, decoded, workload_of
 from webhook.outlook import outlook
@@ -58,15 +58,11 @@ def validate_workload(review: Review, view: View, policy: Policy, deadline: floa
         if not _trusted(review, policy):
             asks = understanding.asking or stands == "child"
             errors += mark_errors(old, workload, asks=asks, child=not own)
-        errors += request_errors(
-            whole(old, view, policy),
-            seen,
-            before=before,
-            after=understanding,
-            placements=_placements(old, view),
-            policy=policy,
-        )
-        warnings += _late(old, workload, before, understanding) if own else ()
+        was, placements = whole(old, view, policy), _placements(old, view)
+        errors += request_errors(was, seen, before=before, after=understanding, placements=placements, policy=policy)
+        if own:
+            warnings += _late(old, workload, before, understanding)
+            warnings += lost_request(was, seen, before=before, after=understanding, placements=placements)
     if by_default(workload, policy):
         asked = set(understanding.errors)
         errors = [replace(one, message=f"{one.message}; {_ADDED}") if one in asked else one for one in errors]
@@ -144,9 +140,14 @@ def _late(old: Workload, new: Workload, before: Understanding, after: Understand
     """A request that comes when the pods are there already holds none of them."""
     if before.ignored is None or not after.asking or (old.suspended and new.suspended):
         return
-    held = all(names.GATE in pod_set.template.gates for pod_set in new.pod_sets)
-    if not (held and new.pod_sets):
+    if not _gated(new):
         yield f"the request came after the {new.kind}: its pods are not held, and stay where they are"
+    elif _gated(old):
+        yield f"the {new.kind} runs already: its pods stay where they are, only those made from now on are held"
+
+
+def _gated(workload: Workload) -> bool:
+    return bool(workload.pod_sets) and all(names.GATE in one.template.gates for one in workload.pod_sets)
 
 
 def _priorities(workload: Workload) -> Iterator[str]:

@@ -20,7 +20,7 @@ from tests.support.admission import (
 )
 from tests.support.golden import golden
 from webhook.mutate import mutate
-from webhook.mutate_workload import HELD_AGAIN
+from webhook.mutate_workload import HELD_AGAIN, LET_GO
 from webhook.review import Response
 from webhook.validate import validate
 
@@ -97,7 +97,7 @@ def test_our_warnings_fit_a_line() -> None:
         validate(review(job), FakeView(), 0.0)
         for job in (raw_job(labels={names.POD_GROUP_NAME: "g"}), rack_job(pod_spec={"volumes": volumes}))
     ]
-    warnings = [HELD_AGAIN, *(text for answer in asked for text in answer.warnings)]
-    assert len(warnings) == 3
+    warnings = [HELD_AGAIN, LET_GO, *(text for answer in asked for text in answer.warnings)]
+    assert len(warnings) == 4
     assert all(text.startswith("topogate: ") and not text.endswith("…") for text in warnings)
     assert all(len(text) <= MAX_WARNING for text in warnings)

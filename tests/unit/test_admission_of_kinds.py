@@ -14,7 +14,7 @@ from tests.support.admission import FakeView, Json, apply, live, review
 from tests.support.kinds import FILES, example, workload_of
 from webhook.marks import bare, templates
 from webhook.mutate import mutate
-from webhook.mutate_workload import HELD_AGAIN
+from webhook.mutate_workload import HELD_AGAIN, LET_GO
 from webhook.patch import Edits, Path
 from webhook.review import Response
 from webhook.validate import validate
@@ -200,7 +200,7 @@ def test_a_user_who_resumes_a_waiting_gang_gets_held_pods(name: str) -> None:
     assert not workload_of(changed).suspended
     assert names.HELD_BY not in changed["metadata"]["annotations"]
     assert is_marked(changed)
-    assert answer.warnings == ()
+    assert answer.warnings == (LET_GO,)
     assert check(changed, old).allowed
 
 

@@ -126,12 +126,18 @@ def test_the_texts_of_warnings() -> None:
     groups = stored(raw("leaderworkerset"))
     late = copy.deepcopy(raw("statefulset", {}))
     asking = {**late, "metadata": {**late["metadata"], "annotations": dict(RACK)}}
+    sets = stored(raw("statefulset"))
+    freed = copy.deepcopy(sets)
+    del freed["metadata"]["annotations"][names.REQUIRE]
     priorities = jobset(driver={"spec": {"priorityClassName": "high"}})
     answers = {
         "several pod sets": validate(review(mpi), FakeView(outcome=outcome), 0.0),
         "a gang for each replica": validate(review(groups), FakeView(outcome=outcome), 0.0),
         "a CronJob": validate(review(raw("cronjob", {**RACK, names.PREFER: "host"})), FakeView(), 0.0),
         "a request that comes late": validate(review(asking, old=late), FakeView(), 0.0),
+        "a request that goes from a kind that is never suspended": validate(
+            review(freed, old=sets), placed_view(sets), 0.0
+        ),
         "different priorities": validate(review(stored(priorities)), FakeView(), 0.0),
     }
     assert all(answer.allowed for answer in answers.values())

@@ -25,7 +25,7 @@ from tests.support.admission import (
     workload,
 )
 from webhook.mutate import mutate
-from webhook.mutate_workload import HELD_AGAIN
+from webhook.mutate_workload import HELD_AGAIN, LET_GO
 from webhook.review import BadReview, Response, Unavailable
 
 HELD = {names.HELD_BY: names.HELD_BY_SUSPEND}
@@ -218,13 +218,43 @@ def test_an_absurd_count_is_left_to_the_api_server(count: int) -> None:
     assert mutate(review(rack_job(parallelism=count)), FakeView(), 0.0).patch == ()
 
 
+@pytest.mark.parametrize(
+    ("job", "told"),
+    [
+        (
+            raw_job({names.REQUIRE: "rack", **OURS}, template={names.RANK: "1"}, labels={names.GANG: "g"}),
+            "domain, gang, held-by, placement, rank, revision",
+        ),
+        (
+            raw_job(template_labels={names.MANAGED: "true"}, pod_spec={"schedulingGates": [{"name": names.GATE}]}),
+            "managed, the gate",
+        ),
+    ],
+    ids=["of a gang", "of what asks for nothing"],
+)
+def test_marks_of_ours_that_somebody_else_wrote_are_named_when_they_are_taken_off(job: Json, told: str) -> None:
+    """Also an old manifest's: the second call for one CREATE, and what carries no mark, are told nothing."""
+    answer = mutate(review(job), FakeView(), 0.0)
+    assert answer.warnings == (f"topogate: taken off, as only topogate writes them: {told}",)
+    again = mutate(review(apply(job, answer)), FakeView(), 0.0)
+    assert (again.patch, again.warnings) == ((), ())
+
+
+def test_a_suspended_gang_that_is_made_anew_is_told_that_its_user_suspended_it() -> None:
+    """A `held-by` beside a suspension of the user's own is no mark of ours."""
+    job = raw_job({names.REQUIRE: "rack", names.HELD_BY: "suspend"}, suspend=True)
+    assert mutate(review(job), FakeView(), 0.0).warnings == (
+        "topogate: taken off, as only topogate writes them: held-by",
+    )
+
+
 def test_a_user_who_resumes_a_waiting_gang_gets_held_pods_and_is_not_suspended_again() -> None:
     old = held_job()
     new, answer = update(old, edited(old, suspend=False))
     assert new["spec"]["suspend"] is False
     assert names.HELD_BY not in new["metadata"]["annotations"]
     assert is_marked(new)
-    assert answer.warnings == ()
+    assert answer.warnings == (LET_GO,)
 
 
 def test_a_user_who_resumes_his_own_suspension_is_held_until_there_are_slots() -> None:

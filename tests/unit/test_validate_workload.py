@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -368,11 +369,69 @@ def test_a_gate_taken_off_behind_the_mutating_webhook_is_refused() -> None:
     assert reasons(answer) == ["spec.template.spec.schedulingGates"]
 
 
-def test_a_job_may_stop_asking() -> None:
+GONE = "topogate: the request is gone: the gang's slots are given back, and the pods made from now on go anywhere"
+
+
+def test_a_job_that_waits_may_stop_asking() -> None:
+    """No pod is there, and nothing is lost."""
     old = stored(rack_job())
-    assert admitted(old, annotated(old, require_topology=None), gang_view(old)).allowed
-    placed = running(rack_job())
-    assert admitted(placed, annotated(placed, require_topology=None), gang_view(placed, HOSTS)).allowed
+    answer = admitted(old, annotated(old, require_topology=None), gang_view(old))
+    assert (answer.allowed, answer.warnings) == (True, ())
+
+
+def test_a_request_that_vanishes_from_a_running_gang_is_refused_like_a_change() -> None:
+    """A manifest rendered without it would scatter the gang's next pods; the ways out are named."""
+    old = running(raw_job({names.REQUIRE: "block", names.PREFER: "rack", names.RELAX_AFTER: "1h"}))
+    answer = admitted(
+        old, annotated(old, require_topology=None, prefer_topology=None, relax_after=None), gang_view(old, HOSTS)
+    )
+    assert reasons(answer) == [f"metadata.annotations[{key}]" for key in (names.PREFER, names.REQUIRE)]
+    assert answer.causes[0].message == (
+        "Forbidden: the gang is placed and runs, and would lose its slots; suspend the Job, change it and resume it, "
+        'or say topogate.dev/unconstrained-topology: "false"'
+    )
+
+
+def test_a_running_gang_may_say_that_it_asks_for_nothing() -> None:
+    """Said in so many words it is no slip; the warning tells what it costs."""
+    old = running(rack_job())
+    new = annotated(old, require_topology=None, unconstrained_topology="false")
+    answer = admitted(old, new, gang_view(old, HOSTS))
+    assert (answer.allowed, answer.warnings) == (True, (GONE,))
+
+
+def test_a_running_gang_that_somebody_else_gets_is_warned() -> None:
+    """A queue of Kueue's takes it out of our hands: the slots go all the same."""
+    old = running(rack_job())
+    new = copy.deepcopy(old)
+    new["metadata"]["labels"] = {names.KUEUE_QUEUE: "q"}
+    answer = admitted(old, new, gang_view(old, HOSTS))
+    assert (answer.allowed, answer.warnings) == (True, (GONE,))
+
+
+def test_what_the_policy_asked_for_may_go() -> None:
+    """A default of the namespace is not in its user's manifest: `kubectl replace` takes it out, with a warning."""
+    said = {"namespaces": {"defaults": [{"namespaces": ["ml"], "annotations": {names.REQUIRE: "rack"}}]}}
+    old = running(rack_job())
+    view = gang_view(old, HOSTS, policy=parse_policy(json.dumps(said)))
+    answer = admitted(old, annotated(old, require_topology=None), view)
+    assert (answer.allowed, answer.warnings) == (True, (GONE,))
+
+
+def test_a_finished_job_may_stop_asking() -> None:
+    old = running(rack_job())
+    old["status"]["conditions"] = [{"type": "Complete", "status": "True"}]
+    assert admitted(old, annotated(old, require_topology=None), gang_view(old, HOSTS)).warnings == ()
+
+
+def test_a_request_that_comes_back_to_a_running_job_is_told_what_it_reaches() -> None:
+    """The template still carries the gate: new pods are held, those that run stay where they are."""
+    asking = running(rack_job())
+    old = annotated(asking, require_topology=None)
+    answer = admitted(old, asking, gang_view(old))
+    assert answer.warnings[0] == (
+        "topogate: the Job runs already: its pods stay where they are, only those made from now on are held"
+    )
 
 
 @pytest.mark.parametrize(
