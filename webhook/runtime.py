@@ -36,12 +36,14 @@ from engine.view import View
 from webhook.app import create_app
 from webhook.authority import AuthorityInForce, mark
 from webhook.caches import Caches
+from webhook.faults import Faults
 from webhook.housekeeping import Housekeeping
 from webhook.live import LiveView
 from webhook.metrics import CONTENT_TYPE, Metrics
 from webhook.mutate import mutate
-from webhook.ops import Check, OpsServer, pages
+from webhook.ops import Check, pages
 from webhook.own_objects import OwnObjects
+from webhook.plain_http import PlainServer
 from webhook.review import Review
 from webhook.server import Service, WSGIApplication
 from webhook.settings import Settings
@@ -72,7 +74,7 @@ class Runtime:
         self._stop = threading.Event()
         self._changed = threading.Event()  # something that housekeeping looks at
         self._started = False
-        self._ops: OpsServer | None = None
+        self._ops: PlainServer | None = None
 
     def service(self) -> Service:
         """The hooks that the server calls, in their order."""
@@ -132,8 +134,11 @@ class Runtime:
             policy_loaded=lambda: self._policy.loaded,
         )
         self._certificate: ServingCertificate | None = None
-        self._ops = OpsServer(
-            pages(ready=self.checks, metrics=self._exposition), host=settings.ops_host, port=settings.ops_port
+        self._ops = PlainServer(
+            pages(ready=self.checks, metrics=self._exposition),
+            host=settings.ops_host,
+            port=settings.ops_port,
+            fault=Faults(self._metrics, "ops").tell,
         )
         self._ops.start()
         self._caches.start()

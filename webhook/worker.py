@@ -30,6 +30,7 @@ from gunicorn.workers.gthread import ThreadWorker
 
 from webhook.app import RECEIVED
 from webhook.connection import LINGER_SECONDS, Connection, Progress
+from webhook.faults import Faults
 from webhook.listener import leave, listen
 from webhook.metrics import Ended
 from webhook.parked import Parked, Stage
@@ -39,7 +40,7 @@ log = logging.getLogger(__name__)
 SWEEP_SECONDS: Final = 0.5  # between looks at the parked connections' time limits
 SPARE_FILES: Final = 8  # freed when none is left: the application opens files too
 STOP_LINGER: Final = 2.0  # a stopping worker keeps silent connections so long: a request may be on its way
-COMPLAINT_SECONDS: Final = 30.0  # between log lines of one sort about what clients can bring about
+COMPLAINT_SECONDS: Final = 30.0  # between log lines about clients that distrust the certificate
 
 
 class _Outbox:
@@ -71,7 +72,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         self._metrics = self.app.service.metrics
         self._next_sweep = 0.0
         self._next_complaint = 0.0
-        self._next_fault = 0.0
+        self._faults = Faults(self._metrics, "webhook")
         self._drain: threading.Thread | None = None
 
     # Life: start, wait until ready, listen, drain, stop.
@@ -266,12 +267,8 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         self._drop(connection)
 
     def _fault(self, connection: Connection | None) -> None:
-        """Count and log the exception at hand, and end the connection that it came from, if any."""
-        self._metrics.fault("webhook")
-        now = time.monotonic()
-        if now >= self._next_fault:
-            self._next_fault = now + COMPLAINT_SECONDS
-            log.exception("an unexpected error, please report it; the server goes on")
+        """Tell of the exception at hand, and end the connection that it came from, if any."""
+        self._faults.tell()
         if connection is not None:
             self._give_up(connection, Ended.FAULT)
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import os
+import resource
 import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
 
-import webhook.ops
+import webhook.plain_http
+from webhook.faults import Faults
 from webhook.metrics import CONTENT_TYPE, Metrics
-from webhook.ops import Check, OpsServer, Page, pages
+from webhook.ops import Check, pages
+from webhook.plain_http import MAX_CLIENTS, Page, PlainServer
 
 TIMEOUT = 20.0
 
@@ -22,9 +27,9 @@ class Ops:
     def __init__(self) -> None:
         self.checks: list[Check] = []
         self.metrics = Metrics()
-        table = dict(pages(ready=lambda: self.checks, metrics=lambda: (CONTENT_TYPE, self.metrics.exposition())))
-        table["/broken"] = self.broken
-        self.server = OpsServer(table, host="127.0.0.1", port=0)
+        self.table = dict(pages(ready=lambda: self.checks, metrics=lambda: (CONTENT_TYPE, self.metrics.exposition())))
+        self.table["/broken"] = self.broken
+        self.server = PlainServer(self.table, host="127.0.0.1", port=0, fault=Faults(self.metrics, "ops").tell)
         self.server.start()
 
     def broken(self) -> Page:
@@ -44,7 +49,7 @@ class Ops:
 @pytest.fixture(scope="module")
 def running() -> Iterator[Ops]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(webhook.ops, "CLIENT_SECONDS", 1.0)
+        patch.setattr(webhook.plain_http, "CLIENT_SECONDS", 1.0)
         server = Ops()
         yield server
         server.server.close()
@@ -105,13 +110,108 @@ def test_a_page_that_fails_is_500_without_details(ops: Ops) -> None:
     assert (status, text) == (500, "internal error\n")
 
 
-def test_silent_clients_lose_their_connection_and_their_place(ops: Ops) -> None:
-    """Clients that fill every place and say nothing are ended by the time limit; then probes are answered."""
+def test_silent_clients_lose_their_connection(ops: Ops) -> None:
+    """Clients that fill every place and say nothing are ended by the time limit."""
     with contextlib.ExitStack() as stack:
-        silent = [stack.enter_context(ops.tcp()) for _ in range(webhook.ops.MAX_CLIENTS)]
-        for client in silent:
+        for client in [stack.enter_context(ops.tcp()) for _ in range(MAX_CLIENTS)]:
             assert client.recv(1) == b""
+
+
+def test_a_probe_is_answered_beside_any_number_of_silent_clients(ops: Ops) -> None:
+    """Of those who say nothing the oldest makes room: kubelets always get through."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            for _ in range(MAX_CLIENTS):
+                stack.enter_context(ops.tcp()).sendall(b"GET ")
+            assert ops.get("/healthz")[0] == 200
+
+
+def test_a_client_who_has_asked_is_answered_before_he_makes_room(ops: Ops, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever comes between a request's arrival and the look at it, nobody is turned away unheard."""
+    asking, go = threading.Event(), threading.Event()
+
+    def slow() -> Page:
+        asking.set()
+        assert go.wait(TIMEOUT)
+        return Page(200, "text/plain", b"")
+
+    monkeypatch.setitem(ops.table, "/slow", slow)
+    with contextlib.ExitStack() as stack:
+        early = stack.enter_context(ops.tcp())
+        early.sendall(b"GET /healthz HT")
+        holding = threading.Thread(target=ops.get, args=("/slow",))
+        holding.start()
+        assert asking.wait(TIMEOUT)
+        for _ in range(2 * MAX_CLIENTS):
+            stack.enter_context(ops.tcp())
+        early.sendall(b"TP/1.0\r\n\r\n")
+        go.set()
+        holding.join(TIMEOUT)
+        assert early.recv(4096).startswith(b"HTTP/1.0 200 OK")
+
+
+def test_no_client_needs_a_thread(ops: Ops, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the system gives no more threads, every probe is answered all the same."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    for _ in range(20):
         assert ops.get("/healthz")[0] == 200
+
+
+def test_a_probe_is_answered_when_no_file_descriptor_is_left(ops: Ops) -> None:
+    """One is kept for it, also for the next."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert ops.get("/healthz")[0] == 200
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(socket.socket()) for _ in range(4)]
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (clients[-1].fileno() + 64, hard))
+        with contextlib.suppress(OSError):
+            while True:
+                stack.callback(os.close, os.dup(0))
+        for client in clients:
+            client.settimeout(TIMEOUT)
+            client.connect(("127.0.0.1", ops.server.port))
+            client.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+            assert client.recv(4096).startswith(b"HTTP/1.0 200 OK")
+    assert ops.get("/healthz")[0] == 200
+
+
+def test_an_error_of_ours_ends_one_client_and_is_told(ops: Ops, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever nobody has thought of costs the client his connection, and the server nothing."""
+
+    def broken(*_: object, **__: object) -> bytes:
+        raise RuntimeError("unheard of")
+
+    with monkeypatch.context() as patch, ops.tcp() as client:
+        patch.setattr(PlainServer, "_answer", broken)
+        client.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert client.recv(1) == b""
+    assert ops.get("/healthz")[0] == 200
+    assert 'topogate_server_faults_total{port="ops"} 1.0' in ops.metrics.exposition().decode()
+
+
+def test_who_sends_without_end_holds_up_nobody(ops: Ops) -> None:
+    """The refusal of an endless request is sent, and the rest read beside all others until the time is up."""
+    stop = threading.Event()
+
+    def send() -> None:
+        with ops.tcp() as client, contextlib.suppress(OSError):
+            client.sendall(b"POST /healthz HTTP/1.0\r\n\r\n")
+            while not stop.is_set():
+                client.sendall(b"x" * 65_536)
+
+    endless = threading.Thread(target=send)
+    endless.start()
+    try:
+        for _ in range(5):
+            assert ops.get("/healthz")[0] == 200
+    finally:
+        stop.set()
+        endless.join(TIMEOUT)
 
 
 def test_a_client_that_drips_is_ended_by_the_limit_for_the_whole_request(ops: Ops) -> None:
@@ -125,15 +225,6 @@ def test_a_client_that_drips_is_ended_by_the_limit_for_the_whole_request(ops: Op
                 return
             client.sendall(b"A: b\r\n")
     pytest.fail("the connection was never ended")
-
-
-def test_more_clients_than_places_are_turned_away_at_once(ops: Ops) -> None:
-    """The port never holds more threads than it has places."""
-    with contextlib.ExitStack() as stack:
-        for _ in range(webhook.ops.MAX_CLIENTS):
-            stack.enter_context(ops.tcp()).sendall(b"GET ")
-        with ops.tcp() as extra:
-            assert extra.recv(1) == b""
 
 
 @pytest.mark.parametrize("garbage", [b"\x16\x03\x01\x02\x00\x01", b"\r\n\r\n", b"GET\r\n\r\n", b"A" * 70_000 + b"\r\n"])
