@@ -27,7 +27,7 @@ def standing_aside(workload: Workload, *, policy: Policy, own_namespace: str = n
 
 def template_aside(spec: PodSpec, *, policy: Policy) -> str | None:
     """The same for what a template or a pod itself shows."""
-    if names.KUEUE_QUEUE in spec.labels or any(gate.startswith(names.KUEUE_GATE_PREFIX) for gate in spec.gates):
+    if kueue_has(spec):
         return "ManagedByKueue"
     if spec.has_scheduling_group:
         return "CoreGang"
@@ -38,6 +38,15 @@ def template_aside(spec: PodSpec, *, policy: Policy) -> str | None:
     if spec.node_name:
         return "NodeNameSet"
     return None
+
+
+def kueue_has(spec: PodSpec) -> bool:
+    """True when a template or a pod itself shows that Kueue has it: what Kueue admits it annotates before it starts."""
+    return (
+        names.KUEUE_QUEUE in spec.labels
+        or names.KUEUE_WORKLOAD in spec.annotations
+        or any(gate.startswith(names.KUEUE_GATE_PREFIX) for gate in spec.gates)
+    )
 
 
 def exempt(namespace: str, *, policy: Policy, own_namespace: str) -> bool:

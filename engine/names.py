@@ -102,6 +102,7 @@ UNREAD: Final[dict[str, frozenset[str]]] = {
 }
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 KUEUE_GATE_PREFIX: Final = "kueue.x-k8s.io/"
+KUEUE_WORKLOAD: Final = "kueue.x-k8s.io/workload"  # annotation on the templates and pods of what Kueue has admitted
 EXCLUSIVE_TOPOLOGY: Final = frozenset(
     {
         "alpha.jobset.sigs.k8s.io/exclusive-topology",

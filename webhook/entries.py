@@ -12,7 +12,9 @@ from typing import Any, Final, Literal
 
 from engine import names
 from engine.kinds import KindEntry, Registry, rules
-from webhook import conditions
+from webhook import conditions, pod_conditions
+from webhook.aside_conditions import DEFAULT_SCHEDULERS
+from webhook.cel import all_of
 
 Resource = Literal["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]
 MUTATING: Final[Resource] = "mutatingwebhookconfigurations"
@@ -34,11 +36,10 @@ _CONFIG_MAP_RULE: Final[Mapping[str, Any]] = {
     "operations": ["CREATE", "UPDATE"],
 }
 
-_UNMARKED: Final[Mapping[str, Any]] = {"key": names.MANAGED, "operator": "DoesNotExist"}
-
 _FREE_NOTE: Final = (
     "DaemonSet pods and pods that have their node already (mirror pods too) are left alone, service or no service."
 )
+_ASKING_NOTE: Final = "Unless we stand aside. Labels of a pod group ask on workloads alone."
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,8 @@ class Condition:
 class Entry:
     """An entry of a webhook configuration.
 
-    `within`: only our own namespace, else all but it and the exempt ones. `unmarked`: only objects without the label of
-    a gang's pods, which a selector tells before any condition is evaluated.
+    `within`: only our own namespace, else all but it and the exempt ones. `labelled`: only objects with the label of a
+    gang's pods, or only those without it, which a selector tells before any condition is evaluated.
     """
 
     name: str
@@ -66,13 +67,14 @@ class Entry:
     note: str = ""
     within: bool = False
     exempt: tuple[str, ...] = (EXEMPT,)
-    unmarked: bool = False
+    labelled: bool | None = None
 
     def body(self, resource: Resource, *, namespace: str) -> dict[str, Any]:
         """Return the entry as it stands in a configuration, without `clientConfig`."""
         values = [namespace] if self.within else sorted({*self.exempt, namespace})
         selector = {"key": "kubernetes.io/metadata.name", "operator": "In" if self.within else "NotIn"}
         reinvoked = {"reinvocationPolicy": "IfNeeded"} if resource == MUTATING else {}
+        label = {"key": names.MANAGED, "operator": "Exists" if self.labelled else "DoesNotExist"}
         return {
             "name": self.name,
             "admissionReviewVersions": ["v1"],
@@ -82,7 +84,7 @@ class Entry:
             "failurePolicy": self.failure,
             "timeoutSeconds": self.timeout,
             "namespaceSelector": {"matchExpressions": [{**selector, "values": values}]},
-            **({"objectSelector": {"matchExpressions": [_UNMARKED]}} if self.unmarked else {}),
+            **({"objectSelector": {"matchExpressions": [label]}} if self.labelled is not None else {}),
             "rules": [dict(rule) for rule in self.rules],
             "matchConditions": [{"name": one.name, "expression": one.expression} for one in self.conditions],
         }
@@ -90,41 +92,25 @@ class Entry:
 
 def manifest_entries(resource: Resource, registry: Registry, *, username: str) -> tuple[Entry, ...]:
     """Return the entries of the manifests in their order, for the kinds of a registry and the service's user name."""
-    ours = Condition("not-ours", conditions.not_ours(username))
     found = [
         workloads(registry, username=username),
         gpu_workloads(registry, username=username),
         *(children(registry, username=username) if resource == MUTATING else ()),
-        Entry(
-            "asking-pods.topogate.dev",
-            "Fail",
-            PODS_TIMEOUT,
-            (POD_RULE,),
-            (
-                ours,
-                *((Condition("not-held", conditions.POD_NOT_HELD),) if resource == MUTATING else ()),
-                Condition("free-to-place", conditions.POD_FREE, _FREE_NOTE),
-                Condition("asks", conditions.POD_ASKS),
-            ),
-            note="Stands before pods.topogate.dev: a held pod that gets its place there loses the gate, and would be "
-            "sent once more."
-            if resource == MUTATING
-            else "",
-            unmarked=resource == VALIDATING,
-        ),
+        asking_pods(Condition("asks", pod_conditions.asks(), _ASKING_NOTE), resource=resource, username=username),
     ]
+    ours = Condition("not-ours", conditions.not_ours(username))
     if resource == MUTATING:
-        held = Condition("managed-or-held", conditions.POD_MANAGED_OR_HELD)
-        found.append(Entry("pods.topogate.dev", "Ignore", PODS_TIMEOUT, (POD_RULE,), (ours, held)))
+        marked = Condition("carries-our-marks", pod_conditions.MARKED)
+        found.append(Entry("pods.topogate.dev", "Ignore", PODS_TIMEOUT, (POD_RULE,), (ours, marked)))
         names_devices: tuple[Condition, ...] = (
-            Condition("free-to-place", conditions.POD_FREE, _FREE_NOTE),
-            Condition("names-devices", conditions.pod_names_devices()),
+            Condition("free-to-place", pod_conditions.FREE, _FREE_NOTE),
+            Condition("names-devices", pod_conditions.names_devices()),
         )
     else:
         names_devices = (
             Condition(
                 "names-devices",
-                conditions.pod_writes_or_names_devices(),
+                pod_conditions.writes_or_names_devices(),
                 "Whoever writes down devices himself takes them from others, on whatever pod. Of the names, those of "
                 "DaemonSet pods and of pods that have their node already (mirror pods too) are left alone.",
             ),
@@ -132,44 +118,80 @@ def manifest_entries(resource: Resource, registry: Registry, *, username: str) -
     last = "Stands last: what the entries before have marked is theirs." if resource == MUTATING else ""
     found.append(gpu_pods(*names_devices, username=username, note=last))
     if resource == VALIDATING:
-        the_policy = Condition("the-policy", conditions.named(names.POLICY_NAME))
-        found.append(
+        found += [
+            _plain_pods(registry, username=username),
+            left_alone_workloads(registry, username=username),
+            _left_alone_pods(username=username),
             Entry(
                 "policy.topogate.dev",
                 "Ignore",
                 WORKLOADS_TIMEOUT,
                 (_CONFIG_MAP_RULE,),
-                (ours, the_policy),
+                (ours, Condition("the-policy", conditions.named(names.POLICY_NAME))),
                 within=True,
-            )
-        )
+            ),
+        ]
     return tuple(found)
 
 
-def workloads(registry: Registry, *, username: str) -> Entry:
-    """Return the entry of workloads that ask."""
+def workloads(registry: Registry, *, username: str, schedulers: Iterable[str] = DEFAULT_SCHEDULERS) -> Entry:
+    """Return the entry of workloads that ask; `schedulers` are those that are served."""
+    note = (
+        "Any key of ours, so that a misspelt one is seen too, or a key of another dialect, on the object or on any of "
+        "its pod templates, unless we stand aside: what is only waved through must not wait for us. And whatever "
+        "carries our gate or marks, which are taken off or guarded. The old object too: a request that is taken back "
+        "concerns us. What translation wrote asks for nothing."
+    )
+    asks = Condition("asks", conditions.asks(registry, schedulers), note)
+    return _workloads("workloads.topogate.dev", registry, asks, username=username)
+
+
+def workloads_of_schedulers(registry: Registry, schedulers: Iterable[str], *, username: str) -> Entry:
+    """Return the entry of workloads that ask and go to schedulers that the manifests do not know; `schedulers`: all."""
+    asks = Condition("asks", conditions.asks_of_schedulers(registry, schedulers))
+    return _workloads("scheduler-workloads.topogate.dev", registry, asks, username=username)
+
+
+def _workloads(name: str, registry: Registry, asks: Condition, *, username: str) -> Entry:
     return Entry(
-        "workloads.topogate.dev",
+        name,
         "Fail",
+        WORKLOADS_TIMEOUT,
+        rules(_without_hints(registry)).webhook,
+        (
+            Condition("not-ours", conditions.not_ours(username)),
+            Condition("not-being-deleted", conditions.NOT_BEING_DELETED),
+            asks,
+            Condition(
+                "changed",
+                conditions.changed(),
+                "Both ways round: a key that is gone is a change. Finalizers, owner references and foreign keys are "
+                "none.",
+            ),
+        ),
+    )
+
+
+def left_alone_workloads(registry: Registry, *, username: str, schedulers: Iterable[str] = DEFAULT_SCHEDULERS) -> Entry:
+    """Return the entry of workloads that mean to ask and get nothing; `schedulers` are those that are served."""
+    hints = sorted({entry.match.kind for entry in registry.entries if entry.handling == "hint"})
+    return Entry(
+        "left-alone-workloads.topogate.dev",
+        "Ignore",
         WORKLOADS_TIMEOUT,
         rules(registry).webhook,
         (
             Condition("not-ours", conditions.not_ours(username)),
             Condition("not-being-deleted", conditions.NOT_BEING_DELETED),
             Condition(
-                "asks",
-                conditions.asks(registry),
-                "Any key of ours, so that a misspelt one is seen too, or our gate; or a key of another dialect, unless "
-                "Kueue has the workload: on the object or on any of its pod templates. The old object too: a request "
-                "that is taken back concerns us. What translation wrote asks for nothing.",
+                "means-to-ask",
+                conditions.left_alone(registry, schedulers, hints=hints),
+                "A request on what we leave to others, keys that look like ours or are known and not read, and a "
+                "request on an object that only makes workloads.",
             ),
-            Condition(
-                "changed",
-                conditions.CHANGED,
-                "Both ways round: a key that is gone is a change. Finalizers, owner references and foreign keys are "
-                "none.",
-            ),
+            Condition("changed", conditions.changed(foreign=True)),
         ),
+        note="Whoever means to ask and gets nothing is told why, in a warning. Down, the service stops nobody.",
     )
 
 
@@ -179,13 +201,13 @@ def gpu_workloads(registry: Registry, *, username: str) -> Entry:
         "gpu-workloads.topogate.dev",
         "Ignore",
         WORKLOADS_TIMEOUT,
-        rules(registry).webhook,
+        rules(_without_hints(registry)).webhook,
         (
             Condition("not-ours", conditions.not_ours(username)),
             Condition("not-being-deleted", conditions.NOT_BEING_DELETED),
             Condition(
                 "names-devices",
-                conditions.all_of(
+                all_of(
                     conditions.names_devices(registry),
                     conditions.not_managed(registry),
                     conditions.templates_changed(registry),
@@ -199,22 +221,83 @@ def gpu_workloads(registry: Registry, *, username: str) -> Entry:
     )
 
 
+def asking_pods(asks: Condition, *, resource: Resource, username: str, name: str = "asking-pods.topogate.dev") -> Entry:
+    """Return the entry of pods that ask by themselves and that nothing holds yet."""
+    mutating = resource == MUTATING
+    return Entry(
+        name,
+        "Fail",
+        PODS_TIMEOUT,
+        (POD_RULE,),
+        (
+            Condition("not-ours", conditions.not_ours(username)),
+            *((Condition("not-held", pod_conditions.NOT_HELD),) if mutating else ()),
+            Condition("free-to-place", pod_conditions.FREE, _FREE_NOTE),
+            asks,
+        ),
+        note="Stands before pods.topogate.dev: a held pod that gets its place there loses the gate, and would be "
+        "sent once more."
+        if mutating
+        else "",
+        labelled=None if mutating else False,
+    )
+
+
+def pods_of_schedulers(schedulers: Iterable[str], *, resource: Resource, username: str) -> Entry:
+    """Return the entry of pods that ask and go to schedulers that the manifests do not know; `schedulers`: all."""
+    asks = Condition("asks", pod_conditions.asks_of_schedulers(schedulers))
+    return asking_pods(asks, resource=resource, username=username, name="scheduler-pods.topogate.dev")
+
+
+def _plain_pods(registry: Registry, *, username: str) -> Entry:
+    return Entry(
+        "plain-pods.topogate.dev",
+        "Ignore",
+        PODS_TIMEOUT,
+        (POD_RULE,),
+        (
+            Condition("not-ours", conditions.not_ours(username)),
+            Condition("of-no-workload", pod_conditions.of_no_workload(registry)),
+        ),
+        labelled=True,
+        note="Pods that `/mutate` has just marked because they ask by themselves: what is wrong is refused, what will "
+        "happen is told. Pods of a workload are not sent: their workload was. Down, the gate holds them.",
+    )
+
+
+def _left_alone_pods(*, username: str) -> Entry:
+    return Entry(
+        "left-alone-pods.topogate.dev",
+        "Ignore",
+        PODS_TIMEOUT,
+        (POD_RULE,),
+        (
+            Condition("not-ours", conditions.not_ours(username)),
+            Condition("means-to-ask", pod_conditions.left_alone()),
+        ),
+        labelled=False,
+        note="Like left-alone-workloads, for pods that nobody made.",
+    )
+
+
 def gpu_pods(*names_devices: Condition, username: str, note: str = "") -> Entry:
     """Return the entry of pods of no gang that `names_devices` holds for."""
     ours = Condition("not-ours", conditions.not_ours(username))
-    held = Condition("not-held", conditions.POD_NOT_HELD)
+    held = Condition("not-held", pod_conditions.NOT_HELD)
     return Entry(
         "gpu-pods.topogate.dev",
         "Ignore",
         PODS_TIMEOUT,
         (POD_RULE,),
         (ours, held, *names_devices),
-        unmarked=True,
+        labelled=False,
         note=note,
     )
 
 
-def defaulted_workloads(registry: Registry, *, username: str, namespaces: Iterable[str]) -> Entry:
+def defaulted_workloads(
+    registry: Registry, *, username: str, namespaces: Iterable[str], schedulers: Iterable[str]
+) -> Entry:
     """Return the entry of new workloads that ask for nothing themselves, where their namespace does it for them."""
     placed = Registry(tuple(entry for entry in registry.entries if entry.handling in ("placed", "through")))
     return Entry(
@@ -225,7 +308,7 @@ def defaulted_workloads(registry: Registry, *, username: str, namespaces: Iterab
         (
             Condition("not-ours", conditions.not_ours(username)),
             Condition("in-these-namespaces", conditions.in_namespaces(namespaces)),
-            Condition("asks-nothing", conditions.asks_nothing(registry)),
+            Condition("says-nothing", conditions.says_nothing(registry, schedulers)),
         ),
     )
 
@@ -249,10 +332,15 @@ def children(registry: Registry, *, username: str, parents: Iterable[KindEntry] 
             Condition("not-ours", conditions.not_ours(username)),
             Condition("not-being-deleted", conditions.NOT_BEING_DELETED),
             Condition("made-for-another", conditions.controlled_by(through)),
-            Condition("changed", conditions.CHANGED),
+            Condition("changed", conditions.changed()),
         ),
         note="A TrainJob has no pod templates: the request stands on it, and the marks go into the JobSet that is made "
         "of it, which carries nothing of ours. Down, the service stops nobody: the JobSet is marked at its next "
         "change, the latest when it is resumed.",
     )
     return (entry,)
+
+
+def _without_hints(registry: Registry) -> Registry:
+    """The kinds of which something is placed: of the others nothing is changed, and nothing refused."""
+    return Registry(tuple(entry for entry in registry.entries if entry.handling != "hint"))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from engine import names, plain_gangs, single_pods
 from engine.annotations import read_own
-from engine.aside import exempt, template_aside
+from engine.aside import exempt, kueue_has, template_aside
 from engine.gang_keys import has_group, parts
 from engine.lineage import Lineage
 from engine.members import pod_set_of
@@ -64,7 +64,7 @@ def membership(pod: Pod, view: View, policy: Policy) -> Membership:
     lineage = view.lineage(policy)
     claim = lineage.claim(pod)
     if claim.missing is not None:
-        if _in_kueue(pod):
+        if kueue_has(pod.spec):
             return Stranger("ManagedByKueue")
         # Owners are made before their pods and may be seen after them. A Job's pods are held while nobody knows.
         held = _looks_managed(pod, policy) or registered(claim.missing)
@@ -102,37 +102,45 @@ def _minimum(workload: Workload, understanding: Understanding) -> int:
     return sum(ask.min_available for ask in understanding.asks)
 
 
-def plain_errors(pod: Pod, view: View, policy: Policy) -> tuple[FieldError, ...] | None:
-    """What is wrong with the request of a pod of a gang of plain pods; None for any other pod."""
-    lineage = view.lineage(policy)
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """A pod that asks and that no workload owns: its gang (`gang`), or what it is by itself, made up as a workload.
+
+    `errors` is everything that is wrong with its request.
+    """
+
+    key: str
+    workload: Workload
+    understanding: Understanding
+    errors: tuple[FieldError, ...]
+    gang: bool
+
+
+def alone(pod: Pod, view: View, policy: Policy) -> Alone | None:
+    """What a pod that asks is a part of when no workload owns it; None for any other pod."""
+    lineage, dialects = view.lineage(policy), policy.annotations.dialects
     claim = lineage.claim(pod)
-    if claim.workload is not None or claim.key is None or single_pods.is_single(claim.key):
+    if claim.workload is not None or claim.key is None:
         return None
-    dialects = policy.annotations.dialects
-    workload = plain_gangs.plain_workload(claim.key, [pod], dialects=dialects)
-    own = plain_gangs.faults(workload, [pod], placed=False, dialects=dialects)
-    return (*lineage.own(workload).errors, *(one for one in own if one.reason != "WaitingForMembers"))
+    if single_pods.is_single(claim.key):
+        workload = single_pods.single_workload(claim.controller, [pod], dialects=dialects)
+        faults = tuple(single_pods.errors(pod, dialects=dialects))
+    else:
+        workload = plain_gangs.plain_workload(claim.key, [pod], dialects=dialects)
+        found = plain_gangs.faults(workload, [pod], placed=False, dialects=dialects)
+        faults = tuple(one for one in found if one.reason != "WaitingForMembers")
+    understanding = lineage.own(workload)
+    gang = not single_pods.is_single(claim.key)
+    return Alone(claim.key, workload, understanding, (*understanding.errors, *faults), gang)
 
 
-def single_errors(pod: Pod, view: View, policy: Policy) -> tuple[FieldError, ...] | None:
-    """What is wrong with the request of a pod that is placed by itself; None for any other pod."""
-    lineage = view.lineage(policy)
-    claim = lineage.claim(pod)
-    if claim.key is None or not single_pods.is_single(claim.key):
-        return None
-    dialects = policy.annotations.dialects
-    if errors := single_pods.errors(pod, dialects=dialects):
-        return tuple(errors)
-    return lineage.own(single_pods.single_workload(claim.controller, [pod], dialects=dialects)).errors
-
-
-def pod_aside(pod: Pod, view: View, policy: Policy) -> bool:
-    """True for pods that are left alone, whatever they ask for."""
+def aside_of(pod: Pod, view: View, policy: Policy) -> str | None:
+    """The reason code why a pod is left alone, whatever it asks for; None when it is not."""
     if pod.mirror or (pod.owner is not None and pod.owner.kind == "DaemonSet"):
-        return True
+        return "DaemonSetOrStatic"
     if exempt(pod.namespace, policy=policy, own_namespace=view.own_namespace):
-        return True
-    return template_aside(pod.spec, policy=policy) is not None
+        return "ExemptNamespace"
+    return template_aside(pod.spec, policy=policy)
 
 
 def registered(owner: OwnerRef) -> bool:
@@ -146,10 +154,3 @@ def _looks_managed(pod: Pod, policy: Policy) -> bool:
 
 def _asks(pod: Pod, policy: Policy) -> bool:
     return bool(read_own(pod, dialects=policy.annotations.dialects))
-
-
-def _in_kueue(pod: Pod) -> bool:
-    """True when the pod itself shows that Kueue has it."""
-    return names.KUEUE_QUEUE in pod.spec.labels or any(
-        gate.startswith(names.KUEUE_GATE_PREFIX) for gate in pod.spec.gates
-    )

@@ -20,7 +20,7 @@ from engine.shapes import covers, exclusion
 from engine.slot_devices import devices_by_rank
 from webhook.devices import translate_in
 from webhook.marks import drop_all, drop_annotations, gate_off, label, mark
-from webhook.membership import Member, Membership, Stranger, Unsure, membership, pod_aside
+from webhook.membership import Member, Membership, Stranger, Unsure, aside_of, membership
 from webhook.objects import decoded, pod_of
 from webhook.patch import Edits, Path
 from webhook.pod_group import label_gang
@@ -59,12 +59,14 @@ def mutate_pod(review: Review, view: View, policy: Policy, deadline: float) -> R
     match _membership(pod, view, policy, deadline):
         case Stranger():
             drop_all(edits)
-            if not pod_aside(pod, view, policy):
+            if aside_of(pod, view, policy) is None:
                 translate_in(edits, (), managed=False, view=view, policy=policy)
         case Unsure(mark=mark):
             pod_set = mark or pod.spec.labels.get(names.POD_SET, names.MAIN)
             _hold(edits, pod, view, pod_set=pod_set, template_selector={})
             edits.drop(("metadata", "labels", names.GANG))
+            if mark is not None:
+                translate_in(edits, (), managed=True, view=view, policy=policy)
         case Member() as member:
             _label(edits, pod, member, policy)
             seat = _seat(pod, member, view, deadline)
@@ -73,6 +75,8 @@ def mutate_pod(review: Review, view: View, policy: Policy, deadline: float) -> R
                 _hold(edits, pod, view, pod_set=member.pod_set.name, template_selector=own)
             else:
                 _pin(edits, pod, seat, pod_set=member.pod_set.name)
+            if member.workload.handling == "pods":  # of any other the template was translated
+                translate_in(edits, (), managed=True, view=view, policy=policy)
     return patched(edits.operations)
 
 

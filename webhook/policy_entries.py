@@ -17,8 +17,9 @@ from engine import names
 from engine.cluster.api import MERGE_PATCH, Api, ApiError
 from engine.kinds import Registry, built_in
 from engine.policy import Policy
-from webhook import conditions
 from webhook import entries as entries_of
+from webhook import pod_conditions
+from webhook.aside_conditions import DEFAULT_SCHEDULERS
 from webhook.entries import MUTATING, VALIDATING, Resource
 
 Entry = dict[str, Any]
@@ -47,13 +48,22 @@ def entries(
     added: list[entries_of.Entry] = []
     extra = extra_kinds(policy)
     if extra.entries:
-        added += [entries_of.workloads(extra, username=own_username)]
-        added += [entries_of.gpu_workloads(extra, username=own_username)]
+        added.append(entries_of.workloads(extra, username=own_username, schedulers=policy.schedulers))
+        added.append(entries_of.gpu_workloads(extra, username=own_username))
         if resource == MUTATING:
             added += entries_of.children(policy.registry, username=own_username, parents=extra.entries)
+        else:
+            added.append(entries_of.left_alone_workloads(extra, username=own_username, schedulers=policy.schedulers))
+    if not set(DEFAULT_SCHEDULERS).issuperset(policy.schedulers):
+        added.append(entries_of.workloads_of_schedulers(built_in(), policy.schedulers, username=own_username))
+        added.append(entries_of.pods_of_schedulers(policy.schedulers, resource=resource, username=own_username))
     defaults = [pattern for one in policy.namespaces.defaults for pattern in one.namespaces]
-    if defaults and resource == MUTATING:
-        added.append(entries_of.defaulted_workloads(policy.registry, username=own_username, namespaces=defaults))
+    if defaults and resource == MUTATING and policy.mode == "enforce":
+        added.append(
+            entries_of.defaulted_workloads(
+                policy.registry, username=own_username, namespaces=defaults, schedulers=policy.schedulers
+            )
+        )
     if policy.gpu.scope == "all" and whole:
         added.append(_gpu_pods(whole, username=own_username))
     exempt = tuple(sorted({entries_of.EXEMPT, *(name for name in policy.namespaces.exempt if "*" not in name)}))
@@ -68,8 +78,8 @@ def extra_kinds(policy: Policy) -> Registry:
 def _gpu_pods(whole: Sequence[str], *, username: str) -> entries_of.Entry:
     # The gang's pods have an entry of their own, and so have Koordinator's names (manifests/base/webhooks.yaml).
     return entries_of.gpu_pods(
-        entries_of.Condition("free-to-place", conditions.POD_FREE),
-        entries_of.Condition("names-devices", conditions.pod_names_devices(whole)),
+        entries_of.Condition("free-to-place", pod_conditions.FREE),
+        entries_of.Condition("names-devices", pod_conditions.names_devices(whole)),
         username=username,
     )
 

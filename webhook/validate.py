@@ -41,7 +41,7 @@ def validate(review: Review, view: View, deadline: float) -> Response:
         return allowed()
     try:
         if what == POD:
-            return validate_pod(review, view, policy) if review.operation == "CREATE" else allowed()
+            return validate_pod(review, view, policy, deadline) if review.operation == "CREATE" else allowed()
         return validate_workload(review, view, policy, deadline)
     except Unreadable as fault:
         return unreadable(review, fault.errors, view, policy)

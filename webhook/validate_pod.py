@@ -1,73 +1,91 @@
-"""What `/validate` says about pods that nobody holds: those that ask for a topology by themselves, and for devices."""
+"""What `/validate` says about pods that no workload was asked about before: those that ask for a topology by themselves
+or for devices, and those that mean to ask and get nothing.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from engine import names
 from engine.annotations import own_source, read_own, unknown_keys
-from engine.aside import exempt
 from engine.outcomes import FieldError
 from engine.policy import Policy
 from engine.records import Pod
+from engine.unread_keys import unread
 from engine.wording import quote
 from webhook.answers import answer
 from webhook.devices import annotation_errors, checked
-from webhook.membership import Stranger, membership, plain_errors, pod_aside, single_errors
+from webhook.left_alone import told_of_pod
+from webhook.membership import Alone, Stranger, alone, aside_of, membership
 from webhook.objects import decoded, pod_of
+from webhook.outlook import outlook
 from webhook.review import Response, Review, allowed, forbidden
 from webhook.view import View
 
 _GANG = f"{names.GANG_NAME} and gang-size make a gang"
 
 
-def validate_pod(review: Review, view: View, policy: Policy) -> Response:
+def validate_pod(review: Review, view: View, policy: Policy, deadline: float) -> Response:
     """Answer the CREATE of a pod, as it is after all mutation."""
     pod = pod_of(review, policy)
-    if exempt(pod.namespace, policy=policy, own_namespace=view.own_namespace):
-        return allowed()
-    if names.MANAGED in pod.spec.labels:
-        return _held(pod, review, view, policy)
-    aside = pod_aside(pod, view, policy)
+    reason = aside_of(pod, view, policy)
+    document = decoded(review.object)
+    told = [f"topogate: {text}" for text in _told(document, pod, reason, policy)]
+    if reason == "ExemptNamespace":
+        return allowed(told)
+    managed = names.MANAGED in pod.spec.labels
+    if managed and pod.owner is not None and _registered(pod, view):
+        return allowed()  # its workload was asked about
     forged = annotation_errors(pod.spec.annotations, "metadata", review, policy, before={}) if not pod.mirror else ()
-    errors, warnings = list(forged), list[str]()
-    if not aside:
-        asks = _topology(pod, view, policy)
-        if isinstance(asks, Response):
-            return asks
-        devices, noted = checked(decoded(review.object), (), managed=False, view=view, policy=policy)
-        errors += (*asks[0], *devices)
-        warnings += (*asks[1], *(f"topogate: {text}" for text in noted))
-    return answer(review, errors, warnings, policy=policy)
+    if reason is not None:
+        return answer(review, forged, told, policy=policy)
+    found = alone(pod, view, policy)
+    if not managed and policy.mode == "enforce" and _lost_marks(pod, view, policy):
+        return forbidden(
+            "the pod asks for a topology, but its topogate.dev labels were taken off on the way", "ImmutableField"
+        )
+    errors, warnings = _request(pod, found, policy)
+    devices, noted = checked(document, (), managed=found is not None, view=view, policy=policy)
+    errors = [*dict.fromkeys((*forged, *errors, *devices))]
+    warnings += noted if found is None else ()
+    told = [f"topogate: {text}" for text in warnings] + told
+    if found is not None and not errors and pod.owner is None and view.placement_of(found.key) is None:
+        never, lines = outlook(found.workload, found.understanding, view, policy, deadline)
+        told += lines
+        errors += never
+    return answer(review, errors, told, policy=policy)
 
 
-def _held(pod: Pod, review: Review, view: View, policy: Policy) -> Response:
-    """A pod that is held by its own request alone: no workload was asked about it before."""
-    owner = pod.owner
-    if owner is not None and view.registry.of_kind(owner.api_version.rpartition("/")[0], owner.kind):
-        return allowed()
-    errors = plain_errors(pod, view, policy)
-    if errors is not None:
-        return answer(review, errors, [], policy=policy)
-    errors = single_errors(pod, view, policy)
-    if errors is None:
-        return allowed()
-    alone = "the pod is placed by itself"
-    told = alone if owner is None else f"pods of {quote(owner.kind)} are placed one by one, near each other"
-    return answer(review, errors, [f"topogate: {told}; {_GANG}"], policy=policy)
+def _registered(pod: Pod, view: View) -> bool:
+    assert pod.owner is not None
+    return bool(view.registry.of_kind(pod.owner.api_version.rpartition("/")[0], pod.owner.kind))
 
 
-def _topology(pod: Pod, view: View, policy: Policy) -> Response | tuple[list[FieldError], list[str]]:
-    """What is wrong with its request for a topology, and the warnings; or the whole answer."""
+def _lost_marks(pod: Pod, view: View, policy: Policy) -> bool:
+    """True for a pod that `/mutate` held, and that nobody would hold any more."""
     said = read_own(pod, dialects=policy.annotations.dialects)
-    strange = tuple(unknown_keys((own_source(pod),), short=policy.annotations.unknown != "deny"))
-    if not (said or strange):
-        return [], []
-    errors: list[FieldError] = []
-    if said and not isinstance(membership(pod, view, policy), Stranger):
-        if policy.mode == "enforce":
-            return forbidden(
-                "the pod asks for a topology, but its topogate.dev labels were taken off on the way", "ImmutableField"
-            )
-        errors += plain_errors(pod, view, policy) or single_errors(pod, view, policy) or ()
-    if policy.annotations.unknown == "deny":
-        return [*dict.fromkeys((*errors, *strange))], []
-    return errors, [f"topogate: {error.field}: {error.message}" for error in strange]
+    return bool(said) and not isinstance(membership(pod, view, policy), Stranger)
+
+
+def _request(pod: Pod, found: Alone | None, policy: Policy) -> tuple[list[FieldError], list[str]]:
+    """What is wrong with its request for a topology, and what to tell."""
+    if found is None:
+        denies = policy.annotations.unknown == "deny"
+        strange = tuple(unknown_keys((own_source(pod),), short=not denies))
+        if denies:
+            return [*strange], []
+        return [], [f"{error.field}: {error.message}" for error in strange]
+    warnings = [*found.understanding.warnings]
+    if not found.gang:
+        alike = "" if pod.owner is None else f"pods of {quote(pod.owner.kind)} are placed one by one, near each other"
+        warnings.append(f"{alike or 'the pod is placed by itself'}; {_GANG}")
+    return [*found.errors], warnings
+
+
+def _told(document: Mapping[str, Any], pod: Pod, reason: str | None, policy: Policy) -> list[str]:
+    """Why a pod that asks is left alone, and the keys on it that nobody reads."""
+    told = [*told_of_pod(document, pod, reason, policy)]
+    if reason is None and not read_own(pod, dialects=policy.annotations.dialects):
+        told += unread((own_source(pod),), dialects=policy.annotations.dialects)
+    return told

@@ -23,6 +23,7 @@ from engine.wording import plain
 from webhook.answers import answer
 from webhook.devices import annotation_errors, checked
 from webhook.guard import lost_request, mark_errors, request_errors
+from webhook.left_alone import told_of_workload
 from webhook.marks import templates
 from webhook.objects import Unreadable, decoded, workload_of
 from webhook.outlook import outlook
@@ -40,7 +41,7 @@ def validate_workload(review: Review, view: View, policy: Policy, deadline: floa
     if workload.deleting:
         return allowed()
     if workload.handling == "hint":
-        return _hint(workload, view, policy)
+        return _hint(review, workload, view, policy)
     understanding, stands = _understood(workload, view, policy), standing(workload, view, policy)
     devices, noted = _devices(review.object, workload, understanding, view, policy)
     seen = whole(workload, view, policy)
@@ -71,6 +72,8 @@ def validate_workload(review: Review, view: View, policy: Policy, deadline: floa
         errors += annotation_errors(pod_set.template.annotations, where, review, policy, before=stood)
     if own and understanding.asking:
         warnings += _priorities(seen)
+    if own:
+        warnings += told_of_workload(decoded(review.object), workload, understanding.ignored, policy)
     told = [f"topogate: {text}" for text in warnings]
     anew = old is None or _asks_anew(old, workload, view, policy)
     if own and not errors and understanding.ask is not None and anew:
@@ -127,13 +130,16 @@ def _asks_anew(old: Workload, new: Workload, view: View, policy: Policy) -> bool
     return new.suspended and (before.asks, before.gang) != (after.asks, after.gang)
 
 
-def _hint(workload: Workload, view: View, policy: Policy) -> Response:
+def _hint(review: Review, workload: Workload, view: View, policy: Policy) -> Response:
     """A request on an object of a kind that is not placed itself, as a CronJob is not: its Jobs are."""
     asks = sorted(meanings(policy.annotations.dialects).keys() & workload.annotations.keys())
-    if not asks or exempt(workload.namespace, policy=policy, own_namespace=view.own_namespace):
+    if exempt(workload.namespace, policy=policy, own_namespace=view.own_namespace):
         return allowed()
     where = f"spec.jobTemplate.metadata.annotations, or nothing of this {workload.kind} is placed"
-    return allowed([f"topogate: {plain(key.partition('/')[2])} belongs in {where}" for key in asks])
+    told = [f"topogate: {plain(key.partition('/')[2])} belongs in {where}" for key in asks]
+    return allowed(
+        [*told, *(f"topogate: {text}" for text in told_of_workload(decoded(review.object), workload, None, policy))]
+    )
 
 
 def _late(old: Workload, new: Workload, before: Understanding, after: Understanding) -> Iterator[str]:

@@ -8,14 +8,21 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from engine import names
+from engine.policy import parse_policy
+from local.client import ClientError
 from local.controlplane import ControlPlane
 from tests.support.definitions import Definition
-from tests.support.gangs import job_body
+from tests.support.eventually import eventually
+from tests.support.gangs import job_body, require
+from tests.support.installed import HOOKS, render
 from tests.support.pages import pages
 from tests.support.raw_pods import GATE
+from webhook.policy_entries import RESOURCES, entries
 
 HELD = {"topogate.dev/held-by": "suspend"}
 
@@ -24,6 +31,12 @@ HELD = {"topogate.dev/held-by": "suspend"}
 def kubeflow(plane: ControlPlane) -> None:
     """PyTorchJobs can be stored; nobody acts on them."""
     Definition("kubeflow.org", "PyTorchJob", "pytorchjobs").install(plane.client)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stuck(plane: ControlPlane) -> None:
+    """The namespace of the tests."""
+    plane.client.create("/api/v1/namespaces", {"metadata": {"name": "stuck"}})
 
 
 @pytest.fixture
@@ -36,11 +49,53 @@ def shell(plane: ControlPlane, programs: dict[str, Path], tmp_path: Path) -> dic
     }
 
 
-def script() -> str:
-    """The block that frees what is held."""
+def script(word: str) -> str:
+    """The block of the page with this word."""
     page = pages()["docs/tasks/admin/failure-and-emergency.md"]
-    (found,) = [block.text for block in page.blocks if "held-by" in block.text]
+    (found,) = [block.text for block in page.blocks if word in block.text]
     return found
+
+
+def run(shell: dict[str, str], word: str) -> None:
+    """Run the block of the page with this word; it says nothing to worry about."""
+    done = subprocess.run(
+        ["bash", "-c", script(word)], check=False, env=shell, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.fixture
+def nobody_answers(plane: ControlPlane) -> None:
+    """The manifests stand with what a policy adds, and no replica runs."""
+    plane.kubectl("apply", "-f", "-", input=render(plane, "overlays/local").replace(":PORT", ":1"))
+    policy = parse_policy(
+        "namespaces: {defaults: [{namespaces: [stuck], annotations: {topogate.dev/prefer-topology: auto}}]}"
+    )
+    for resource in RESOURCES:
+        added = entries(resource, policy, whole=(), own_username="us", own_namespace=names.NAMESPACE)
+        call = {"clientConfig": {"url": "https://127.0.0.1:1/mutate"}}
+        plane.client.patch(f"{HOOKS}/{resource}/topogate-policy", {"webhooks": [{**one, **call} for one in added]})
+
+
+@pytest.mark.usefixtures("nobody_answers")
+def test_the_first_command_of_the_page_lets_everything_in(shell: dict[str, str], plane: ControlPlane) -> None:
+    """Also what is asked for by a policy's default, which stands in the second pair of configurations."""
+    client, jobs = plane.client, "/apis/batch/v1/namespaces/stuck/jobs"
+    bodies = [job_body("asks", pods=1, annotations=require("rack")), job_body("plain", pods=1)]
+
+    def refused(body: dict[str, Any]) -> bool:
+        try:
+            client.create(jobs, body, dry_run=True)
+        except ClientError as error:
+            assert "failed calling webhook" in error.message
+            return True
+        return False
+
+    for body in bodies:
+        eventually(lambda: refused(body), message="the webhooks are in force")  # noqa: B023 - called at once
+    run(shell, "delete mutatingwebhookconfiguration")
+    for body in bodies:
+        eventually(lambda: not refused(body), message="nobody is asked any more")  # noqa: B023 - called at once
 
 
 def test_the_commands_of_the_page_free_everything_that_is_held(
@@ -49,7 +104,6 @@ def test_the_commands_of_the_page_free_everything_that_is_held(
     """Workloads at the field of their kind, pods by their gate; what its user suspended stays; missing kinds disturb
     nothing."""
     client, namespace = plane.client, "stuck"
-    client.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
     torch = f"/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs"
     jobs, pods = f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"
     client.create(jobs, job_body("held", pods=1, annotations=HELD, spec={"suspend": True}))
@@ -58,9 +112,7 @@ def test_the_commands_of_the_page_free_everything_that_is_held(
     client.create(torch, {**body, "spec": {"runPolicy": {"suspend": True}}})
     template = job_body("x", pods=1)["spec"]["template"]["spec"]
     client.create(pods, {"metadata": {"name": "gated"}, "spec": {**template, "schedulingGates": [{"name": GATE}]}})
-    command = ["bash", "-c", script()]
-    done = subprocess.run(command, check=False, env=shell, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    run(shell, "held-by")
     held, own = client.get(f"{jobs}/held"), client.get(f"{jobs}/his-own")
     assert (held["spec"]["suspend"], own["spec"]["suspend"]) == (False, True)
     assert "topogate.dev/held-by" not in held["metadata"].get("annotations", {})

@@ -167,7 +167,7 @@ def test_applying_the_same_manifests_again_changes_nothing(
         if item["kind"].endswith("WebhookConfiguration")
         for hook in item["webhooks"]
     ]
-    assert len(hooks) == 13
+    assert len(hooks) == 16
     assert all(hook["clientConfig"]["caBundle"] == recorder.ca_bundle for hook in hooks)
 
 
@@ -587,9 +587,14 @@ SENT = {
     "our gate, whoever wrote it": job(gates=(names.GATE,)),
     "our label, whoever wrote it": job(template={"labels": {names.MANAGED: "true"}}),
     "our annotation, whoever wrote it": job(annotations={names.HELD_BY: "suspend"}),
+}
+TOLD = {
     "a request of ours on a workload of Kueue": job(
         annotations={names.REQUIRE: "rack"}, labels={names.KUEUE_QUEUE: "q"}
     ),
+    "a key under another prefix": job(annotations={"topogate.io/require-topology": "rack"}),
+    "a key without a prefix, on the template": job(template={"annotations": {"require-topology": "rack"}}),
+    "a key that is not read": job(annotations={"kai.scheduler/segment-size": "2"}),
 }
 NOT_SENT = {
     "plain": job(),
@@ -609,6 +614,12 @@ NOT_SENT = {
 def test_workloads_that_concern_us_are_sent(admin: Client, recorder: Recorder, title: str) -> None:
     """Requests, typos in them, and whatever looks like ours."""
     assert recorder.during(lambda: create(admin, SENT[title])) == BOTH
+
+
+@pytest.mark.parametrize("title", TOLD)
+def test_who_means_to_ask_and_gets_nothing_is_told(admin: Client, recorder: Recorder, title: str) -> None:
+    """What we leave alone, and keys that look like ours, go to /validate alone, which answers with a warning."""
+    assert recorder.during(lambda: create(admin, TOLD[title])) == [("/validate", "CREATE", "Job")]
 
 
 @pytest.mark.parametrize("title", NOT_SENT)
@@ -720,13 +731,26 @@ PODS_SENT: dict[str, tuple[dict[str, Any], list[tuple[str, str, str]]]] = {
     "managed": (pod(labels={names.MANAGED: "true"}), [M]),
     "held": (pod(gates=(names.GATE,)), [M]),
     "managed, held, with its template's request": (
-        pod(labels={names.MANAGED: "true"}, annotations=ASKING, gates=(names.GATE,)),
+        pod(labels={names.MANAGED: "true"}, annotations=ASKING, gates=(names.GATE,), owner="StatefulSet"),
         [M],
     ),
+    "managed, held, with a request of its own": (
+        pod(labels={names.MANAGED: "true"}, annotations=ASKING, gates=(names.GATE,)),
+        [M, V],
+    ),
+    "managed, held, of an owner that nobody knows": (
+        pod(labels={names.MANAGED: "true"}, annotations=ASKING, gates=(names.GATE,), owner="Workflow"),
+        [M, V],
+    ),
+    "with an old mark": (pod(annotations={names.RANK: "3"}), [M]),
     "asking": (pod(annotations=ASKING), [M, V]),
     "asking, misspelt": (pod(annotations={"topogate.dev/gangname": "x"}), [M, V]),
     "asking in another dialect": (pod(annotations={"kai.scheduler/topology": "x"}), [M, V]),
-    "asking by pod group": (pod(labels={names.POD_GROUP_NAME: "x"}), [M, V]),
+    "a label of a pod group": (pod(labels={names.POD_GROUP_NAME: "x"}), []),
+    "asking by a label": (pod(labels={names.REQUIRE: "rack"}), [M, V]),
+    "a key under another prefix": (pod(annotations={"topogate.io/gang-name": "g"}), [V]),
+    "the same, of a controller": (pod(annotations={"topogate.io/gang-name": "g"}, owner="Workflow"), []),
+    "a request of ours on a pod of Kueue": (pod(annotations=ASKING, labels={names.KUEUE_QUEUE: "q"}), [V]),
     "asking, of a DaemonSet": (pod(annotations=ASKING, owner="DaemonSet"), []),
     "asking, of another controller": (pod(annotations=ASKING, owner="ReplicaSet"), [M, V]),
     "Kueue's own, by gate": (
@@ -747,17 +771,18 @@ def test_pods_are_sent_to_the_entry_that_is_for_them(admin: Client, recorder: Re
     assert recorder.during(lambda: create(admin, body, path=PODS)) == calls
 
 
-def test_a_pod_with_a_node_is_not_sent(admin: Client, recorder: Recorder) -> None:
-    """Whoever names the node himself is left alone, whatever he asks for."""
-    body = pod(annotations=ASKING)
-    body["spec"]["nodeName"] = "somewhere"
-    assert recorder.during(lambda: create(admin, body, path=PODS)) == []
+def test_a_pod_with_a_node_is_left_alone(admin: Client, recorder: Recorder) -> None:
+    """Whoever names the node himself is only told; what a controller makes so is not even sent."""
+    for owner, calls in (("", [V]), ("StatefulSet", []), ("Workflow", [])):
+        body = pod(annotations=ASKING, owner=owner)
+        body["spec"]["nodeName"] = "somewhere"
+        assert recorder.during(lambda: create(admin, body, path=PODS)) == calls, owner  # noqa: B023
 
 
 def test_a_placed_pod_is_reviewed_once(admin: Client, recorder: Recorder) -> None:
     """Taking the gate off does not make the pod one that asks without a gate."""
     recorder.answer = lambda path, request: [{"op": "remove", "path": "/spec/schedulingGates"}]
-    body = pod(labels={names.MANAGED: "true"}, annotations=ASKING, gates=(names.GATE,))
+    body = pod(labels={names.MANAGED: "true"}, annotations=ASKING, gates=(names.GATE,), owner="StatefulSet")
     try:
         assert recorder.during(lambda: create(admin, body, path=PODS)) == [M]
     finally:
@@ -930,6 +955,51 @@ def test_device_annotations_change_by_their_writers_alone(admin: Client, service
         admin.delete(path, grace=0)
 
 
+# Requests where nothing can be placed
+
+
+UNPLACEABLE = {
+    "DaemonSet": ("apps/v1", "its pods have their nodes"),
+    "ReplicaSet": ("apps/v1", "use a StatefulSet or a Deployment"),
+    "ReplicationController": ("v1", "use a StatefulSet or a Deployment"),
+    "Namespace": ("v1", "annotate workloads"),
+}
+
+
+def unplaceable(kind: str, *, template: bool = False, **metadata: Any) -> dict[str, Any]:
+    """An object of the kind with this metadata, or with it on its template."""
+    body: dict[str, Any] = {"apiVersion": UNPLACEABLE[kind][0], "kind": kind, "metadata": {"name": "one"}}
+    labels = {"app": "x"}
+    if kind != "Namespace":
+        pods = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
+        body["spec"] = {"selector": labels if kind == "ReplicationController" else {"matchLabels": labels}}
+        body["spec"]["template"] = pods
+    (body["spec"]["template"] if template else body)["metadata"] |= metadata
+    return body
+
+
+def test_a_request_on_what_cannot_be_placed_is_answered_with_a_warning(plane: ControlPlane, admin: Client) -> None:
+    """By the API server alone; the object is created all the same. What a controller made is nobody's mistake."""
+    controller = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "uid": "u", "controller": True}
+
+    def told(body: dict[str, Any]) -> str:
+        command = ("create", "--dry-run=server", "-n", NAMESPACE, "-f", "-")
+        done = plane.kubectl(*command, input=json.dumps(body))
+        assert "created" in done.stdout
+        return done.stderr
+
+    eventually(lambda: "its pods have their nodes" in told(unplaceable("DaemonSet", annotations=ASKING)))
+    for kind, (_, words) in UNPLACEABLE.items():
+        assert words in told(unplaceable(kind, annotations=ASKING)), kind
+        if kind != "Namespace":
+            assert words in told(unplaceable(kind, template=True, annotations=ASKING)), kind
+        assert told(unplaceable(kind, annotations={"example.com/topogate.dev": "x"})) == "", kind
+        assert told(unplaceable(kind, annotations={names.ORIGINAL_REQUESTS: "{}"})) == "", kind
+    assert told(unplaceable("ReplicaSet", annotations=ASKING, ownerReferences=[controller])) == ""
+    status = admin.get("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/topogate-unplaceable")
+    assert not status.get("status", {}).get("typeChecking", {}).get("expressionWarnings")
+
+
 # What is sent: the policy
 
 
@@ -965,9 +1035,12 @@ def outage(recorder: Recorder) -> Iterator[None]:
         (JOBS, job()),
         (PODS, pod()),
         (PODS, pod(labels={names.MANAGED: "true"}, gates=(names.GATE,), annotations=ASKING)),
+        (PODS, pod(labels={names.POD_GROUP_NAME: "g"})),
+        (JOBS, job(annotations=ASKING, labels={names.KUEUE_QUEUE: "q"})),
+        (JOBS, job(annotations={"topogate.io/require-topology": "rack"})),
         (f"/api/v1/namespaces/{names.NAMESPACE}/configmaps", {"metadata": {"name": names.POLICY_NAME}}),
     ],
-    ids=["plain Job", "plain pod", "held pod", "policy"],
+    ids=["plain Job", "plain pod", "held pod", "pod of a pod group", "Job of Kueue's", "foreign key", "policy"],
 )
 def test_an_outage_stops_nothing_that_can_wait(admin: Client, path: str, body: dict[str, Any]) -> None:
     """What we do not manage passes, and so do pods that their gate holds, and the policy."""

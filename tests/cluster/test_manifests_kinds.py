@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from engine import names
-from engine.kinds import built_in, read
+from engine.kinds import built_in
 from engine.kinds.schema import KindEntry
 from engine.policy import parse_policy
 from local.client import Client
@@ -21,14 +21,21 @@ from local.controlplane import ControlPlane
 from tests.support.definitions import Definition
 from tests.support.eventually import eventually
 from tests.support.installed import HOOKS, install
-from tests.support.kinds import TEMPLATE, example
+from tests.support.kinds import TEMPLATE
+from tests.support.plain_objects import (
+    BY_NAME,
+    CUSTOM,
+    ENTRIES,
+    NAMESPACE,
+    at,
+    collection,
+    definitions,
+    known_templates,
+    plain,
+)
 from tests.support.recorder import Recorder
 from webhook.policy_entries import RESOURCES, entries
 
-NAMESPACE = "team"
-CORE = ("", "apps", "batch")
-ENTRIES = [entry for entry in built_in().entries if entry.handling != "pods"]
-CUSTOM = [entry for entry in ENTRIES if entry.match.group not in CORE]
 ASKING = {names.REQUIRE: "rack"}
 ALIAS = {"kueue.x-k8s.io/podset-required-topology": "rack"}
 DEVICES = {"limits": {"koordinator.sh/gpu": "50"}}
@@ -46,24 +53,6 @@ def admin(plane: ControlPlane, recorder: Recorder) -> Client:
     return client
 
 
-def versions_of(entry: KindEntry) -> list[str]:
-    return [version for version in entry.match.versions if version != "*"]
-
-
-def definitions() -> list[Definition]:
-    """Each custom kind once, in every version that any of its entries names."""
-    versions: dict[tuple[str, str, str], set[str]] = {}
-    for entry in CUSTOM:
-        match = entry.match
-        versions.setdefault((match.group, match.kind, match.resource), set()).update(versions_of(entry))
-    return [Definition(*kind, tuple(sorted(found))) for kind, found in versions.items()]
-
-
-def collection(entry: KindEntry, *, version: str = "") -> str:
-    version = version or versions_of(entry)[0]
-    return f"/apis/{entry.match.group}/{version}/namespaces/{NAMESPACE}/{entry.match.resource}"
-
-
 def asking_job() -> Json:
     return {
         "metadata": {"name": "probe", "annotations": ASKING},
@@ -78,51 +67,10 @@ def create(
     client.create(path, body, dry_run=True)
 
 
-def plain(entry: KindEntry) -> Json:
-    """The example of a kind, asking for nothing."""
-    body: Json = copy.deepcopy(example(entry.name)["object"])
-    body["metadata"] = {"name": "one"}
-    if entry.name == "sparkapplication":  # it may do without
-        for role in ("driver", "executor"):
-            body["spec"][role] = {**body["spec"].get(role, {}), "template": copy.deepcopy(TEMPLATE)}
-    if entry.match.group in CORE:
-        body.pop("status", None)
-        complete(body)
-    return body
-
-
-def complete(body: Json) -> None:
-    """What the API server asks of its own kinds."""
-    kind, spec = body["kind"], body["spec"]
-    if kind == "CronJob":
-        spec |= {"schedule": "0 0 * * *"}
-        spec["jobTemplate"]["spec"]["template"]["spec"]["restartPolicy"] = "Never"
-        return
-    if kind == "Job":
-        spec["template"]["spec"]["restartPolicy"] = "Never"
-        return
-    spec["selector"] = {"matchLabels": {"app": "x"}}
-    spec["template"]["metadata"] = {"labels": {"app": "x"}}
-
-
-def template_fields(entry: KindEntry, body: Json) -> list[str]:
-    """The JSON paths of the templates of an object that the registry reads."""
-    raw = {**body, "metadata": {**body["metadata"], "namespace": NAMESPACE, "uid": "u"}}
-    return [found.field for found in read(entry, raw, registry=built_in()).pod_sets]
-
-
-def at(body: Any, field: str) -> Any:
-    """The node of an object at a JSON path such as `spec.tasks[0].template`."""
-    for step in field.replace("[", ".").replace("]", "").split("."):
-        body = body[int(step)] if isinstance(body, list) else body[step]
-    return body
-
-
 def both(entry: KindEntry, operation: str = "CREATE") -> list[tuple[str, str, str]]:
-    return [(path, operation, entry.match.kind) for path in ("/mutate", "/validate")]
-
-
-BY_NAME = {entry.name: entry for entry in ENTRIES}
+    """Mutated and validated; an object that only makes workloads is looked at, not changed."""
+    paths = ("/mutate", "/validate") if entry.handling != "hint" else ("/validate",)
+    return [(path, operation, entry.match.kind) for path in paths]
 
 
 def asked(recorder: Recorder, client: Client, entry: KindEntry, body: Json) -> list[tuple[str, str, str]]:
@@ -149,6 +97,8 @@ def test_a_workload_that_asks_itself_is_sent(admin: Client, recorder: Recorder, 
     for request in (ASKING, {"topogate.dev/require": "rack"}, {"kai.scheduler/topology": "x"}):
         body = plain(entry)
         body["metadata"]["annotations"] = request
+        if name == "volcano-job":
+            body["spec"]["schedulerName"] = names.DEFAULT_SCHEDULER  # else it is Volcano's own
         assert asked(recorder, admin, entry, body) == both(entry), request
 
 
@@ -169,11 +119,6 @@ def test_the_jobset_of_a_trainjob_is_sent_to_be_marked(
     body = plain(entry)
     body["metadata"]["ownerReferences"] = [{**owner, "name": "train", "uid": "3c7f8a52-0000-4000-8000-000000000001"}]
     assert asked(recorder, admin, entry, body) == ([("/mutate", "CREATE", "JobSet")] if sent else [])
-
-
-def known_templates(entry: KindEntry, body: Json) -> list[str]:
-    """Those at the paths of kinds: what an AppWrapper declares of kinds without an entry is in its own annotations."""
-    return [field for field in template_fields(entry, body) if ".parts[" not in field]
 
 
 MARKS: dict[str, Json] = {
@@ -218,7 +163,7 @@ def test_what_kueue_has_is_not_sent_for_an_alias(admin: Client, recorder: Record
         template["metadata"] = merged_maps(template.get("metadata") or {}, {"annotations": ALIAS})
     assert asked(recorder, admin, entry, body) == []
     body["metadata"]["annotations"] = ASKING
-    assert asked(recorder, admin, entry, body) == both(entry)
+    assert asked(recorder, admin, entry, body) == [("/validate", "CREATE", entry.match.kind)]
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in ENTRIES if entry.handling == "placed"])
@@ -334,7 +279,8 @@ def test_a_request_that_comes_or_goes_is_sent(
     assert recorder.during(lambda: admin.patch(path, foreign)) == []
     assert set(recorder.during(lambda: admin.patch(path, come))) == set(both(entry, "UPDATE"))
     assert recorder.during(lambda: admin.patch(path, {"metadata": {"annotations": {"example.com/x": "z"}}})) == []
-    assert set(recorder.during(lambda: admin.patch(path, gone))) == set(both(entry, "UPDATE"))
+    taken_back = [] if entry.handling == "hint" else both(entry, "UPDATE")  # nothing was asked there
+    assert set(recorder.during(lambda: admin.patch(path, gone))) == set(taken_back)
     assert recorder.during(lambda: admin.patch(path, foreign)) == []
 
 

@@ -24,13 +24,15 @@ Patch = list[dict[str, Any]]
 class Recorder:
     """Allows everything. `seen` holds (path, operation, kind, name) in order of arrival; `down` drops every connection.
 
-    `answer` may give a JSON Patch for a review's request; `ca_bundle` is what clientConfig.caBundle takes.
+    `answer` may give a JSON Patch for a review's request, `review` the whole AdmissionReview for the body that came;
+    `ca_bundle` is what clientConfig.caBundle takes.
     """
 
     def __init__(self, directory: Path) -> None:
         self.seen: list[tuple[str, str, str, str]] = []
         self.down = False
         self.answer: Callable[[str, dict[str, Any]], Patch] = lambda path, request: []
+        self.review: Callable[[str, bytes], bytes] | None = None
         certificate, key = _self_signed(directory)
         self.ca_bundle = base64.b64encode(certificate.read_bytes()).decode()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -70,12 +72,15 @@ def _handler(recorder: Recorder) -> type[BaseHTTPRequestHandler]:
             request = json.loads(body)["request"]
             path = self.path.partition("?")[0]
             recorder.seen.append((path, request["operation"], request["kind"]["kind"], request.get("name", "")))
-            response: dict[str, Any] = {"uid": request["uid"], "allowed": True}
-            if patch := recorder.answer(path, request):
-                encoded = base64.b64encode(json.dumps(patch).encode()).decode()
-                response |= {"patchType": "JSONPatch", "patch": encoded}
-            review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
-            answer = json.dumps(review).encode()
+            if recorder.review is not None:
+                answer = recorder.review(path, body)
+            else:
+                response: dict[str, Any] = {"uid": request["uid"], "allowed": True}
+                if patch := recorder.answer(path, request):
+                    encoded = base64.b64encode(json.dumps(patch).encode()).decode()
+                    response |= {"patchType": "JSONPatch", "patch": encoded}
+                review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+                answer = json.dumps(review).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(answer)))

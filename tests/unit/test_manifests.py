@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from engine import names
-from engine.kinds import built_in, rules
+from engine.kinds import Registry, built_in, rules
+from engine.kinds.conditions import Condition
 from engine.policy import parse_policy
 from engine.presets import presets
 
@@ -37,7 +38,15 @@ ENTRIES = {
     (VALIDATING, "gpu-workloads.topogate.dev"): ("workloads", ["CREATE", "UPDATE"], "Ignore", 3),
     (VALIDATING, "asking-pods.topogate.dev"): ("pods", ["CREATE"], "Fail", 2),
     (VALIDATING, "gpu-pods.topogate.dev"): ("pods", ["CREATE"], "Ignore", 2),
+    (VALIDATING, "plain-pods.topogate.dev"): ("pods", ["CREATE"], "Ignore", 2),
+    (VALIDATING, "left-alone-workloads.topogate.dev"): ("every kind", ["CREATE", "UPDATE"], "Ignore", 3),
+    (VALIDATING, "left-alone-pods.topogate.dev"): ("pods", ["CREATE"], "Ignore", 2),
     (VALIDATING, "policy.topogate.dev"): ("configmaps", ["CREATE", "UPDATE"], "Ignore", 3),
+}
+PLACED = Registry(tuple(one for one in built_in().entries if one.handling != "hint"))
+KINDS = {
+    title: [dict(rule) for rule in rules(registry).webhook]
+    for title, registry in (("workloads", PLACED), ("every kind", built_in()))
 }
 
 
@@ -79,8 +88,8 @@ def test_the_entries_are_exactly_those_of_the_contract() -> None:
     found = {}
     for kind in (MUTATING, VALIDATING):
         for hook in one(kind, names.MUTATING_CONFIGURATION)["webhooks"]:
-            of_kinds = hook["rules"] == [dict(rule) for rule in rules(built_in()).webhook]
-            resource = "workloads" if of_kinds else ",".join(hook["rules"][0]["resources"])
+            of_kinds = next((name for name, rules in KINDS.items() if hook["rules"] == rules), None)
+            resource = of_kinds or ",".join(hook["rules"][0]["resources"])
             assert of_kinds or len(hook["rules"]) == 1
             [operations] = {tuple(rule["operations"]) for rule in hook["rules"]}
             found[kind, hook["name"]] = (resource, [*operations], hook["failurePolicy"], hook["timeoutSeconds"])
@@ -120,23 +129,36 @@ def test_native_keys_are_under_the_prefix_that_the_conditions_look_for(key: str)
 
 @pytest.mark.parametrize("key", [*ALIAS_KEYS, names.POD_GROUP_NAME])
 def test_every_alias_is_looked_for(key: str) -> None:
-    """A request in any dialect is sent, whatever the policy says of the dialect."""
+    """A request in any dialect is sent, whatever the policy says of it; on a pod the labels of a group ask nothing."""
     for kind, name in ENTRIES:
-        if name in ("workloads.topogate.dev", "asking-pods.topogate.dev"):
+        if name == "workloads.topogate.dev" or (name == "asking-pods.topogate.dev" and key in ALIAS_KEYS):
             assert f"'{key}'" in condition(kind, name, "asks")
+
+
+def said(condition: Condition) -> set[object]:
+    """The values and keys that a condition of the registry names."""
+    inner = (*(condition.every or ()), *(condition.some or ()), condition.negated, condition.where)
+    own = {condition.label, condition.annotation, condition.equals, *(condition.among or ())}
+    own |= {*(condition.path.steps if condition.path is not None else ())}
+    return own.union(*(said(one) for one in inner if one is not None))
 
 
 def test_the_conditions_name_nothing_unknown() -> None:
     """A misspelt name in a condition would silently never match."""
     known = {
         *ALIAS_KEYS,
+        *(key for keys in names.UNREAD.values() for key in keys),
         *(f"{names.DOMAIN}/", names.KUEUE_PREFIX, names.KAI_PREFIX, names.POD_GROUP_PREFIX),
-        *(names.POD_GROUP_NAME, names.KUEUE_QUEUE, names.GATE, names.MANAGED, names.POLICY_NAME, OUR_USER),
-        *(names.ORIGINAL_REQUESTS, names.GPU_REQUEST, names.DEVICE_ALLOCATED, "koordinator.sh/"),
-        *("UPDATE", "DaemonSet"),
-        *("apps", "batch"),  # Kubernetes' own: only their own template is looked at
-        *("TrainJob", "trainer.kubeflow.org/"),  # has no template: what is made of it is asked about
+        *(names.POD_GROUP_NAME, names.KUEUE_QUEUE, names.KUEUE_WORKLOAD, names.GATE, names.POLICY_NAME, OUR_USER),
+        *(names.DEVICE_ALLOCATED, "koordinator.sh/", "UPDATE", "CREATE", "DaemonSet"),
+        *(*names.OWNED_ANNOTATIONS, *names.OWNED_LABELS, *names.EXCLUSIVE_TOPOLOGY),
+        *("topogate", "-topology", "(^|/)(podset-)?(slice-)?(req|pref|unc)[a-z]*-topology$"),  # what looks like ours
+        *("", "/", names.DEFAULT_SCHEDULER),
     }
+    for one in built_in().entries:
+        known |= {one.match.group, f"{one.match.group}/", one.match.kind, *one.match.versions}
+        known |= {part for ref in one.owners for part in (f"{ref.group}/", ref.kind)}
+        known |= {value for aside in one.stand_aside for value in said(aside.when) if isinstance(value, str)}
     for kind, name in ENTRIES:
         for item in entry(kind, name)["matchConditions"]:
             assert set(re.findall(r"'([^']*)'", item["expression"])) <= known, (kind, name, item["name"])
@@ -151,14 +173,19 @@ def test_a_workload_that_is_mutated_is_validated(name: str) -> None:
 
 def test_pods_of_gangs_are_told_apart_by_their_label_before_any_condition() -> None:
     """A selector is far cheaper than a condition, and the API server evaluates an entry's conditions all."""
-    unmarked = {"matchExpressions": [{"key": names.MANAGED, "operator": "DoesNotExist"}]}
-    selected = {(kind, name) for kind, name in ENTRIES if "objectSelector" in entry(kind, name)}
-    assert selected == {
-        (MUTATING, "gpu-pods.topogate.dev"),
-        (VALIDATING, "gpu-pods.topogate.dev"),
-        (VALIDATING, "asking-pods.topogate.dev"),
+    selected = {
+        (kind, name): entry(kind, name)["objectSelector"]["matchExpressions"]
+        for kind, name in ENTRIES
+        if "objectSelector" in entry(kind, name)
     }
-    assert all(entry(kind, name)["objectSelector"] == unmarked for kind, name in selected)
+    unmarked = [{"key": names.MANAGED, "operator": "DoesNotExist"}]
+    assert selected == {
+        (MUTATING, "gpu-pods.topogate.dev"): unmarked,
+        (VALIDATING, "gpu-pods.topogate.dev"): unmarked,
+        (VALIDATING, "asking-pods.topogate.dev"): unmarked,
+        (VALIDATING, "left-alone-pods.topogate.dev"): unmarked,
+        (VALIDATING, "plain-pods.topogate.dev"): [{"key": names.MANAGED, "operator": "Exists"}],
+    }
 
 
 @pytest.mark.parametrize("name", ["workloads.topogate.dev", "gpu-workloads.topogate.dev"])
@@ -183,8 +210,11 @@ def test_a_pod_that_gets_its_place_is_reviewed_once() -> None:
 @pytest.mark.parametrize("name", ["workloads.topogate.dev", "asking-pods.topogate.dev"])
 def test_what_translation_wrote_asks_for_nothing(kind: str, name: str) -> None:
     """An object that we only translated is not sent to an entry that fails while the service is down."""
-    written = f"!(k in ['{names.ORIGINAL_REQUESTS}', '{names.GPU_REQUEST}'])"
-    assert written in condition(kind, name, "asks")
+    asks = condition(kind, name, "asks")
+    (left_out,) = set(
+        re.findall(rf"startsWith\('{names.DOMAIN}/'\) && !\(k in \[([^]]*)\]\)\)", asks.split("labels")[0])
+    )
+    assert {names.ORIGINAL_REQUESTS, names.GPU_REQUEST} <= set(re.findall(r"'([^']*)'", left_out))
 
 
 def test_no_manifest_has_a_ca_bundle() -> None:
@@ -338,6 +368,18 @@ def test_the_guard_of_devices_knows_us_and_the_admins() -> None:
     for admin in parse_policy("{}").admins:
         assert f"'{admin}'" in variables["admins"]
     assert one("ValidatingAdmissionPolicyBinding", "topogate-devices")["spec"]["validationActions"] == ["Deny"]
+
+
+def test_the_warning_about_kinds_that_cannot_be_placed_stops_nobody() -> None:
+    """It knows what is no request, and speaks of no kind that is placed."""
+    guard = one("ValidatingAdmissionPolicy", "topogate-unplaceable")["spec"]
+    assert guard["failurePolicy"] == "Ignore"
+    assert one("ValidatingAdmissionPolicyBinding", "topogate-unplaceable")["spec"]["validationActions"] == ["Warn"]
+    asks = guard["matchConditions"][0]["expression"]
+    assert set(re.findall(rf"'({names.DOMAIN}/[a-z-]+)'", asks)) == names.OWNED_ANNOTATIONS
+    placed = {(one.match.group, one.match.resource) for one in built_in().entries}
+    for rule in guard["matchConstraints"]["resourceRules"]:
+        assert placed.isdisjoint((group, resource) for group in rule["apiGroups"] for resource in rule["resources"])
 
 
 def test_the_resource_has_the_names_that_the_code_uses() -> None:

@@ -103,12 +103,15 @@ def test_kinds_of_the_policy_have_entries_of_their_own() -> None:
     """Like those of the manifests, for their resources alone and with their own template paths."""
     policy = parse_policy(json.dumps({"kinds": [BENCH]}))
     for resource in RESOURCES:
-        asking, naming = wanted(policy, resource)
-        assert [(entry["name"], entry["failurePolicy"]) for entry in (asking, naming)] == [
+        found = wanted(policy, resource)
+        left_alone = [("left-alone-workloads.topogate.dev", "Ignore")] if resource != MUTATING else []
+        assert [(entry["name"], entry["failurePolicy"]) for entry in found] == [
             ("workloads.topogate.dev", "Fail"),
             ("gpu-workloads.topogate.dev", "Ignore"),
+            *left_alone,
         ]
-        for entry in (asking, naming):
+        asking = found[0]
+        for entry in found:
             [rule] = entry["rules"]
             assert (rule["apiGroups"], rule["resources"]) == (["example.com"], ["benches"])
         [asks] = [one["expression"] for one in asking["matchConditions"] if one["name"] == "asks"]
@@ -128,7 +131,31 @@ def test_defaults_of_namespaces_have_new_workloads_sent() -> None:
     assert {"jobs", "trainjobs", "benches"} <= resources
     assert not {"cronjobs", "pods"} & resources
     assert all(rule["operations"] == ["CREATE"] for rule in entry["rules"])
-    assert len(wanted(policy, "validatingwebhookconfigurations")) == 2
+    validating = [entry["name"] for entry in wanted(policy, "validatingwebhookconfigurations")]
+    assert "defaulted-workloads.topogate.dev" not in validating
+
+
+def test_defaults_are_written_in_mode_enforce_alone() -> None:
+    """While we only observe nothing is written, and nobody waits for it."""
+    defaults = [{"namespaces": ["x"], "annotations": {names.PREFER: "auto"}}]
+    policy = parse_policy(json.dumps({"mode": "observe", "namespaces": {"defaults": defaults}}))
+    assert wanted(policy) == []
+
+
+def test_a_scheduler_that_the_manifests_do_not_know_has_entries_of_its_own() -> None:
+    """The manifests leave alone whatever goes to another one than the default; these send what the policy serves."""
+    policy = parse_policy(json.dumps({"schedulers": ["default-scheduler", "gang-scheduler"], "kinds": [BENCH]}))
+    for resource in RESOURCES:
+        found = {entry["name"]: entry for entry in wanted(policy, resource)}
+        for name in ("scheduler-workloads.topogate.dev", "scheduler-pods.topogate.dev"):
+            assert found[name]["failurePolicy"] == "Fail"
+            [asks] = [one["expression"] for one in found[name]["matchConditions"] if one["name"] == "asks"]
+            assert "['', 'default-scheduler']" in asks
+            assert "['', 'default-scheduler', 'gang-scheduler']" in asks
+        own = found["workloads.topogate.dev"]  # of the policy's kinds: nobody else sends them
+        [asks] = [one["expression"] for one in own["matchConditions"] if one["name"] == "asks"]
+        assert "['', 'default-scheduler', 'gang-scheduler']" in asks
+        assert "['', 'default-scheduler']" not in asks
 
 
 def test_exempt_namespaces_are_not_even_sent() -> None:

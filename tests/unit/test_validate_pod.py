@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from engine import names
+from engine.cluster import projections
+from engine.gang_keys import placed_key
+from engine.gpu.translation import Reported
+from engine.outcomes import Never, Waits
+from engine.policy import default_policy
+from engine.records import WorkloadRef
+from engine.requests import Understanding
 from tests.support.admission import (
     FakeView,
     Json,
     apply,
     gang_view,
     live,
+    placed,
     raw_job,
     raw_pod,
     review,
     with_policy,
+    workload,
 )
+from webhook.membership import alone
 from webhook.mutate import mutate
 from webhook.review import Response
 from webhook.validate import validate
@@ -181,3 +192,106 @@ def test_nothing_is_refused_where_the_policy_does_not_enforce(mode: str) -> None
 def test_an_update_of_a_pod_is_nothing_to_judge() -> None:
     pod = raw_pod(annotations=ASKS)
     assert validate(review(pod, old=pod), FakeView(), 0.0).allowed
+
+
+# What a plain pod is told at submit
+
+CORES = FakeView(reported=Reported(frozenset({"koordinator.sh/gpu-core", "koordinator.sh/gpu-memory-ratio"})))
+GANG = {names.GANG_NAME: "g", names.GANG_SIZE: "4", names.REQUIRE: "rack"}
+
+
+def koordinator(amount: str) -> list[Json]:
+    resources = {"limits": {"koordinator.sh/gpu": amount}}
+    return [{"name": "main", "image": "x", "resources": resources}]
+
+
+def test_everything_wrong_with_a_plain_pod_is_told_at_once() -> None:
+    """Its level, what only a gang can ask for, keys that are none, and its GPUs."""
+    said = {names.REQUIRE: "rak", names.GANG_SIZE: "2", names.SLICE_SIZE: "2", "topogate.dev/gangname": "g"}
+    answer = admitted(raw_pod(annotations=said, gates=(), containers=koordinator("0")))
+    assert answer.code == 422
+    assert [cause.field for cause in answer.causes] == [
+        "metadata.annotations[topogate.dev/gang-size]",
+        "metadata.annotations[topogate.dev/gangname]",
+        "metadata.annotations[topogate.dev/require-topology]",
+        "metadata.annotations[topogate.dev/slice-size]",
+        "spec.containers[0].resources.limits[koordinator.sh/gpu]",
+    ]
+
+
+def test_everything_wrong_with_a_pod_of_a_plain_gang_is_told_at_once() -> None:
+    said = {names.GANG_NAME: "g", names.GANG_SIZE: "two", names.REQUIRE: "rak"}
+    answer = admitted(raw_pod(annotations=said, gates=(), containers=koordinator("0")))
+    assert [cause.field for cause in answer.causes] == [
+        "metadata.annotations[topogate.dev/gang-size]",
+        "metadata.annotations[topogate.dev/require-topology]",
+        "spec.containers[0].resources.limits[koordinator.sh/gpu]",
+    ]
+
+
+@pytest.mark.parametrize("said", [ASKS, GANG], ids=["by itself", "of a gang"])
+def test_a_plain_pod_that_asks_has_its_gpus_in_the_names_of_the_nodes(said: dict[str, str]) -> None:
+    """As one that asks for GPUs alone; called again there is nothing to do."""
+    pod = raw_pod(annotations=said, gates=(), containers=koordinator("50"))
+    changed = apply(pod, mutate(review(pod), CORES, 0.0))
+    wanted = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"}
+    assert changed["spec"]["containers"][0]["resources"] == {"limits": wanted, "requests": wanted}
+    assert mutate(review(changed), CORES, 0.0).patch == ()
+    assert validate(review(changed), CORES, 0.0).allowed
+
+
+WAITS = Waits("Fragmented", "needs 4 hosts in one rack; best is rack-07 with 2")
+
+
+@pytest.mark.parametrize(("said", "count"), [(ASKS, 1), (GANG, 4)], ids=["by itself", "of a gang"])
+def test_a_plain_pod_that_asks_is_told_what_will_happen(said: dict[str, str], count: int) -> None:
+    """About itself, or about all pods of its gang."""
+    asked: list[int] = []
+
+    def outcome(understanding: Understanding) -> Waits:
+        asked.append(understanding.count)
+        return WAITS
+
+    answer = admitted(raw_pod(annotations=said, gates=()), FakeView(outcome=outcome))
+    assert answer.warnings[-1] == f"topogate: would wait: {WAITS.message}"
+    assert set(asked) == {count}
+
+
+def test_a_plain_gang_that_is_known_already_is_not_planned_for_each_of_its_pods() -> None:
+    """The first pods are told; its Placement says the rest."""
+    pod = raw_pod(annotations=GANG, gates=())
+    owner = WorkloadRef("v1", "Pod", "g", "")
+    known = replace(placed(workload(raw_job(GANG)), []), workload=owner)
+    view = FakeView(outcome=WAITS, placements=[known])
+    found = alone(projections.pod(pod), view, default_policy())
+    assert found is not None
+    assert found.key == placed_key(known)
+    assert admitted(pod, view).warnings == ()
+    assert view.forecasts == 0
+
+
+def test_nobody_reads_what_a_pod_of_a_controller_would_be_told() -> None:
+    """It is planned when it is there."""
+    view = FakeView(outcome=WAITS)
+    admitted(owned("Thing", "example.com/v1"), view)
+    assert view.forecasts == 0
+
+
+@pytest.mark.parametrize("said", [ASKS, GANG], ids=["by itself", "of a gang"])
+def test_a_plain_pod_that_never_fits_is_refused_where_the_policy_says_so(said: dict[str, str]) -> None:
+    never = Never("HostTooSmall", "a pod asks for more GPUs than any host has (16; the most is 8)")
+    pod = raw_pod(annotations=said, gates=())
+    assert admitted(pod, FakeView(outcome=never)).warnings[-1].startswith("topogate: HostTooSmall: ")
+    answer = admitted(pod, FakeView(outcome=never, policy=with_policy(never_fits="deny")))
+    assert [cause.field for cause in answer.causes] == ["spec.containers"]
+
+
+def test_while_only_observing_a_plain_pod_is_told_the_same() -> None:
+    """Nobody marked it, and nobody refuses it."""
+    view = FakeView(policy=with_policy(mode="observe"))
+    pod = raw_pod(annotations={names.REQUIRE: "rak"}, gates=())
+    assert mutate(review(pod), view, 0.0).patch == ()
+    answer = admitted(pod, view)
+    assert answer.allowed
+    assert any("topogate.dev/require-topology" in one for one in answer.warnings)
+    assert any("placed by itself" in one for one in answer.warnings)

@@ -1,0 +1,262 @@
+"""What the API server sends and what the code does agree: nothing that is only waved through waits for the service, and
+whatever the code would change, refuse or tell is sent. On a real API server with the manifests; the endpoint answers
+with the service's own handlers, under the default policy, with empty caches.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from engine import names
+from local.client import Client, ClientError
+from local.controlplane import ControlPlane
+from tests.support.admission import FakeView, review
+from tests.support.installed import install
+from tests.support.plain_objects import BY_NAME, NAMESPACE, at, collection, definitions, known_templates, plain
+from tests.support.recorder import Recorder
+from webhook.mutate import mutate
+from webhook.review import Response, decode_review, encode
+from webhook.validate import validate
+
+Json = dict[str, Any]
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+KUEUE = "kueue.x-k8s.io/podset-required-topology"
+ADMIN = {"user": "admin", "groups": ("system:masters", "system:authenticated")}
+
+# What somebody may write into the metadata of an object or of a template: annotations, labels.
+REQUESTS: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
+    "nothing": ({}, {}),
+    "a request": ({names.REQUIRE: "rack"}, {}),
+    "a request for a level that is not there": ({names.REQUIRE: "rak"}, {}),
+    "a misspelt request": ({"topogate.dev/requiretopology": "rack"}, {}),
+    "a request as a label": ({}, {names.REQUIRE: "rack"}),
+    "a gang of pods": ({names.GANG_NAME: "g", names.GANG_SIZE: "2"}, {}),
+    "a gang without its size": ({names.GANG_NAME: "g"}, {}),
+    "a size without a gang": ({names.REQUIRE: "rack", names.GANG_SIZE: "2"}, {}),
+    "slices": ({names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "1"}, {}),
+    "an alias": ({KUEUE: "rack"}, {}),
+    "an alias of KAI": ({"kai.scheduler/topology-required-placement": "rack"}, {}),
+    "a pod group": ({}, {names.POD_GROUP_NAME: "g"}),
+    "a foreign key that is not read": ({"kai.scheduler/segment-size": "2"}, {}),
+    "another prefix": ({"topogate.io/require-topology": "rack"}, {}),
+    "a short prefix": ({"topogate/gang-name": "g"}, {}),
+    "no prefix": ({"require-topology": "rack"}, {}),
+    "a misspelt key of Kueue's": ({"kueue.x-k8s.io/podset-requierd-topology": "rack"}, {}),
+    "an old mark": ({names.RANK: "3"}, {}),
+    "an old label": ({}, {names.MANAGED: "true"}),
+    "what translation wrote": ({names.ORIGINAL_REQUESTS: "{}"}, {}),
+    "somebody else's key": ({"cloud.google.com/gke-tpu-slice-topology": "4x4"}, {"app": "topogate"}),
+}
+# Who else may have it: metadata (annotations, labels), then fields of the pods.
+ASIDE: Mapping[str, tuple[Mapping[str, str], Mapping[str, str], Mapping[str, Any]]] = {
+    "ours": ({}, {}, {}),
+    "our scheduler by name": ({}, {}, {"schedulerName": "default-scheduler"}),
+    "another scheduler": ({}, {}, {"schedulerName": "default-schedular"}),
+    "a node": ({}, {}, {"nodeName": "host-000"}),
+    "a queue of Kueue": ({}, {names.KUEUE_QUEUE: "q"}, {}),
+    "a queue of Kueue as an annotation": ({names.KUEUE_QUEUE: "q"}, {}, {}),
+    "admitted by Kueue": ({names.KUEUE_WORKLOAD: "w"}, {}, {}),
+    "a gate of Kueue": ({}, {}, {"schedulingGates": [{"name": "kueue.x-k8s.io/topology"}]}),
+    "our gate": ({}, {}, {"schedulingGates": [{"name": names.GATE}]}),
+    "exclusive topology": ({"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}, {}, {}),
+}
+ELSEWHERE = "elsewhere"
+OTHERS: Mapping[str, Mapping[str, Any]] = {  # kind -> what of its own gives it to others, or to us
+    "job": {"managedBy": "example.com/mine"},
+    "jobset": {"managedBy": "kueue.x-k8s.io/multikueue"},
+    "pytorchjob": {"runPolicy": {"managedBy": "example.com/mine"}},
+    "mpijob": {"runPolicy": {"managedBy": "kubeflow.org/training-operator"}},
+    "mpijob-v1": {"runPolicy": {"managedBy": "kubeflow.org/mpi-operator"}},
+    "trainjob": {"managedBy": "example.com/mine"},
+    "rayjob": {"managedBy": "example.com/mine"},
+    "appwrapper": {"managedBy": "example.com/mine"},
+    "volcano-job": {"schedulerName": "default-scheduler"},
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """An object that somebody creates."""
+
+    title: str
+    path: str
+    body: Json
+
+
+class Service:
+    """Answers as the service does, and keeps what it told."""
+
+    def __init__(self) -> None:
+        self.view = FakeView()
+        self.told: list[str] = []
+
+    def review(self, path: str, body: bytes) -> bytes:
+        found = decode_review(body)
+        response = (mutate if path == "/mutate" else validate)(found, self.view, 0.0)
+        self.told += response.warnings
+        return encode(response, found.uid)
+
+
+@pytest.fixture(scope="module")
+def admin(plane: ControlPlane, recorder: Recorder) -> Client:
+    """The admin of a control plane with the manifests and every kind, the custom ones without a schema."""
+    probe = {
+        "metadata": {"name": "probe", "annotations": {names.REQUIRE: "rack"}},
+        "spec": plain(BY_NAME["job"])["spec"],
+    }
+    client = install(
+        plane,
+        recorder,
+        namespace=NAMESPACE,
+        probe=lambda client: client.create(collection(BY_NAME["job"]), probe, dry_run=True),
+    )
+    for one in (made := definitions()):
+        one.create(client)
+    for one in made:
+        one.install(client)
+    return client
+
+
+@pytest.fixture
+def service(recorder: Recorder) -> Iterator[Service]:
+    """The service's handlers behind the manifests' entries."""
+    found = Service()
+    recorder.review = found.review
+    yield found
+    recorder.review, recorder.down = None, False
+
+
+FEW = ("nothing", "a request", "a gang of pods", "an alias", "another prefix", "an old label")
+
+
+def pods() -> Iterator[Case]:
+    """Each request by itself, and some of them with everything that gives a pod to others."""
+    for asked, aside in [*((one, "ours") for one in REQUESTS), *product(FEW, ASIDE)]:
+        body: Json = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}}
+        _write(body, *REQUESTS[asked])
+        of_metadata, labels, spec = ASIDE[aside]
+        _write(body, of_metadata, labels)
+        containers = [{"name": "main", "image": "none"}]
+        body["spec"] = {"containers": containers, "automountServiceAccountToken": False, **spec}
+        yield Case(f"{asked}; {aside}", PODS, body)
+
+
+def workloads(name: str, requests: Sequence[str], asides: Sequence[str]) -> Iterator[Case]:
+    """Each request on the workload or on its last template, with each of what gives it to others."""
+    entry = BY_NAME[name]
+    fields = known_templates(entry, plain(entry)) if entry.handling == "placed" else []
+    for asked, aside, on_template in product(requests, asides, (False, True) if fields else (False,)):
+        body = plain(entry)
+        _write(body, {}, {"app": "x"})  # else a Job takes over the labels of its template
+        if "suspend" in body["spec"]:
+            body["spec"]["suspend"] = False
+        template = at(body, fields[-1]) if fields else {}
+        place = template if on_template else body
+        of_metadata, labels, spec = ASIDE.get(aside, ({}, {}, {}))
+        _write(place, *REQUESTS[asked])
+        _write(place, of_metadata, labels)
+        template.setdefault("spec", {}).update(copy.deepcopy(dict(spec)))
+        if aside == ELSEWHERE:
+            _merge(body["spec"], OTHERS[name])
+        where = "template" if on_template else "workload"
+        yield Case(f"{asked} on the {where}; {aside}", collection(entry), body)
+
+
+def _write(place: Json, annotations: Mapping[str, str], labels: Mapping[str, str]) -> None:
+    metadata = place.setdefault("metadata", {})
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations}
+    metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
+
+
+def _merge(into: Json, more: Mapping[str, Any]) -> None:
+    for key, value in more.items():
+        if isinstance(value, Mapping):
+            _merge(into.setdefault(key, {}), value)
+        else:
+            into[key] = value
+
+
+ASKS = ("a request", "an alias")
+KINDS: Mapping[str, list[Case]] = {
+    "pod": [*pods()],
+    "job": [*workloads("job", tuple(REQUESTS), ("ours",)), *workloads("job", FEW[1:], (*ASIDE, ELSEWHERE))],
+    **{
+        name: [
+            *workloads(name, ASKS, ("ours", "another scheduler", "a queue of Kueue")),
+            *(workloads(name, ASKS, (ELSEWHERE,)) if name in OTHERS else ()),
+        ]
+        for name in BY_NAME
+        if name != "job"
+    },
+}
+
+
+def answers(case: Case) -> tuple[Response, Response]:
+    """What the handlers say of the object: to /mutate, and of the result to /validate."""
+    view = FakeView()
+    sent = {**copy.deepcopy(case.body)}
+    sent["metadata"]["namespace"] = NAMESPACE
+    mutated = mutate(review(sent, namespace=NAMESPACE, **ADMIN), view, 0.0)
+    stored = jsonpatch.apply_patch(copy.deepcopy(sent), [dict(one) for one in mutated.patch])
+    return mutated, validate(review(stored, namespace=NAMESPACE, **ADMIN), view, 0.0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_that_is_only_waved_through_waits_for_the_service(
+    admin: Client, recorder: Recorder, service: Service, kind: str
+) -> None:
+    """With nobody there, what the code would neither change nor refuse is created as if we were not installed."""
+    recorder.down = True
+    refused = []
+    for case in KINDS[kind]:
+        mutated, validated = answers(case)
+        if validated.allowed and not mutated.patch:
+            try:
+                admin.create(case.path, case.body, dry_run=True)
+            except ClientError as error:
+                refused.append(f"{case.title}: {error}")
+    assert not refused, "\n".join(refused[:5])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_the_code_has_to_say_is_said_on_an_api_server(admin: Client, service: Service, kind: str) -> None:
+    """What is refused, told and marked is what the handlers refuse, tell and mark, each branch of them."""
+    differ = []
+    for case in KINDS[kind]:
+        mutated, validated = answers(case)
+        service.told = []
+        try:
+            found = marks(admin.create(case.path, case.body, dry_run=True))
+        except ClientError as error:
+            if "denied the request" not in error.message and "is invalid: " not in error.message:
+                raise AssertionError(case.title) from error
+            found = None
+        stored = jsonpatch.apply_patch(copy.deepcopy(case.body), [dict(one) for one in mutated.patch])
+        expected = marks(stored) if validated.allowed else None
+        told = {*mutated.warnings, *validated.warnings}
+        if (found, {*service.told}) != (expected, told):
+            differ.append(f"{case.title}: {found} {sorted(service.told)}, not {expected} {sorted(told)}")
+    assert not differ, "\n".join(differ[:5])
+
+
+def marks(body: Any) -> list[str]:
+    """What of ours stands where in an object."""
+    found = []
+    stack: list[tuple[str, Any]] = [("", body)]
+    while stack:
+        path, node = stack.pop()
+        if isinstance(node, dict):
+            found += [f"{path}.{key}" for key in node if key.startswith(f"{names.DOMAIN}/")]
+            stack += [(f"{path}.{key}", value) for key, value in node.items() if key != "managedFields"]
+        elif isinstance(node, list):
+            stack += [(f"{path}[{number}]", value) for number, value in enumerate(node)]
+        elif node == names.GATE:
+            found.append(path)
+    return sorted(found)

@@ -1,0 +1,136 @@
+"""Whoever asks and gets nothing is told: what we leave to others, and keys that look like ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine import names
+from engine.misspelt_keys import misspelt
+from engine.wording import MAX_WARNING
+from tests.support.admission import FakeView, Json, apply, raw_job, raw_pod, review, with_policy
+from tests.support.golden import golden
+from webhook.mutate import mutate
+from webhook.validate import validate
+
+ASKS = {names.REQUIRE: "rack"}
+ALIAS = {"kueue.x-k8s.io/podset-required-topology": "rack"}
+DIALECTS = with_policy().annotations.dialects
+
+ASIDE: dict[str, Json] = {
+    "schedulerName, misspelt": raw_job(ASKS, pod_spec={"schedulerName": "default-schedular"}),
+    "schedulerName": raw_job(ASKS, pod_spec={"schedulerName": "example.com/of-my-own"}),
+    "nodeName": raw_job(ASKS, pod_spec={"nodeName": "host-000"}),
+    "managedBy": raw_job(ASKS, managedBy="example.com/mine"),
+    "queue": raw_job(ASKS, labels={names.KUEUE_QUEUE: "q"}),
+    "admitted by Kueue": raw_job(ASKS, template={names.KUEUE_WORKLOAD: "job-train-7-3f9c2"}),
+    "gate of Kueue": raw_job(ASKS, pod_spec={"schedulingGates": [{"name": "kueue.x-k8s.io/topology"}]}),
+    "core gang": raw_job(ASKS, scheduling={"gang": {}}),
+    "exclusive": raw_job({**ASKS, "alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}),
+    "misspelt request": raw_job({"topogate.dev/requiretopology": "rack"}, pod_spec={"nodeName": "host-000"}),
+    "request as a label": raw_job(labels={names.REQUIRE: "rack"}, pod_spec={"nodeName": "host-000"}),
+}
+
+
+def told(obj: Json, view: FakeView | None = None) -> tuple[str, ...]:
+    """What `/validate` warns of after `/mutate` has been there; nothing is refused."""
+    view = view or FakeView()
+    answer = validate(review(apply(obj, mutate(review(obj), view, 0.0))), view, 0.0)
+    assert answer.allowed
+    return answer.warnings
+
+
+def test_whoever_asks_on_what_others_have_is_told_why() -> None:
+    """One warning, whole, about a Job and about a pod of the same making."""
+    texts = {}
+    for title, job in ASIDE.items():
+        (warning,) = told(job)
+        assert warning.startswith("topogate: left alone: ")
+        assert len(warning) <= MAX_WARNING
+        texts[title] = warning
+        pod = raw_pod(annotations=job["metadata"].get("annotations"), gates=(), **job["spec"]["template"]["spec"])
+        if title in ("schedulerName, misspelt", "schedulerName", "nodeName", "gate of Kueue", "exclusive"):
+            (warning,) = told(pod)
+            texts[f"{title}, of a pod"] = warning
+    golden("left-alone", texts)
+
+
+def test_whoever_asks_in_an_exempt_namespace_is_told() -> None:
+    view = FakeView(policy=with_policy(namespaces=with_policy().namespaces.model_copy(update={"exempt": ("m*",)})))
+    for obj in (raw_job(ASKS), raw_pod(annotations=ASKS, gates=())):
+        assert told(obj, view) == ('topogate: left alone: the policy exempts the namespace "ml"',)
+
+
+@pytest.mark.parametrize("title", ["schedulerName", "queue", "nodeName"])
+def test_whoever_asks_in_another_system_s_words_is_not_told(title: str) -> None:
+    """He asked that system."""
+    job = ASIDE[title]
+    job = {**job, "metadata": {**job["metadata"], "annotations": ALIAS}}
+    assert told(job) == ()
+
+
+def test_nothing_is_told_of_what_is_placed() -> None:
+    assert told(raw_job(ASKS)) == ()
+    assert told(raw_job()) == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("topogate.io/require-topology", names.REQUIRE),
+        ("topogate/require-topology", names.REQUIRE),
+        ("topogate.com/gang-size", names.GANG_SIZE),
+        ("topogate.dev.example.com/prefer-topology", names.PREFER),
+        ("topogate-require-topology", names.REQUIRE),
+        ("require-topology", names.REQUIRE),
+        ("required-topology", names.REQUIRE),
+        ("preferred-topology", names.PREFER),
+        ("example.com/require-topology", names.REQUIRE),
+        ("kueue.x-k8s.io/podset-requierd-topology", "podset-required-topology"),
+        ("kueue.x-k8s.io/podset-prefered-topology", "podset-preferred-topology"),
+        ("kueue.x-k8s.io/podset-slice-require-topology", "podset-slice-required-topology"),
+        ("topogate.io/team", None),
+        ("topogate", None),
+        ("cloud.google.com/gke-tpu-slice-topology", None),
+        ("alpha.jobset.sigs.k8s.io/exclusive-topology", None),
+        ("kueue.x-k8s.io/podset-required-topology", None),
+        ("kueue.x-k8s.io/podset-topology-spreading", None),
+        ("topogate.dev/requiretopology", None),  # refused, with a suggestion of its own
+        (f"example.com/{'x' * 200}-topology", None),
+    ],
+)
+def test_a_key_that_looks_like_ours_is_told_with_what_it_should_be_called(key: str, meant: str | None) -> None:
+    found = [*misspelt([key], dialects=DIALECTS)]
+    assert found == ([f"{key} is not read; did you mean {meant}?"] if meant is not None else [])
+    assert all(len(f"topogate: {one}") <= MAX_WARNING for one in found)
+
+
+@pytest.mark.parametrize("place", ["annotations", "template"])
+def test_a_key_that_looks_like_ours_is_told_wherever_it_stands(place: str) -> None:
+    foreign: dict[str, Any] = {place: {"topogate.io/require-topology": "rack"}}
+    expected = "topogate: topogate.io/require-topology is not read; did you mean topogate.dev/require-topology?"
+    assert told(raw_job(**foreign)) == (expected,)
+    assert told(raw_job(**{**foreign, "annotations": {**foreign.get("annotations", {}), **ASKS}})) == (expected,)
+    if place == "annotations":
+        assert told(raw_pod(gates=(), **foreign)) == (expected,)
+
+
+def test_few_keys_of_many_are_told() -> None:
+    """An object with thousands of them costs no more than its user reads."""
+    many = {f"topogate.io/require-topology{number}": "" for number in range(5_000)}
+    assert len(told(raw_job(many))) == 4
+
+
+def test_a_key_that_only_another_dialect_reads_is_not_suggested() -> None:
+    """What the policy does not read is no help."""
+    keys = ["kueue.x-k8s.io/podset-requierd-topology", "topogate.io/require-topology"]
+    assert [one.split()[0] for one in misspelt(keys, dialects=("topogate",))] == ["topogate.io/require-topology"]
+    assert [one.split()[0] for one in misspelt(keys, dialects=("kueue",))] == [
+        "kueue.x-k8s.io/podset-requierd-topology"
+    ]
+
+
+def test_a_key_that_is_not_read_is_told_on_a_pod() -> None:
+    (warning,) = told(raw_pod(annotations={"kai.scheduler/segment-size": "2"}, gates=()))
+    assert warning.startswith("topogate: kai.scheduler/segment-size is not read")

@@ -1,0 +1,100 @@
+"""Parts of CEL: texts, and what stands at a path of an object of which nothing is certain.
+
+Custom resources need not have a schema, so every node is looked at only after its type: `has` and `.?` fail on a list,
+`exists` on a text, and a condition that fails refuses everybody's objects under failurePolicy Fail.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from engine.kinds.paths import ITEMS, VALUES
+
+_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
+# Words that are no field names in CEL: they go in brackets.
+_RESERVED: Final = frozenset(
+    (
+        *("as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let"),
+        *("loop", "null", "package", "namespace", "return", "true", "var", "void", "while"),
+    )
+)
+
+
+def text(value: str) -> str:
+    """Return a CEL string; JSON escapes are CEL escapes."""
+    return f"'{value}'" if re.fullmatch(r"[-_.:/a-zA-Z0-9]*", value) else json.dumps(value, ensure_ascii=False)
+
+
+def texts(values: Iterable[str]) -> str:
+    """Return a CEL list of strings."""
+    return f"[{', '.join(map(text, values))}]"
+
+
+def indented(expression: str, by: int) -> str:
+    """Return an expression of several lines, each further in."""
+    return "\n".join(" " * by + line for line in expression.split("\n"))
+
+
+def all_of(*expressions: str) -> str:
+    """Return the expression that all of these hold; the API server stops at the first that does not.
+
+    Of the conditions of one entry it evaluates every one, whatever the others say: what is dear goes after what mostly
+    does not hold, in one expression.
+    """
+    return _parts(" &&\n", expressions)
+
+
+def any_of(*expressions: str) -> str:
+    """Return the expression that one of these holds; the API server stops at the first that does."""
+    return _parts(" ||\n", expressions)
+
+
+def negated(expression: str) -> str:
+    """Return the opposite of an expression."""
+    return f"!({indented(expression, 2).lstrip()})"
+
+
+def nodes(start: str, steps: tuple[str, ...], *, last: bool = True) -> tuple[str, bool]:
+    """Return the nodes at a path as a CEL list, and True when it is a list of lists: one for what the last star has.
+
+    With `last` False every star is flattened. Before its first star a path leads to at most one node. `start` is the
+    variable that the path begins at; `s` stands for the object's spec, which is a mapping.
+    """
+    stars = sum(step in (ITEMS, VALUES) for step in steps)
+    found, closing, nested, seen = f"[{start}]", "", False, 0
+    if start == "s":
+        found, steps = f"[?s.?{steps[1]}]", steps[2:]
+    for step in steps:
+        if step in (ITEMS, VALUES):
+            seen += 1
+            kind, items = ("list", "x") if step == ITEMS else ("map", "x.map(k, x[k])")
+            if last and seen == stars:
+                found += f".filter(x, type(x) == {kind}).map(x, {items}"
+                closing, nested = ")", True
+            else:
+                found = f"({found}.filter(x, type(x) == {kind}).map(x, {items}) + [[]])[0]"
+        else:
+            found += f".map(x, type(x) == map && {_there('x', step)}, {_child('x', step)})"
+    return found + closing, nested
+
+
+def plain(step: str) -> bool:
+    """True for a step that may stand behind a dot."""
+    return _NAME.fullmatch(step) is not None and step not in _RESERVED
+
+
+def _parts(between: str, expressions: tuple[str, ...]) -> str:
+    if len(expressions) == 1:
+        return expressions[0]
+    return between.join(f"({indented(one, 1).lstrip()})" for one in expressions)
+
+
+def _there(of: str, step: str) -> str:
+    return f"has({of}.{step})" if plain(step) else f"{text(step)} in {of}"
+
+
+def _child(of: str, step: str) -> str:
+    return f"{of}.{step}" if plain(step) else f"{of}[{text(step)}]"
