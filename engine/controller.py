@@ -37,9 +37,10 @@ from engine.gang_parts import GangParts
 from engine.members import let_loose
 from engine.queue import Queue
 from engine.seats import Refused
+from engine.shares import Shares
 from engine.sight import Gang
 from engine.telling import Telling
-from engine.term import Memory, Term
+from engine.term import WRITERS, Memory, Term
 from engine.unclaimed import Unclaimed
 from engine.view import Changes, View
 from engine.waiting_counts import WaitingCounts
@@ -55,8 +56,6 @@ TURN_EVERY, FOLLOW_EVERY, LONGEST_REST = 0.05, 0.2, 0.25
 # A gang is looked at again after this many times as long as the last look took: while hundreds of its pods come one by
 # one, most looks would find that nothing is to be done yet.
 GANG_REST = 9.0
-# Errands at a time; each waits for the API server most of the time.
-WRITERS = 16
 _LATER = "older pods beside it may go to other hosts (nodeSelector, affinity, tolerations, devices) and go first"
 
 
@@ -97,10 +96,13 @@ class Controller:
     def _reset(self) -> None:
         self._term = Term(self._view, self._pool, monotonic=self._monotonic, fenced=self._fenced.set)
         self._telling = Telling(self._view, self._errands, self._term)
-        self._waiting = WaitingGangs(self._view, self._errands, self._term, self._telling, wall=self._wall)
+        self._waiting = WaitingGangs(
+            self._view, self._errands, self._term, self._telling, monotonic=self._monotonic, wall=self._wall
+        )
         self._parts = GangParts(self._view, self._errands, self._term, self._telling)
         self._unclaimed = Unclaimed(self._view, self._errands, self._term, hidden=self._hidden)
         self._settling = False
+        self._behind: dict[str, None] = {}  # gangs to look at whose namespace had used its share up
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
@@ -143,6 +145,7 @@ class Controller:
             self._term.queue = Queue()
             self._counts.show(self._term)
             return
+        begins = False
         if not self._in_term:
             if self._term.busy:
                 self._view.take_changes()
@@ -154,12 +157,14 @@ class Controller:
             self._in_term = True
             self._view.begin_term()
             self._view.take_changes()
-            changes = Changes(everything=True, room=True)
+            changes = Changes(everything=True, room=True, hosts=True)
+            begins = True
         else:
             changes = self._view.take_changes()
         now = self._monotonic()
-        for key in self._due(changes, now):
-            self._term.guarded(key, now, partial(self._look, key, now))
+        self._look_at(self._due(changes, now), now, all_of_them=begins)
+        if changes.hosts:
+            self._term.queue.hosts_changed()
         if changes.everything or changes.room:
             self._term.room_appeared()
         self._parts.plan(now, growing=False)
@@ -171,7 +176,7 @@ class Controller:
         self._counts.show(self._term)
 
     def _due(self, changes: Changes, now: float) -> list[str]:
-        due = set(changes.gangs)
+        due = changes.gangs | self._behind.keys()
         if changes.everything:
             with self._view.lock:
                 due |= set(self._view.gangs.keys())
@@ -183,11 +188,30 @@ class Controller:
                 memory.wake = memory.rests_until
         return sorted(due - self._term.busy)
 
+    def _look_at(self, keys: list[str], now: float, *, all_of_them: bool) -> None:
+        """Look at gangs, of each namespace as many as it has a share for; the others first at the next turn.
+
+        At the beginning of a term everybody has to be in the queue before the first of it is planned.
+        """
+        with self._view.lock:
+            namespaces = {key: self._view.gangs.namespace_of(key) for key in keys}
+        shares = Shares(set(namespaces.values()), self._monotonic)
+        behind, self._behind = self._behind, {}
+        for key in sorted(keys, key=lambda key: key not in behind):
+            namespace = namespaces[key]
+            if not all_of_them and not shares.left(namespace):
+                self._behind[key] = None
+                continue
+            with shares.used_by(namespace):
+                self._term.guarded(key, now, partial(self._look, key, now))
+
     def _pause(self) -> float:
         if not self._in_term:
             return 0.2
         now = self._monotonic()
         times = [now + IDLE]
+        if self._behind or self._waiting.behind:
+            times.append(now)
         if (end := self._view.lingers_until()) is not None:
             times.append(end)
         for key, memory in self._term.memory.items():
@@ -224,6 +248,7 @@ class Controller:
                 self._term.forget(key)
                 return
             memory = self._term.of(key)
+            memory.namespace = gang.workload.namespace
             memory.wake = None
             hosts = GangHosts(gang, view.capacity, view.topologies, now=self._wall())
             decision = gangs.decide(

@@ -101,6 +101,13 @@ class KnownGangs:
         workload = self._workloads.get(uid)
         return self._lineage().whole(workload) if workload is not None and has_group(workload, group) else None
 
+    def namespace_of(self, key: str) -> str:
+        """The namespace of a gang; "" when there is none of that key."""
+        if plain_gangs.is_plain(key) or single_pods.is_single(key):
+            return next((pod.namespace for pod in self._homes.members(key)), "")
+        workload = self._workloads.get(parts(key)[0])
+        return workload.namespace if workload is not None else ""
+
     def plan_of(self, key: str) -> Placement | None:
         """The Placement in force for a gang: the one that is about to be written, else the one that is there."""
         return self._held.get(key) or self.placement_of(key)

@@ -31,10 +31,14 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Not now: `reason` is a reason code (`engine.explain`), `message` says needed / have / best."""
+    """Not now: `reason` is a reason code (`engine.explain`), `message` says needed / have / best.
+
+    `for_hosts`: however many pods end, it does not fit on the hosts as they are; it waits for others.
+    """
 
     reason: Code
     message: str
+    for_hosts: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,11 @@ class Never:
 
     reason: Code
     message: str
+
+    @property
+    def for_hosts(self) -> bool:
+        """As of `Waits`: only other hosts could help."""
+        return True
 
 
 Outcome = Placed | Waits | Never

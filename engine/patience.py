@@ -24,6 +24,7 @@ class Waiting:
     key: str
     priority: int
     topology: str
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,14 +55,14 @@ def plan_gang(
     """
     assert understanding.asks, "only a workload that asks is planned"
     if topology is None:
-        return Waits("LabelsMissing", f"no topology {understanding.topology} in this cluster yet")
+        return Waits("LabelsMissing", f"no topology {understanding.topology} in this cluster yet", for_hosts=True)
     if topology.waits:
-        return Waits("LabelsMissing", topology.waits)
+        return Waits("LabelsMissing", topology.waits, for_hosts=True)
     missing = [
         level for level in _levels(understanding) if level not in (None, AUTO) and topology.level_index(level) is None
     ]
     if missing:
-        return Waits("LabelsMissing", f"no node carries the labels of level {missing[0]}")
+        return Waits("LabelsMissing", f"no node carries the labels of level {missing[0]}", for_hosts=True)
     asks = tuple(ask for ask in understanding.asks if ask.count)
     left_out = _left_out(topology, capacity, settled_before, {REFUSED_LATELY: excluded, ROOM_KEPT: room_kept})
     vacated = frozenset(host for host in emptied if host in topology.tree.index)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from math import inf
 
@@ -21,6 +21,12 @@ class Entry:
     name: str
     not_before: float = 0.0
     patient_until: float = inf
+    topology: str = ""
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of its workload."""
+        return self.name.partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,8 @@ class Queue:
         self.room = False
         self._entries: dict[str, Entry] = {}
         self._fresh: set[str] = set()  # not planned since they came in or were put back
+        self._put_off: dict[str, None] = {}  # were to be planned and were not, in the order of that
+        self._for_hosts: set[str] = set()  # no room helps them on the hosts there are
         self._misses: dict[tuple[object, ...], tuple[float, Miss]] = {}
         self._answers: dict[Question, Miss] = {}
 
@@ -83,6 +91,7 @@ class Queue:
         """Put a gang in (again): it is planned at the next turn."""
         self._entries[key] = entry
         self._fresh.add(key)
+        self._for_hosts.discard(key)
 
     def again(self, key: str) -> None:
         """Have a gang planned at the next turn, without the others."""
@@ -93,24 +102,63 @@ class Queue:
         """Take a gang out."""
         self._entries.pop(key, None)
         self._fresh.discard(key)
+        self._put_off.pop(key, None)
+        self._for_hosts.discard(key)
+
+    @property
+    def behind(self) -> bool:
+        """True when gangs are put off that are to be planned as soon as can be."""
+        return bool(self._put_off)
+
+    def put_off(self, key: str) -> None:
+        """Have a gang planned at a later turn: its namespace has had its share of this one."""
+        self._fresh.add(key)
+        self._put_off.setdefault(key, None)
+
+    def planned(self, key: str) -> None:
+        """Take in that a gang has its turn."""
+        self._put_off.pop(key, None)
+
+    def longest_put_off(self, keys: Iterable[str]) -> list[str]:
+        """Sort gangs: who was put off first goes first, who was not goes last and in the order given."""
+        places = {key: place for place, key in enumerate(self._put_off)}
+        return sorted(keys, key=lambda key: places.get(key, len(places)))
+
+    def waits_for_hosts(self, key: str) -> None:
+        """Take in that a gang fits on no room of the hosts there are: it is not planned before they change."""
+        if key in self._entries:
+            self._for_hosts.add(key)
+
+    @property
+    def for_hosts(self) -> Set[str]:
+        """The gangs that fit on no room of the hosts there are."""
+        return self._for_hosts
+
+    def hosts_changed(self) -> None:
+        """Take in that hosts, devices or topologies are others now."""
+        self._for_hosts.clear()
 
     def entry(self, key: str) -> Entry | None:
         """The entry of a gang that waits."""
         return self._entries.get(key)
 
     def impatient(self, now: float) -> list[str]:
-        """Gangs that have waited for longer than the policy's patience, in order."""
-        waited = [key for key, entry in self._entries.items() if entry.patient_until <= now]
+        """Gangs that have waited for room for longer than the policy's patience, in order."""
+        waited = [
+            key for key, entry in self._entries.items() if entry.patient_until <= now and key not in self._for_hosts
+        ]
         return sorted(waited, key=self._order)
 
     def take(self, now: float, *, strict: bool) -> list[str]:
-        """Gangs to plan now, in order: all when room appeared, else those that are new.
+        """Gangs to plan now, in order: all that room may help when some appeared, else those that are new.
 
         With `strict` the order binds: a new gang is only planned when none ahead of it waits, so all are taken.
         """
         self._misses.clear()
         self._answers.clear()
-        wanted = set(self._entries) if self.room or (strict and self._fresh) else set(self._fresh)
+        wanted = set(self._entries) if strict and (self.room or self._fresh) else set(self._fresh)
+        if self.room and not strict:
+            wanted |= self._entries.keys() - self._for_hosts
         ready = {key for key in wanted if self._entries[key].not_before <= now}
         self.room = False
         self._fresh -= ready
@@ -121,7 +169,7 @@ class Queue:
         mine = self._order(key)
         return sorted((other for other in self._entries if self._order(other) > mine), key=self._order)
 
-    def behind(self, key: str) -> None:
+    def stop_behind(self, key: str) -> None:
         """Everything behind a gang waits for it: what is new there is planned when there is room."""
         self._fresh -= set(self.later_than(key))
 

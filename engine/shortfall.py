@@ -7,7 +7,7 @@ docs/reference/messages.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from engine import names
@@ -108,8 +108,9 @@ def infeasible(short: Shortfall) -> Waits | Never:
         near = how_near(short.devices) if answer.reason == "InsufficientFreeGPUs" else ""
         answer = Waits(answer.reason, f"{answer.message}; {near}") if near else answer
     if isinstance(answer, Waits) and short.tolerate is not None:
-        return Waits(answer.reason, f"{answer.message}; with a toleration for {plain(short.tolerate)} it would fit now")
-    return answer
+        would = f"with a toleration for {plain(short.tolerate)} it would fit now"
+        answer = Waits(answer.reason, f"{answer.message}; {would}")
+    return replace(answer, for_hosts=short.capacity_best < short.count) if isinstance(answer, Waits) else answer
 
 
 def _infeasible(short: Shortfall) -> Waits | Never:

@@ -13,6 +13,7 @@ from engine.actions import Status
 from engine.cluster.api import ApiFault
 from engine.cluster.lease import NotLeader
 from engine.cluster.projections import ProjectionError
+from engine.errand_lines import ErrandLines
 from engine.extension_queue import ExtensionQueue
 from engine.lane import Lane
 from engine.outcomes import Placed
@@ -25,6 +26,8 @@ from engine.written import Outdated
 
 log = logging.getLogger("topogate.controller")
 
+# Errands at a time; each waits for the API server most of the time.
+WRITERS: Final = 16
 # A failed write is tried again after this long, doubling (seconds).
 RETRY_FIRST: Final = 0.5
 RETRY_MOST: Final = 30.0
@@ -39,6 +42,7 @@ PLANS_FOR_TEXTS: Final = (4, 1.0)
 class Memory:
     """What the leader remembers of one gang; lost with the term."""
 
+    namespace: str = ""  # of its workload; "" of what has none
     timers: Timers = field(default_factory=Timers)
     facts: Placed | None = None
     told: Status | None = None
@@ -71,7 +75,7 @@ class Term:
     ) -> None:
         """`fenced` is called when a write was stopped: the term in which it was decided is over."""
         self._view = view
-        self._pool = pool
+        self._lines = ErrandLines(pool, writers=WRITERS)
         self._monotonic = monotonic
         self._fenced = fenced
         self.memory: dict[str, Memory] = {}
@@ -110,8 +114,9 @@ class Term:
             self.of(key).back_off(now)
 
     def send(self, key: str, errand: Callable[[], None]) -> None:
-        """Run one errand in the pool; the gang is busy until it is done, then it is looked at again."""
+        """Run one errand when it is its namespace's turn; the gang is busy until it is done, then looked at again."""
         self.busy.add(key)
+        memory = self.memory.get(key)
 
         def work() -> None:
             failed = False
@@ -134,7 +139,7 @@ class Term:
                 self._done(key, failed=failed)
 
         try:
-            self._pool.submit(work)
+            self._lines.submit(memory.namespace if memory is not None else "", work)
         except RuntimeError:  # the pool is shut down: we are stopping
             self.busy.discard(key)
 

@@ -47,11 +47,15 @@ TOLD_WITHIN = 2.0
 
 @dataclass(slots=True)
 class Changes:
-    """What `refresh` found: keys of gangs to look at again, and whether room may have appeared for waiting ones."""
+    """What `refresh` found: keys of gangs to look at again, and whether room may have appeared for waiting ones.
+
+    `hosts`: not because pods have ended, but because hosts, their devices or the topologies are others.
+    """
 
     gangs: set[str] = field(default_factory=set)
     room: bool = False
     everything: bool = False
+    hosts: bool = False
     unclaimed_pods: set[tuple[str, str]] = field(default_factory=set)
 
 
@@ -113,7 +117,7 @@ class View:
         with self.lock:
             self.policy = policy
             self._topology_stale = True
-            self._pending.everything = True
+            self._pending.everything = self._pending.hosts = True
             self._refile = True
             self.refresh()  # reviews read both: never the new policy beside the old one's topologies
         self.changed.set()
@@ -156,7 +160,7 @@ class View:
                     return  # a heartbeat, an image pulled: nothing that a plan looks at
                 self.capacity.set_node(node.name, new)
                 self._device_faults(node.name, self.capacity.device_notes(node.name) if new is not None else ())
-                self._pending.room = True
+                self._pending.room = self._pending.hosts = True
                 if old is None or new is None or old.labels != new.labels:
                     self._topology_stale = True
                 if old is None or new is None or _takes_pods(old) != _takes_pods(new):
@@ -200,6 +204,7 @@ class View:
                     return
                 self.capacity.set_devices(devices.name, new)
                 self._device_faults(devices.name, self.capacity.device_notes(devices.name))
+                self._pending.hosts = True
                 self._pending.everything = True  # a device may be lost for a gang, or there again
             case "quotas":
                 self._pending.room = True
@@ -222,7 +227,7 @@ class View:
     def _build_topologies(self) -> None:
         self.topologies = self.topologies_under(self.policy)
         self._topology_stale = False
-        self._pending.room = True
+        self._pending.room = self._pending.hosts = True
         self._covered(self.topologies)
 
     def _reserve(self, key: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import inf
 from typing import Final
@@ -19,6 +19,7 @@ from engine.queue import Entry, Miss, Question, question_of
 from engine.reasons import Code
 from engine.relaxing import relaxed_text, relaxes_at
 from engine.room import room_for
+from engine.shares import Shares
 from engine.sight import Gang
 from engine.status import waiting_since
 from engine.telling import TEXT_EVERY, Telling
@@ -36,13 +37,26 @@ class WaitingGangs:
     """Plans the gangs of the term's `queue`."""
 
     def __init__(
-        self, view: View, errands: Errands, term: Term, telling: Telling, *, wall: Callable[[], float]
+        self,
+        view: View,
+        errands: Errands,
+        term: Term,
+        telling: Telling,
+        *,
+        monotonic: Callable[[], float],
+        wall: Callable[[], float],
     ) -> None:
         self._view = view
         self._errands = errands
         self._term = term
         self._telling = telling
+        self._monotonic = monotonic
         self._wall = wall
+
+    @property
+    def behind(self) -> bool:
+        """True when gangs are to be planned as soon as can be that had no share of the last turn."""
+        return self._term.queue.behind
 
     def add(self, key: str, gang: Gang, not_before: float | None, now: float) -> None:
         """Put a gang into the queue, unless it has waited so long that its request is to be relaxed first."""
@@ -67,6 +81,7 @@ class WaitingGangs:
                 name=f"{workload.namespace}/{workload.name}",
                 not_before=not_before or 0.0,
                 patient_until=patient_until,
+                topology=gang.understanding.topology or "",
             ),
         )
 
@@ -75,28 +90,63 @@ class WaitingGangs:
         view = self._view
         strict = view.policy.queue.order == "strict"
         self._keep_room(now, strict=strict)
-        for key in self._term.queue.take(now, strict=strict):
+        if self._term.queue.room and not strict:
+            for key in self._term.queue.for_hosts:  # their numbers may be others now, if not their answer
+                if (memory := self._term.memory.get(key)) is not None:
+                    self._term.numbers.put(key, None, due=max(now, memory.told_at + TEXT_EVERY))
+        keys = self._term.queue.take(now, strict=strict)
+        if strict:
+            self._plan_in_order(keys, now)
+        else:
+            self._plan_by_shares([key for key in keys if key not in self._term.busy], now)
+        self._find_numbers(now, strict=strict)
+
+    def _plan_in_order(self, keys: list[str], now: float) -> None:
+        """Plan one gang after the other up to the first that waits for room: nobody overtakes it."""
+        queue = self._term.queue
+        for key in keys:
             if key in self._term.busy:
-                if strict:
-                    self._term.queue.room = True  # nobody overtakes it: all of them again when it is free
-                    break
-                continue
-            self._term.guarded(key, now, partial(self._plan_one, key, now))
-            if strict and key in self._term.queue and self._blocks(key):
-                self._term.queue.behind(key)
-                for later in self._term.queue.later_than(key):
+                queue.room = True  # all of them again when it is free
+                break
+            if key not in queue.for_hosts:
+                self._term.guarded(key, now, partial(self._plan_one, key, now))
+            if key in queue and self._blocks(key):
+                queue.stop_behind(key)
+                for later in queue.later_than(key):
                     self._tell_behind(later, key, now)
                 break
-        self._find_numbers(now, strict=strict)
+
+    def _plan_by_shares(self, keys: list[str], now: float) -> None:
+        """Plan gangs in order, of each namespace as many as it has a share for.
+
+        One half of a share goes by the order, the other by who was put off for longest: the first of many gangs are
+        tried whenever room appears, and the last ones come to their turn too.
+        """
+        queue = self._term.queue
+        namespaces = {key: entry.namespace for key in keys if (entry := queue.entry(key)) is not None}
+        shares = Shares(set(namespaces.values()), self._monotonic)
+        rest = [key for key in keys if not self._plan_within(key, namespaces, shares, 0.5, now)]
+        for key in queue.longest_put_off(rest):
+            if not self._plan_within(key, namespaces, shares, 1.0, now):
+                queue.put_off(key)
+
+    def _plan_within(self, key: str, namespaces: Mapping[str, str], shares: Shares, part: float, now: float) -> bool:
+        """Plan a gang if its namespace has not used up that part of its share; False when it has."""
+        namespace = namespaces.get(key, "")
+        if not shares.left(namespace, of=part):
+            return False
+        self._term.queue.planned(key)
+        with shares.used_by(namespace):
+            self._term.guarded(key, now, partial(self._plan_one, key, now))
+        return True
 
     def _keep_room(self, now: float, *, strict: bool) -> None:
         """Keep room for gangs that have waited too long; in strict order nobody overtakes them anyway."""
         waiting = []
         for key in [] if strict else self._term.queue.impatient(now):
-            with self._view.lock:
-                gang, entry = self._view.gangs.get(key), self._term.queue.entry(key)
-            if gang is not None and entry is not None and self._blocks(key):
-                waiting.append(Waiting(key, entry.priority, gang.understanding.topology or ""))
+            entry = self._term.queue.entry(key)
+            if entry is not None and self._blocks(key):
+                waiting.append(Waiting(key, entry.priority, entry.topology, entry.namespace))
         kept = {room.key for room in self._term.room.kept()}
         if self._term.room.renew(waiting, now, partial(self._find_room, now)):
             self._term.room_appeared()
@@ -167,6 +217,8 @@ class WaitingGangs:
         self._tell(key, gang, miss, now)
         if excluded:
             memory.wake_at(memory.timers.next_back(now))  # no event will tell that its hosts count again
+        if not joins and outcome.for_hosts:
+            self._term.queue.waits_for_hosts(key)
         if not joins and outcome.reason not in _OWN_ANSWERS:
             self._term.queue.missed(question, miss)
 
@@ -178,11 +230,12 @@ class WaitingGangs:
         namespace has a quota, which comes first.
         """
         memory, queue = self._term.of(key), self._term.queue
-        same = queue.answered(question)
+        same, miss = queue.answered(question), queue.hopeless(question)
+        if miss is not None and miss.outcome.for_hosts:
+            queue.waits_for_hosts(key)
         if same is not None and not self._view.stores.quotas.get_by(gang.workload.namespace):
             self._tell(key, gang, same, now)
             return True
-        miss = queue.hopeless(question)
         if miss is None or memory.told is None or not _as_told(_reason(miss), memory.told.reason):
             return False
         self._term.numbers.put(key, None, due=max(now, memory.told_at + TEXT_EVERY))
