@@ -22,7 +22,6 @@ from certs.serving import ServingCertificate
 from engine import metrics as engine_metrics
 from engine import names
 from engine.cluster.api import Api, ApiFault, connect
-from engine.cluster.election import Terms
 from engine.cluster.events import Recorder
 from engine.cluster.lease import LeaseCandidate, lease_holder
 from engine.controller import Controller
@@ -57,8 +56,6 @@ CA_RETRY = 1.0
 # right: he knows the CA in use. Unless he is dead (s).
 CA_PATIENCE = 20.0
 REFRESH_TIMEOUT = 20.0
-# A crashed leader is replaced within the duration and one retry: 14 s.
-LEASE_TERMS = Terms(12.0, 8.0, 2.0)
 # While a thread computes, another one gets the interpreter after this long (5 ms by default): p99 16 -> 5 ms.
 SWITCH_INTERVAL = 0.001
 # The caches hold no cycles: rarer collections and frozen old objects keep the collector from walking them.
@@ -111,8 +108,7 @@ class Runtime:
             settings.namespace,
             names.LEASE_NAME,
             settings.identity,
-            terms=LEASE_TERMS,
-            on_started=self._changed.set,
+            on_started=self._lead,
             on_stopped=self._changed.set,
         )
         self._objects = OwnObjects(self._api, namespace=settings.namespace, changed=self._changed.set)
@@ -230,11 +226,19 @@ class Runtime:
 
     # -- leading -----------------------------------------------------------------------------------------------------
 
+    def _lead(self) -> None:
+        """Wake whoever begins with a term."""
+        self._changed.set()
+        self._view.changed.set()
+
     def _begin_term(self) -> bool:
         """Before the first write of a term: everything as new as this moment, and writes bound to this term."""
         self._fence = self._candidate.fence()
         log.info("leading, term %d: reading the cluster afresh", self._candidate.term)
-        return self._caches.refresh(REFRESH_TIMEOUT)
+        began = time.monotonic()
+        done = self._caches.refresh(REFRESH_TIMEOUT)
+        log.info("the cluster was%s read afresh in %.2f s", "" if done else " not", time.monotonic() - began)
+        return done
 
     def _check_fence(self) -> None:
         """Raise NotLeader unless we still lead in the term in which the write was decided."""

@@ -19,7 +19,20 @@ from typing import Any
 import msgspec
 
 from engine.cluster.api import APPLY_PATCH, Api, ApiError, ApiFault, object_path
-from engine.cluster.election import Action, Create, Lease, Renew, State, Take, Terms, Wait, lost, observe, written
+from engine.cluster.election import (
+    Action,
+    Create,
+    Lease,
+    Renew,
+    State,
+    Take,
+    Terms,
+    Wait,
+    lost,
+    observe,
+    renewal,
+    written,
+)
 from engine.names import FIELD_MANAGER
 
 _log = logging.getLogger(__name__)
@@ -182,17 +195,17 @@ class LeaseCandidate:
         # Half of the retry time is jitter: candidates do not run in step, and a release is seen within `retry`.
         pause = self._terms.retry * self._rng.uniform(0.5, 1.0)
         try:
-            action = self._observe()
-            match action:
-                case Wait(seconds):
-                    # Not later than the moment the lease runs out: a crash is to cost no more than its duration.
-                    pause = min(pause, seconds)
-                case Create():
-                    self._write("PATCH", transitions=0, acquired="")
-                case Take(lease, transitions):
-                    self._write("PUT", lease=lease, transitions=transitions, acquired="")
-                case Renew(lease):
-                    self._write("PUT", lease=lease, transitions=lease.transitions, acquired=lease.acquired)
+            if not self._renewed():
+                match self._observe():
+                    case Wait(seconds):
+                        # Not later than the moment the lease runs out: a crash is to cost no more than its duration.
+                        pause = min(pause, seconds)
+                    case Create():
+                        self._write("PATCH", transitions=0, acquired="")
+                    case Take(lease, transitions):
+                        self._write("PUT", lease=lease, transitions=transitions, acquired="")
+                    case Renew(lease):
+                        self._renew(lease)
         except Exception as error:
             # Also a bug or a Lease that cannot be read: whatever it is, it did not renew anything.
             if isinstance(error, ApiError) and error.status == HTTPStatus.NOT_FOUND:
@@ -201,6 +214,22 @@ class LeaseCandidate:
             _log.log(level, "the lease was not renewed: %s", error, exc_info=not isinstance(error, ApiFault))
         self._tell()
         return pause
+
+    def _renewed(self) -> bool:
+        """Renew what we hold by one write; False when that is not ours to do, or the Lease is another one by now."""
+        own = renewal(self._state, identity=self.identity, now=self._clock())
+        if own is None:
+            return False
+        try:
+            self._renew(own.lease)
+        except ApiError as error:
+            if error.status in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
+                return False
+            raise
+        return True
+
+    def _renew(self, lease: Lease) -> None:
+        self._write("PUT", lease=lease, transitions=lease.transitions, acquired=lease.acquired)
 
     def _observe(self) -> Action:
         try:

@@ -34,7 +34,8 @@ WATCH_SECONDS: Final = (240, 480)
 # Bookmarks come about every 60 s: a watch that is silent for longer than this is dead.
 READ_TIMEOUT: Final = 100.0
 LIST_TIMEOUT: Final = (5.0, 60.0)
-# How long a new leader trusts the running watch to catch up before it lists afresh.
+# How long a new leader trusts the running watch to catch up before it lists afresh. What fits one page is listed at
+# once: a quiet collection hears nothing in that time, and everybody waits for the first plan of the term.
 CATCH_UP: Final = 0.3
 # A watch that ends sooner without a word counts as a fault (client-go's "very short watch").
 SHORT_WATCH: Final = 1.0
@@ -228,7 +229,7 @@ class Reflector(Generic[R]):
         except (ApiFault, _ListAgain, ValueError) as fault:
             _log.warning("%s: cannot be read afresh: %s", self._path, fault)
             return False
-        patience = min(CATCH_UP, deadline - self._clock())
+        patience = min(CATCH_UP if len(self.store) > LATER_PAGE else 0.0, deadline - self._clock())
         if self.store.synced and self.store.wait_seen(newest, max(0.0, patience)):
             return True
         self._interrupt(stop=False)

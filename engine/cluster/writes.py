@@ -40,8 +40,8 @@ from engine.records import Placement, Pod, Workload
 
 Fence = Callable[[], None]
 
-# Connect and read, seconds: a write that hangs must not outlive the lease by much (12 s).
-TIMEOUT: Final = (2.0, 8.0)
+# Connect and read, seconds: a write that hangs must not outlive the lease by much (8 s).
+TIMEOUT: Final = (2.0, 6.0)
 # Asking again gives the same answer: a malformed or oversized object, missing rights, a policy, a validation error.
 _REFUSALS: Final = (
     HTTPStatus.BAD_REQUEST,

@@ -12,6 +12,7 @@ from engine.cluster.lease import LeaseCandidate, NotLeader, boottime, read_lease
 from tests.support.eventually import PROMPT, eventually
 from tests.support.fake_api import Answer, FakeApi, Hang, Request, Stall
 
+TERMS = Terms()
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/topogate-system/leases/topogate"
 
 
@@ -67,12 +68,12 @@ def test_the_first_candidate_creates_the_lease_and_leads(fake: FakeApi, api: Api
     a = Player(api, "a", clock)
     with pytest.raises(NotLeader):
         a.check()
-    assert 1.0 <= a.step() <= 2.0
+    assert TERMS.retry / 2 <= a.step() <= TERMS.retry
     a.check()
     assert leads(a)
     assert a.told == ["started"]
     held = spec(fake)
-    assert (held["holderIdentity"], held["leaseDurationSeconds"], held["leaseTransitions"]) == ("a", 12, 0)
+    assert (held["holderIdentity"], held["leaseDurationSeconds"], held["leaseTransitions"]) == ("a", TERMS.duration, 0)
     assert str(held["renewTime"]).endswith("Z")
     assert [request.method for request in fake.requests] == ["GET", "PATCH"]
 
@@ -83,7 +84,7 @@ def test_renewals_keep_one_term(fake: FakeApi, api: Api, clock: Clock) -> None:
     a.step()
     acquired = spec(fake)["acquireTime"]
     for _ in range(20):
-        clock.now += 2
+        clock.now += TERMS.retry
         a.step()
         assert leads(a)
     assert a.told == ["started"]
@@ -91,12 +92,40 @@ def test_renewals_keep_one_term(fake: FakeApi, api: Api, clock: Clock) -> None:
     assert spec(fake)["acquireTime"] == acquired
 
 
+def test_a_leader_renews_by_one_write(fake: FakeApi, api: Api, clock: Clock) -> None:
+    """It knows the version of what it wrote last: no look before the write, as long as nobody else wrote."""
+    a = Player(api, "a", clock)
+    a.step()
+    before = len(fake.requests)
+    for _ in range(3):
+        clock.now += TERMS.retry
+        a.step()
+    assert [request.method for request in fake.requests[before:]] == ["PUT"] * 3
+    fake.put(LEASE, metadata={"labels": {"somebody": "wrote"}})
+    a.step()
+    assert [request.method for request in fake.requests[before + 3 :]] == ["PUT", "GET", "PUT"]
+    assert (leads(a), a.told) == (True, ["started"])
+
+
+def test_who_was_out_of_time_looks_before_it_writes(fake: FakeApi, api: Api, clock: Clock) -> None:
+    """A process that stood still: its first request is a look, and what another one took is left to that one."""
+    a, b = Player(api, "a", clock), Player(api, "b", clock)
+    a.step()
+    b.step()
+    clock.now += TERMS.duration
+    b.step()
+    before = len(fake.requests)
+    a.step()
+    assert [request.method for request in fake.requests[before:]] == ["GET"]
+    assert (leads(a), leads(b)) == (False, True)
+
+
 def test_a_second_candidate_waits_for_the_whole_duration(fake: FakeApi, api: Api, clock: Clock) -> None:
     """A crashed leader's lease is taken when nothing has changed for its duration, and the transition is counted."""
     a, b = Player(api, "a", clock), Player(api, "b", clock)
     a.step()
     b.step()
-    clock.now += 11.9
+    clock.now += TERMS.duration - 0.1
     assert b.step() == pytest.approx(0.1)
     assert not leads(b)
     assert b.holder == "a"
@@ -116,7 +145,7 @@ def test_a_renewal_that_was_seen_starts_the_wait_again(api: Api, clock: Clock) -
     for _ in range(10):
         a.step()
         b.step()
-        clock.now += 7
+        clock.now += TERMS.renew_deadline - 0.1
     assert leads(a)
     assert b.told == []
 
@@ -162,7 +191,7 @@ def test_every_fault_is_a_failed_renewal(fake: FakeApi, api: Api, clock: Clock, 
     a = Player(api, "a", clock)
     a.step()
     fake.fault(fault, times=100)
-    clock.now += 7.9
+    clock.now += TERMS.renew_deadline - 0.1
     a.step()
     assert leads(a)
     assert a.told == ["started"]
@@ -178,10 +207,10 @@ def test_the_fence_needs_no_thread(fake: FakeApi, api: Api, clock: Clock) -> Non
     a = Player(api, "a", clock)
     a.step()
     gate = threading.Event()
-    fake.fault(Stall(gate), when=lambda request: request.method == "GET", times=2)
+    fake.fault(Stall(gate), when=writes)
     thread = threading.Thread(target=a.step)
     thread.start()
-    fake.wait_for(lambda server: server.count("GET") == 2)
+    fake.wait_for(lambda server: server.count("PUT") == 1)
     a.check()
     clock.now += 10
     assert not leads(a)
