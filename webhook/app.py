@@ -28,7 +28,9 @@ MAX_IN_FLIGHT: Final = 64
 DEFAULT_TIMEOUT: Final = 2.0  # seconds, where the API server names none
 TIMEOUT_BOUNDS: Final = (0.1, 10.0)
 USABLE: Final = 0.9  # of the API server's time: the rest is the way back
-RECEIVED: Final = "topogate.received"  # WSGI environ, optional: monotonic second of the request's first byte
+# WSGI environ, both optional: the monotonic second of the request's first byte; whether it is to be turned away.
+RECEIVED: Final = "topogate.received"
+BUSY: Final = "topogate.busy"
 
 
 def create_app(
@@ -50,12 +52,13 @@ def create_app(
     slots = threading.BoundedSemaphore(max_in_flight)
 
     def answer(path: str, handler: Handler) -> HttpResponse:
-        body = _body(max_body)
-        review = decode_review(body)
+        if request.environ.get(BUSY):
+            raise Unavailable("too many large reviews at a time")
         received = request.environ.get(RECEIVED, clock())
         deadline = received + USABLE * _timeout(request.args.get("timeout"))
         if clock() >= deadline:
             raise Unavailable("the review waited longer than its time limit")
+        review = decode_review(_body(max_body))
         if not slots.acquire(blocking=False):
             raise Unavailable("too many reviews at a time")
         try:

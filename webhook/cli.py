@@ -124,7 +124,7 @@ def serve(
     except SettingsError as error:
         _fail(str(error))
     runtime = Runtime(settings)
-    run(Server(runtime.service(), host=host, port=port, threads=threads))
+    run(Server(runtime.service(), host=host, port=port))
 
 
 @main.command(short_help="Tell what would happen to workloads on a cluster, offline.")

@@ -17,6 +17,8 @@ ARRIVAL_SECONDS: Final = 3.0  # from connect to the end of the handshake, and fr
 WRITE_SECONDS: Final = 2.0  # to take the whole answer; answers are small and fit into the socket's buffer
 LINGER_SECONDS: Final = 1.0  # how long a refused body may still arrive, so that the refusal is read and not reset away
 
+# Bytes of a request beyond which its size decides what it costs: a Job or a pod has 3 to 20 KiB, at an UPDATE twice.
+LARGE: Final = 32 * 1024
 _READ: Final = 65_536
 _PLAIN: Final = (
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 28\r\n\r\nthis port speaks HTTPS only\n"
@@ -28,6 +30,7 @@ class Progress(enum.Enum):
 
     BYTES = enum.auto()  # wait until it is readable
     ANSWER = enum.auto()  # a request is here
+    LARGE = enum.auto()  # a large request is here or on its way: other threads go on with it
     CLOSE = enum.auto()  # nothing more to come, or broken
     LINGER = enum.auto()  # answered; let the unread rest of the request run out, then close
 
@@ -83,17 +86,31 @@ class Connection:
         """True when bytes are here already that will not make the socket readable again."""
         return bool(self.buffer) or (isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0)
 
-    def advance(self) -> Progress:
-        """Shake hands and read as far as possible without waiting.
+    @property
+    def large(self) -> bool:
+        """True from the moment when the head of a large request is here until it is taken."""
+        return self.frame is not None and self.frame.size > LARGE
 
+    @property
+    def complete(self) -> bool:
+        """True when all bytes are here that an answer needs."""
+        return self.frame is not None and len(self.buffer) >= self.frame.size
+
+    def advance(self) -> Progress:
+        """Shake hands and read as far as possible without waiting; of a request that turns out to be large no further.
+
+        Asked again, with its size known, it reads that as well.
         Raises OSError (with ssl.SSLError in it) when the peer breaks off or does not speak TLS.
         """
         try:
             self._shake_hands()
+            known = self.large
             while True:
                 if self.frame is None and self.buffer:
                     self.frame = frame(self.buffer, max_body=self.max_body)
-                if self.frame is not None and len(self.buffer) >= self.frame.size:
+                if self.large and (self.complete or not known):
+                    return Progress.LARGE
+                if self.complete:
                     return Progress.ANSWER
                 data = self.sock.recv(_READ)
                 if not data:
@@ -108,7 +125,8 @@ class Connection:
         """Return the request that `advance` found and forget it; bytes of the next one stay."""
         found = self.frame
         assert found is not None
-        request = bytes(self.buffer[: found.size])
+        with memoryview(self.buffer) as buffer:
+            request = bytes(buffer[: found.size])
         del self.buffer[: found.size]
         self.frame = None
         if self.buffer:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from typing import TypeVar
 
 from engine.gang_keys import placed_key
 from engine.gpu.translation import Reported
@@ -20,10 +21,13 @@ from engine.requests import Understanding
 from engine.seats import slot_of_rank
 from engine.topology import Topology
 from engine.view import View
+from webhook.arrivals import Arrivals
+from webhook.turns import Turns
+
+Found = TypeVar("Found")
 
 # A replica whose cache lags behind waits this long for the Placement that a pod names, and for the pod's owner.
 REVISION_WAIT = 0.2
-REVISION_POLL = 0.005
 # A forecast is a courtesy: it never costs a review more than this.
 FORECAST_WAIT = 0.3
 # The leader holds the view for the milliseconds of a decision; a pod that finds it busy for longer does not wait.
@@ -42,7 +46,7 @@ class LiveView:
         policy_loaded: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
-        sleep: Callable[[float], None] = time.sleep,
+        turns: Turns | None = None,
     ) -> None:
         self._view = view
         self._stores = view.stores
@@ -51,7 +55,8 @@ class LiveView:
         self._policy_loaded = policy_loaded
         self._clock = clock
         self._wall = wall
-        self._sleep = sleep
+        self._turns = turns or Turns()
+        self._arrivals = Arrivals(view.stores, clock=clock)
         self._lineage: Lineage | None = None
 
     @property
@@ -100,28 +105,33 @@ class LiveView:
         found = self._stores.placements.get_by(key)
         return min(found, key=lambda item: (item.created, item.name), default=None)
 
-    def await_revision(self, key: str, revision: int, deadline: float) -> Placement | None:
-        """The gang's Placement once its assignment is of that revision or newer; waits 200 ms at most."""
-        end = min(deadline, self._clock() + REVISION_WAIT)
-        while True:
-            placement = self.placement_of(key)
-            if placement is not None and placement.assignment is not None and placement.assignment.revision >= revision:
-                return placement
-            if self._clock() >= end:
-                return None
-            self._sleep(REVISION_POLL)
+    def await_revision(self, namespace: str, key: str, revision: int, deadline: float) -> Placement | None:
+        """The gang's Placement once its assignment is of that revision or newer.
+
+        Waits 200 ms at most, and not at all when too many wait already, of that namespace or in all.
+        """
+
+        def look() -> Placement | None:
+            found = self.placement_of(key)
+            return None if found is None or found.assignment is None or found.assignment.revision < revision else found
+
+        return self._await(namespace, key, look, deadline)
 
     def await_owner(self, namespace: str, owner: OwnerRef, deadline: float) -> bool:
-        """True once the object that a reference in a namespace names is known; waits 200 ms at most."""
+        """True once the object that a reference in a namespace names is known; waits as `await_revision` does."""
         key = (owner.api_version.rpartition("/")[0], owner.kind, namespace, owner.name)
-        end = min(deadline, self._clock() + REVISION_WAIT)
-        while True:
+
+        def look() -> Link | None:
             found = self.find(key)
-            if found is not None and found.uid == owner.uid:
-                return True
-            if self._clock() >= end:
-                return False
-            self._sleep(REVISION_POLL)
+            return found if found is not None and found.uid == owner.uid else None
+
+        return self._await(namespace, key, look, deadline) is not None
+
+    def _await(self, namespace: str, key: Hashable, look: Callable[[], Found | None], deadline: float) -> Found | None:
+        with self._turns.aside(namespace) as may_wait:
+            if not may_wait:
+                return look()
+            return self._arrivals.wait(key, look, min(deadline, self._clock() + REVISION_WAIT))
 
     def live_claimants(self, placement: Placement, pod_set: PodSet, rank: int) -> int:
         """How many live pods sit on the slot of that rank of a pod set already.
@@ -167,7 +177,7 @@ class LiveView:
 
         As far as this replica knows: one that is busy, or a moment behind, says no.
         """
-        if not self._view.lock.acquire(timeout=LEDGER_WAIT):
+        if not self._lock("", LEDGER_WAIT):
             return False
         try:
             if not self._view.capacity.overbooked(host, requests):
@@ -182,7 +192,7 @@ class LiveView:
 
         Not there: sick, gone, or in use by somebody else, as far as this replica knows.
         """
-        if not self._view.lock.acquire(timeout=LEDGER_WAIT):
+        if not self._lock("", LEDGER_WAIT):
             return None
         try:
             if self._view.capacity.lost_devices(placed_key(placement), host):
@@ -194,7 +204,7 @@ class LiveView:
     def forecast(self, workload: Workload, understanding: Understanding, deadline: float) -> Outcome | None:
         """What planning the workload now would answer; None when there is no time for it or the caches lag."""
         wait = min(FORECAST_WAIT, deadline - self._clock())
-        if wait <= 0 or not self._stores.nodes.synced or not self._view.lock.acquire(timeout=wait):
+        if wait <= 0 or not self._stores.nodes.synced or not self._lock(workload.namespace, wait):
             return None
         try:
             view = self._view
@@ -209,6 +219,13 @@ class LiveView:
             )
         finally:
             view.lock.release()
+
+    def _lock(self, namespace: str, seconds: float) -> bool:
+        """Take the view's lock, and wait so long for it at most; False without it."""
+        if self._view.lock.acquire(blocking=False):
+            return True
+        with self._turns.aside(namespace) as may_wait:
+            return may_wait and self._view.lock.acquire(timeout=seconds)
 
 
 def _in(pod: Pod, workload: Workload, pod_set: PodSet) -> bool:

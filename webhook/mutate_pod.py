@@ -140,7 +140,7 @@ def _placement(pod: Pod, member: Member, view: View, deadline: float) -> Placeme
         return None
     placement = view.placement_of(member.key)
     if placement is None or placement.assignment is None or placement.assignment.revision < int(text):
-        placement = view.await_revision(member.key, int(text), deadline) if int(text) else None
+        placement = view.await_revision(pod.namespace, member.key, int(text), deadline) if int(text) else None
     if placement is None or placement.deleting or placement.namespace != workload.namespace:
         return None
     return placement

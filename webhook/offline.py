@@ -55,7 +55,6 @@ class OfflineView(LiveView):
             policy_loaded=lambda: True,
             clock=lambda: 0.0,
             wall=lambda: math.inf,  # every node has settled
-            sleep=lambda _: None,
         )
         self.told: Outcome | None = None
 

@@ -47,6 +47,7 @@ from webhook.review import Review
 from webhook.server import Service, WSGIApplication
 from webhook.settings import Settings
 from webhook.topology_watch import TopologyWatch
+from webhook.turns import Turns
 from webhook.validate import validate
 
 log = logging.getLogger("topogate.runtime")
@@ -68,6 +69,7 @@ class Runtime:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._metrics = Metrics()
+        self._turns = Turns(settings.threads)
         self._stop = threading.Event()
         self._changed = threading.Event()  # something that housekeeping looks at
         self._started = False
@@ -83,6 +85,7 @@ class Runtime:
             drain=self._drain,
             stop=self._end,
             metrics=self._metrics,
+            turns=self._turns,
         )
 
     # -- start -------------------------------------------------------------------------------------------------------
@@ -128,6 +131,7 @@ class Runtime:
             own_username=settings.username,
             own_namespace=settings.namespace,
             policy_loaded=lambda: self._policy.loaded,
+            turns=self._turns,
         )
         self._certificate: ServingCertificate | None = None
         self._ops = PlainServer(

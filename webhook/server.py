@@ -19,6 +19,7 @@ from gunicorn.glogging import Logger
 
 from webhook.app import MAX_BODY
 from webhook.metrics import Metrics
+from webhook.turns import Turns
 from webhook.worker import ParkingWorker
 
 WSGIApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -40,6 +41,7 @@ class Service:
     whether the port may open; `context` gives the TLS context of the certificate in force, asked for each handshake;
     `listening(port)` reports the open port; `drain` runs beside the last requests as soon as the worker stops (give the
     Lease back here); `stop` comes last. `drain` and `stop` also run when the worker ends by a fault or never was ready.
+    `turns` says how many reviews compute at a time.
     """
 
     start: Callable[[], WSGIApplication]
@@ -49,6 +51,7 @@ class Service:
     drain: Callable[[], None] = lambda: None
     stop: Callable[[], None] = lambda: None
     metrics: Metrics = field(default_factory=Metrics)
+    turns: Turns = field(default_factory=Turns)
 
 
 class Server(BaseApplication):  # type: ignore[misc]
@@ -60,7 +63,6 @@ class Server(BaseApplication):  # type: ignore[misc]
         *,
         host: str = "0.0.0.0",
         port: int,
-        threads: int = 4,
         max_body: int = MAX_BODY,
         max_partial: int = MAX_PARTIAL,
         graceful: int = GRACEFUL_SECONDS,
@@ -68,7 +70,6 @@ class Server(BaseApplication):  # type: ignore[misc]
         self.service = service
         self.host = host
         self.port = port
-        self.threads = threads
         self.max_body = max_body
         self.max_partial = max_partial
         self.graceful = graceful
@@ -80,7 +81,7 @@ class Server(BaseApplication):  # type: ignore[misc]
             "bind": [],  # the worker opens the port itself, when it is ready
             "workers": 1,  # two workers would be two caches
             "worker_class": ParkingWorker,
-            "threads": self.threads,
+            "threads": self.service.turns.count,
             "worker_connections": _connections(),
             "keepalive": KEEPALIVE_SECONDS,
             "timeout": HEARTBEAT_SECONDS,

@@ -62,10 +62,10 @@ class View(Protocol):
     def placement_of(self, key: str) -> Placement | None:
         """The Placement of a gang."""
 
-    def await_revision(self, key: str, revision: int, deadline: float) -> Placement | None:
+    def await_revision(self, namespace: str, key: str, revision: int, deadline: float) -> Placement | None:
         """The gang's Placement once its assignment is of that revision or newer; waits 200 ms at most.
 
-        None when it has not come.
+        None when it has not come. Too many of a namespace that wait already are not waited for.
         """
 
     def await_owner(self, namespace: str, owner: OwnerRef, deadline: float) -> bool:

@@ -20,7 +20,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -28,12 +28,13 @@ from gunicorn.http import RequestParser, wsgi
 from gunicorn.util import write_error
 from gunicorn.workers.gthread import ThreadWorker
 
-from webhook.app import RECEIVED
+from webhook.app import BUSY, RECEIVED
 from webhook.connection import LINGER_SECONDS, Connection, Progress
 from webhook.faults import Faults
 from webhook.listener import leave, listen
 from webhook.metrics import Ended
 from webhook.parked import Parked, Stage
+from webhook.threads import Threads
 
 log = logging.getLogger(__name__)
 
@@ -95,17 +96,9 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         log.info("listening on https://%s:%d", address[0], address[1])
         service.listening(address[1])
 
-    def get_thread_pool(self) -> ThreadPoolExecutor:
-        """All threads from the start: one that could only be had later may not be had then."""
-        pool = ThreadPoolExecutor(self.cfg.threads, thread_name_prefix="review")
-        all_here = threading.Barrier(self.cfg.threads)
-        try:
-            for _ in range(self.cfg.threads):
-                pool.submit(all_here.wait)
-        except RuntimeError:
-            all_here.abort()  # else those that there are would wait for ever, and the process for them
-            raise
-        return pool
+    def get_thread_pool(self) -> Threads:
+        """The threads that `handle` runs on."""
+        return Threads(self.app.service.turns)
 
     def init_process(self) -> None:
         """Run to the end; whatever ends it, the service is drained and stopped."""
@@ -207,7 +200,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
                 self._park(connection, Stage.IDLE)
             case Progress.BYTES:
                 self._park(connection, Stage.ARRIVING)
-            case Progress.ANSWER:
+            case Progress.ANSWER | Progress.LARGE:
                 self.enqueue_req(connection)
             case Progress.LINGER:
                 connection.timeout = time.monotonic() + LINGER_SECONDS
@@ -288,25 +281,26 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
 
     # The pool's side: bytes that have arrived become an answer.
 
-    def handle(self, conn: Connection) -> Progress:
-        """Go on with a readable connection: handshake, read, answer at most one request."""
+    def handle(self, conn: Connection, *, busy: bool = False) -> Progress:
+        """Go on with a readable connection: handshake, read, answer at most one request (`busy`: turn it away)."""
         try:
-            progress = conn.advance()
-            return self._answer(conn) if progress is Progress.ANSWER else progress
+            # A large request that is complete has come to the thread that answers those.
+            progress = Progress.ANSWER if conn.large and conn.complete else conn.advance()
+            return self._answer(conn, busy=busy) if progress is Progress.ANSWER else progress
         except ssl.SSLError as error:
             self._explain(conn, error)
         except OSError as error:
             log.debug("connection from %s: %s", conn.client, error)
         return Progress.CLOSE
 
-    def _answer(self, connection: Connection) -> Progress:
+    def _answer(self, connection: Connection, *, busy: bool) -> Progress:
         request, framed = connection.take()
         outbox = _Outbox()
         reusable = False
         if framed.refusal:
             write_error(outbox, *framed.refusal, "")
         else:
-            reusable = self._respond(connection, request, outbox, last=not framed.whole)
+            reusable = self._respond(connection, request, outbox, last=not framed.whole, busy=busy)
         connection.send(b"".join(outbox.parts))
         if not reusable:
             connection.finish()
@@ -314,7 +308,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
             return Progress.CLOSE if framed.whole and not connection.ahead else Progress.LINGER
         return Progress.ANSWER if connection.ahead else Progress.BYTES
 
-    def _respond(self, connection: Connection, request: bytes, outbox: _Outbox, *, last: bool) -> bool:
+    def _respond(self, connection: Connection, request: bytes, outbox: _Outbox, *, last: bool, busy: bool) -> bool:
         """Run the application on `request`; True when the connection can be used again."""
         message = None
         try:
@@ -322,6 +316,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
             response, environ = wsgi.create(message, outbox, connection.client, connection.server, self.cfg)
             environ["wsgi.multithread"] = True
             environ[RECEIVED] = connection.received
+            environ[BUSY] = busy
             if last or not self.alive:
                 response.force_close()
             chunks: Iterable[bytes] = self.wsgi(environ, response.start_response)

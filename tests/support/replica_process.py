@@ -23,6 +23,7 @@ from webhook.connection import Connection
 from webhook.metrics import Metrics
 from webhook.review import Response, Review, Unavailable, allowed, patched
 from webhook.server import Server, Service, serve
+from webhook.turns import Turns
 
 
 def tell(event: str) -> None:
@@ -41,8 +42,9 @@ def break_once(method: str) -> None:
 
 
 class Replica:
-    def __init__(self, folder: Path, *, ready: bool) -> None:
+    def __init__(self, folder: Path, turns: Turns, *, ready: bool) -> None:
         self.folder = folder
+        self.turns = turns
         self.is_ready = threading.Event()
         if ready:
             self.is_ready.set()
@@ -86,6 +88,10 @@ class Replica:
             case "hold":
                 tell(f"entered {review.uid}")
                 self.go.wait(30)
+            case "wait":
+                with self.turns.aside("ml") as may_wait:
+                    tell(f"waiting {may_wait}")
+                    self.go.wait(30 if may_wait else 0)
             case "large":
                 return patched([{"op": "add", "path": "/a", "value": "x" * 4_000_000}])
         return allowed([f"{os.getpid()}"])
@@ -94,7 +100,7 @@ class Replica:
 def main() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.DEBUG, format="%(levelname)s %(name)s %(message)s")
     folder, port, threads, max_partial, *rest = sys.argv[1:]
-    replica = Replica(Path(folder), ready="wait" not in rest)
+    replica = Replica(Path(folder), Turns(int(threads)), ready="wait" not in rest)
     service = Service(
         start=replica.start,
         ready=replica.is_ready.wait,
@@ -103,10 +109,9 @@ def main() -> None:
         drain=lambda: tell("drain"),
         stop=lambda: tell("stop"),
         metrics=replica.metrics,
+        turns=replica.turns,
     )
-    serve(
-        Server(service, host="127.0.0.1", port=int(port), threads=int(threads), max_partial=int(max_partial)),
-    )
+    serve(Server(service, host="127.0.0.1", port=int(port), max_partial=int(max_partial)))
 
 
 if __name__ == "__main__":

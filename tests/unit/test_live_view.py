@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import replace
 
 import pytest
 
-from engine.records import Pod, Requests
+from engine.records import OwnerRef, Pod, Requests
 from engine.stores import Stores
 from engine.view import View
 from tests.support.cluster_records import gpu_nodes, job, placement, pod
+from tests.support.eventually import eventually
 from webhook import live
 from webhook.live import LiveView
+from webhook.turns import Turns
 
 GANG = job(count=2)
 REQUESTS: Requests = GANG.template.shape.requests
@@ -83,3 +86,72 @@ def test_a_view_that_is_busy_holds_nobody(view: View, told: LiveView, monkeypatc
         done.set()
         busy.join()
     assert told.room_taken(HOST, REQUESTS)
+
+
+OWNER = OwnerRef(api_version="batch/v1", kind="Job", name="late", uid="late-uid", controller=True)
+LATE = replace(GANG, name="late", uid="late-uid")
+
+
+def awaited(told: LiveView, what: str) -> object:
+    if what == "owner":
+        return told.await_owner(LATE.namespace, OWNER, math.inf)
+    return told.await_revision(GANG.namespace, GANG.uid, 2, math.inf)
+
+
+def bring(view: View, what: str) -> None:
+    if what == "owner":
+        view.stores.workloads.apply("ADDED", LATE)
+    else:
+        (known,) = view.stores.placements.values()
+        assert known.assignment is not None
+        newer = str(int(known.resource_version) + 1)
+        view.stores.placements.apply(
+            "MODIFIED", replace(known, resource_version=newer, assignment=replace(known.assignment, revision=2))
+        )
+
+
+@pytest.mark.parametrize("what", ["owner", "revision"])
+def test_what_comes_while_a_review_waits_is_seen_at_once(
+    view: View, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache wakes whoever waits for it; other reviews have his turn meanwhile."""
+    monkeypatch.setattr(live, "REVISION_WAIT", 60.0)
+    turns = Turns(1)
+    told = LiveView(view, own_username="us", own_namespace="ours", policy_loaded=lambda: True, turns=turns)
+    found: list[object] = []
+
+    def review() -> None:
+        with turns.turn():
+            found.append(awaited(told, what))
+
+    waiting = threading.Thread(target=review)
+    waiting.start()
+    eventually(lambda: told._arrivals._waiting)
+    with turns.turn():
+        bring(view, what)
+    waiting.join(10)
+    assert found and found[0]
+    assert not told._arrivals._waiting
+
+
+@pytest.mark.parametrize("what", ["owner", "revision"])
+def test_what_does_not_come_is_waited_for_a_moment(view: View, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the pod is held; nobody is remembered as waiting."""
+    monkeypatch.setattr(live, "REVISION_WAIT", 0.01)
+    turns = Turns(1)
+    told = LiveView(view, own_username="us", own_namespace="ours", policy_loaded=lambda: True, turns=turns)
+    with turns.turn():
+        assert not awaited(told, what)
+    assert not told._arrivals._waiting
+
+
+@pytest.mark.parametrize("what", ["owner", "revision"])
+def test_nobody_waits_when_too_many_do(view: View, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pod is held at once, unless it is there already."""
+    monkeypatch.setattr(live, "REVISION_WAIT", 60.0)
+    turns = Turns(1, places=0)
+    told = LiveView(view, own_username="us", own_namespace="ours", policy_loaded=lambda: True, turns=turns)
+    with turns.turn():
+        assert not awaited(told, what)
+        bring(view, what)
+        assert awaited(told, what)

@@ -1,0 +1,65 @@
+"""Wakes reviews that wait for an object on its way into the caches of this replica."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable
+from typing import TypeVar
+
+from engine.gang_keys import placed_key
+from engine.records import Placement, Pod
+from engine.stores import Stores
+
+Found = TypeVar("Found")
+
+
+class Arrivals:
+    """Tells of Placements by the key of their gang, of pods and what owns them by group, kind, namespace and name."""
+
+    def __init__(self, stores: Stores, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._waiting: dict[Hashable, list[threading.Event]] = {}
+        self._lock = threading.Lock()
+        stores.placements.subscribe(self._placement)
+        stores.pods.subscribe(self._pod)
+        stores.workloads.subscribe(lambda key, _old, _new: self._came(key))
+        stores.owned.subscribe(lambda key, _old, _new: self._came(key))
+
+    def wait(self, key: Hashable, look: Callable[[], Found | None], until: float) -> Found | None:
+        """Return what `look` finds, asked again whenever something came under the key, `until` (of the clock) at most.
+
+        Looks at least once.
+        """
+        came = threading.Event()
+        with self._lock:
+            self._waiting.setdefault(key, []).append(came)
+        try:
+            while (found := look()) is None:
+                left = until - self._clock()
+                if left <= 0:
+                    return None
+                came.wait(left)
+                came.clear()
+            return found
+        finally:
+            with self._lock:
+                others = self._waiting[key]
+                others.remove(came)
+                if not others:
+                    del self._waiting[key]
+
+    def _placement(self, _key: Hashable, _old: Placement | None, new: Placement | None) -> None:
+        if new is not None:
+            self._came(placed_key(new))
+
+    def _pod(self, _key: Hashable, _old: Pod | None, new: Pod | None) -> None:
+        if new is not None:
+            self._came(("", "Pod", new.namespace, new.name))
+
+    def _came(self, key: Hashable) -> None:
+        if not self._waiting:
+            return  # nearly always
+        with self._lock:
+            for event in self._waiting.get(key, ()):
+                event.set()

@@ -1,0 +1,78 @@
+"""The threads that work on connections: many reviews are small, and none of them waits behind a large one.
+
+What a review costs grows with its size, and its size is its sender's choice. Small ones share a few turns. Of large
+ones (as soon as the head says so) one thread reads the bytes and one computes the answers, one after the other: they
+cost the others a share of the processor and no place in a queue.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final
+
+from webhook.connection import Connection, Progress
+from webhook.turns import Turns
+
+MAX_WAITING: Final = 16 * 1024 * 1024  # bytes of large requests that are here and wait for their answer
+
+Work = Callable[..., Progress]
+
+
+class Threads:
+    """What gunicorn's worker takes for its thread pool.
+
+    All threads are there from the start: one that could only be had later may not be had then. Raises RuntimeError.
+    """
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._small = _started(turns.count + turns.places, "review")
+        self._reading = _started(1, "large-reading")
+        self._large = _started(1, "large-review")
+        self._lock = threading.Lock()
+        self._waiting = 0
+
+    def submit(self, work: Work, connection: Connection) -> Future[Progress]:
+        """Have `work(connection)` done where the connection's request belongs.
+
+        A large request for which there is no room is handed to `work` with `busy=True`.
+        """
+        if not connection.large:
+            return self._small.submit(self._in_turn, work, connection)
+        if not connection.complete:
+            return self._reading.submit(work, connection)
+        size = len(connection.buffer)
+        with self._lock:
+            if self._waiting + size > MAX_WAITING:
+                return self._small.submit(self._in_turn, work, connection, busy=True)
+            self._waiting += size
+        future = self._large.submit(work, connection)
+        future.add_done_callback(lambda _: self._over(size))
+        return future
+
+    def shutdown(self, wait: bool = True) -> None:
+        """Take no more work; `wait` for what is under way."""
+        for pool in (self._small, self._reading, self._large):
+            pool.shutdown(wait)
+
+    def _in_turn(self, work: Work, connection: Connection, **options: Any) -> Progress:
+        with self._turns.turn():
+            return work(connection, **options)
+
+    def _over(self, size: int) -> None:
+        with self._lock:
+            self._waiting -= size
+
+
+def _started(count: int, name: str) -> ThreadPoolExecutor:
+    pool = ThreadPoolExecutor(count, thread_name_prefix=name)
+    all_here = threading.Barrier(count)
+    try:
+        for _ in range(count):
+            pool.submit(all_here.wait)
+    except RuntimeError:
+        all_here.abort()  # else those that there are would wait for ever, and the process for them
+        raise
+    return pool
