@@ -24,6 +24,7 @@ from webhook.answers import answer
 from webhook.devices import annotation_errors, checked
 from webhook.guard import lost_request, mark_errors, request_errors
 from webhook.left_alone import told_of_workload
+from webhook.made_requests import Told, made_requests
 from webhook.marks import templates
 from webhook.objects import Unreadable, decoded, workload_of
 from webhook.outlook import outlook
@@ -49,6 +50,9 @@ def validate_workload(review: Review, view: View, policy: Policy, deadline: floa
     own = stands == "alone"
     errors, old = [*(understanding.errors if own else ()), *devices], _old(review, view)
     warnings = [*(understanding.warnings if own else ()), *noted]
+    if own and standing_aside(workload, policy=policy, own_namespace=view.own_namespace) is None:
+        made = _made(review, view, policy, asks=understanding.ignored is None)
+        errors, warnings = [*errors, *made.errors], [*warnings, *made.warnings]
     forgeable: Mapping[str, Mapping[str, str]] = {}
     if old is not None:
         before = _understood(old, view, policy)
@@ -131,15 +135,24 @@ def _asks_anew(old: Workload, new: Workload, view: View, policy: Policy) -> bool
 
 
 def _hint(review: Review, workload: Workload, view: View, policy: Policy) -> Response:
-    """A request on an object of a kind that is not placed itself, as a CronJob is not: its Jobs are."""
-    asks = sorted(meanings(policy.annotations.dialects).keys() & workload.annotations.keys())
+    """An object of a kind that is not placed itself, as a CronJob is not: its Jobs are, each by itself."""
     if exempt(workload.namespace, policy=policy, own_namespace=view.own_namespace):
         return allowed()
+    made = _made(review, view, policy, asks=False)
+    asks = sorted(meanings(policy.annotations.dialects).keys() & workload.annotations.keys())
     where = f"spec.jobTemplate.metadata.annotations, or nothing of this {workload.kind} is placed"
-    told = [f"topogate: {plain(key.partition('/')[2])} belongs in {where}" for key in asks]
-    return allowed(
-        [*told, *(f"topogate: {text}" for text in told_of_workload(decoded(review.object), workload, None, policy))]
-    )
+    told = [f"{plain(key.partition('/')[2])} belongs in {where}" for key in asks]
+    told += [*told_of_workload(decoded(review.object), workload, None, policy), *made.warnings]
+    return answer(review, made.errors, [f"topogate: {text}" for text in told], policy=policy)
+
+
+def _made(review: Review, view: View, policy: Policy, *, asks: bool) -> Told:
+    """What is to be said of requests in what its controller makes; a fault that was there before stops nothing."""
+    found = made_requests(review, decoded(review.object), view, policy, asks=asks)
+    if found.errors and review.operation == "UPDATE":
+        before = made_requests(review, decoded(review.old_object), view, policy, asks=asks)
+        found.errors = [error for error in found.errors if error not in before.errors]
+    return found
 
 
 def _late(old: Workload, new: Workload, before: Understanding, after: Understanding) -> Iterator[str]:

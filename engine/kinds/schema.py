@@ -120,6 +120,13 @@ class Contained(Part):
     count: Expression
 
 
+class Made(Part):
+    """Parts of the object of which its controller makes objects: each holds their metadata and spec."""
+
+    object: ManyPath
+    kind: Ref
+
+
 class CreationOverride(Part):
     """Another order of creation, when a condition holds."""
 
@@ -204,6 +211,7 @@ class KindEntry(Part):
     through: Ref | None = None
     pod_sets: tuple[PodSetSpec, ...] = Field(default=(), max_length=16)
     contains: Contained | None = None
+    makes: tuple[Made, ...] = Field(default=(), max_length=8, description="Requests in their metadata are checked too.")
     gang: GangSpec | None = None
     owner_labels: OwnerLabels = OwnerLabels()
     owners: tuple[Ref, ...] = Field(default=(), max_length=8, description="Kinds between a pod and the workload.")

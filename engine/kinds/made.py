@@ -1,0 +1,48 @@
+"""Objects that a controller makes of parts of an object: the Jobs of a CronJob or a JobSet, an AppWrapper's components.
+
+Their templates are pod sets of the object, or its own business; here they are for what their metadata says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from engine.kinds.paths import Node, NodeError, Scope, Steps, each, find
+from engine.kinds.registry import Registry
+from engine.kinds.schema import ANY_VERSION, MAX_POD_SETS, KindEntry
+
+
+@dataclass(frozen=True, slots=True)
+class MadeObject:
+    """A part of an object: the steps to it, and what is made of it, by the entry of its kind."""
+
+    steps: Steps
+    entry: KindEntry
+    raw: Mapping[str, Any]
+
+
+def made_objects(entry: KindEntry, raw: Mapping[str, Any], *, registry: Registry) -> Iterator[MadeObject]:
+    """Yield what is made of an object of the entry's kind, at most 64 a path; what cannot be read is passed over."""
+    scope = Scope(Node(raw), Node(raw))
+    try:
+        for spec in entry.makes:
+            kind = registry.find(spec.kind.group, spec.kind.kind)
+            for node in each(spec.object, scope, limit=MAX_POD_SETS):
+                if kind is not None and isinstance(node.value, Mapping):
+                    yield MadeObject(node.steps, kind, {**node.value, **_head(kind)})
+        for node in each(entry.contains.for_each, scope, limit=MAX_POD_SETS) if entry.contains is not None else ():
+            inner = find(entry.contains.object, Scope(scope.root, node)) if entry.contains is not None else None
+            if inner is not None and isinstance(inner.value, Mapping):
+                kind = registry.entry_of(inner.value)
+                if kind is not None and kind.handling == "placed":
+                    yield MadeObject(inner.steps, kind, inner.value)
+    except NodeError:
+        return  # whoever reads the object itself tells it
+
+
+def _head(kind: KindEntry) -> Mapping[str, str]:
+    group = kind.match.group
+    version = next((one for one in kind.match.versions if one != ANY_VERSION), "v1")
+    return {"apiVersion": f"{group}/{version}" if group else version, "kind": kind.match.kind}

@@ -1,0 +1,126 @@
+"""Requests in the metadata of what a controller will make, judged when its maker is submitted."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from engine import names
+from engine.wording import MAX_WARNING
+from tests.support.admission import FakeView, Json, apply, review, with_policy
+from tests.support.golden import golden
+from tests.support.kinds import example
+from webhook.mutate import mutate
+from webhook.review import Response
+from webhook.validate import validate
+
+RACK = {names.REQUIRE: "rack"}
+TYPO = {names.REQUIRE: "rak", "topogate.dev/min-avaliable": "2"}
+
+
+def cronjob(annotations: Mapping[str, str] = {}, *, job: Any = None, pods: Any = None, **spec: Any) -> Json:
+    """A CronJob with annotations of its own, of its Jobs and of their pods; `spec` goes into its Jobs'."""
+    found: Json = copy.deepcopy(example("cronjob")["object"])
+    found["metadata"]["annotations"] = dict(annotations)
+    template = found["spec"]["jobTemplate"]
+    template["metadata"] = {"annotations": dict(job or {})}
+    template["spec"] |= spec
+    template["spec"]["template"]["metadata"] = {"annotations": dict(pods or {})}
+    return found
+
+
+def scheduled(found: Json, scheduler: str) -> Json:
+    """The CronJob with a scheduler for its pods."""
+    found["spec"]["jobTemplate"]["spec"]["template"]["spec"]["schedulerName"] = scheduler
+    return found
+
+
+def jobset(annotations: Mapping[str, str] = {}, *, job: Any = None, **metadata: Any) -> Json:
+    """A JobSet with annotations of its own and of the Jobs of its first replicated job."""
+    found: Json = copy.deepcopy(example("jobset")["object"])
+    found["metadata"] = {"name": "train", "namespace": "ml", "annotations": dict(annotations), **metadata}
+    found["spec"]["replicatedJobs"][0]["template"]["metadata"] = {"annotations": dict(job or {})}
+    return found
+
+
+def appwrapper(annotations: Mapping[str, str] = {}, *, job: Any = None) -> Json:
+    """An AppWrapper with annotations of its own and of its first component."""
+    found: Json = copy.deepcopy(example("appwrapper")["object"])
+    found["metadata"] = {"name": "train", "namespace": "ml", "annotations": dict(annotations)}
+    inner = found["spec"]["components"][0]["template"]
+    inner.setdefault("metadata", {})["annotations"] = dict(job or {})
+    return found
+
+
+def submitted(found: Json, view: FakeView | None = None, **more: Any) -> Response:
+    view = view or FakeView()
+    return validate(review(apply(found, mutate(review(found, **more), view, 0.0)), **more), view, 0.0)
+
+
+def lines(answer: Response) -> str:
+    refused = [f"{cause.field}: {cause.message}" for cause in answer.causes]
+    return "\n".join((*refused, *answer.warnings)) or "-"
+
+
+CASES: Mapping[str, Json] = {
+    "a CronJob whose Jobs ask": cronjob(job=RACK),
+    "a CronJob with typos in the Jobs' metadata": cronjob(job=TYPO),
+    "a CronJob with a typo in the pods' metadata": cronjob(pods={names.REQUIRE: "rak"}),
+    "a CronJob whose Jobs are too large": cronjob(job=RACK, parallelism=20_000),
+    "a CronJob that asks itself": cronjob(RACK),
+    "a CronJob whose Jobs name another scheduler": scheduled(cronjob(job=RACK), "default-schedular"),
+    "a CronJob with a misspelt foreign key": cronjob(job={"kueue.x-k8s.io/podset-requierd-topology": "rack"}),
+    "a CronJob with a foreign key that is not read": cronjob(job={**RACK, "kai.scheduler/segment-size": "4"}),
+    "a JobSet whose Jobs ask": jobset(job=RACK),
+    "a JobSet with typos in its Jobs' metadata": jobset(job=TYPO),
+    "a JobSet that asks, and so do its Jobs": jobset(RACK, job=RACK),
+    "a JobSet that asks, with typos in its Jobs' metadata": jobset(RACK, job=TYPO),
+    "an AppWrapper whose component asks": appwrapper(job=RACK),
+    "an AppWrapper with typos in a component's metadata": appwrapper(job=TYPO),
+}
+
+
+def test_the_texts() -> None:
+    """What is wrong is refused at its path in the maker; what is right and does something else is a warning."""
+    answers = {case: submitted(found) for case, found in CASES.items()}
+    assert all(len(text) <= MAX_WARNING for answer in answers.values() for text in answer.warnings)
+    assert not any(text.endswith("...") for answer in answers.values() for text in answer.warnings)
+    golden("made-requests", {case: lines(answer) for case, answer in answers.items()})
+
+
+def test_a_cronjobs_gpus_are_checked_with_its_request() -> None:
+    """What every Job of it would be refused for is told once, at submit."""
+    found = cronjob(job=RACK)
+    container = found["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]
+    container["resources"] = {"limits": {"koordinator.sh/gpu-core": "50"}}
+    answer = submitted(found)
+    assert [cause.field for cause in answer.causes] == [
+        "spec.jobTemplate.spec.template.spec.containers[0].resources.limits[koordinator.sh/gpu-core]"
+    ]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        cronjob(job=TYPO) | {"metadata": {"name": "c", "namespace": "ml"}},
+        jobset(job=TYPO, labels={names.KUEUE_QUEUE: "q"}),
+    ],
+    ids=["in an exempt namespace", "of Kueue"],
+)
+def test_what_others_place_is_none_of_our_business(found: Json) -> None:
+    """Exempt namespaces and objects of other systems are told nothing."""
+    policy = with_policy(namespaces=with_policy().namespaces.model_copy(update={"exempt": ("ml",)}))
+    view = FakeView(policy=policy) if found["kind"] == "CronJob" else FakeView()
+    assert lines(submitted(found, view)) == "-"
+
+
+@pytest.mark.parametrize("make", [cronjob, jobset])
+def test_an_old_fault_does_not_block_other_changes(make: Any) -> None:
+    """A typo that is stored already stops no change; a new one is refused."""
+    old, new = make(job=TYPO), make(job=TYPO)
+    new["spec"]["suspend"] = True
+    assert validate(review(new, old=old), FakeView(), 0.0).allowed
+    assert not validate(review(new, old=make()), FakeView(), 0.0).allowed

@@ -1,0 +1,101 @@
+"""Requests in the metadata of what a workload's controller will make: refused where they are wrong, told what they do.
+
+A controller that is refused what it makes tries for ever and tells nobody who reads warnings; so its user is told when
+he submits the workload that it is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from engine import names
+from engine.annotations import own_source, read, unknown_keys
+from engine.cluster.workloads import ProjectionError, UnreadableWorkload, workload
+from engine.kinds.made import MadeObject, made_objects
+from engine.outcomes import FieldError
+from engine.policy import Policy
+from engine.policy_errors import path_of
+from engine.records import Workload
+from engine.requests import understand
+from engine.unread_keys import unread
+from webhook.devices import checked
+from webhook.left_alone import told_of_workload
+from webhook.marks import templates
+from webhook.objects import entry_of
+from webhook.review import Review
+from webhook.view import View
+
+_PREFIXES: Final = (f"{names.DOMAIN}/", names.KUEUE_PREFIX, names.KAI_PREFIX)
+
+
+@dataclass(slots=True)
+class Told:
+    """What is wrong with such requests, and warnings without a prefix."""
+
+    errors: list[FieldError] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def made_requests(review: Review, document: Mapping[str, Any], view: View, policy: Policy, *, asks: bool) -> Told:
+    """Judge what is made of the object of a review; `asks`: the object itself does, and its request is the only one."""
+    told, entry = Told(), entry_of(review, view)
+    if entry is None:
+        return told
+    for made in made_objects(entry, document, registry=view.registry):
+        if entry.handling != "hint" and not _speaks(made.raw):
+            continue
+        try:
+            found = workload(made.raw, entry=made.entry, registry=view.registry)
+        except (ProjectionError, UnreadableWorkload):
+            continue  # whoever reads the object itself tells it
+        found = replace(found, namespace=review.namespace)
+        if entry.handling == "hint":
+            _as_its_own(told, made, found, document, view=view, policy=policy)
+            continue
+        source, dialects = own_source(found), policy.annotations.dialects
+        told.warnings += unread((source,), dialects=dialects)
+        if read((source,), dialects=dialects) or any(unknown_keys((source,))):
+            _beside_its_maker(told, made, found, asks=asks, maker=entry.match.kind, view=view, policy=policy)
+    return told
+
+
+def _speaks(raw: Mapping[str, Any]) -> bool:
+    """True when a key of ours or of a dialect stands in the metadata: most objects say nothing, and are not read."""
+    metadata = raw.get("metadata")
+    carried = [metadata.get(part) for part in ("annotations", "labels")] if isinstance(metadata, Mapping) else []
+    return any(str(key).startswith(_PREFIXES) for part in carried if isinstance(part, Mapping) for key in part)
+
+
+def _as_its_own(
+    told: Told, made: MadeObject, found: Workload, document: Mapping[str, Any], *, view: View, policy: Policy
+) -> None:
+    """What is made is a workload by itself, whatever its maker says."""
+    understood = understand(found, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
+    at = path_of(made.steps)
+    told.errors += _under(at, understood.errors)
+    told.warnings += [f"{at}.{text}" if text.startswith("metadata.") else text for text in understood.warnings]
+    told.warnings += told_of_workload(made.raw, found, understood.ignored, policy)
+    if understood.ignored is None:
+        for root in templates(found):
+            errors, _ = checked(document, (*made.steps, *root), managed=True, view=view, policy=policy)
+            told.errors += errors
+
+
+def _beside_its_maker(
+    told: Told, made: MadeObject, found: Workload, *, asks: bool, maker: str, view: View, policy: Policy
+) -> None:
+    """The pods of what is made are the maker's, and so is a request; here it is of each made object alone, or none."""
+    where = f"{path_of(made.steps)}.metadata"
+    if asks:
+        told.warnings.append(f"{where} has no effect: ask on the {maker} or on a pod template")
+        return
+    understood = understand(found, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
+    told.errors += _under(path_of(made.steps), understood.errors)
+    if understood.asking:
+        told.warnings.append(f"{where} makes a gang of each {found.kind}; for one gang ask on the {maker}")
+
+
+def _under(at: str, errors: tuple[FieldError, ...]) -> Iterator[FieldError]:
+    return (replace(error, field=f"{at}.{error.field}") for error in errors)
