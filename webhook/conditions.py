@@ -16,6 +16,7 @@ from engine.kinds.schema import KindEntry
 from webhook.aside_conditions import DEFAULT_SCHEDULERS, of_other_schedulers, workload_aside
 from webhook.cel import all_of, any_of, indented, negated, text, texts
 from webhook.cel_templates import templates
+from webhook.made_conditions import made_says
 
 NOTES: Final = texts((names.ORIGINAL_REQUESTS, names.GPU_REQUEST))
 ALIASES: Final = texts(key for dialect in names.ALIASES.values() for key in dialect)
@@ -126,11 +127,16 @@ def says_nothing(registry: Registry, schedulers: Iterable[str]) -> str:
 def left_alone(
     registry: Registry, schedulers: Iterable[str] = DEFAULT_SCHEDULERS, *, hints: Collection[str] = ()
 ) -> str:
-    """The condition of workloads that mean to ask and that `asks` leaves out; of the kinds `hints`, all that ask."""
+    """The condition of workloads that mean to ask and that `asks` leaves out; of the kinds `hints`, all that ask.
+
+    So does what asks in the metadata of something that its controller will make.
+    """
+    made = made_says(registry, any_of(_MEANT, _ALIAS))
+    says = (_in_metadata(_MEANT), *((made,) if made is not None else ()))
     if not hints:
-        return all_of(_of_any(registry, _in_metadata(_MEANT), of="[object]"), negated(asks(registry, schedulers)))
+        return all_of(_of_any(registry, any_of(*says), of="[object]"), negated(asks(registry, schedulers)))
     only_hint = f"request.kind.kind in {texts(hints)}"
-    meant = any_of(_in_metadata(_MEANT), all_of(only_hint, _in_metadata(_ALIAS)))
+    meant = any_of(*says, all_of(only_hint, _in_metadata(_ALIAS)))
     return all_of(_of_any(registry, meant, of="[object]"), any_of(only_hint, negated(asks(registry, schedulers))))
 
 

@@ -187,7 +187,7 @@ def left_alone_workloads(registry: Registry, *, username: str, schedulers: Itera
                 "means-to-ask",
                 conditions.left_alone(registry, schedulers, hints=hints),
                 "A request on what we leave to others, keys that look like ours or are known and not read, and a "
-                "request on an object that only makes workloads.",
+                "request on an object that only makes workloads, or in the metadata of what it will make.",
             ),
             Condition("changed", conditions.changed(foreign=True)),
         ),

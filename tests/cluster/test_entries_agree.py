@@ -183,6 +183,23 @@ def _merge(into: Json, more: Mapping[str, Any]) -> None:
             into[key] = value
 
 
+# Kind -> the paths of what its controller will make objects of.
+MADE: Mapping[str, Sequence[str]] = {
+    "cronjob": ("spec.jobTemplate", "spec.jobTemplate.spec.template"),
+    "jobset": ("spec.replicatedJobs[0].template",),
+    "appwrapper": ("spec.components[0].template",),
+}
+
+
+def makers(name: str, requests: Sequence[str]) -> Iterator[Case]:
+    """Each request in the metadata of what is made of an object, which itself asks for nothing."""
+    entry = BY_NAME[name]
+    for asked, field in product(requests, MADE[name]):
+        body = plain(entry)
+        _write(at(body, field), *REQUESTS[asked])
+        yield Case(f"{asked} at {field}", collection(entry), body)
+
+
 ASKS = ("a request", "an alias")
 KINDS: Mapping[str, list[Case]] = {
     "pod": [*pods()],
@@ -191,6 +208,7 @@ KINDS: Mapping[str, list[Case]] = {
         name: [
             *workloads(name, ASKS, ("ours", "another scheduler", "a queue of Kueue")),
             *(workloads(name, ASKS, (ELSEWHERE,)) if name in OTHERS else ()),
+            *(makers(name, tuple(REQUESTS)) if name in MADE else ()),
         ]
         for name in BY_NAME
         if name != "job"
