@@ -166,7 +166,7 @@ def test_a_policy_that_observes_warns_of_what_cannot_be_read() -> None:
     found = raw("jobset", patch={"spec": {"replicatedJobs": 7}})
     answer = validate(review(found), FakeView(policy=with_policy(mode="observe")), 0.0)
     assert answer.allowed
-    assert "spec.replicatedJobs" in answer.warnings[0]
+    assert "spec.replicatedJobs" in answer.warnings[1]
 
 
 def test_a_waiting_gang_that_asks_for_something_else_is_told_what_will_happen() -> None:

@@ -304,7 +304,7 @@ def test_a_policy_that_observes_warns_of_what_it_would_refuse() -> None:
     view = FakeView(reported=DIMENSIONS, policy=parse_policy("mode: observe"))
     answer = said(raw_job(pod_spec=spec({"limits": {GPU: "150"}})), view)
     assert answer.allowed
-    assert GPU in answer.warnings[0]
+    assert GPU in answer.warnings[1]
 
 
 def test_names_that_no_node_reports_are_warned_of() -> None:

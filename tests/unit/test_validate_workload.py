@@ -14,6 +14,7 @@ from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.policy import parse_policy
 from engine.records import PodSetPlan, Slot
 from engine.requests import Understanding
+from engine.wording import MAX_WARNING
 from tests.support.admission import (
     US,
     FakeView,
@@ -156,9 +157,29 @@ def test_what_another_system_has_passes_even_with_a_wrong_request() -> None:
 
 
 def test_a_policy_that_observes_warns_instead_of_refusing() -> None:
+    """The mode is named in each line, and no line is cut before what helps."""
     answer = check(raw_job({names.REQUIRE: "rak"}), FakeView(policy=with_policy(mode="observe")))
     assert answer.allowed
-    assert 'Unsupported value: "rak"' in answer.warnings[0]
+    assert answer.warnings == (
+        "topogate (observe): nothing is held or refused; with mode enforce:",
+        "topogate (observe): would be refused: metadata.annotations[topogate.dev/require-topology]: Unsupported value: "
+        '"rak"',
+        'topogate (observe): allowed: block, rack, host, auto; did you mean "rack"?',
+    )
+    answer = check(raw_job({"topogate.dev/requiretopology": "rack"}), FakeView(policy=with_policy(mode="observe")))
+    assert answer.warnings[2].endswith("did you mean topogate.dev/require-topology?")
+    assert all(len(one) <= MAX_WARNING for one in answer.warnings)
+
+
+def test_a_policy_that_observes_does_not_say_that_a_job_waits() -> None:
+    """It starts: what it would do is told of the other mode."""
+    view = FakeView(policy=with_policy(mode="observe"), outcome=Waits("Fragmented", "needs 4 hosts; best is r with 2"))
+    answer = check(rack_job(), view)
+    assert answer.warnings[:2] == (
+        "topogate (observe): nothing is held or refused; with mode enforce:",
+        "topogate (observe): would wait: needs 4 hosts; best is r with 2",
+    )
+    assert check(raw_job(), view).warnings == ()
 
 
 def test_a_policy_that_is_off_lets_everything_through() -> None:
