@@ -54,8 +54,12 @@ def mark_of(pod: Pod) -> str:
 
 
 def is_single(key: str) -> bool:
-    """True for the key of pods that are placed each by itself; no replica's index looks like it."""
-    return key.partition("/")[2].startswith(_GROUP)
+    """True for the key of pods that are placed each by itself; no replica's index looks like it.
+
+    The key of a plain gang has a namespace in this place, which may begin in the same way, and a name after it.
+    """
+    group = key.partition("/")[2]
+    return group.startswith(_GROUP) and "/" not in group
 
 
 def in_turn(pods: Sequence[Pod]) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:

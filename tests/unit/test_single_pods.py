@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine import names, single_pods
+from engine import names, plain_gangs, single_pods
 from engine.records import OwnerRef, Pod, Workload
 from tests.support.cluster_records import gpu_nodes, job
 from tests.support.families import below, link, plain
@@ -210,3 +210,10 @@ def test_other_gangs_are_not_looked_at_for_a_quota_that_is_not_theirs(monkeypatc
     elsewhere = replace(gang, workload=replace(gang.workload, namespace="elsewhere"))
     assert leader.view.gangs.pending(elsewhere, leader.view.capacity) == {}
     assert made == []
+
+
+@pytest.mark.parametrize("namespace", ["team", "pods", "pods-of-team", "pods-0123456789abcdef"])
+def test_a_plain_gang_is_none_of_them_whatever_its_namespace_is_called(namespace: str) -> None:
+    """A namespace that begins as the key of single pods does made each pod of a gang one by itself."""
+    for gang in ("mesh", "pods-0123456789abcdef"):
+        assert not single_pods.is_single(plain_gangs.gang_key(namespace, gang))
