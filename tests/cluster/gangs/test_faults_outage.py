@@ -14,7 +14,7 @@ from local.controlplane import ControlPlane
 from local.service import Service
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet, fleet_name
-from tests.support.gangs import Namespace, require
+from tests.support.gangs import Namespace, job_body, require
 from tests.support.raw_pods import GATE, held
 
 pytestmark = pytest.mark.timeout(120)
@@ -130,3 +130,39 @@ def test_a_job_that_waits_cannot_be_resumed(waiting: Namespace, client: Client) 
 def test_a_managed_job_s_foreign_labels_may_change(waiting: Namespace, client: Client) -> None:
     """What does not concern us is not sent to us."""
     client.patch(f"{waiting.jobs_path}/second", {"metadata": {"labels": {"team": "blue"}}})
+
+
+KUEUE = {"kueue.x-k8s.io/podset-required-topology": "rack"}
+
+
+def test_a_pod_of_somebody_else_s_group_runs(alone: Namespace, client: Client) -> None:
+    """The label of a pod group asks us for nothing on a pod."""
+    labels = {"pod-group.scheduling.sigs.k8s.io/name": "g"}
+    path = f"/api/v1/namespaces/{alone.name}/pods"
+    client.create(path, pod_body("member", alone.fleet.selector, labels=labels))
+    eventually(lambda: client.get(f"{path}/member")["spec"].get("nodeName"), message="the pod is bound")
+
+
+@pytest.mark.parametrize(
+    ("labels", "pod_spec"),
+    [
+        ({"kueue.x-k8s.io/queue-name": "team"}, {}),
+        ({}, {"schedulerName": "kai-scheduler"}),
+        ({}, {"schedulingGates": [{"name": "kueue.x-k8s.io/topology"}]}),
+    ],
+    ids=["Kueue's", "another scheduler's", "admitted by Kueue"],
+)
+@pytest.mark.parametrize("annotations", [KUEUE, require("rack")], ids=["in its words", "in ours"])
+def test_a_workload_that_is_left_to_others_is_made_and_so_are_its_pods(
+    alone: Namespace, client: Client, annotations: dict[str, str], labels: dict[str, str], pod_spec: dict[str, Any]
+) -> None:
+    """As if we were not installed: nothing that we would only wave through waits for us."""
+    body = job_body("theirs", pods=1, pod_spec=pod_spec)
+    body["metadata"]["labels"] = labels
+    template = body["spec"]["template"]
+    template["metadata"] = {
+        **template.get("metadata", {}),
+        "annotations": {"kueue.x-k8s.io/workload": "w", **annotations},
+    }
+    client.create(alone.jobs_path, body)
+    eventually(lambda: alone.pods("theirs"), message="its pod is made")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +14,8 @@ from tests.support.gangs import Json, Namespace, job_body, require
 from tests.support.raw_pods import GATE
 
 pytestmark = pytest.mark.timeout(120)
+
+Kubectl = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def make(gangs: Namespace, name: str, *, size: int, gang: str = "mesh", **more: Any) -> Json:
@@ -64,3 +69,46 @@ def test_pods_that_give_different_sizes_stay_held_and_say_so(gangs: Namespace) -
     make(gangs, "p1", size=3)
     eventually(lambda: events(gangs, "GangSizeMismatch"), message="they are told why")
     assert all({"name": GATE} in one["spec"]["schedulingGates"] for one in pods(gangs).values())
+
+
+def submitted(kubectl: Kubectl, name: str, **annotations: str) -> tuple[bool, str]:
+    """What kubectl says of a pod with these annotations that is created; nothing is stored."""
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "annotations": {f"topogate.dev/{key.replace('_', '-')}": value for key, value in annotations.items()},
+        },
+        "spec": {"containers": [{"name": "main", "image": "none"}], "restartPolicy": "Never"},
+    }
+    done = kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(body), check=False)
+    return done.returncode == 0, done.stderr
+
+
+def test_a_wrong_request_on_a_plain_pod_is_refused_at_submit(gangs: Namespace, kubectl: Kubectl) -> None:
+    """With everything that is wrong, on a pod by itself and on one of a gang."""
+    gangs.fleet.grid("1x1x2")
+    for wrong, told in (
+        ({"require_topology": "rak"}, ["require-topology", 'did you mean "rack"?']),
+        ({"gangname": "j", "require_topology": "rak"}, ["gangname", "require-topology"]),
+        ({"gang_name": "j"}, ["gang-size"]),
+        ({"gang_name": "j", "gang_size": "two", "require_topology": "rak"}, ["gang-size", "require-topology"]),
+        ({"gang_size": "2"}, ["gang-size"]),
+        ({"slice_topology": "rack", "slice_size": "2"}, ["slice-size", "slice-topology"]),
+    ):
+        created, said = submitted(kubectl, "wrong", **wrong)
+        assert not created, wrong
+        assert all(word in said for word in told), said
+
+
+def test_a_plain_pod_that_asks_is_told_what_will_happen(gangs: Namespace, kubectl: Kubectl) -> None:
+    """By itself and as one of a gang, which is planned whole."""
+    gangs.fleet.grid("1x1x2")
+    eventually(lambda: "would place 1 pod" in submitted(kubectl, "alone", require_topology="rack")[1])
+    created, said = submitted(kubectl, "alone", require_topology="rack")
+    assert created
+    assert "the pod is placed by itself" in said
+    created, said = submitted(kubectl, "one", gang_name="j", gang_size="3", require_topology="rack")
+    assert created
+    assert "would place 3 pods" in said
