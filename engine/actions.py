@@ -88,12 +88,17 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class LetGo:
-    """The workload asks for nothing (any more): resume it if we hold it, free its pods, forget its Placement."""
+    """The workload asks for nothing (any more): resume it if we hold it, free its pods, forget its Placement.
+
+    `message` says so to people; `loses`: it had slots, which hold for its pods to come no more.
+    """
 
     pods: tuple[Pod, ...]
     resume: bool
     forget: bool
     reason: str
+    message: str
+    loses: bool
 
 
 Action = Rest | Plan | Resume | GiveBack | Shrink | ChooseAnew | Extend | Remove | Release | LetGo

@@ -315,6 +315,6 @@ class Controller:
                 )
             case Release(seats=seats):
                 self._term.send(key, lambda: errands.release(gang, seats))
-            case LetGo(pods=pods, resume=resume, forget=forget, reason=reason):
-                log.info("letting go of %s: %s", gang.workload.key, reason)
-                self._term.send(key, lambda: errands.let_go(gang, pods, resume=resume, forget=forget))
+            case LetGo() as let:
+                log.info("letting go of %s: %s", gang.workload.key, let.reason)
+                self._term.send(key, lambda: errands.let_go(gang, let))

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from engine import names
-from engine.actions import Status
+from engine.actions import LetGo, Status
 from engine.cluster import writes
 from engine.cluster.api import Api, ApiFault
 from engine.cluster.events import Recorder
@@ -197,8 +197,9 @@ class Errands:
 
         self._all(release_one, seats)
 
-    def let_go(self, gang: Gang, pods: tuple[Pod, ...], *, resume: bool, forget: bool) -> None:
-        """The workload is none of ours: free its pods, let it run, forget its Placement."""
+    def let_go(self, gang: Gang, let: LetGo) -> None:
+        """The workload is none of ours: free its pods, let it run, forget its Placement, and say so."""
+        pods, resume, forget = let.pods, let.resume, let.forget
         self._all(self.free_pod, pods)
         if resume:
             result = self._written.on_newest(
@@ -209,6 +210,7 @@ class Errands:
             was_done(result, gang.workload.name)
         if forget and gang.placement is not None:
             self.forget(gang.placement)
+        self._event(gang, let.reason, let.message, warning=let.loses)
 
     def free_pod(self, pod: Pod) -> None:
         """Take our gate off a pod without placing it."""

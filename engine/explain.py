@@ -121,7 +121,8 @@ def _would_place(placed: Placed, room: tuple[int, int] | None, would: str) -> st
         longer = f"topogate: {would} place {pods} ({joined(of_sets)}){where}"
         return fit(longer if len(longer) <= MAX_WARNING else text, MAX_WARNING)
     ranks = [bounds for slot in slots for bounds in slot.ranks or ()]
-    if ranks and (longer := f"{text}, ranks 0-{max(last for _, last in ranks):,} in host order"):
+    last = max((last for _, last in ranks), default=0)
+    if last and (longer := f"{text}, ranks 0-{last:,} in host order"):
         text = longer if len(longer) <= MAX_WARNING else text
     return fit(text, MAX_WARNING)
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from engine import names
 from engine.actions import ChooseAnew, Decision, GiveBack, LetGo, Plan, Rest, Resume, Status
+from engine.explain import render
 from engine.members import held_by_us, suspended_by_user
 from engine.policy import Policy
 from engine.records import Assignment, Pod, PodSetRequest, Workload
@@ -81,7 +82,7 @@ def decide(
             else None,
         )
     if policy.mode != "enforce" or (gang.understanding.ask is None and not gang.understanding.errors):
-        return _without_request(gang, gated)
+        return _without_request(gang, gated, policy)
     assigned = placement is not None and placement.assignment is not None
     if gang.understanding.errors and (not assigned or workload.suspended):
         return _misunderstood(gang, gated)
@@ -118,13 +119,25 @@ def _runs(gang: Gang) -> bool:
     return not gang.workload.suspended and any(pod.spec.node_name and not pod.finished for pod in gang.pods)
 
 
-def _without_request(gang: Gang, gated: tuple[Pod, ...]) -> Decision:
+def _without_request(gang: Gang, gated: tuple[Pod, ...], policy: Policy) -> Decision:
     placement, held = gang.placement, held_by_us(gang.workload)
     forget = placement is not None and not placement.deleting
     if not held and not gated and not forget:
         return Decision(Rest())
     reason = gang.understanding.ignored or "PolicyOff"
-    return Decision(LetGo(gated, resume=held, forget=forget, reason=reason))
+    loses = placement is not None and placement.assignment is not None
+    if loses:
+        outcome = "its slots are given up: pods that run stay where they are, new ones may go anywhere"
+    else:
+        outcome = "it is resumed and runs like any other" if held else "its pods are held no longer"
+    message = f"{_no_request(reason, policy)}; {outcome}"
+    return Decision(LetGo(gated, resume=held, forget=forget, reason=reason, message=message, loses=loses))
+
+
+def _no_request(reason: str, policy: Policy) -> str:
+    if reason == "NoTopologyRequested":
+        return "asks for no topology and for no gang any more"
+    return f"the policy's mode is {policy.mode}" if policy.mode != "enforce" else f"is left alone now ({reason})"
 
 
 def _misunderstood(gang: Gang, gated: tuple[Pod, ...]) -> Decision:
@@ -132,7 +145,8 @@ def _misunderstood(gang: Gang, gated: tuple[Pod, ...]) -> Decision:
     placement, error = gang.placement, gang.understanding.errors[0]
     if suspended_by_user(gang.workload):
         return _user_suspension(gang)
-    status = Status("Waiting", error.reason, f"{error.field}: {error.message}")
+    said = error.message if error.value is None else render(error)
+    status = Status("Waiting", error.reason, f"{error.field}: {said}")
     if placement is not None and placement.assignment is not None:
         return Decision(GiveBack(suspend=False, reason=status.reason, message=status.message), status)
     return Decision(Rest(), status) if held_by_us(gang.workload) or gated else Decision(Rest())

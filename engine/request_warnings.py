@@ -83,7 +83,7 @@ def _not_planned_for(workload: Workload) -> Iterator[str]:
     templates = [pod_set.template for pod_set in workload.pod_sets]
     unseen = tuple(dict.fromkeys(name for template in templates for name in template.unmodelled))
     if unseen:
-        yield f"{joined(unseen)} of the pods are not planned for: the scheduler may refuse a chosen host"
+        yield f"not planned for: {joined(unseen)} of the pods; the scheduler may refuse a chosen host"
     preferred = tuple(dict.fromkeys(name for template in templates for name in template.preferences))
     if preferred:
         yield f"preferences ({', '.join(preferred)}) have no effect: pods are pinned to hosts"

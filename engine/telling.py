@@ -10,9 +10,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from engine import names
 from engine.actions import Status
-from engine.errands import Errands
+from engine.errands import TOLD_PODS, Errands
 from engine.gangs import request_written
+from engine.pod_workloads import in_order
 from engine.sight import Gang
 from engine.status import differs, settle, status_of
 from engine.term import Memory, Term
@@ -20,6 +22,8 @@ from engine.view import View
 
 # The text of one gang's status is written again no sooner than this after it was written last (seconds).
 TEXT_EVERY: Final = 10.0
+# Pods of one gang that get their Events at one look; the queue of Events holds a thousand.
+PODS_AT_A_TIME: Final = 200
 
 
 class Telling:
@@ -42,12 +46,38 @@ class Telling:
             memory.telling = (due, status)
             return
         memory.telling = None
+        self._tell_pods(memory, gang, status, now)
         if not self._request_written(gang):
             memory.telling = (now, status)
         elif gang.placement is not None and gang.placement.status.get("message") != status.message:
             self._term.texts.put(key, status, due=max(now, memory.told_at + TEXT_EVERY))
         else:
             self._term.texts.drop(key)
+
+    def _tell_pods(self, memory: Memory, gang: Gang, status: Status, now: float) -> None:
+        """Tell the held pods of a gang that waits why they are: whoever looks at a pod finds nothing else there.
+
+        Of plain pods that make no gang each one, as they have neither workload nor Placement; of others the first few.
+        """
+        plain = gang.workload.handling == "pods"
+        if status.phase != "Waiting" or (plain and not gang.understanding.errors):
+            memory.told_pods = {}
+            return
+        held = [
+            pod for pod in in_order(gang.pods) if names.GATE in pod.spec.gates and not (pod.finished or pod.deleting)
+        ]
+        known = {pod.uid: memory.told_pods[pod.uid] for pod in held if pod.uid in memory.told_pods}
+        reason, why = status.reason, status.message
+        if not plain:
+            held = held[:TOLD_PODS]
+            why = f"the {gang.workload.kind} {gang.workload.name} waits for slots ({reason}): {why}"
+        untold = [pod for pod in held if known.get(pod.uid) != reason]
+        for pod in untold[:PODS_AT_A_TIME]:
+            known[pod.uid] = reason
+            self._errands.pod_event(pod, reason if plain else "HeldWithoutSlot", why)
+        if len(untold) > PODS_AT_A_TIME:
+            memory.wake_at(now + 1.0)
+        memory.told_pods = known
 
     def due(self, now: float) -> None:
         """Write what has lasted long enough to be told."""

@@ -49,6 +49,7 @@ class Memory:
     told_at: float = float("-inf")
     waiting_since: str | None = None  # as the Placement says; it may be deleted by hand
     telling: tuple[float, Status] | None = None  # due, what
+    told_pods: dict[str, str] = field(default_factory=dict)  # uid -> reason that its Event gave for being held
     refused: frozenset[str] = frozenset()  # uids of pods whose Event went out
     wake: float | None = None
     rests_until: float = float("-inf")  # its last look was dear: not before

@@ -178,8 +178,8 @@ def _forbidden(field: str, message: str) -> FieldError:
 
 def _own(workload: Workload) -> Mapping[str, str]:
     """What is said of each of our annotations when somebody else writes it."""
-    path = path_of_steps(workload.suspend_path or ("spec", "suspend"))
-    held = f"written by topogate alone; to take the {workload.kind} out of the queue set {path} to false, or delete it"
+    start = f"to start the {workload.kind} without a placement take its request off"
+    held = f"written by topogate alone; {start}, to give it up delete it"
     return {key: _WRITTEN for key in ANNOTATIONS} | {names.HELD_BY: held}
 
 

@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any, cast
 
 from engine import names
-from engine.actions import Status
+from engine.actions import LetGo, Status
 from engine.cluster.api import Api, ApiUnavailable
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
@@ -139,14 +139,15 @@ class Hands(Errands):
             spec = replace(seat.pod.spec, shape=pinned(seat.pod.spec.shape, seat.slot.host))
             self._ungate(replace(seat.pod, spec=spec))
 
-    def let_go(self, gang: Gang, pods: tuple[Pod, ...], *, resume: bool, forget: bool) -> None:
+    def let_go(self, gang: Gang, let: LetGo) -> None:
         self._called("let go", gang.workload.name)
-        for pod in pods:
+        for pod in let.pods:
             self._ungate(pod)
-        if resume:
+        if let.resume:
             self._change(gang.workload, suspended=False, started=True, held=False)
-        if forget and gang.placement is not None:
+        if let.forget and gang.placement is not None:
             self._view.stores.placements.apply("DELETED", gang.placement)
+        self.notes.append((gang.workload.name, let.message))
 
     def free_pod(self, pod: Pod) -> None:
         self._called("free", pod.name)
@@ -179,6 +180,7 @@ class Hands(Errands):
 
     def pod_event(self, pod: Pod, reason: str, message: str) -> None:
         self.events.append((pod.name, reason))
+        self.notes.append((pod.name, message))
 
     def _ungate(self, pod: Pod) -> None:
         gates = tuple(gate for gate in pod.spec.gates if gate != names.GATE)

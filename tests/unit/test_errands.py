@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from engine import names
+from engine.actions import LetGo
 from engine.cluster.api import Api, ApiError, ApiFault, ApiUnavailable
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
@@ -103,6 +104,10 @@ def pod_json(one: Pod) -> bytes:
     return json.dumps({"metadata": metadata, "spec": {"containers": []}}).encode()
 
 
+def going(*pods: Pod, resume: bool = False, forget: bool = False) -> LetGo:
+    return LetGo(pods, resume=resume, forget=forget, reason="NoTopologyRequested", message="asks no more", loses=False)
+
+
 def missing(_method: str, _path: str) -> bytes:
     raise ApiError(404, "NotFound", "not found")
 
@@ -149,7 +154,7 @@ def test_one_pod_that_is_refused_keeps_no_other_held(desk: Desk) -> None:
     known = desk.view.gangs.get(gang.uid)
     assert known is not None
     with pytest.raises(WriteRefused):
-        desk.errands.let_go(known, tuple(pods), resume=False, forget=False)
+        desk.errands.let_go(known, going(*pods))
     assert sorted(freed) == ["train-1", "train-2"]
 
 
@@ -330,7 +335,7 @@ def test_without_the_lease_nothing_is_sent(desk: Desk) -> None:
         lambda: desk.errands.resume(replace(known, placement=placed)),
         lambda: desk.errands.release(replace(known, placement=placed), seats(gang, [pod(gang, 0, gated=True)])),
         lambda: desk.errands.give_back(replace(known, placement=placed), suspend=True),
-        lambda: desk.errands.let_go(known, (pod(gang, 0, gated=True),), resume=True, forget=True),
+        lambda: desk.errands.let_go(known, going(pod(gang, 0, gated=True), resume=True, forget=True)),
         lambda: desk.errands.forget(placed),
         lambda: desk.errands.extend(replace(known, placement=placed), placed, Extension((), None, {}), "moved"),
         lambda: desk.errands.remove(known, (pod(gang, 0, host="h"),), evict=True, reason="NodeLost", message="lost"),

@@ -108,3 +108,10 @@ def test_long_messages_are_cut(outcome: Outcome) -> None:
     (line,) = forecast(outcome)
     assert len(line) <= 120
     assert line.endswith("...")
+
+
+def test_the_rank_of_a_single_pod_is_not_worth_a_word() -> None:
+    """`ranks 0-0` tells nobody anything."""
+    slots = (Slot(("b0", "r0", "h0"), 1, ((0, 0),)),)
+    one = Placed((PodSetPlan("main", slots),), {"block": 1, "rack": 1, "host": 1}, True, "", None, None)
+    assert forecast(one) == ("topogate: would place 1 pod in b0 / r0 (1 host)",)

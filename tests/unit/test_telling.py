@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 
 from engine import names
+from engine.policy import parse_policy
 from engine.records import Pod, PriorityClass, Quota, Workload
-from engine.telling import TEXT_EVERY
+from engine.telling import PODS_AT_A_TIME, TEXT_EVERY
 from engine.term import TEXTS
 from tests.support.cluster_records import changed, gpu_nodes, job, node, pod
+from tests.support.families import plain
 from tests.support.leader import POLICY, Leader
 
 
@@ -308,3 +310,70 @@ def test_growth_that_waits_is_told_as_waiting(hosts: int) -> None:
     assert told == "train"
     assert note.startswith("1 more pod to join: ")
     assert "placed" not in note
+
+
+def test_a_running_gang_whose_request_is_taken_off_says_so() -> None:
+    """Its Placement goes, and with it what kept room for its next pods."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    run(leader, 3)
+    edited(leader, annotations={})
+    leader.settle()
+    assert leader.placed() is None
+    assert leader.hands.notes[-1] == (
+        "train",
+        "asks for no topology and for no gang any more; "
+        "its slots are given up: pods that run stay where they are, new ones may go anywhere",
+    )
+
+
+@pytest.mark.parametrize("mode", ["off", "observe"])
+def test_gangs_that_are_let_go_by_the_policy_say_so(mode: str) -> None:
+    """Nobody touched them: their people learn from their own Events that it was the policy."""
+    leader, _ = waiting()
+    leader.has(job("one", held=True), job("two", held=True))
+    leader.settle()
+    leader.hands.notes.clear()
+    leader.view.set_policy(parse_policy(f"{POLICY}mode: {mode}\n"))
+    leader.settle()
+    said = f"the policy's mode is {mode}; it is resumed and runs like any other"
+    assert sorted(leader.hands.notes) == [("one", said), ("two", said)]
+
+
+def test_a_request_that_became_wrong_is_told_with_its_value() -> None:
+    """What is allowed says little without what was asked for."""
+    leader, _ = waiting()
+    leader.has(job(held=True, require="zone"))
+    leader.settle()
+    (_, note) = leader.hands.notes[-1]
+    assert note.startswith(f'metadata.annotations[{names.REQUIRE}]: Unsupported value: "zone": allowed: block, rack')
+
+
+# -- pods that are held ----------------------------------------------------------------------------------------------
+
+
+def test_every_pod_of_a_faulty_gang_is_told() -> None:
+    """Also those that come later, whatever is wrong with the others; each is told once."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    leader.has(plain("a", size="3"), plain("b", size="4"))
+    leader.settle()
+    leader.has(*(plain(f"right-{number}", size="4") for number in range(PODS_AT_A_TIME + 5)))
+    leader.settle()
+    leader.later(1.0)
+    leader.later(1.0)
+    told = [name for name, reason in leader.hands.events if reason == "GangSizeMismatch"]
+    assert sorted(told) == sorted(pod.name for pod in leader.stores.pods.values())
+
+
+def test_pods_of_a_gang_that_was_resumed_by_hand_say_what_they_wait_for() -> None:
+    """They exist and are held; the Job's own Event is an hour old by then."""
+    leader, _ = waiting()
+    leader.has(job(held=True))
+    leader.settle()
+    edited(leader, suspended=False, started=True, annotations={names.REQUIRE: "rack"})
+    leader.has(*(pod(leader.workload(), rank, gated=True) for rank in range(4)))
+    leader.settle()
+    leader.later(60)
+    assert sorted(leader.hands.events) == [(f"train-{rank}", "HeldWithoutSlot") for rank in range(4)]
+    assert dict(leader.hands.notes)["train-0"].startswith(
+        "the Job train waits for slots (InsufficientFreeGPUs): needs 4 hosts in one rack"
+    )

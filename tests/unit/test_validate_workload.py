@@ -287,7 +287,7 @@ def test_a_job_that_we_suspend_is_told_where_it_goes() -> None:
 def test_warnings_of_the_request_are_passed_on() -> None:
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]
     answer = check(stored(rack_job(pod_spec={"volumes": volumes})))
-    assert answer.warnings[0].startswith("topogate: volumes of the pods are not planned for")
+    assert answer.warnings[0].startswith("topogate: not planned for: volumes of the pods")
 
 
 def test_no_time_for_a_forecast_is_no_warning() -> None:
@@ -331,7 +331,7 @@ def test_a_held_by_may_not_be_taken_off_a_waiting_job() -> None:
     old = stored(rack_job())
     answer = admitted(old, annotated(old, held_by=None), gang_view(old))
     assert reasons(answer) == [f"metadata.annotations[{names.HELD_BY}]"]
-    assert "set spec.suspend to false" in answer.causes[0].message
+    assert "to start the Job without a placement take its request off" in answer.causes[0].message
 
 
 def test_a_held_by_may_not_be_changed() -> None:
