@@ -36,11 +36,15 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class GiveBack:
-    """Drop the assignment; with `suspend` the workload is suspended first."""
+    """Drop the assignment; with `suspend` the workload is suspended first.
+
+    `pause`: it would fare no better elsewhere, so it is planned again only after a while, longer every time.
+    """
 
     suspend: bool
     reason: Why
     message: str
+    pause: bool = False
 
 
 @dataclass(frozen=True, slots=True)

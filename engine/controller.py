@@ -296,10 +296,12 @@ class Controller:
                 self._waiting.add(key, gang, decision.wake, now)
             case Resume():
                 self._term.send(key, lambda: errands.resume(gang))
-            case GiveBack(suspend=suspend, reason=reason, message=message):
+            case GiveBack(suspend=suspend, reason=reason, message=message, pause=pause):
                 memory.timers.empty_since = None
                 memory.timers.unbound_since.clear()
                 memory.timers.retry_at = now + (self._view.policy.timeouts.bind / 10 if suspend else 0.0)
+                if pause and suspend:
+                    memory.timers.pause(now)
                 memory.facts = None
                 status = Status("Waiting", reason, message)
                 self._telling.tell(key, gang, status, now)

@@ -90,6 +90,8 @@ def decide(
     if (placement is None or placement.assignment is None) and not gated and (not ours(workload) or _runs(gang)):
         return Decision(Rest())  # it ran before we were asked, or was let go: new workloads only
     if suspended_by_user(workload):
+        timers.retry_at = 0.0
+        timers.forget_pauses()  # whoever takes it up again has mended what was wrong
         return _user_suspension(gang)
     if placement is None or placement.assignment is None:
         if not gated and _expired(gang, timers):

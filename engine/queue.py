@@ -143,9 +143,11 @@ class Queue:
         return self._entries.get(key)
 
     def impatient(self, now: float) -> list[str]:
-        """Gangs that have waited for room for longer than the policy's patience, in order."""
+        """Gangs that have waited for room for longer than the policy's patience and could go now, in order."""
         waited = [
-            key for key, entry in self._entries.items() if entry.patient_until <= now and key not in self._for_hosts
+            key
+            for key, one in self._entries.items()
+            if one.patient_until <= now and one.not_before <= now and key not in self._for_hosts
         ]
         return sorted(waited, key=self._order)
 

@@ -13,6 +13,7 @@ from engine.policy import Policy
 from engine.reasons import Code, known_code
 from engine.records import Placement, Pod
 from engine.reservations import reservation
+from engine.scheduler_words import about_the_pod
 from engine.seats import Seating, seat, trimmed
 from engine.sight import GONE, Gang, Hosts, can_suspend
 from engine.status import incomplete_since
@@ -59,11 +60,18 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     # being made, and on any other host the gang would wait for that once more.
     late = [pod for pod in unmet if pod.unschedulable]
     if unmet:
-        status = _not_bound(late or unmet, policy, started)
+        futile = [pod for pod in late if about_the_pod(pod.unschedulable)]
+        status = _not_bound(futile or late or unmet, policy, started)
+        late = [pod for pod in late if pod not in futile]
+        if futile and not started and can_suspend(workload):
+            message = f"{status.message}; no other host would help: the room goes back, and it is tried again later"
+            return Decision(GiveBack(suspend=True, reason=status.reason, message=message, pause=True))
         if late and not started and can_suspend(workload):
             for pod in late:
                 timers.blame(pod, pinned_host(pod.spec.shape), now)
             return Decision(GiveBack(suspend=True, reason=status.reason, message=status.message))
+    if started:
+        timers.forget_pauses()
     replaceable = [pod for pod in late if _replaced_freely(gang, pod, started)]
     for pod in replaceable:
         timers.blame(pod, pinned_host(pod.spec.shape), now)
@@ -152,7 +160,8 @@ def _waiting(
         if now >= end:
             timers.expired = True
             message = f"no pod appeared in {policy.timeouts.hold:g} s; the slots go back (quota? a failing creation?)"
-            return Decision(GiveBack(suspend=can_suspend(workload), reason="HoldExpired", message=message))
+            back = GiveBack(suspend=can_suspend(workload), reason="HoldExpired", message=message, pause=True)
+            return Decision(back)
         wake = end if wake is None else min(wake, end)
     return Decision(Rest(), status or _progress(gang, live, hosts), seating.refused, wake=wake)
 

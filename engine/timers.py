@@ -13,6 +13,10 @@ EXCLUDE_MOST = 1800.0
 # A pod that was asked to go, and is there as ever, is asked again after this (seconds): a disruption budget allows it
 # later perhaps.
 REMOVE_AGAIN = 30.0
+# A gang whose trouble no other host ends is let try again after this, which doubles from the first value to the second
+# (seconds): with timeouts.bind of 30 s it holds room for a third of the time at first, for a twentieth in the end.
+PAUSE_FIRST = 60.0
+PAUSE_MOST = 600.0
 
 
 @dataclass(slots=True)
@@ -29,6 +33,16 @@ class Timers:
     vacant_since: dict[tuple[str, int], float] = field(default_factory=dict)  # rank on a lost host -> without any pod
     incomplete_since: float | None = None
     retry_at: float = 0.0  # not planned again before this
+    last_pause: float = 0.0  # of those that grow
+
+    def pause(self, now: float) -> None:
+        """Have the gang planned again after a pause, twice as long as the last time."""
+        self.last_pause = min(max(PAUSE_FIRST, self.last_pause * 2), PAUSE_MOST)
+        self.retry_at = now + self.last_pause
+
+    def forget_pauses(self) -> None:
+        """The trouble is over, or somebody says so."""
+        self.last_pause = 0.0
 
     def exclude(self, host: str, now: float) -> None:
         """Leave a host out for a while, twice as long as the last time."""

@@ -91,6 +91,24 @@ def test_a_gang_that_the_scheduler_refuses_is_planned_on_other_hosts(gangs: Name
     assert failures(gangs, "train") == 0
 
 
+def test_a_gang_whose_volume_claim_is_missing_gives_its_room_back(gangs: Namespace, policy: PolicyInForce) -> None:
+    """No host would do: it waits with the scheduler's words, and the next gang gets the rack."""
+    policy.set(IMPATIENT)
+    gangs.fleet.grid("1x1x2")
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "no-such-claim"}}]
+    gangs.submit("train", pods=2, annotations=require("rack"), pod_spec={"volumes": volumes})
+
+    def waits() -> bool:
+        status = status_of(gangs, "train")
+        said = str(status.get("message"))
+        return (status.get("phase"), status.get("reason")) == ("Waiting", "SchedulerRefused") and "no-such" in said
+
+    eventually(waits, 30.0, lambda: f"it waits and quotes the scheduler\n{gangs.describe('train')}")
+    gangs.submit("other", pods=2, annotations=require("rack"))
+    gangs.all_bound("other", 2)
+    assert failures(gangs, "train") == 0
+
+
 def test_a_gang_that_the_scheduler_refuses_everywhere_waits_and_quotes_it(
     gangs: Namespace, policy: PolicyInForce
 ) -> None:
