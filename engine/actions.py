@@ -100,7 +100,7 @@ class LetGo:
     pods: tuple[Pod, ...]
     resume: bool
     forget: bool
-    reason: str
+    reason: Code
     message: str
     loses: bool
 

@@ -304,8 +304,9 @@ class Controller:
                     memory.timers.pause(now)
                 memory.facts = None
                 status = Status("Waiting", reason, message)
-                self._telling.tell(key, gang, status, now)
-                self._term.send(key, lambda: errands.give_back(gang, suspend=suspend))
+                # With the write, not after it: the next plan, and its own reason, may come a moment later.
+                event = self._telling.told(key, gang, status, now)
+                self._term.send(key, lambda: errands.give_back(gang, status, suspend=suspend, event=event))
             case Shrink(assignment=assignment) | ChooseAnew(assignment=assignment):
                 self._term.send(key, lambda: errands.rewrite(gang, assignment))
             case Extend() as part:

@@ -136,8 +136,8 @@ class Errands:
             raise writes.WriteRefused(result.message)
         was_done(result, gang.workload.name)
 
-    def give_back(self, gang: Gang, *, suspend: bool) -> None:
-        """Drop the assignment; with `suspend`, only after the workload is suspended again."""
+    def give_back(self, gang: Gang, status: Status, *, suspend: bool, event: bool) -> None:
+        """Drop the assignment; with `suspend`, only after the workload is suspended again. Then say why."""
         if suspend and not gang.workload.suspended:
             result = self._written.on_newest(
                 gang.workload, lambda workload: writes.suspend_workload(self._api, workload, fence=self._fence)
@@ -147,7 +147,8 @@ class Errands:
                 raise writes.WriteRefused(result.message)
             was_done(result, gang.workload.name)
         assert gang.placement is not None
-        self._written.write(replace(gang.placement, assignment=None), gang)
+        written = self._written.write(replace(gang.placement, assignment=None), gang)
+        self._tell(replace(gang, placement=written), written, status, None, event=event)
 
     def extend(self, gang: Gang, placement: Placement, extension: Extension, message: str) -> None:
         """Write new slots of a part of the gang beside the others; then have the pods go that were to be replaced."""
@@ -238,14 +239,7 @@ class Errands:
         priority = self._view.coming.priority_of(gang.workload)
         if asks and (placement is None or not request_written(gang, priority=priority)):
             placement = self._written.write(self.placement(gang, None, priority=priority), gang)
-        if placement is not None:
-            before = {"waitingSince": since} | dict(placement.status)
-            body = status_body(before, status, facts=facts, now=self._wall())
-            result = writes.patch_placement_status(self._api, placement, body, fence=self._fence)
-            if not isinstance(result, Gone):
-                self._written.took_placement(result)
-        if event:
-            self._event(gang, status.reason or status.phase, event_text(status, facts), warning=bool(status.reason))
+        self._tell(gang, placement, status, facts, event=event, since=since)
 
     def relax(self, gang: Gang) -> None:
         """Write down that what the gang requires is preferred from now on, and tell it."""
@@ -282,6 +276,25 @@ class Errands:
         self._tell_pod(pod, reason, message, warning=True)
 
     # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _tell(
+        self,
+        gang: Gang,
+        placement: Placement | None,
+        status: Status,
+        facts: Placed | None,
+        *,
+        event: bool,
+        since: str | None = None,
+    ) -> None:
+        if placement is not None:
+            before = {"waitingSince": since} | dict(placement.status)
+            body = status_body(before, status, facts=facts, now=self._wall())
+            result = writes.patch_placement_status(self._api, placement, body, fence=self._fence)
+            if not isinstance(result, Gone):
+                self._written.took_placement(result)
+        if event:
+            self._event(gang, status.reason or status.phase, event_text(status, facts), warning=bool(status.reason))
 
     def _tell_pod(self, pod: Pod, reason: EventReason, message: str, *, warning: bool) -> None:
         self._recorder.record(

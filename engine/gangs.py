@@ -15,6 +15,7 @@ from engine.actions import ChooseAnew, Decision, GiveBack, LetGo, Plan, Rest, Re
 from engine.explain import render
 from engine.members import held_by_us, suspended_by_user
 from engine.policy import Policy
+from engine.reasons import known_code
 from engine.records import Assignment, Pod, PodSetRequest, Workload
 from engine.running import running
 from engine.seats import slots_of
@@ -126,7 +127,7 @@ def _without_request(gang: Gang, gated: tuple[Pod, ...], policy: Policy) -> Deci
     forget = placement is not None and not placement.deleting
     if not held and not gated and not forget:
         return Decision(Rest())
-    reason = gang.understanding.ignored or "PolicyOff"
+    reason = known_code(gang.understanding.ignored) or "PolicyOff"
     loses = placement is not None and placement.assignment is not None
     if loses:
         outcome = "its slots are given up: pods that run stay where they are, new ones may go anywhere"
@@ -170,7 +171,7 @@ def _before_resume(gang: Gang, *, usable: Callable[[str], bool], overbooked: Cal
     assert placement is not None and placement.assignment is not None
     hosts = sorted({slot.host for slot in slots_of(placement.assignment)})
     if stale(gang):
-        return Decision(GiveBack(suspend=False, reason="Suspended", message="the request changed"))
+        return Decision(GiveBack(suspend=False, reason="", message="the request changed: it is planned anew"))
     if (gone := next((host for host in hosts if not usable(host)), None)) is not None:
         message = f"{gone} does not take the gang any more"
         return Decision(GiveBack(suspend=False, reason="NodesUnhealthy", message=message))

@@ -94,7 +94,9 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
             reason, message = _in_the_way(in_the_way, hosts)
             return Decision(GiveBack(suspend=can_suspend(workload), reason=reason, message=message))
         if grown is not None and not _enough(placement, gang):
-            return Decision(GiveBack(suspend=can_suspend(workload), reason="Suspended", message="the request changed"))
+            return Decision(
+                GiveBack(suspend=can_suspend(workload), reason="", message="the request changed: it is planned anew")
+            )
     refused = () if grown is not None else seating.refused
     if seats:
         return Decision(Release(seats), status or _progress(gang, live, hosts), refused)

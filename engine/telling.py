@@ -15,6 +15,7 @@ from engine.actions import Status
 from engine.errands import TOLD_PODS, Errands
 from engine.gangs import request_written
 from engine.pod_workloads import in_order
+from engine.reasons import Code
 from engine.sight import Gang
 from engine.status import differs, settle, status_of
 from engine.term import Memory, Term
@@ -60,14 +61,15 @@ class Telling:
         Of plain pods that make no gang each one, as they have neither workload nor Placement; of others the first few.
         """
         plain = gang.workload.handling == "pods"
-        if status.phase != "Waiting" or (plain and not gang.understanding.errors):
+        if status.phase != "Waiting" or not status.reason or (plain and not gang.understanding.errors):
             memory.told_pods = {}
             return
         held = [
             pod for pod in in_order(gang.pods) if names.GATE in pod.spec.gates and not (pod.finished or pod.deleting)
         ]
         known = {pod.uid: memory.told_pods[pod.uid] for pod in held if pod.uid in memory.told_pods}
-        reason, why = status.reason, status.message
+        why = status.message
+        reason: Code = status.reason
         if not plain:
             held = held[:TOLD_PODS]
             why = f"the {gang.workload.kind} {gang.workload.name} waits for slots ({reason}): {why}"
@@ -78,6 +80,14 @@ class Telling:
         if len(untold) > PODS_AT_A_TIME:
             memory.wake_at(now + 1.0)
         memory.told_pods = known
+
+    def told(self, key: str, gang: Gang, status: Status, now: float) -> bool:
+        """Take in what an errand tells by itself; True when that is worth an Event."""
+        memory = self._term.of(key)
+        news = self._is_news(memory, gang, status)
+        self._term.texts.drop(key)
+        memory.told, memory.told_at, memory.telling = status, now, None
+        return news
 
     def due(self, now: float) -> None:
         """Write what has lasted long enough to be told."""

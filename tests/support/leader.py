@@ -100,12 +100,13 @@ class Hands(Errands):
         self._called("resume", gang.workload.name)
         self._change(gang.workload, suspended=False, started=True, held=False)
 
-    def give_back(self, gang: Gang, *, suspend: bool) -> None:
+    def give_back(self, gang: Gang, status: Status, *, suspend: bool, event: bool) -> None:
         self._called("suspend" if suspend else "give back", gang.workload.name)
         if suspend:
             self._change(gang.workload, suspended=True, held=True)
         assert gang.placement is not None
-        self.put(replace(gang.placement, assignment=None))
+        placement = self.put(replace(gang.placement, assignment=None))
+        self.tell(replace(gang, placement=placement), status, None, event=event)
 
     def rewrite(self, gang: Gang, assignment: Assignment) -> None:
         self._called("shrink", gang.workload.name)

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from engine import names
-from engine.actions import LetGo
+from engine.actions import LetGo, Status
 from engine.cluster.api import Api, ApiError, ApiFault, ApiUnavailable
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
@@ -104,6 +104,9 @@ def pod_json(one: Pod) -> bytes:
     return json.dumps({"metadata": metadata, "spec": {"containers": []}}).encode()
 
 
+WAITS = Status("Waiting", "NodeLost", "a host is gone")
+
+
 def going(*pods: Pod, resume: bool = False, forget: bool = False) -> LetGo:
     return LetGo(pods, resume=resume, forget=forget, reason="NoTopologyRequested", message="asks no more", loses=False)
 
@@ -131,7 +134,7 @@ def test_a_pod_that_is_gone_is_left_to_the_watch(desk: Desk) -> None:
     with pytest.raises(Outdated):
         desk.errands.resume(replace(known, workload=job(count=1, held=True)))
     with pytest.raises(Outdated):
-        desk.errands.give_back(known, suspend=True)
+        desk.errands.give_back(known, WAITS, suspend=True, event=True)
 
 
 def test_one_pod_that_is_refused_keeps_no_other_held(desk: Desk) -> None:
@@ -334,7 +337,7 @@ def test_without_the_lease_nothing_is_sent(desk: Desk) -> None:
         lambda: desk.errands.place(known, placed),
         lambda: desk.errands.resume(replace(known, placement=placed)),
         lambda: desk.errands.release(replace(known, placement=placed), seats(gang, [pod(gang, 0, gated=True)])),
-        lambda: desk.errands.give_back(replace(known, placement=placed), suspend=True),
+        lambda: desk.errands.give_back(replace(known, placement=placed), WAITS, suspend=True, event=True),
         lambda: desk.errands.let_go(known, going(pod(gang, 0, gated=True), resume=True, forget=True)),
         lambda: desk.errands.forget(placed),
         lambda: desk.errands.extend(replace(known, placement=placed), placed, Extension((), None, {}), "moved"),

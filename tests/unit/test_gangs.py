@@ -78,7 +78,8 @@ def test_slots_for_another_question_are_given_back_before_the_resume() -> None:
     gang = job(count=2, held=True)
     placed = placement(gang, {"h0": 2})
     grown = changed(gang, slots=3, total=3)
-    assert look(grown, placed).action == GiveBack(suspend=False, reason="Suspended", message="the request changed")
+    action = look(grown, placed).action
+    assert action == GiveBack(suspend=False, reason="", message="the request changed: it is planned anew")
 
 
 def test_slots_on_a_host_that_is_gone_are_given_back_before_the_resume() -> None:

@@ -11,7 +11,7 @@ from engine.policy import parse_policy
 from engine.records import Pod, PriorityClass, Quota, Workload
 from engine.telling import PODS_AT_A_TIME, TEXT_EVERY
 from engine.term import TEXTS
-from tests.support.cluster_records import changed, gpu_nodes, job, node, pod
+from tests.support.cluster_records import REFUSAL, changed, gpu_nodes, job, node, pod
 from tests.support.families import plain
 from tests.support.leader import POLICY, Leader
 
@@ -377,3 +377,20 @@ def test_pods_of_a_gang_that_was_resumed_by_hand_say_what_they_wait_for() -> Non
     assert dict(leader.hands.notes)["train-0"].startswith(
         "the Job train waits for slots (InsufficientFreeGPUs): needs 4 hosts in one rack"
     )
+
+
+def test_why_a_gang_lost_its_slots_is_told_however_soon_it_is_planned_again() -> None:
+    """The write takes its time, and the next plan has a reason of its own."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 1))
+    leader.has(job(count=1, held=True))
+    leader.settle()
+    late = pod(leader.workload(), 0, pin="b0-r0-h0", unschedulable=REFUSAL)
+    leader.has(late)
+    leader.settle()
+    leader.now += 30
+    leader.turn()
+    leader.now += 30
+    leader.work()
+    leader.stores.pods.apply("DELETED", late)
+    leader.settle()
+    assert [status.reason for _, status in leader.hands.told] == ["SchedulerRefused", "InsufficientFreeGPUs"]

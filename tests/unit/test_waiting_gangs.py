@@ -1,0 +1,116 @@
+"""What one gang's answer means for the others that wait: who is held up by whom, and who is not."""
+
+from __future__ import annotations
+
+from engine.records import Pod, Quota
+from tests.support.cluster_records import gpu_nodes, job, pod
+from tests.support.gang_oracles import ranks_of
+from tests.support.leader import POLICY, Leader
+
+STRICT = POLICY + "queue: {order: strict}\n"
+
+
+def on(*hosts: str) -> list[Pod]:
+    """Pods of somebody else, each on a whole host."""
+    return [pod(job("somebody"), rank, host=host, name=f"on-{host}") for rank, host in enumerate(hosts)]
+
+
+def limited(leader: Leader, namespace: str, pods: int) -> None:
+    leader.stores.quotas.replace([Quota(namespace, "q", hard={"pods": pods}, used={}, scopes=())])
+
+
+# -- quotas ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_gang_over_its_quota_holds_up_nobody_in_strict_order() -> None:
+    """Only its own people can mend that, and no room that comes free."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4), policy=STRICT)
+    limited(leader, "a", 1)
+    leader.has(job("first", count=2, held=True, created=1.0, namespace="a"))
+    leader.has(job("second", count=2, held=True, created=2.0))
+    leader.settle()
+    assert leader.status("first") == ("Waiting", "QuotaExceeded")
+    assert leader.hands.of("place") == ["second"]
+
+
+def test_for_a_gang_over_its_quota_no_room_is_kept() -> None:
+    """However long it has waited: it could not use it."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 2), policy=POLICY + "queue: {patience: 1m}\n")
+    limited(leader, "a", 1)
+    leader.has(job("first", count=2, held=True, created=1.0, namespace="a"))
+    leader.settle()
+    leader.later(600)
+    leader.has(job("second", count=2, held=True, created=2.0))
+    leader.settle()
+    assert leader.hands.of("place") == ["second"]
+
+
+def test_the_quota_of_one_gang_is_no_answer_for_another() -> None:
+    """They ask the same of the hosts, in namespaces of their own; one has no room in its quota, the other one has."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 2))
+    others = on("b0-r0-h0")
+    leader.has(*others)
+    limited(leader, "a", 1)
+    leader.has(job("first", count=2, held=True, created=1.0, namespace="a"))
+    leader.has(job("second", count=2, held=True, created=2.0))
+    leader.settle()
+    assert leader.status("second") == ("Waiting", "InsufficientFreeGPUs")
+    leader.stores.pods.apply("DELETED", others[0])
+    leader.settle()
+    assert leader.status("first") == ("Waiting", "QuotaExceeded")
+    assert leader.hands.of("place") == ["second"]
+
+
+def test_a_gang_over_its_quota_is_not_planned_around_kept_room() -> None:
+    """Where it would go without that room is no question: it goes nowhere."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 2), policy=POLICY + "queue: {patience: 1m}\n")
+    leader.has(*on("b0-r0-h0"), job("patient", count=2, held=True, created=1.0))
+    leader.settle()
+    leader.later(61)
+    assert leader.status("patient") == ("Waiting", "RoomKept")
+    leader.hands.planned.clear()
+    limited(leader, "a", 0)
+    leader.has(job("other", count=1, held=True, created=2.0, namespace="a"))
+    leader.turn()
+    assert leader.hands.planned.count("other") == 1
+    leader.settle()
+    assert leader.status("other") == ("Waiting", "QuotaExceeded")
+
+
+# -- order -----------------------------------------------------------------------------------------------------------
+
+
+def test_in_strict_order_nobody_overtakes_a_gang_whose_write_is_under_way() -> None:
+    """That it waits is being written; whether it still does is known when that has come back."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4), policy=STRICT)
+    leader.has(*on("b0-r0-h0"), job("first", count=4, held=True, created=1.0))
+    leader.turn()
+    assert leader.pool.waiting
+    leader.has(job("second", count=2, held=True, created=2.0))
+    leader.hands.planned.clear()
+    leader.turn()
+    assert leader.hands.planned == []
+    leader.settle()
+    assert leader.hands.of("place") == []
+    assert leader.status("second") == ("Waiting", "QueuedBehind")
+
+
+# -- gangs that join pods which stay ---------------------------------------------------------------------------------
+
+
+def test_a_gang_that_joins_pods_which_stay_asks_for_itself_alone() -> None:
+    """It has no room beside its own pod; another gang of the same shape has some elsewhere."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 2))
+    others = on("b0-r0-h1", "b0-r1-h0")
+    leader.has(*others)
+    joining = job("joining", count=2, created=1.0)
+    leader.has(joining, pod(joining, 0, host="b0-r0-h0"), pod(joining, 1, gated=True))
+    leader.has(job("other", count=2, held=True, created=2.0))
+    leader.settle()
+    assert leader.hands.of("place") == []
+    leader.stores.pods.apply("DELETED", others[1])
+    leader.settle()
+    assert leader.hands.of("place") == ["other"]
+    assert {host.rpartition("-")[0] for host in ranks_of(leader.placed("other")).values()} == {"b0-r1"}
+    assert leader.placed("joining") is not None
+    assert not ranks_of(leader.placed("joining"))
