@@ -418,3 +418,20 @@ def test_an_object_that_cannot_be_read_any_more_is_left_to_the_watch(desk: Desk)
     with pytest.raises(Outdated):
         desk.errands.resume(gang)
     assert [method for method, _ in desk.server.asked] == ["PATCH", "GET"]
+
+
+@pytest.mark.parametrize("event", [True, False])
+def test_a_text_is_written_without_an_event(desk: Desk, event: bool) -> None:
+    """Its numbers change all the time: that is no news."""
+    gang = job(count=1, held=True)
+    desk.stores.workloads.replace([gang])
+    desk.stores.placements.replace([placement(gang, None)])
+    desk.view.refresh()
+    known = desk.view.gangs.get(gang.uid)
+    assert known is not None
+    written = placement_body(placement(gang, None))
+    written["metadata"] |= {"uid": "uid", "resourceVersion": "99999999"}
+    desk.server.answer = lambda _method, _path: json.dumps(written).encode()
+    desk.errands.tell(known, WAITS, None, event=event)
+    assert ("PATCH", "status") in desk.server.asked
+    assert desk.events == (["NodeLost"] if event else [])

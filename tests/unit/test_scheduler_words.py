@@ -89,12 +89,14 @@ def test_a_gang_that_a_host_does_not_take_goes_elsewhere_soon() -> None:
     assert set(ranks_of(leader.placed()).values()) != first
 
 
-def test_others_get_the_room_meanwhile() -> None:
-    """One rack: a gang whose pods are right goes while the other one waits for its claim."""
-    leader = Leader(nodes=gpu_nodes(1, 1, 4), policy=POLICY + "queue: {order: strict}\n")
+@pytest.mark.parametrize("queue", ["{order: strict}", "{patience: 1s}"])
+def test_others_get_the_room_meanwhile(queue: str) -> None:
+    """One rack: a gang whose pods are right goes while the other one waits for its claim, however patiently."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4), policy=f"{POLICY}queue: {queue}\n")
     leader.has(job(held=True))
     leader.settle()
     refused(leader, NO_CLAIM)
+    leader.later(10)
     leader.has(job("other", held=True, created=2000.0))
     leader.settle()
     assert ranks_of(leader.placed("other"))
@@ -126,3 +128,45 @@ def test_whoever_suspends_and_resumes_it_has_it_tried_at_once() -> None:
         leader.has(replace(known, annotations=said, resource_version=version))
         leader.settle()
     assert ranks_of(leader.placed())
+    again_after(leader, PAUSE_FIRST)
+
+
+def again_after(leader: Leader, pause: float) -> None:
+    """The gang is refused once more, and tried again after a pause."""
+    refused(leader, NO_CLAIM)
+    leader.later(pause - 1)
+    assert not ranks_of(leader.placed())
+    leader.later(1)
+    assert ranks_of(leader.placed())
+
+
+def test_a_gang_that_has_run_begins_with_the_shortest_pause() -> None:
+    """What was wrong then is over."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    leader.has(job(held=True))
+    leader.settle()
+    again_after(leader, PAUSE_FIRST)
+    again_after(leader, 2 * PAUSE_FIRST)
+    pods = [pod(leader.workload(), rank, host=host) for rank, host in ranks_of(leader.placed()).items()]
+    leader.has(*pods)
+    leader.settle()
+    for one in pods:
+        leader.stores.pods.apply("DELETED", one)
+    leader.settle()
+    again_after(leader, PAUSE_FIRST)
+
+
+def test_a_pod_at_fault_is_not_replaced_elsewhere() -> None:
+    """Of a kind whose pods cost nothing, which is never suspended: another host would not take it either."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 1))
+    gang = job(count=1, suspendable=False)
+    gang = replace(gang, pod_sets=(replace(gang.pod_sets[0], replace="free"),))
+    leader.has(gang, pod(gang, 0, gated=True))
+    leader.settle()
+    (released,) = leader.stores.pods.values()
+    for words, deleted in ((NO_CLAIM, 0), (REFUSAL, 1)):
+        late = replace(released, unschedulable=words, resource_version=leader.hands.version())
+        leader.has(late)
+        leader.settle()
+        leader.later(BIND)
+        assert len(leader.hands.of("delete")) == deleted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine import names
 from engine.records import Pod, Quota
 from tests.support.cluster_records import gpu_nodes, job, pod
 from tests.support.gang_oracles import ranks_of
@@ -114,3 +115,31 @@ def test_a_gang_that_joins_pods_which_stay_asks_for_itself_alone() -> None:
     assert {host.rpartition("-")[0] for host in ranks_of(leader.placed("other")).values()} == {"b0-r1"}
     assert leader.placed("joining") is not None
     assert not ranks_of(leader.placed("joining"))
+
+
+def test_the_answer_of_another_gang_is_none_for_one_that_joins_pods_which_stay() -> None:
+    """No rack has two free hosts; it needs only one more beside its own pod."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 2))
+    leader.has(*on("b0-r0-h1", "b0-r1-h0", "b0-r1-h1"))
+    joining = job("joining", count=2, created=2.0)
+    leader.has(joining, pod(joining, 0, host="b0-r0-h0"), pod(joining, 1, gated=True))
+    leader.has(job("other", count=2, held=True, created=1.0))
+    leader.settle()
+    assert leader.hands.of("place") == []
+    leader.stores.pods.apply("DELETED", next(one for one in leader.stores.pods.values() if one.name == "on-b0-r0-h1"))
+    leader.settle()
+    assert leader.hands.of("place") == ["joining"]
+
+
+def test_gangs_with_the_same_minimum_are_told_their_own_size() -> None:
+    """Both need two hosts to start, and that is all that they share."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 6))
+    leader.has(*on(*(f"b0-r0-h{number}" for number in range(5))))
+    for created, size in ((1.0, 4), (2.0, 6)):
+        asks = {names.MIN_AVAILABLE: "2", names.REQUIRE: "rack", names.HELD_BY: names.HELD_BY_SUSPEND}
+        leader.has(job(f"of-{size}", count=size, held=True, created=created, annotations=asks))
+    leader.settle()
+    for size in (4, 6):
+        placed = leader.placed(f"of-{size}")
+        assert placed is not None
+        assert placed.status["message"].startswith(f"needs 2 of {size} hosts in one rack")
