@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
+from engine import names
 from engine.capacity import Capacity
 from engine.claims import is_claim
 from engine.coming_pods import ComingPods
@@ -19,9 +20,11 @@ from engine.shapes import largest, with_requests
 class KeptSlots:
     """Writes the reservations of gangs into the ledger, by key; not safe to share between threads by itself."""
 
-    def __init__(self, capacity: Capacity, coming: ComingPods) -> None:
+    def __init__(self, capacity: Capacity, coming: ComingPods, *, schedulers: Callable[[], Collection[str]]) -> None:
+        """`schedulers`: names of those whose pods are ours to place."""
         self._capacity = capacity
         self._coming = coming
+        self._schedulers = schedulers
         self._adrift: set[str] = set()
 
     @property
@@ -73,7 +76,12 @@ class KeptSlots:
             )
 
     def _may_land(self, pod: Pod) -> bool:
-        """False for a pod on its way to a host that is too small for it: anybody may write our marks on such a pod."""
+        """False for a pod on its way to a host that is too small for it, or that no scheduler of ours will bind.
+
+        Anybody may write our marks on such a pod.
+        """
+        if (pod.spec.scheduler_name or names.DEFAULT_SCHEDULER) not in self._schedulers():
+            return False
         host = pinned_host(pod.spec.shape) if released(pod) else None
         node = self._capacity.node(host) if host is not None else None
         return host is None or (

@@ -65,14 +65,15 @@ def adrift(workload: Workload | None, placement: Placement | None, pods: Iterabl
     """Host -> released pods that can still be bound there although nothing is reserved for them.
 
     Their gang is gone, over, suspended, or has given its slots back, and nobody has removed them yet: until then their
-    room must not be promised to others.
+    room must not be promised to others. One that the scheduler has refused has no room to lose: anybody may write our
+    marks on a pod that is never bound, and no host would be left for others.
     """
     planned: dict[str, set[str]] = {}
     if workload is not None and placement is not None and placement.assignment is not None and not over(workload):
         planned = {plan.name: {slot.host for slot in plan.slots} for plan in placement.assignment.pod_sets}
     found: Counter[str] = Counter()
     for pod in pods:
-        if released(pod) and (host := pinned_host(pod.spec.shape)) is not None:
+        if released(pod) and not pod.unschedulable and (host := pinned_host(pod.spec.shape)) is not None:
             pod_set = pod_set_of(pod, workload) if workload is not None and planned else None
             if pod_set is None or host not in planned.get(pod_set.name, ()):
                 found[host] += 1

@@ -25,7 +25,7 @@ from engine.kinds import Registry
 from engine.known_gangs import KnownGangs
 from engine.lineage import Lineage
 from engine.lingering import LINGER, Lingering
-from engine.members import host_of, over
+from engine.members import host_of, over, released
 from engine.policy import Policy, default_policy
 from engine.records import (
     Node,
@@ -84,7 +84,7 @@ class View:
         self.changed = threading.Event()
         self.capacity = Capacity()
         self.coming = ComingPods(stores)
-        self._kept = KeptSlots(self.capacity, self.coming)
+        self._kept = KeptSlots(self.capacity, self.coming, schedulers=lambda: self.policy.schedulers)
         self._lingering = Lingering(self.capacity, clock, seconds=linger)
         self.topologies: Mapping[str, Topology] = {}
         self.policy = policy or default_policy()
@@ -175,6 +175,8 @@ class View:
                 touched |= self._homes.set_pod(old, new, self.lineage)
                 if new is None or new.finished or (old is not None and not old.deleting and new.deleting):
                     self._pending.room = True
+                if new is not None and released(new) and new.unschedulable and old is not None:
+                    self._pending.room |= not old.unschedulable  # if no gang has a slot for it, nothing is kept now
                 if new is not None and names.GATE in new.spec.gates:
                     self._pending.unclaimed_pods.add(pod.key)
             case "workloads":

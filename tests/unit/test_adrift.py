@@ -11,7 +11,8 @@ from engine.records import Pod, Workload
 from engine.reservations import adrift
 from engine.stores import Stores
 from engine.view import View
-from tests.support.cluster_records import gpu_nodes, job, placement, pod
+from tests.support.cluster_records import REFUSAL, gpu_nodes, job, placement, pod
+from tests.support.leader import Leader
 
 HOST = "b0-r0-h0"
 
@@ -74,3 +75,25 @@ def test_a_pod_that_cannot_be_bound_there_any_more_is_not_adrift(state: dict[str
     """Held, going, bound (that is usage) or ended: no room is kept for it."""
     gang = job(count=1)
     assert adrift(None, None, [pod(gang, 0, **state)]) == {}
+
+
+def test_a_pod_that_the_scheduler_refuses_takes_no_room_from_others() -> None:
+    """Anybody may write our marks on a pod that is never bound: the scheduler's word gives the host back at once."""
+    stranger = replace(job("stranger", namespace="mallory", require=None), uid="")
+    waiting = pod(stranger, None, name="p", pin=HOST)
+    leader = Leader(nodes=gpu_nodes(1, 1, 1))
+    leader.has(waiting, job(count=1, held=True))
+    leader.settle()
+    assert leader.status() == ("Waiting", "InsufficientFreeGPUs")
+    leader.has(replace(waiting, resource_version="99999999", unschedulable=REFUSAL))
+    leader.settle()
+    assert leader.placed() is not None
+    assert leader.placed().assignment is not None  # type: ignore[union-attr]
+
+
+def test_a_pod_that_no_scheduler_of_ours_binds_takes_no_room_from_others() -> None:
+    """Of a scheduler that is not in the policy, or not there, nobody hears whether it will bind a pod."""
+    stranger = replace(job("stranger", namespace="mallory", require=None), uid="")
+    waiting = pod(stranger, None, name="p", pin=HOST)
+    view = _view(None, [replace(waiting, spec=replace(waiting.spec, scheduler_name="nobody"))])
+    assert view.capacity.free(HOST)["nvidia.com/gpu"] == 8

@@ -43,7 +43,8 @@ def test_a_pod_of_another_namespace_does_not_swell_what_a_gang_keeps() -> None:
     """It names the uid of the workload: its own requests count for itself, and the gang's for the gang."""
     victim = replace(job(count=1, require="rack"), started=True)
     alone = seen(victim).capacity.free(HOST)
-    view = seen(victim, loose(victim, host="b0-r0-h1", cpu=90_000))
+    on_its_way = replace(loose(victim, host="b0-r0-h1", cpu=90_000), unschedulable="")
+    view = seen(victim, on_its_way)
     assert view.capacity.free(HOST) == alone
     assert view.capacity.free("b0-r0-h1")["cpu"] == 6_000
     assert dict(view.capacity.reserved(victim.uid)) == {HOST: 1}
