@@ -7,13 +7,15 @@ the next leader chooses again, and what has become free since is chosen first.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 
 # Which hosts are kept is looked at again after this long: pods end where nobody expected it (seconds).
 RENEW_EVERY = 5.0
-# Gangs of one topology that are tried at a time: one that cannot be helped (quota, broken hosts) holds up no other.
+# Gangs of one topology that are tried at a time; one that cannot be helped (quota, broken hosts) holds up no other, as
+# the next time begins with those that were not tried yet.
 TRIES = 4
 
 
@@ -48,6 +50,7 @@ class KeptRoom:
     def __init__(self) -> None:
         self._rooms: dict[str, Room] = {}
         self._tried: set[str] = set()  # since the last look at everything
+        self._missed: set[str] = set()  # could not be helped when they were tried last
         self._look_at = -inf
 
     def __len__(self) -> int:
@@ -78,6 +81,7 @@ class KeptRoom:
             gang = present.get(room.key)
             if gang is None or (gang.topology, gang.priority) != (topology, room.priority):
                 del self._rooms[topology]
+        self._missed &= present.keys()
         lost = len(self._rooms) < len(before)
         if lost or now >= self._look_at:
             self._look_at = now + RENEW_EVERY
@@ -92,18 +96,38 @@ class KeptRoom:
     def _renew_one(self, topology: str, gangs: Sequence[Waiting], find: Find) -> None:
         room = self._rooms.get(topology)
         ahead = [gang for gang in gangs if room is None or gang.key == room.key or gang.priority > room.priority]
-        ahead.sort(key=lambda gang: -gang.priority)  # stable: in order among equals
-        for gang in ahead[:TRIES]:
+        if all(gang.key in self._missed or (room is not None and gang.key == room.key) for gang in ahead):
+            self._missed.difference_update(gang.key for gang in ahead)
+        tries = TRIES - sum(gang.key in self._tried for gang in ahead)
+        for gang in self._by_turns(ahead):
             if gang.key in self._tried:
                 if room is not None and gang.key == room.key:
                     return
                 continue
+            if tries <= 0:
+                return
+            tries -= 1
             self._tried.add(gang.key)
             taken = [other.hosts for name, other in self._rooms.items() if name != topology]
             found = find(gang, room if room is not None and room.key == gang.key else None, frozenset().union(*taken))
             if found is not None:
                 self._rooms[topology] = found
                 return
+            self._missed.add(gang.key)
             if room is not None and gang.key == room.key:
                 del self._rooms[topology]
                 room = None
+
+    def _by_turns(self, gangs: Sequence[Waiting]) -> list[Waiting]:
+        """In which order they are tried: whoever could not be helped last time after the others, then by priority.
+
+        Among equals the first of each namespace, then the second ones: many gangs that cannot be helped cost those of
+        another namespace no more than one would.
+        """
+        of_namespace: Counter[tuple[int, str]] = Counter()
+        turns: list[tuple[bool, int, int, int]] = []
+        for place, gang in enumerate(gangs):
+            of_namespace[gang.priority, gang.namespace] += 1
+            turn = of_namespace[gang.priority, gang.namespace]
+            turns.append((gang.key in self._missed, -gang.priority, turn, place))
+        return [gangs[place] for *_, place in sorted(turns)]

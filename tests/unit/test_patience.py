@@ -321,6 +321,48 @@ def test_only_so_many_are_tried_at_a_time() -> None:
     assert len(tried) == TRIES
 
 
+def test_however_many_cannot_be_helped_everybody_is_tried_in_the_end() -> None:
+    """Each look goes on where the last one ended, and begins anew when all were tried."""
+    kept, tried = KeptRoom(), list[str]()
+
+    def fail(gang: Waiting, _kept: Room | None, _taken: frozenset[str]) -> None:
+        tried.append(gang.key)
+
+    gangs = [Waiting(f"g{number}", number % 2, "a") for number in range(TRIES * 2 + 1)]
+    for look in range(4):
+        kept.renew(gangs, look * RENEW_EVERY, fail)
+        kept.renew(gangs, look * RENEW_EVERY + 1.0, fail)
+    assert sorted(tried[: len(gangs)]) == sorted(gang.key for gang in gangs)
+    assert tried[len(gangs) :][:3] == ["g1", "g3", "g5"]
+    assert len(tried) == 4 * TRIES
+
+
+def test_many_of_one_namespace_hold_up_no_other_namespace() -> None:
+    """Its first gang is tried in the first look, however many of another namespace wait for longer."""
+    kept = KeptRoom()
+    many = [Waiting(f"m{number}", 0, "a", "mallory") for number in range(100)]
+    last = Waiting("alice", 0, "a", "alice")
+    kept.renew([*many, last], 0.0, lambda gang, *_: room(gang) if gang is last else None)
+    assert [one.key for one in kept.kept()] == ["alice"]
+
+
+def test_who_has_room_is_looked_at_beside_those_of_a_higher_priority_who_cannot_be_helped() -> None:
+    """They are tried again and again, and take the room as soon as it helps them."""
+    kept, looks = KeptRoom(), list[str]()
+    kept.renew([LOW], 0.0, lambda gang, *_: room(gang))
+
+    def find(gang: Waiting, _kept: Room | None, _taken: frozenset[str]) -> Room | None:
+        looks.append(gang.key)
+        return None if gang is HIGH and len(looks) < 6 else room(gang)
+
+    for look in range(1, 4):
+        kept.renew([HIGH, LOW], look * RENEW_EVERY, find)
+    assert looks == ["high", "low"] * 3
+    assert [one.key for one in kept.kept()] == ["low"]
+    kept.renew([HIGH, LOW], 4 * RENEW_EVERY, find)
+    assert [one.key for one in kept.kept()] == ["high"]
+
+
 def test_nothing_is_looked_at_again_before_its_time() -> None:
     """Turns come fifty times a second."""
     kept, looks = KeptRoom(), []
