@@ -34,8 +34,7 @@ WATCH_SECONDS: Final = (240, 480)
 # Bookmarks come about every 60 s: a watch that is silent for longer than this is dead.
 READ_TIMEOUT: Final = 100.0
 LIST_TIMEOUT: Final = (5.0, 60.0)
-# How long a new leader trusts the running watch to catch up before it lists afresh. What fits one page is listed at
-# once: a quiet collection hears nothing in that time, and everybody waits for the first plan of the term.
+# How long a new leader trusts the running watch to catch up before it lists afresh.
 CATCH_UP: Final = 0.3
 # A watch that ends sooner without a word counts as a fault (client-go's "very short watch").
 SHORT_WATCH: Final = 1.0
@@ -68,6 +67,7 @@ class _Event(msgspec.Struct):
 class _Meta(msgspec.Struct):
     name: str = ""
     namespace: str = ""
+    uid: str = ""
     resource_version: str = msgspec.field(name="resourceVersion", default="")
 
 
@@ -217,11 +217,18 @@ class Reflector(Generic[R]):
         """Bring the store to at least the cluster's state of this moment; False when `timeout` seconds were not enough.
 
         Asks the server for its newest version (a quorum read) and waits until the watch has passed it; when it does not
-        (a quiet collection hears a bookmark only once a minute), the whole collection is listed afresh.
+        (a quiet collection hears a bookmark only once a minute), the whole collection is listed afresh. A collection
+        that fits one page is read with that first request, and most often is what we hold already.
         """
         deadline = self._clock() + timeout
+        small = self.store.synced and len(self.store) < LATER_PAGE
         try:
-            newest = self._newest(timeout)
+            page = self._get_page(
+                self._query | {"limit": str(LATER_PAGE if small else 1)}, (min(5.0, timeout), timeout)
+            )
+            newest = int(page.metadata.resource_version)
+            if small and not page.metadata.next_page:
+                self._confirm(page)
         except _Absent:
             if len(self.store):
                 self._interrupt(stop=False)  # it was there a moment ago: the list will tell
@@ -229,7 +236,7 @@ class Reflector(Generic[R]):
         except (ApiFault, _ListAgain, ValueError) as fault:
             _log.warning("%s: cannot be read afresh: %s", self._path, fault)
             return False
-        patience = min(CATCH_UP if len(self.store) > LATER_PAGE else 0.0, deadline - self._clock())
+        patience = min(CATCH_UP, deadline - self._clock())
         if self.store.synced and self.store.wait_seen(newest, max(0.0, patience)):
             return True
         self._interrupt(stop=False)
@@ -338,9 +345,12 @@ class Reflector(Generic[R]):
                 "%s is not there: nothing to watch; looked for every %.0f s (%s)", self._path, ABSENT_LOOK, reason
             )
 
-    def _newest(self, timeout: float) -> int:
-        page = self._get_page(self._query | {"limit": "1"}, (min(5.0, timeout), timeout))
-        return int(page.metadata.resource_version)
+    def _confirm(self, page: _Page) -> None:
+        """Have the store know where it holds exactly what a page shows that is the whole list."""
+        metas = [_decode_object(raw).metadata for raw in page.items or ()]
+        versions = {(meta.uid, meta.resource_version) for meta in metas}
+        if len(versions) == len(metas):
+            self.store.confirm(versions, page.metadata.resource_version)
 
     def _watch(self) -> None:
         query = self._query | {

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Set as AbstractSet
 from typing import Any, Final, Generic, Literal, TypeVar
 
 R = TypeVar("R")
@@ -208,6 +209,23 @@ class Store(Generic[R]):
                     if (record := self._items.get(key)) is not None:
                         self._take_out(key, record)
         self._deliver()
+
+    def confirm(self, versions: AbstractSet[tuple[str, str]], resource_version: str) -> bool:
+        """Take in that a list of this version held exactly these objects, by uid and version of their own.
+
+        False, and nothing is noted, when the store holds others. So a quiet collection is known to be as it was without
+        a whole list being taken in.
+        """
+        version = _number(resource_version)
+        with self._changed:
+            held = {(_uid(record), _version(record)) for record in self._items.values()}
+            if version is None or held != versions or len(held) != len(self._items):
+                return False
+            self._heard()
+            self._seen = max(self._seen, version)
+            for key in [key for key, written in self._own.items() if written <= version]:
+                del self._own[key]
+        return True
 
     def wait_told(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds until subscribers know every change made so far; not for use in one of them."""

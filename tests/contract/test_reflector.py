@@ -425,8 +425,22 @@ def test_refresh_is_cheap_when_the_watch_is_up_to_date(fake: FakeApi, watch: Wat
     assert watched.reflector.counts.lists == 1
 
 
-def test_refresh_lists_afresh_when_the_watch_is_quiet(fake: FakeApi, watch: Watch) -> None:
-    """Without an event or bookmark that proves freshness the collection is listed again."""
+def test_refresh_compares_a_small_collection_whose_watch_is_quiet(fake: FakeApi, watch: Watch) -> None:
+    """One request shows that nothing has changed: the watch goes on and nothing is taken in again."""
+    fake.put(MAPS + "/a", data={"x": "1"})
+    watched = watch()
+    watching(fake)
+    fake.advance(10)
+    before = len(fake.requests)
+    assert watched.reflector.refresh(5)
+    assert watched.store.seen >= fake.version
+    assert (watched.reflector.counts.lists, len(fake.requests) - before) == (1, 1)
+
+
+def test_refresh_lists_a_large_collection_whose_watch_is_quiet(fake: FakeApi, watch: Watch) -> None:
+    """What does not fit one page is listed again where no event or bookmark proves that it is fresh."""
+    for number in range(100):
+        fake.put(f"{MAPS}/m{number}", data={"x": "1"})
     watched = watch()
     watching(fake)
     fake.advance(10)
@@ -453,6 +467,9 @@ def test_refresh_says_no_when_the_server_is_away(fake: FakeApi, watch: Watch) ->
     fake.fault(Answer(500), times=1000)
     assert not watched.reflector.refresh(0.5)
     fake._faults.clear()
+    for number in range(100):
+        fake.put(f"{MAPS}/m{number}", data={"x": "1"})
+    eventually(lambda: len(watched.data()) == 100)
     fake.advance(10)
     fake.fault(Answer(500), when=lambda request: request.query.get("limit") != "1", times=10**6)
     started = time.monotonic()

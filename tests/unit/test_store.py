@@ -168,6 +168,26 @@ def test_a_write_that_the_watch_never_shows_goes_with_the_bookmark(store: Store[
     assert heard == [("a", None, "5"), ("a", "5", None)]
 
 
+def test_a_list_of_exactly_what_is_held_is_taken_for_news_of_its_version(store: Store[Thing], heard: Heard) -> None:
+    """Nobody is told anything; a write of ours that the list shows is confirmed and stays."""
+    store.replace([thing("a", 1)], resource_version="1")
+    store.apply_own_write(thing("b", 5))
+    held = {(one.uid, one.resource_version) for one in store.values()}
+    told = list(heard)
+    assert store.confirm(held, "7")
+    assert (store.seen, heard) == (7, told)
+    store.bookmark("8")
+    assert store.get("b") is not None
+
+
+@pytest.mark.parametrize("others", [set(), {("uid-a", "1")}, {("uid-a", "2")}])
+def test_a_list_of_anything_else_proves_nothing(store: Store[Thing], others: set[tuple[str, str]]) -> None:
+    """More, fewer, or other versions: the store is as old as it was."""
+    store.replace([thing("a", 1), thing("b", 1)], resource_version="1")
+    assert not store.confirm(others, "7")
+    assert store.seen == 1
+
+
 def test_a_restored_cluster_is_believed(store: Store[Thing]) -> None:
     """A list from before what we have seen (a restored etcd) wins over our writes."""
     store.replace([], resource_version="100")
