@@ -17,6 +17,7 @@ class Status:
     phase: Phase
     reason: Why
     message: str
+    hosts: tuple[str, ...] = ()  # kept free for it
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Never from the stores, which may be a step ahead.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from engine import plain_gangs, single_pods
@@ -23,6 +23,7 @@ from engine.records import Placement, Pod, Workload
 from engine.relaxing import in_force
 from engine.requests import Understanding
 from engine.sight import Gang
+from engine.status import kept_hosts
 
 
 class KnownGangs:
@@ -35,6 +36,8 @@ class KnownGangs:
         self._workloads: dict[str, Workload] = {}
         self._placements: dict[str, dict[tuple[str, str], Placement]] = {}
         self._held: dict[str, Placement] = {}
+        self._waiting: dict[str, None] = {}  # of these a Placement says that they wait
+        self._keeping: dict[str, None] = {}  # of these it names the hosts that are kept for them
 
     # -- taking in ---------------------------------------------------------------------------------------------------
 
@@ -61,6 +64,10 @@ class KnownGangs:
                 self._placements.pop(placed_key(old), None)
         if new is not None:
             self._placements.setdefault(placed_key(new), {})[new.key] = new
+        for key in {placed_key(one) for one in (old, new) if one is not None}:
+            known = self._placements.get(key, {}).values()
+            _note(self._waiting, key, any(one.status.get("phase") == "Waiting" for one in known))
+            _note(self._keeping, key, any(kept_hosts(one.status) for one in known))
         return {placed_key(one) for one in (old, new) if one is not None}
 
     def hold(self, key: str, plan: Placement) -> None:
@@ -87,6 +94,20 @@ class KnownGangs:
             shapes=self._coming.shapes_of(workload),
             group=parts(key)[1],
             later=single_pods.in_turn(self._homes.members(key))[1] if single_pods.is_single(key) else (),
+        )
+
+    def as_reviewed(self, workload: Workload, understanding: Understanding) -> Gang:
+        """The (first) gang of a workload as a review shows it, with the Placement and pods that it has already."""
+        key = next(iter(keys_of(workload)), key_of(workload))
+        known = self.get(key)
+        placement = known.placement if known is not None else None
+        return Gang(
+            workload=workload,
+            understanding=in_force(understanding, placement, self._lineage().policy),
+            placement=placement,
+            pods=known.pods if known is not None else (),
+            shapes=self._coming.shapes_of(workload),
+            group=parts(key)[1],
         )
 
     def workload_of(self, key: str) -> Workload | None:
@@ -168,6 +189,16 @@ class KnownGangs:
         of_workloads = {key for one in self._workloads.values() for key in keys_of(one)}
         return sorted(of_workloads | self._placements.keys() | set(self._homes.plain_keys()))
 
+    def waiting(self) -> Iterator[tuple[str, Workload, Placement]]:
+        """The gangs of which a Placement says that they wait, with their live workloads, the pod sets as written."""
+        for key in self._waiting:
+            yield from self._waits(key)
+
+    def keeping(self) -> Iterator[tuple[str, Workload, Placement]]:
+        """Those of them for which room is kept."""
+        for key in self._keeping:
+            yield from self._waits(key)
+
     def keys_through(self, child: Workload) -> set[str]:
         """The key of the gang that is placed through a workload."""
         if child.owner is None:
@@ -193,6 +224,13 @@ class KnownGangs:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
+    def _waits(self, key: str) -> Iterator[tuple[str, Workload, Placement]]:
+        workload = self._workloads.get(parts(key)[0]) or self.workload_of(key)
+        if workload is not None and key not in self._held:
+            for placement in self._placements[key].values():
+                if placement.namespace == workload.namespace and placement.assignment is None:
+                    yield key, workload, placement
+
     def _placed_in(self, key: str, namespace: str) -> bool:
         """True when a gang of that key has, or is to have, a Placement in a namespace."""
         held = self._held.get(key)
@@ -213,3 +251,10 @@ class KnownGangs:
         placed = placement is not None and placement.assignment is not None
         errors = plain_gangs.faults(workload, pods, placed=placed, dialects=lineage.policy.annotations.dialects)
         return Understanding(errors=errors) if errors else found
+
+
+def _note(keys: dict[str, None], key: str, holds: bool) -> None:
+    if holds:
+        keys[key] = None
+    else:
+        keys.pop(key, None)

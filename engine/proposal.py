@@ -1,13 +1,12 @@
 """From a gang in the view to what would be written: can its pods be created, then the planner, then the Placement.
 
-Nothing is written or held here. The leader and `simulate` both go this way.
+Nothing is written or held here. The leader, the forecast at submit time and `simulate` all go this way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
 
 import msgspec
 
@@ -19,7 +18,7 @@ from engine.members import by_pod_set, host_of, rank_is_slot, rank_of
 from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.planning import plan_gang
 from engine.pod_devices import devices_of
-from engine.reasons import Code
+from engine.precedence import goes_first, in_turn, kept_for, precedence_of
 from engine.records import Assignment, Placement, PodSet, WorkloadRef
 from engine.sight import Gang
 from engine.view import View
@@ -27,7 +26,6 @@ from engine.wording import did_you_mean, plural, quote
 
 # Bytes of an assignment: etcd takes 1.5 MiB at a time, for the request, status and managed fields too.
 _LARGEST = 1_400_000
-OWN_TROUBLE: Final = frozenset[Code]({"QuotaExceeded", "PriorityClassMissing"})
 _SURELY_FITS = 1_000  # pods, each on a host of its own, with devices
 
 
@@ -44,7 +42,7 @@ def plan_in_view(
 
     `settled_before`, `excluded`, `room_kept` and `emptied` as in `plan_gang`; no devices are chosen on emptied hosts.
     """
-    if (trouble := _own_trouble(view, gang)) is not None:
+    if (trouble := _uncreatable(view, gang)) is not None:
         return trouble
     kept = standing(gang)
     outcome = plan_gang(
@@ -64,6 +62,22 @@ def plan_in_view(
     return outcome
 
 
+def answer_in_view(view: View, gang: Gang, *, created: float, settled_before: float | None = None) -> Outcome:
+    """What the leader would answer for a gang that was created then, as far as the Placements tell what goes before it.
+
+    The caller holds the view's lock.
+    """
+    before = precedence_of(view, gang, created=created)
+    if before.first:
+        return goes_first(before.first, gang)
+
+    def plan(room_kept: frozenset[str]) -> Outcome:
+        return plan_in_view(view, gang, settled_before=settled_before, room_kept=room_kept)
+
+    outcome, first = in_turn(plan, before.rooms)
+    return kept_for(first, gang) if first else outcome
+
+
 def extend_in_view(
     view: View,
     gang: Gang,
@@ -79,7 +93,7 @@ def extend_in_view(
     """
     assert gang.placement is not None and gang.placement.assignment is not None
     whole = all(ask.min_available >= ask.count for ask in extension.asks)
-    if whole and (trouble := _own_trouble(view, gang)) is not None:
+    if whole and (trouble := _uncreatable(view, gang)) is not None:
         return trouble
     kept = {
         name: {rank: one for rank, one in slots.items() if view.capacity.node(one.host) is not None}
@@ -150,12 +164,7 @@ def standing(gang: Gang) -> dict[str, dict[int, Kept]]:
     return every
 
 
-def own_trouble(outcome: Waits | Never) -> bool:
-    """True when only the gang's own people can mend why it is not placed: no room that comes free helps it."""
-    return isinstance(outcome, Never) or outcome.reason in OWN_TROUBLE
-
-
-def _own_trouble(view: View, gang: Gang) -> Waits | None:
+def _uncreatable(view: View, gang: Gang) -> Waits | None:
     """Why pods of the gang that do not exist yet could not be created, wherever there is room."""
     coming = _coming(gang)
     for pod_set, _ in coming:

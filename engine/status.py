@@ -34,7 +34,8 @@ def status_of(gang: Gang) -> Status | None:
     phase = known_phase(status.get("phase"))
     if phase is None:
         return None
-    return Status(phase, known_code(status.get("reason")), str(status.get("message") or ""))
+    message = str(status.get("message") or "")
+    return Status(phase, known_code(status.get("reason")), message, kept_hosts(status))
 
 
 def differs(known: Status, status: Status) -> bool:
@@ -42,6 +43,12 @@ def differs(known: Status, status: Status) -> bool:
     if (known.phase, known.reason) != (status.phase, status.reason):
         return True
     return status.reason in _TELLING and known.message != status.message
+
+
+def kept_hosts(status: Mapping[str, Any]) -> tuple[str, ...]:
+    """The hosts that are kept free for a gang, as its status says."""
+    hosts = status.get("keptHosts")
+    return tuple(host for host in hosts if isinstance(host, str)) if isinstance(hosts, list | tuple) else ()
 
 
 def waiting_since(status: Mapping[str, Any]) -> float | None:
@@ -98,6 +105,7 @@ def status_body(before: Mapping[str, Any], status: Status, *, facts: Placed | No
         "reason": status.reason,
         "message": status.message,
         "conditions": conditions,
+        "keptHosts": list(status.hosts) or None,
         "waitingSince": (before.get("waitingSince") or stamp) if _waits_for_us(status) else None,
     }
     if facts is not None:

@@ -50,7 +50,7 @@ class Telling:
         self._tell_pods(memory, gang, status, now)
         if not self._request_written(gang):
             memory.telling = (now, status)
-        elif gang.placement is not None and gang.placement.status.get("message") != status.message:
+        elif gang.placement is not None and status_of(gang) != status:
             self._term.texts.put(key, status, due=max(now, memory.told_at + TEXT_EVERY))
         else:
             self._term.texts.drop(key)

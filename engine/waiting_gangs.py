@@ -12,9 +12,10 @@ from engine import metrics
 from engine.actions import Status
 from engine.durations import format_duration
 from engine.errands import Errands
-from engine.outcomes import Never, Placed, Waits
+from engine.outcomes import OWN_TROUBLE, Never, Outcome, Placed, Waits, own_trouble
 from engine.patience import Room, Waiting
-from engine.proposal import OWN_TROUBLE, own_trouble, standing
+from engine.precedence import goes_first, in_turn, kept_for
+from engine.proposal import standing
 from engine.queue import Entry, Miss, Question, question_of
 from engine.reasons import Code
 from engine.relaxing import relaxed_text, relaxes_at
@@ -147,12 +148,13 @@ class WaitingGangs:
             entry = self._term.queue.entry(key)
             if entry is not None and self._blocks(key):
                 waiting.append(Waiting(key, entry.priority, entry.topology, entry.namespace))
-        kept = {room.key for room in self._term.room.kept()}
+        kept = {room.key: room for room in self._term.room.kept()}
         if self._term.room.renew(waiting, now, partial(self._find_room, now)):
             self._term.room_appeared()
         for room in self._term.room.kept():
             if room.key not in kept:
                 log.info("keeping %s for %s", room.where, room.name)
+            if kept.get(room.key) != room:
                 self._term.queue.again(room.key)  # so that it says so
         metrics.rooms_kept.set(len(self._term.room))
 
@@ -191,17 +193,15 @@ class WaitingGangs:
             memory = self._term.of(key)
             excluded = memory.timers.hosts_out(now)
             ahead = self._term.room.before(key, entry.priority)
-            room_kept = frozenset[str]().union(*(room.hosts for room in ahead))
+            hosts = frozenset[str]().union(*(room.hosts for room in ahead))
             classes = tuple(map(view.coming.missing_class, gang.workload.pod_sets))
-            question = question_of(gang.understanding, gang.shapes, excluded, room_kept, classes)
+            question = question_of(gang.understanding, gang.shapes, excluded, hosts, classes)
             joins = bool(standing(gang))  # pods that stay make it a question of its own
             if not joins and not alone and not self._term.room.of(key) and self._answered(key, gang, question, now):
                 return
-            first = ""
             with metrics.plan_seconds.time():
-                outcome = self._errands.plan(gang, excluded=excluded, room_kept=room_kept)
-                if room_kept and isinstance(outcome, Waits) and not own_trouble(outcome):
-                    first = self._room_of(gang, excluded, ahead)
+                plan = partial(self._plan_beside, gang, excluded)
+                outcome, first = in_turn(plan, ahead)
             if isinstance(outcome, Placed):
                 placement = self._errands.placement(gang, outcome, priority=view.coming.priority_of(gang.workload))
                 view.hold(key, placement)
@@ -250,20 +250,14 @@ class WaitingGangs:
             if key in self._term.queue and not strict:
                 self._term.guarded(key, now, partial(self._plan_one, key, now, alone=True))
 
-    def _room_of(self, gang: Gang, excluded: frozenset[str], ahead: list[Room]) -> str:
-        """The gang (namespace/name) whose kept room would do for this one; "" when it would fit nowhere anyway."""
-        without = self._errands.plan(gang, excluded=excluded)
-        if not isinstance(without, Placed):
-            return ""
-        hosts = {slot.host for pods in without.pod_sets for slot in pods.slots}
-        return next((room for room in ahead if not hosts.isdisjoint(room.hosts)), ahead[0]).name
+    def _plan_beside(self, gang: Gang, excluded: frozenset[str], room_kept: frozenset[str]) -> Outcome:
+        return self._errands.plan(gang, excluded=excluded, room_kept=room_kept)
 
     def _tell(self, key: str, gang: Gang, miss: Miss, now: float) -> None:
         memory, outcome = self._term.memory[key], miss.outcome
         memory.own_trouble = own_trouble(outcome)
         if miss.first:
-            first = _named(miss.first, gang)
-            outcome = Waits(_reason(miss), f"the room that it needs is kept for {first}, which has waited longer")
+            outcome = kept_for(miss.first, gang)
         self._telling.tell(key, gang, self._why(key, gang, outcome), now)
 
     def _why(self, key: str, gang: Gang, outcome: Waits | Never) -> Status:
@@ -274,7 +268,8 @@ class WaitingGangs:
             return Status("Waiting", outcome.reason, f"{outcome.message}{since}")
         waited = format_duration(self._view.policy.queue.patience)
         pods = plural(gang.understanding.least, "pod")
-        return Status("Waiting", "RoomKept", f"has waited for {waited}: {room.where} kept free until {pods} fit")
+        message = f"has waited for {waited}: {room.where} kept free until {pods} fit"
+        return Status("Waiting", "RoomKept", message, tuple(sorted(room.hosts)))
 
     def _blocks(self, key: str) -> bool:
         """True when a gang that was not placed waits for room: what only its own people can mend holds up nobody."""
@@ -285,14 +280,8 @@ class WaitingGangs:
         with self._view.lock:
             gang, ahead = self._view.gangs.get(key), self._term.queue.entry(first)
         if gang is not None and ahead is not None:
-            message = f"{_named(ahead.name, gang)} goes first and has no room yet"
-            self._telling.tell(key, gang, Status("Waiting", "QueuedBehind", message), now)
-
-
-def _named(name: str, gang: Gang) -> str:
-    """Another gang's workload (namespace/name), named only to those who may see it anyway."""
-    namespace, _, own = name.partition("/")
-    return own if namespace == gang.workload.namespace else "a gang of another namespace"
+            told = goes_first(ahead.name, gang)
+            self._telling.tell(key, gang, Status("Waiting", told.reason, told.message), now)
 
 
 def _reason(miss: Miss) -> Code:

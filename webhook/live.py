@@ -13,9 +13,9 @@ from engine.lineage import Lineage
 from engine.members import host_of, pod_set_of, rank_is_slot, rank_of
 from engine.outcomes import Outcome
 from engine.owners import Key, Link
-from engine.planning import plan_gang
 from engine.pod_devices import Uses, allocation
 from engine.policy import Policy
+from engine.proposal import answer_in_view
 from engine.records import Node, OwnerRef, Placement, Pod, PodSet, Requests, Shape, Workload
 from engine.requests import Understanding
 from engine.seats import slot_of_rank
@@ -207,15 +207,13 @@ class LiveView:
         if wait <= 0 or not self._stores.nodes.synced or not self._lock(workload.namespace, wait):
             return None
         try:
-            view = self._view
+            view, now = self._view, self._wall()
             view.refresh()
-            return plan_gang(
-                understanding,
-                view.coming.shapes_of(workload),
-                capacity=view.capacity,
-                topology=view.topologies.get(understanding.topology or ""),
-                policy=view.policy,
-                settled_before=self._wall() - view.policy.nodes.settle,
+            return answer_in_view(
+                view,
+                view.gangs.as_reviewed(workload, understanding),
+                created=workload.created or now,
+                settled_before=now - view.policy.nodes.settle,
             )
         finally:
             view.lock.release()

@@ -24,9 +24,9 @@ from engine.extension import growth
 from engine.gang_keys import keys_of
 from engine.gangs import decide
 from engine.members import suspended_by_user
-from engine.outcomes import FieldError, Outcome, Placed, Waits
+from engine.outcomes import FieldError, Never, Placed, Waits
 from engine.plain_gangs import place_of
-from engine.proposal import extend_in_view, extended, plan_in_view, proposed
+from engine.proposal import answer_in_view, extend_in_view, extended, proposed
 from engine.reasons import REASONS
 from engine.records import Pod, Workload
 from engine.sight import Gang
@@ -96,13 +96,12 @@ def facts(cluster: OfflineCluster) -> output.ClusterFacts:
 
 
 class _Run:
-    """One run over a view; what waits is remembered, as a strict queue lets nobody pass it."""
+    """One run over a view; what waits is written down there, as a strict queue lets nobody pass it."""
 
     def __init__(self, view: View, *, independent: bool, clock: Callable[[], int]) -> None:
         self._view = view
         self._independent = independent
         self._clock = clock
-        self._waiting: list[Entry] = []
 
     def one(self, entry: Entry) -> list[Simulated]:
         """Submit, decide, plan, hold; one answer for every gang."""
@@ -139,7 +138,8 @@ class _Run:
             if names.GATE not in pod.spec.gates:
                 answers.append(Simulated(self._pod(about, submitted, offline), submitted.stored, submitted.patch))
                 continue
-            made.append((replace(pod, uid=str(uuid.uuid5(_UIDS, "/".join(entry.key)))), submitted))
+            uid = str(uuid.uuid5(_UIDS, "/".join(entry.key)))
+            made.append((replace(pod, uid=uid, created=turn[0].made), submitted))
         if not made:
             return answers
         key = turn[0].plain
@@ -151,7 +151,7 @@ class _Run:
         view.refresh()
         gang = view.gangs.get(key)
         assert gang is not None
-        answer = self._gang(turn[0], about, gang, offline)
+        answer = self._gang(about, gang, offline)
         if self._independent:
             for pod, _ in made:
                 view.stores.pods.apply("DELETED", pod)
@@ -192,7 +192,7 @@ class _Run:
             raise FileProblem(f"{entry.one.where}: {stored.groups:,} gangs; at most {_MAX_GROUPS:,} are simulated")
         # What its controller would make of it is not there: it stands for it.
         unit = "workload" if stored.unit == "child" else stored.unit
-        found = replace(stored, uid=str(uuid.uuid5(_UIDS, "/".join(entry.key))), unit=unit)
+        found = replace(stored, uid=str(uuid.uuid5(_UIDS, "/".join(entry.key))), unit=unit, created=entry.made)
         if found.handling == "through" and view.understand(found).ignored is None and view.policy.mode == "enforce":
             return [held(about, "WaitingForMembers", _THROUGH)]
         view.stores.workloads.apply("ADDED", found)
@@ -202,7 +202,7 @@ class _Run:
             one = about if number == 0 else replace(about, warnings=())
             gang = view.gangs.get(key)
             assert gang is not None
-            answers.append(self._gang(entry, replace(one, group=gang.group), gang, offline))
+            answers.append(self._gang(replace(one, group=gang.group), gang, offline))
             if gang.understanding.ask is None:
                 break  # none of its gangs is ours
         if self._independent or not answers:
@@ -210,7 +210,7 @@ class _Run:
             view.refresh()
         return answers or [ignored(about, 0, "NoTopologyRequested")]
 
-    def _gang(self, entry: Entry, about: About, gang: Gang, offline: OfflineView) -> output.Gang:
+    def _gang(self, about: About, gang: Gang, offline: OfflineView) -> output.Gang:
         view, found = self._view, gang.workload
         decision = decide(
             gang,
@@ -221,7 +221,7 @@ class _Run:
             usable=lambda _: True,
         )
         if isinstance(decision.action, Plan):
-            return self._plan(entry, about, gang, offline)
+            return self._plan(about, gang, offline)
         if gang.understanding.ask is not None and view.policy.mode == "enforce" and suspended_by_user(found):
             return planned(about, gang, Waits("Suspended", REASONS["Suspended"].description), view)
         if (errors := gang.understanding.errors) and view.policy.mode == "enforce":
@@ -232,29 +232,28 @@ class _Run:
             return ignored(replace(about, group=None), found.slots * found.groups, gang.understanding.ignored)
         return ignored(about, found.slots, "PolicyOff", self._off())
 
-    def _plan(self, entry: Entry, about: About, gang: Gang, offline: OfflineView) -> output.Gang:
+    def _plan(self, about: About, gang: Gang, offline: OfflineView) -> output.Gang:
         view = self._view
         # What the forecast says at submit time is the verdict here, in other words.
         told = set(forecast(offline.told, groups=gang.workload.groups)) if offline.told is not None else set()
         about = replace(about, warnings=tuple(text for text in about.warnings if text not in told))
         begun = self._clock()
-        outcome: Outcome
-        if self._behind(entry):
-            outcome = Waits("QueuedBehind", "a gang ahead of it in the queue waits")
-        else:
-            outcome = plan_in_view(view, gang)
+        outcome = answer_in_view(view, gang, created=gang.workload.created)
         microseconds = (self._clock() - begun) // 1000
         if isinstance(outcome, Placed):
             placement = proposed(gang, outcome, priority=view.coming.priority_of(gang.workload), now=0.0)
             view.hold(gang.key, placement)
-        else:
-            self._waiting.append(entry)
+        elif not self._independent:
+            self._write_down(gang, outcome)
         return planned(about, gang, outcome, view, microseconds=microseconds)
 
-    def _behind(self, entry: Entry) -> bool:
-        if self._view.policy.queue.order != "strict" or self._independent:
-            return False
-        return any(other.order < entry.order for other in self._waiting)
+    def _write_down(self, gang: Gang, outcome: Waits | Never) -> None:
+        """Let the Placement of a gang say that it waits, so that those after it know."""
+        view = self._view
+        placement = proposed(gang, None, priority=view.coming.priority_of(gang.workload), now=0.0)
+        status = {"phase": "Waiting", "reason": outcome.reason}
+        view.stores.placements.apply("ADDED", replace(placement, status=status))
+        view.refresh()
 
     def _off(self) -> str:
         return f"the policy's mode is {self._view.policy.mode}: nothing is changed or held"
@@ -262,7 +261,7 @@ class _Run:
     def _single(self, entry: Entry, about: About, submitted: Submitted, offline: OfflineView) -> output.Gang | None:
         """A pod that is placed by itself, near those of its controller that came before it; None for any other pod."""
         view, pod = self._view, projections.pod(msgspec.json.encode(submitted.stored))
-        pod = replace(pod, uid=str(uuid.uuid5(_UIDS, "/".join(entry.key))))
+        pod = replace(pod, uid=str(uuid.uuid5(_UIDS, "/".join(entry.key))), created=entry.made)
         key = view.lineage.claim(pod).key
         if key is None or not is_single(key) or names.GATE not in pod.spec.gates:
             return None
@@ -270,7 +269,7 @@ class _Run:
         view.refresh()
         gang = view.gangs.get(key)
         assert gang is not None
-        answer = self._gang(entry, about, gang, offline) if gang.placement is None else self._joining(about, gang)
+        answer = self._gang(about, gang, offline) if gang.placement is None else self._joining(about, gang)
         if self._independent:
             view.stores.pods.apply("DELETED", pod)
             view.refresh()

@@ -18,6 +18,7 @@ from webhook.submission import as_sent
 from webhook.unreadable import mappings
 
 _YOUNGEST: Final = float("inf")
+_UNTOLD: Final = 1e12
 
 Json = dict[str, Any]
 Key = tuple[str, str, str, str]
@@ -39,9 +40,9 @@ class Entry:
     plain: str | None = None
 
     @property
-    def order(self) -> tuple[int, float, int]:
-        """The place in the queue of workloads that come one after the other."""
-        return (-self.priority, self.created, self.serial)
+    def made(self) -> float:
+        """When it counts as created: where no file tells, after all others, in the order in which they are taken."""
+        return self.created if self.created < _YOUNGEST else _UNTOLD + self.serial
 
 
 def entries(workloads: Iterable[FileObject], view: View, *, namespace: str) -> list[Entry]:

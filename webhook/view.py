@@ -90,4 +90,4 @@ class View(Protocol):
         """The annotation that tells a pod of the gang its devices; None when they are not there for it any more."""
 
     def forecast(self, workload: Workload, understanding: Understanding, deadline: float) -> Outcome | None:
-        """What planning the workload now would answer; None when there is no time for it or the caches lag."""
+        """What the leader would answer for the workload now; None when there is no time for it or the caches lag."""

@@ -244,16 +244,29 @@ def test_the_queue_goes_by_priority_then_age_then_name() -> None:
 def test_a_strict_queue_lets_nobody_pass() -> None:
     """`queue.order: strict`: what stands behind a waiting gang waits for it, what stands before it does not."""
     cluster = [*grid(1, 1, 4), priority_class("high", 1000)]
-    workloads = [job("big", 5, RACK), job("small", 1, RACK), classed(job("urgent", 1, RACK), "high")]
+    workloads = [
+        job("first", 2, RACK),
+        job("big", 3, RACK),
+        job("small", 1, RACK),
+        classed(job("urgent", 1, RACK), "high"),
+    ]
     strict = parse_policy("queue: {order: strict}")
     assert verdicts(cluster, workloads, policy=strict) == [
-        ("big", "never", "GangTooLarge"),
+        ("first", "placed", None),
+        ("big", "waits", "InsufficientFreeGPUs"),
         ("small", "waits", "QueuedBehind"),
         ("urgent", "placed", None),
     ]
-    assert [verdict for _, verdict, _ in verdicts(cluster, workloads)] == ["never", "placed", "placed"]
+    best = verdicts(cluster, workloads)
+    assert [verdict for _, verdict, _ in best] == ["placed", "waits", "placed", "placed"]
     alone = verdicts(cluster, workloads, policy=strict, independent=True)
-    assert [verdict for _, verdict, _ in alone] == ["never", "placed", "placed"]
+    assert [verdict for _, verdict, _ in alone] == ["placed"] * 4
+
+
+def test_a_gang_that_fits_nowhere_ever_holds_up_nobody() -> None:
+    """As with the leader: in strict order too the next one goes."""
+    found = verdicts(GRID, [job("big", 5, RACK), job("small", 1, RACK)], policy=parse_policy("queue: {order: strict}"))
+    assert found == [("big", "never", "GangTooLarge"), ("small", "placed", None)]
 
 
 def test_time_is_that_of_planning() -> None:

@@ -1,0 +1,92 @@
+"""What goes before a gang: in strict order one ahead of it that waits, else the room that is kept for others.
+
+The leader decides both; the Placements of the gangs that wait say it, so that every replica can tell at submit time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from engine.members import over
+from engine.outcomes import Outcome, Placed, Waits, own_trouble
+from engine.patience import Room
+from engine.reasons import REASONS, known_code
+from engine.records import Placement, Workload
+from engine.sight import Gang
+from engine.status import kept_hosts
+from engine.view import View
+
+# Gangs that wait for these are not in the queue, or hold up nobody there.
+_ASIDE: Final = frozenset({"QuotaExceeded", "PriorityClassMissing", "Suspended", "HoldExpired", "WaitingForMembers"})
+
+
+@dataclass(frozen=True, slots=True)
+class Precedence:
+    """`first`: the gang (namespace/name) that nobody may overtake, "" for none; `rooms`: what is kept for others."""
+
+    first: str = ""
+    rooms: tuple[Room, ...] = ()
+
+
+def precedence_of(view: View, gang: Gang, *, created: float) -> Precedence:
+    """What goes before a gang that was created then, as the Placements tell. The caller holds the view's lock."""
+    workload, priority = gang.workload, view.coming.priority_of(gang.workload)
+    if view.policy.queue.order == "strict":
+        mine = first = (-priority, created, f"{workload.namespace}/{workload.name}")
+        for key, other, placement in view.gangs.waiting():  # there may be very many: the dear question last
+            place = (-placement.priority, other.created, f"{other.namespace}/{other.name}")
+            if place < first and key != gang.key and _in_queue(other, placement):
+                first = place
+        return Precedence(first=first[2] if first < mine else "")
+    rooms = [
+        Room(
+            key=key,
+            name=f"{other.namespace}/{other.name}",
+            priority=placement.priority,
+            topology=placement.topology,
+            hosts=frozenset(kept_hosts(placement.status)),
+            where="",
+        )
+        for key, other, placement in view.gangs.keeping()
+        if key != gang.key and placement.priority >= priority and _in_queue(other, placement)
+    ]
+    return Precedence(rooms=tuple(rooms))
+
+
+def in_turn(plan: Callable[[frozenset[str]], Outcome], rooms: Sequence[Room]) -> tuple[Outcome, str]:
+    """Plan a gang beside the room that is kept for others, and name the gang whose room would do for it ("": none's).
+
+    `plan` is asked with the hosts to leave alone.
+    """
+    outcome = plan(frozenset[str]().union(*(room.hosts for room in rooms)))
+    if not rooms or isinstance(outcome, Placed) or own_trouble(outcome):
+        return outcome, ""
+    without = plan(frozenset())
+    if not isinstance(without, Placed):
+        return outcome, ""
+    hosts = {slot.host for pods in without.pod_sets for slot in pods.slots}
+    return outcome, next((room for room in rooms if not hosts.isdisjoint(room.hosts)), rooms[0]).name
+
+
+def goes_first(name: str, gang: Gang) -> Waits:
+    """The answer for a gang that may not overtake another one (namespace/name)."""
+    return Waits("QueuedBehind", f"{_named(name, gang)} goes first and has no room yet")
+
+
+def kept_for(name: str, gang: Gang) -> Waits:
+    """The answer for a gang that would fit where room is kept for another one (namespace/name)."""
+    return Waits("QueuedBehind", f"the room that it needs is kept for {_named(name, gang)}, which has waited longer")
+
+
+def _in_queue(workload: Workload, placement: Placement) -> bool:
+    """True for a gang that waits for room, and that others may have to wait for."""
+    code = known_code(placement.status.get("reason"))
+    return not over(workload) and code != "" and REASONS[code].kind == "not-now" and code not in _ASIDE
+
+
+def _named(name: str, gang: Gang) -> str:
+    """Another gang's workload (namespace/name), named only to those who may see it anyway."""
+    namespace, _, own = name.partition("/")
+    return own if namespace == gang.workload.namespace else "a gang of another namespace"

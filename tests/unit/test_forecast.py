@@ -1,0 +1,170 @@
+"""The forecast at submit time says what the leader will say: one function answers both, and `simulate`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from engine.outcomes import Outcome, Placed
+from engine.records import PriorityClass, Quota, Workload
+from tests.support.cluster_records import gpu_nodes, job, pod
+from tests.support.leader import POLICY, Leader
+from webhook.live import LiveView
+
+STRICT = POLICY + "queue: {order: strict}\n"
+PATIENT = POLICY + "queue: {patience: 1m}\n"
+
+
+def forecast(leader: Leader, workload: Workload) -> Outcome:
+    """What a replica that does not lead says of a workload that is being made: it has the caches alone."""
+    told = LiveView(
+        leader.view,
+        own_username="us",
+        own_namespace="ours",
+        policy_loaded=lambda: True,
+        wall=lambda: 1_800_000_000.0 + leader.now,
+    )
+    leader.view.refresh()
+    outcome = told.forecast(workload, leader.view.understand(workload), float("inf"))
+    assert outcome is not None
+    return outcome
+
+
+def agreed(leader: Leader, workload: Workload) -> str:
+    """The reason of both, the text too; "" when both place it."""
+    outcome = forecast(leader, workload)
+    leader.has(workload)
+    leader.settle()
+    leader.later(20)
+    placed = leader.placed(workload.name)
+    assert placed is not None
+    if isinstance(outcome, Placed):
+        assert placed.assignment is not None
+        assert placed.assignment.pod_sets == outcome.pod_sets
+        return ""
+    assert (placed.status["reason"], placed.status["message"]) == (outcome.reason, outcome.message)
+    return outcome.reason
+
+
+def quota(**hard: int) -> Quota:
+    return Quota("default", "team", hard=hard, used={}, scopes=())
+
+
+def in_use(leader: Leader, *hosts: str) -> None:
+    """Pods of somebody else, each on a whole host."""
+    leader.has(*(pod(job("somebody"), rank, host=host, name=f"on-{host}") for rank, host in enumerate(hosts)))
+
+
+def new(name: str = "train", **more: Any) -> Workload:
+    """A Job that is made now, after all others."""
+    return job(name, held=True, **({"created": 1_800_000_000.0 + 5000} | more))
+
+
+def test_a_gang_that_has_room_is_placed_where_it_was_told() -> None:
+    """Nothing goes before it."""
+    assert agreed(Leader(nodes=gpu_nodes(1, 2, 4)), new()) == ""
+
+
+def test_a_quota_that_does_not_take_the_gang_is_told() -> None:
+    """Room on the hosts is not enough."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 4))
+    leader.stores.quotas.replace([quota(pods=3)])
+    assert agreed(leader, new()) == "QuotaExceeded"
+
+
+def test_what_placed_gangs_will_still_use_of_a_quota_is_counted() -> None:
+    """Their pods do not exist yet."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 4))
+    leader.stores.quotas.replace([quota(pods=7)])
+    assert agreed(leader, new("first")) == ""
+    assert agreed(leader, new()) == "QuotaExceeded"
+
+
+def test_in_strict_order_a_gang_is_told_that_another_goes_first() -> None:
+    """There would be room for it, but it may not overtake."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4), policy=STRICT)
+    in_use(leader, "b0-r0-h0")
+    assert agreed(leader, new("big")) == "InsufficientFreeGPUs"
+    assert agreed(leader, new(count=1, created=1_800_000_000.0 + 5001)) == "QueuedBehind"
+
+
+def test_in_strict_order_a_higher_priority_goes_first() -> None:
+    """It stands before the one that waits."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4), policy=STRICT)
+    leader.stores.priority_classes.replace([PriorityClass("high", 1000, default=False)])
+    in_use(leader, "b0-r0-h0")
+    assert agreed(leader, new("big")) == "InsufficientFreeGPUs"
+    urgent = new("urgent", count=1, created=1_800_000_000.0 + 5001)
+    (main,) = urgent.pod_sets
+    template = replace(main.template, priority_class="high")
+    assert agreed(leader, replace(urgent, pod_sets=(replace(main, template=template),))) == ""
+
+
+@pytest.mark.parametrize("trouble", ["quota", "never", "suspended", "deleted"])
+def test_in_strict_order_a_gang_that_waits_for_no_room_holds_up_nobody(trouble: str) -> None:
+    """Its namespace's quota, its own size or its user keep it, or it is gone."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4), policy=STRICT)
+    first = new("first", count=5 if trouble == "never" else 4, namespace="other" if trouble == "quota" else "default")
+    if trouble == "quota":
+        leader.stores.quotas.replace([replace(quota(pods=1), namespace="other")])
+    else:
+        in_use(leader, "b0-r0-h0")
+    leader.has(first)
+    leader.settle()
+    if trouble == "suspended":
+        leader.has(replace(first, annotations={}, resource_version="999999"))
+    if trouble == "deleted":
+        leader.stores.workloads.apply("DELETED", first)
+    assert agreed(leader, new(count=1, created=1_800_000_000.0 + 5001)) == ""
+
+
+def test_room_that_is_kept_for_another_gang_is_not_promised() -> None:
+    """The Placement of the gang that has waited too long names the hosts, and every replica reads them."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4), policy=PATIENT)
+    in_use(leader, "b0-r0-h0")
+    leader.has(new("large", created=1.0))
+    leader.settle()
+    leader.later(61)
+    large = leader.placed("large")
+    assert large is not None
+    assert large.status["keptHosts"] == [f"b0-r0-h{n}" for n in range(4)]
+    assert agreed(leader, new(count=2)) == "QueuedBehind"
+
+
+def test_room_that_is_kept_no_longer_is_free_again() -> None:
+    """The gang is gone, or it is placed: its Placement says nothing of kept hosts."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4), policy=PATIENT)
+    in_use(leader, "b0-r0-h0")
+    large = new("large", created=1.0)
+    leader.has(large)
+    leader.settle()
+    leader.later(61)
+    leader.has(replace(large, suspended=True, annotations={}, resource_version="999999"))
+    leader.settle()
+    leader.later(20)
+    assert agreed(leader, new(count=2)) == ""
+
+
+def test_a_gang_does_not_wait_for_its_own_room() -> None:
+    """An UPDATE of the gang that has room kept is answered as the leader answers it."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4), policy=PATIENT)
+    in_use(leader, "b0-r0-h0")
+    large = new("large", created=1.0)
+    leader.has(large)
+    leader.settle()
+    leader.later(61)
+    smaller = replace(large, pod_sets=(replace(large.pod_sets[0], slots=3, total=3, remaining=3),))
+    assert isinstance(forecast(leader, smaller), Placed)
+
+
+def test_a_gang_of_another_namespace_is_not_named() -> None:
+    """Whoever may not see it learns that there is one, in the forecast too."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4), policy=STRICT)
+    in_use(leader, "b0-r0-h0")
+    leader.has(new("secret", namespace="other"))
+    leader.settle()
+    outcome = forecast(leader, new(count=1, created=1_800_000_000.0 + 5001))
+    assert not isinstance(outcome, Placed)
+    assert outcome.message == "a gang of another namespace goes first and has no room yet"
