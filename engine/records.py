@@ -190,6 +190,7 @@ class PodSpec:
     deadline: bool  # spec.activeDeadlineSeconds is set (quota scope Terminating)
     unmodelled: tuple[str, ...]
     preferences: tuple[str, ...] = ()
+    containers: int = 0  # init containers among them
 
 
 @dataclass(frozen=True, slots=True)

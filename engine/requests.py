@@ -27,6 +27,7 @@ from engine.request_rules import (
 from engine.request_scopes import Scope, slices_of
 from engine.request_warnings import request_warnings
 from engine.shapes import shape_hash
+from engine.template_bounds import template_errors
 from engine.topology import Topology
 from engine.unread_keys import unread
 
@@ -114,7 +115,7 @@ def understand(
     of_all, value_errors = _fold([one for one in said if one.about in _OF_ALL], levels=levels, topologies=topologies)
     scopes, fold_errors = _scopes(workload, policy=policy, levels=levels, topologies=topologies)
     whole, of_pods = scopes[0], scopes[1:] or [scope for scope in scopes if scope.pod_set is not None]
-    errors += [*value_errors, *fold_errors, *bounds(workload, policy)]
+    errors += [*value_errors, *fold_errors, *bounds(workload, policy), *template_errors(workload)]
     for scope in scopes:
         errors += [*of_plain_pods(scope), *contradictions(scope, levels), *minimum_errors(scope)]
         errors += slice_errors(scope, whole, workload, levels)

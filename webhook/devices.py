@@ -87,7 +87,7 @@ def checked(
     """Return what is wrong with the GPU requests of the pod or template at `root`, and what to warn of."""
     pod = _at(document, root)
     done = _translation(pod, root, managed=managed, view=view, policy=policy)
-    return tuple(_as_sent(error, pod) for error in done.errors), done.warnings
+    return _as_sent(done.errors, pod, path_of((*root, "spec"))), done.warnings
 
 
 def beside_unreadable(
@@ -145,18 +145,19 @@ def _completed(pod: PodResources, changed: Collection[Path], policy: Policy) -> 
     return json.dumps(entries, separators=(",", ":"))
 
 
-def _as_sent(error: FieldError, pod: PodResources) -> FieldError:
-    """The error at `requests` where the user wrote nothing in `limits`: that side is ours."""
-    before, side, name = error.field.rpartition(".limits[")
-    note = written_at_first(pod) if side else {}
-    for container in pod:
-        kind, position = container.path
-        wrote = note.get(container.name)
-        if wrote is not None and before.endswith(f".{kind}[{position}].resources"):
-            name = name.removesuffix("]")
-            if name in wrote["requests"] and name not in wrote["limits"]:
-                return replace(error, field=f"{before}.requests[{name}]")
-    return error
+def _as_sent(errors: Sequence[FieldError], pod: PodResources, path: str) -> tuple[FieldError, ...]:
+    """The errors, at `requests` where the user wrote nothing in `limits`: that side is ours."""
+    note = written_at_first(pod) if errors else {}
+    wrote = {f"{path}.{one.path[0]}[{one.path[1]}].resources": note[one.name] for one in pod if one.name in note}
+
+    def sent(error: FieldError) -> FieldError:
+        before, _, rest = error.field.rpartition(".limits[")
+        name, entry = rest.removesuffix("]"), wrote.get(before)
+        if entry is None or name not in entry["requests"] or name in entry["limits"]:
+            return error
+        return replace(error, field=f"{before}.requests[{name}]")
+
+    return tuple(map(sent, errors))
 
 
 def _translation(pod: PodResources, root: Path, *, managed: bool, view: View, policy: Policy) -> Translation:

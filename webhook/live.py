@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import nullcontext
 from typing import TypeVar
 
 from engine.gang_keys import placed_key
@@ -19,8 +20,10 @@ from engine.proposal import answer_in_view
 from engine.records import Node, OwnerRef, Placement, Pod, PodSet, Requests, Shape, Workload
 from engine.requests import Understanding
 from engine.seats import slot_of_rank
+from engine.template_bounds import checks
 from engine.topology import Topology
 from engine.view import View
+from webhook.allowance import Allowance
 from webhook.arrivals import Arrivals
 from webhook.turns import Turns
 
@@ -30,6 +33,8 @@ Found = TypeVar("Found")
 REVISION_WAIT = 0.2
 # A forecast is a courtesy: it never costs a review more than this.
 FORECAST_WAIT = 0.3
+# Requirements of templates times nodes that a forecast may look at: about a second's worth.
+FORECAST_CHECKS = 3_000_000
 # The leader holds the view for the milliseconds of a decision; a pod that finds it busy for longer does not wait.
 LEDGER_WAIT = 0.2
 
@@ -47,6 +52,7 @@ class LiveView:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         turns: Turns | None = None,
+        allowance: Allowance | None = None,
     ) -> None:
         self._view = view
         self._stores = view.stores
@@ -56,6 +62,7 @@ class LiveView:
         self._clock = clock
         self._wall = wall
         self._turns = turns or Turns()
+        self._allowance = allowance  # None: forecasts may cost what they will
         self._arrivals = Arrivals(view.stores, clock=clock)
         self._lineage: Lineage | None = None
 
@@ -202,21 +209,35 @@ class LiveView:
         return allocation(uses, self._stores.devices.get(host))
 
     def forecast(self, workload: Workload, understanding: Understanding, deadline: float) -> Outcome | None:
-        """What planning the workload now would answer; None when there is no time for it or the caches lag."""
+        """What planning the workload now would answer.
+
+        None when there is no time for it or the caches lag, and when it would cost others too much: by itself, or
+        together with what its namespace had before.
+        """
         wait = min(FORECAST_WAIT, deadline - self._clock())
-        if wait <= 0 or not self._stores.nodes.synced or not self._lock(workload.namespace, wait):
+        if wait <= 0 or not self._stores.nodes.synced or not self._affordable(workload):
+            return None
+        if not self._lock(workload.namespace, wait):
             return None
         try:
             view, now = self._view, self._wall()
             view.refresh()
-            return answer_in_view(
-                view,
-                view.gangs.as_reviewed(workload, understanding),
-                created=workload.created or now,
-                settled_before=now - view.policy.nodes.settle,
-            )
+            with self._allowance.used(workload.namespace) if self._allowance is not None else nullcontext():
+                return answer_in_view(
+                    view,
+                    view.gangs.as_reviewed(workload, understanding),
+                    created=workload.created or now,
+                    settled_before=now - view.policy.nodes.settle,
+                )
         finally:
             view.lock.release()
+
+    def _affordable(self, workload: Workload) -> bool:
+        if self._allowance is None:
+            return True
+        shapes = {one.template.shape for one in workload.pod_sets}
+        dear = len(self._stores.nodes) * sum(map(checks, shapes)) > FORECAST_CHECKS
+        return not dear and self._allowance.left(workload.namespace) > 0
 
     def _lock(self, namespace: str, seconds: float) -> bool:
         """Take the view's lock, and wait so long for it at most; False without it."""

@@ -22,6 +22,11 @@ API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
 OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 
+# Small values are what is dear to decode and to keep: 2.3 million empty objects fit into a body, and take 200 MB. An
+# object as large as etcd takes, twice in an UPDATE, has 250,000 at most.
+MAX_JSON_VALUES: Final = 400_000
+_BETWEEN: Final = (b",", b"[", b"{")
+
 MAX_UID: Final = 128  # the API server sends a UUID (36); anything long would only be echoed back
 MAX_WARNINGS: Final = 5
 MAX_CAUSES: Final = 32  # a terminal screen of errors
@@ -164,8 +169,11 @@ def decode_review(body: bytes) -> Review:
     """Return the review in `body`, decoding the envelope once and the objects not at all.
 
     Raises BadReview(400) for anything that is not an admission.k8s.io/v1 AdmissionReview with a request: no JSON, wrong
-    types, missing uid, nesting or numbers that no object has. The message never quotes the body.
+    types, missing uid, nesting or numbers that no object has; BadReview(413) for one of too many values. The message
+    never quotes the body.
     """
+    if sum(map(body.count, _BETWEEN)) > MAX_JSON_VALUES:
+        raise BadReview(413, f"the body may have {MAX_JSON_VALUES:,} values")
     try:
         envelope = _ENVELOPE.decode(body)
     except msgspec.ValidationError as error:

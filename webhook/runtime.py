@@ -32,6 +32,7 @@ from engine.policy import Policy
 from engine.policy_source import PolicySource
 from engine.stores import Stores
 from engine.view import View
+from webhook.allowance import Allowance
 from webhook.app import create_app
 from webhook.authority import AuthorityInForce, mark
 from webhook.caches import Caches
@@ -132,6 +133,7 @@ class Runtime:
             own_namespace=settings.namespace,
             policy_loaded=lambda: self._policy.loaded,
             turns=self._turns,
+            allowance=Allowance(),
         )
         self._certificate: ServingCertificate | None = None
         self._ops = PlainServer(

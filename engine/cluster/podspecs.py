@@ -76,6 +76,7 @@ def pod_spec(
         has_scheduling_group=spec.scheduling_group is not None,
         deadline=spec.active_deadline_seconds is not None,
         unmodelled=_unmodelled(spec, meta, namespace),
+        containers=len(spec.containers or ()) + len(spec.init_containers or ()),
         preferences=_preferences(spec),
     )
 

@@ -8,12 +8,16 @@ from dataclasses import replace
 
 import pytest
 
+from engine.policy import default_policy
 from engine.records import OwnerRef, Pod, Requests
+from engine.requests import understand
 from engine.stores import Stores
+from engine.template_bounds import checks
 from engine.view import View
 from tests.support.cluster_records import gpu_nodes, job, placement, pod
 from tests.support.eventually import eventually
 from webhook import live
+from webhook.allowance import Allowance
 from webhook.live import LiveView
 from webhook.turns import Turns
 
@@ -155,3 +159,32 @@ def test_nobody_waits_when_too_many_do(view: View, what: str, monkeypatch: pytes
         assert not awaited(told, what)
         bring(view, what)
         assert awaited(told, what)
+
+
+ASKING = understand(GANG, policy=default_policy(), topologies={})
+
+
+def forecast(told: LiveView) -> object:
+    return told.forecast(GANG, ASKING, math.inf)
+
+
+def test_a_namespace_that_has_used_its_share_gets_no_forecast(view: View) -> None:
+    """Another one does; so does everybody where nothing is shared out (`simulate`)."""
+    view.stores.nodes.replace(view.stores.nodes.values())
+    spent = Allowance(cpu=iter((0.0, 100.0)).__next__)
+    with spent.used(GANG.namespace):
+        pass
+    names = {"own_username": "us", "own_namespace": "ours"}
+    assert forecast(LiveView(view, policy_loaded=lambda: True, allowance=spent, **names)) is None
+    assert forecast(LiveView(view, policy_loaded=lambda: True, allowance=Allowance(), **names)) is not None
+    assert forecast(LiveView(view, policy_loaded=lambda: True, **names)) is not None
+
+
+def test_a_forecast_that_would_cost_too_much_is_not_made(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many requirements of the templates times nodes as one may look at, and one less."""
+    told = LiveView(view, own_username="us", own_namespace="ours", policy_loaded=lambda: True, allowance=Allowance())
+    dear = len(view.stores.nodes) * checks(GANG.template.shape)
+    monkeypatch.setattr(live, "FORECAST_CHECKS", dear)
+    assert forecast(told) is not None
+    monkeypatch.setattr(live, "FORECAST_CHECKS", dear - 1)
+    assert forecast(told) is None

@@ -16,6 +16,7 @@ from engine.outcomes import FieldError
 from engine.wording import MAX_WARNING
 from webhook.review import (
     MAX_CAUSES,
+    MAX_JSON_VALUES,
     MAX_MESSAGE,
     MAX_WARNINGS,
     BadReview,
@@ -133,6 +134,18 @@ def test_decode_refuses_what_is_no_review(body: bytes) -> None:
         decode_review(body)
     assert caught.value.status == 400
     assert 0 < len(caught.value.message) < 200
+
+
+def test_decode_refuses_more_values_than_any_object_has() -> None:
+    """What is small to send and large to keep is BadReview 413; as much as is allowed is read."""
+    for extra, status in ((0, None), (100, 413)):
+        text = json.dumps(envelope(object="HERE")).encode()
+        values = MAX_JSON_VALUES - sum(text.count(one) for one in (b",", b"[", b"{")) - 1 + extra
+        body = text.replace(b'"HERE"', b"[" + b"{}," * (values // 2) + b"1]")
+        try:
+            assert decode_review(body).uid and status is None
+        except BadReview as bad:
+            assert bad.status == status
 
 
 def test_decode_does_not_choke_on_a_huge_number_inside_the_object() -> None:
