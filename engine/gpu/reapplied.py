@@ -6,12 +6,13 @@ would be a contradiction (or, on a live Job, a change that the API server refuse
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from engine.gpu.containers import Container, PodResources
 from engine.gpu.notes import written_at_first
 from engine.gpu.resources import device_names, whole_names
+from engine.gpu.rules import validate
 
 Side = Mapping[str, object]
 Sides = tuple[Side, Side]  # requests, limits
@@ -40,7 +41,7 @@ def reapplied(old: PodResources, new: PodResources, *, vendors: Collection[str] 
             return container
         had, has = _devices(was, names), _devices(container, names)
         if wrote is None:
-            asks = _followed(had, has)
+            asks = _exchanged(had, has, lambda asked: _refused(container, asked, names, vendors)) or _followed(had, has)
         else:
             asks = _without_ours(has[0], had[0], wrote["requests"]), _without_ours(has[1], had[1], wrote["limits"])
             asks = had if asks == _sides(wrote) else asks
@@ -58,6 +59,31 @@ def reapplied(old: PodResources, new: PodResources, *, vendors: Collection[str] 
 def _without_ours(side: Side, was: Side, wrote: Side) -> Side:
     """What remains of one side of a container without what we had added to it."""
     return {name: value for name, value in side.items() if name in wrote or name not in was or was[name] != value}
+
+
+def _exchanged(had: Sides, has: Sides, refused: Callable[[Sides], bool]) -> Sides | None:
+    """Both sides of a container of which we had completed one, when its user asks by another name now.
+
+    Of the name that he took out our half is left: it goes where it stands in the way of the new name.
+    """
+    there = [name for name in had[0] if had[1].get(name) == had[0][name]]
+    halves = {
+        name for name in there if [side.get(name) for side in has] in ([had[0][name], None], [None, had[0][name]])
+    }
+    fresh = (has[0].keys() | has[1].keys()) - had[0].keys() - had[1].keys()
+    asks = _less(has[0], halves), _less(has[1], halves)
+    return asks if halves and fresh and refused(has) and not refused(asks) else None
+
+
+def _refused(container: Container, asks: Sides, names: Collection[str], vendors: Collection[str]) -> bool:
+    requests, limits = _with(container.requests, asks[0], names), _with(container.limits, asks[1], names)
+    return bool(
+        validate(PodResources((replace(container, requests=requests, limits=limits),)), path="", vendors=vendors)
+    )
+
+
+def _less(side: Side, names: Collection[str]) -> Side:
+    return {name: value for name, value in side.items() if name not in names}
 
 
 def _followed(had: Sides, has: Sides) -> Sides:

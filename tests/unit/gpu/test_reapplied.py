@@ -107,6 +107,34 @@ def test_another_way_of_asking_is_the_users() -> None:
     assert sides(meant.pod)[0]["limits"] == {CORE: "30", RATIO: "80"}
 
 
+@pytest.mark.parametrize("new", ["requests", "limits"])
+@pytest.mark.parametrize("old", ["requests", "limits"])
+def test_a_name_that_its_user_exchanged_takes_our_half_of_the_old_one_with_it(old: str, new: str) -> None:
+    """On nodes that report other names nothing is rewritten, only completed: no manifest knows of that half."""
+    completed = pod({"requests": {GPU: "50"}, "limits": {GPU: "50"}})
+    other = "limits" if old == "requests" else "requests"
+    applied: Sides = {old: {}, other: {GPU: "50"}}
+    applied[new] = {**applied[new], NVIDIA: "1"}
+    meant = reapplied(completed, pod(applied))
+    assert not meant.same
+    assert sides(meant.pod)[0] == {"requests": {}, "limits": {}} | {new: {NVIDIA: "1"}}
+
+
+def test_a_half_that_stands_in_nobodys_way_stays() -> None:
+    """A user who asks for a card besides, and for the GPU on one side only, keeps the GPU."""
+    old = pod({"requests": {GPU: "50"}, "limits": {GPU: "50"}})
+    meant = reapplied(old, pod({"limits": {GPU: "50", "koordinator.sh/rdma": "100"}}))
+    assert sides(meant.pod)[0]["limits"] == {GPU: "50", "koordinator.sh/rdma": "100"}
+
+
+def test_two_names_that_its_user_wrote_himself_are_left_to_be_refused() -> None:
+    """Both sides of both: nothing there is ours."""
+    old = pod({"requests": {GPU: "50"}, "limits": {GPU: "50"}})
+    both = {GPU: "50", NVIDIA: "1"}
+    new = pod({"requests": dict(both), "limits": dict(both)})
+    assert reapplied(old, new).pod == new
+
+
 def test_what_is_not_about_devices_is_left_alone() -> None:
     """A container's cpu, and a container that was never translated."""
     old = stored({"limits": {GPU: "50", "cpu": "1"}}, {"limits": {"cpu": "1"}})
