@@ -12,6 +12,7 @@ from engine.policy_errors import path_of as path_of_steps
 from engine.records import Workload
 from engine.relaxing import relaxing_forecast
 from engine.requests import Understanding, path_of, relaxed
+from engine.soft_taints import soft_taints
 from webhook.view import View
 
 
@@ -27,7 +28,9 @@ def outlook(
         return [], ()
     groups, suspended = workload.groups, suspended_by_user(workload)
     if isinstance(outcome, Placed):
-        return [], forecast(outcome, groups=groups, suspended=suspended)
+        avoided = soft_taints(outcome, workload, view.node)
+        told = (f"topogate: {avoided}",) if avoided is not None else ()
+        return [], (*forecast(outcome, groups=groups, suspended=suspended), *told)
     softer = _preferring(workload, understanding, view, deadline)
     if isinstance(outcome, Waits):
         instead = softer if isinstance(softer, Placed) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,10 +13,11 @@ import pytest
 from engine import names
 from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.policy import parse_policy
-from engine.records import PodSetPlan, Slot
+from engine.records import PodSetPlan, Slot, Taint
 from engine.requests import Understanding
 from engine.wording import MAX_WARNING
 from tests.support.admission import (
+    NODES,
     US,
     FakeView,
     Json,
@@ -199,6 +201,20 @@ def test_our_own_writes_pass() -> None:
 def test_a_job_that_fits_is_told_where_it_would_go(dry_run: bool) -> None:
     answer = check(stored(rack_job()), FakeView(outcome=PLACED), dryRun=dry_run)
     assert answer.warnings == ("topogate: would place 4 pods in b0 / b0-r0 (4 hosts), ranks 0-3 in host order",)
+
+
+@pytest.mark.parametrize("tolerates", [False, True])
+def test_a_host_that_prefers_no_pods_is_named_as_a_pin_overrides_that(tolerates: bool) -> None:
+    """The scheduler would avoid it; pods that tolerate the taint are told nothing."""
+    taint = Taint("dedicated", "infra", "PreferNoSchedule")
+    nodes = [replace(one, taints=(taint,)) if one.name in HOSTS[:2] else one for one in NODES]
+    more = {"pod_spec": {"tolerations": [{"key": "dedicated", "operator": "Exists"}]}} if tolerates else {}
+    answer = check(stored(rack_job(**more)), FakeView(nodes=nodes, outcome=PLACED))
+    assert answer.warnings[1:] == (
+        ()
+        if tolerates
+        else ("topogate: 2 of 4 hosts prefer no pods (taint dedicated=infra): pinned pods go there all the same",)
+    )
 
 
 def test_a_job_that_must_wait_is_told_why() -> None:
