@@ -98,6 +98,53 @@ def test_a_resumed_job_that_asks_for_nothing_any_more_has_its_pods_let_go(gangs:
     assert not any(map(held, gangs.pods("train")))
 
 
+def test_a_running_gang_keeps_its_request_until_its_user_says_that_he_means_it(
+    gangs: Namespace, kubectl: Kubectl
+) -> None:
+    """A manifest that has lost it is refused; said in so many words it goes, and put back it reaches new pods only."""
+    gangs.fleet.grid("1x1x2")
+    gangs.submit("train", pods=2, annotations=require("rack"))
+    gangs.all_bound("train", 2)
+    gone = "topogate.dev/require-topology-"
+    refused = kubectl("annotate", "job", "train", gone, check=False)
+    assert "would lose its slots" in refused.stderr
+    assert gangs.placement("train") is not None
+    meant = kubectl("annotate", "job", "train", gone, "topogate.dev/unconstrained-topology=false")
+    assert "Warning: topogate: the request is gone" in meant.stderr
+    eventually(lambda: gangs.placement("train") is None, message="its slots are given back")
+    assert len(gangs.bound("train")) == 2
+    back = kubectl(
+        "annotate", "job", "train", "topogate.dev/require-topology=rack", "topogate.dev/unconstrained-topology-"
+    )
+    assert "Warning: topogate: the Job runs already" in back.stderr
+    assert len(gangs.bound("train")) == 2
+
+
+def test_a_waiting_gang_may_ask_for_gpus_by_another_name(gangs: Namespace, kubectl: Kubectl) -> None:
+    """Applied again with the name that the nodes report: what was completed of the old one is in nobody's manifest."""
+    gangs.fleet.grid("1x1x2")
+    body = job_body("train", pods=2, annotations=require("rack"), selector=gangs.fleet.selector)
+    resources = body["spec"]["template"]["spec"]["containers"][0]["resources"]
+    del resources["limits"]
+    resources["requests"]["koordinator.sh/gpu"] = "50"
+    kubectl("apply", "-f", "-", input=json.dumps(body))
+    gangs.waits("train")
+    del resources["requests"]["koordinator.sh/gpu"]
+    resources["limits"] = {"nvidia.com/gpu": "1"}
+    kubectl("apply", "-f", "-", input=json.dumps(body))
+    gangs.all_bound("train", 2)
+
+
+def test_whoever_resumes_a_waiting_gang_is_told_that_its_pods_are_held(gangs: Namespace, kubectl: Kubectl) -> None:
+    """The resume goes through, and the pods wait with our gate."""
+    gangs.fleet.grid("1x1x2")
+    gangs.submit("train", pods=3, annotations=require("rack"))
+    gangs.waits("train")
+    answer = kubectl("patch", "job", "train", "-p", '{"spec":{"suspend":false}}')
+    assert "Warning: topogate: the gang has no slots yet" in answer.stderr
+    held_pods(gangs, "train", 3)
+
+
 def test_fewer_completions_than_parallelism_are_the_gang(gangs: Namespace) -> None:
     """Only two pods will ever run: two hosts are enough."""
     gangs.fleet.grid("1x1x2")
