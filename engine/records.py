@@ -458,6 +458,8 @@ class Quota:
     hard: Resources
     used: Resources
     scopes: tuple[tuple[str, str, tuple[str, ...]], ...]
+    uid: str = field(default="", compare=False)
+    resource_version: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,6 +469,8 @@ class PriorityClass:
     name: str
     value: int
     default: bool
+    uid: str = field(default="", compare=False)
+    resource_version: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,6 +481,8 @@ class RuntimeClass:
     overhead: Resources
     node_selector: Mapping[str, str]
     tolerations: tuple[Toleration, ...]
+    uid: str = field(default="", compare=False)
+    resource_version: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,14 +189,21 @@ def quota(source: Source) -> Quota:
             *((scope, "Exists", ()) for scope in spec.scopes or ()),
             *((one.scope_name or "", one.operator or "", tuple(one.values or ())) for one in selector),
         ),
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
     )
 
 
 def priority_class(source: Source) -> PriorityClass:
     """Return a PriorityClass."""
     raw = decode(wire.PriorityClass, source)
+    meta = raw.metadata or wire.ObjectMeta()
     return PriorityClass(
-        name=_name(raw.metadata or wire.ObjectMeta()), value=raw.value or 0, default=bool(raw.global_default)
+        name=_name(meta),
+        value=raw.value or 0,
+        default=bool(raw.global_default),
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
     )
 
 
@@ -205,11 +212,14 @@ def runtime_class(source: Source) -> RuntimeClass:
     raw = decode(wire.RuntimeClass, source)
     scheduling = raw.scheduling or wire.Scheduling()
     overhead = raw.overhead.pod_fixed if raw.overhead is not None else None
+    meta = raw.metadata or wire.ObjectMeta()
     return RuntimeClass(
-        name=_name(raw.metadata or wire.ObjectMeta()),
+        name=_name(meta),
         overhead=_units(overhead, "$.overhead.podFixed", up=True),
         node_selector=_labels(scheduling.node_selector),
         tolerations=tolerations(scheduling.tolerations),
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
     )
 
 

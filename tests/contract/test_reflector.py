@@ -5,10 +5,12 @@ import random
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
+from typing import Any
 
 import msgspec
 import pytest
 
+from engine.cluster import projections
 from engine.cluster.api import Api, connect
 from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
@@ -493,3 +495,28 @@ def test_an_unauthorized_watch_recovers(kubeconfig: Callable[..., str]) -> None:
         fake.token = "t"
         eventually(lambda: watched.reflector.problem is None)
         watched.reflector.stop()
+
+
+@pytest.mark.parametrize(
+    ("path", "projection", "content"),
+    [
+        ("/apis/scheduling.k8s.io/v1/priorityclasses", projections.priority_class, {"value": 7}),
+        ("/apis/node.k8s.io/v1/runtimeclasses", projections.runtime_class, {"handler": "x"}),
+        ("/api/v1/resourcequotas", projections.quota, {"spec": {"hard": {"pods": "7"}}}),
+    ],
+)
+def test_what_is_seldom_written_is_compared_too(
+    fake: FakeApi, api: Api, path: str, projection: Callable[[Any], Any], content: dict[str, Any]
+) -> None:
+    """A single record without a version would have its whole collection listed at the start of every term."""
+    for name in ("a", "b"):
+        fake.put(f"{path}/{name}", **content)
+    reflector: Reflector[Any] = Reflector(api, path, projection, Store(key=lambda one: one.name))
+    reflector.start()
+    try:
+        watching(fake)
+        fake.advance(10)
+        assert reflector.refresh(5)
+        assert reflector.counts.lists == 1
+    finally:
+        reflector.stop()
