@@ -22,8 +22,9 @@ from engine.cluster.writes import Gone, Refused, Result
 from engine.event_reasons import EventReason
 from engine.extension import Extension
 from engine.gangs import request_written
+from engine.members import pod_set_of
 from engine.outcomes import Outcome, Placed
-from engine.pin import release_patch
+from engine.pin import placed_pod, release_patch
 from engine.pod_devices import allocation
 from engine.pod_workloads import in_order
 from engine.proposal import extend_in_view, plan_in_view, proposed
@@ -176,7 +177,8 @@ class Errands:
     def release(self, gang: Gang, seats: tuple[Seat, ...]) -> None:
         """Pin and release held pods, in parallel, one PATCH each."""
         placement = gang.placement
-        assert placement is not None
+        assert placement is not None and placement.assignment is not None
+        assignment = placement.assignment
         topology = self._view.topologies.get(placement.topology)
 
         def release_one(seat: Seat) -> None:
@@ -185,15 +187,17 @@ class Errands:
             devices = allocation(seat.devices, self._view.stores.devices.get(host)) if seat.devices else None
             if seat.devices and devices is None:
                 raise Outdated(f"a device of {host} that {pod.name} was to get is not there any more")
-            body = release_patch(
+            placed = placed_pod(
                 pod,
-                host,
-                topology.pin_labels(host) if topology is not None else {},
-                domain=seat.slot.domain,
+                seat.slot,
+                placement=placement.name,
+                revision=assignment.revision,
+                pod_set=_pod_set_name(gang, pod),
                 rank=seat.rank,
-                gang=placement.name,
+                labels=topology.pin_labels(host) if topology is not None else {},
                 devices=devices,
             )
+            body = release_patch(pod, placed)
             self._written.took_pod(pod, writes.release_pod(self._api, pod, body, fence=self._fence))
 
         self._all(release_one, seats)
@@ -362,3 +366,9 @@ class Errands:
 def _mildness(fault: Exception) -> int:
     """What ends the term first, then what cannot be mended by looking again, then the rest."""
     return 0 if isinstance(fault, NotLeader) else 2 if isinstance(fault, Outdated) else 1
+
+
+def _pod_set_name(gang: Gang, pod: Pod) -> str:
+    """The name of a pod's pod set; a pod that is placed by itself has its own mark for it."""
+    found = None if gang.workload.unit == "pod" else pod_set_of(pod, gang.workload)
+    return found.name if found is not None else pod.spec.labels.get(names.POD_SET, names.MAIN)

@@ -1,4 +1,4 @@
-"""The pin: what ties a pod to its slot, as JSON for patches.
+"""What a placed pod carries: the pin that ties it to its slot, our labels and annotations, as JSON for patches.
 
 Required node affinity on `metadata.name` in every term makes the scheduler look at one node instead of all; the
 domain's labels in nodeSelector keep the pod out when the host was moved. A gated pod's terms may only be extended, an
@@ -8,10 +8,11 @@ empty term must stay empty, and a nodeSelector key that the user set is never to
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from engine import names
-from engine.records import Expression, Pod, SelectorTerm
+from engine.records import Expression, Pod, SelectorTerm, Slot
 
 _NAME_FIELD = "metadata.name"
 
@@ -32,48 +33,72 @@ def pin_labels(
     return {key: value for key, value in labels.items() if key not in taken}
 
 
-def release_patch(
+@dataclass(frozen=True, slots=True)
+class PlacedPod:
+    """What a pod carries once it is placed, beside what its user gave it; our gate is off it then.
+
+    An annotation that is None comes off. `terms` are its `nodeSelectorTerms` as a whole, `selector` is what is added to
+    its nodeSelector.
+    """
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str | None]
+    terms: Sequence[dict[str, Any]]
+    selector: Mapping[str, str]
+
+
+def placed_pod(
     pod: Pod,
-    host: str,
-    labels: Mapping[str, str],
+    slot: Slot,
     *,
-    domain: Sequence[str],
+    placement: str,
+    revision: int,
+    pod_set: str,
     rank: int | None,
-    gang: str,
+    labels: Mapping[str, str],
     devices: str | None = None,
-) -> dict[str, Any]:
+) -> PlacedPod:
+    """What a pod carries on a slot of a revision of its gang's Placement; the same at its creation and afterwards.
+
+    `labels` are those of the topology above the host (`pin_labels` is applied here), `devices` the annotation that
+    names the pod's devices.
+    """
+    return PlacedPod(
+        labels={names.MANAGED: "true", names.POD_SET: pod_set, names.GANG: placement},
+        annotations={
+            names.PLACEMENT: placement,
+            names.REVISION: str(revision),
+            names.DOMAIN_PATH: "/".join(slot.domain),
+            names.RANK: None if rank is None else str(rank),
+            names.HELD_BY: None,
+            names.DEVICE_ALLOCATED: devices,
+        },
+        terms=pinned_terms(pod.spec.shape.affinity, slot.host),
+        selector=pin_labels(labels, pod.spec.shape.node_selector),
+    )
+
+
+def release_patch(pod: Pod, placed: PlacedPod) -> dict[str, Any]:
     """Return the strategic-merge PATCH that pins a held pod to its slot and takes our gate off, in one write.
 
-    `labels` are those of the topology above the host (`pin_labels` is applied here), `domain` the path of label values
-    with the host last, `gang` the Placement's name, `devices` the annotation that names the pod's
-    devices. The uid is a precondition: another pod of that name is not touched.
-    nodeSelectorTerms are replaced as a whole; the rest of the pod's affinity stays.
+    The uid is a precondition: another pod of that name is not touched. nodeSelectorTerms are replaced as a whole; the
+    rest of the pod's affinity stays.
     Source: docs/contributor/kubernetes-facts.md, patching pods.
     """
-    annotations: dict[str, str | None] = {names.DOMAIN_PATH: "/".join(domain)}
-    if rank is not None:
-        annotations[names.RANK] = str(rank)
-    elif names.RANK in pod.spec.annotations:
-        annotations[names.RANK] = None
-    if devices is not None:
-        annotations[names.DEVICE_ALLOCATED] = devices
+    there = pod.spec.annotations
+    annotations = {key: value for key, value in placed.annotations.items() if value is not None or key in there}
     spec: dict[str, Any] = {
         "schedulingGates": [{"$patch": "delete", "name": names.GATE}],
         "affinity": {
             "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": pinned_terms(pod.spec.shape.affinity, host)
-                }
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(placed.terms)}
             }
         },
     }
-    additions = pin_labels(labels, pod.spec.shape.node_selector)
-    if additions:
-        spec["nodeSelector"] = additions
-    return {
-        "metadata": {"uid": pod.uid, "labels": {names.GANG: gang}, "annotations": annotations},
-        "spec": spec,
-    }
+    if placed.selector:
+        spec["nodeSelector"] = dict(placed.selector)
+    metadata = {"uid": pod.uid, "labels": dict(placed.labels), "annotations": annotations}
+    return {"metadata": metadata, "spec": spec}
 
 
 def _pinned(term: SelectorTerm, pin: Expression) -> SelectorTerm:

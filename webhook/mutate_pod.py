@@ -6,20 +6,19 @@ The rules: docs/concepts/admission.md. The worst answer is "hold": the leader re
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from engine import names
 from engine.cluster.placements import name_of
 from engine.members import over, rank_is_slot, rank_of
-from engine.pin import pin_labels, pinned_terms
+from engine.pin import PlacedPod, placed_pod
 from engine.policy import Policy
-from engine.records import Placement, Pod, Slot
+from engine.records import Placement, Pod
 from engine.seats import moved, slot_of_rank
 from engine.shapes import covers, exclusion
 from engine.slot_devices import devices_by_rank
 from webhook.devices import translate_in
-from webhook.marks import drop_all, drop_annotations, gate_off, label, mark
+from webhook.marks import drop_all, drop_annotations, gate_off, mark
 from webhook.membership import Member, Membership, Stranger, Unsure, aside_of, membership
 from webhook.objects import decoded, pod_of
 from webhook.patch import Edits, Path
@@ -36,18 +35,6 @@ TERMS: Final[Path] = (
 )
 _DEVICES: Final[Path] = ("metadata", "annotations", names.DEVICE_ALLOCATED)
 _MAX_REVISION_DIGITS: Final = 18
-
-
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """The slot of a pod that may go at once; `labels` are those of the host's domains, `devices` its annotation."""
-
-    placement: str
-    revision: int
-    slot: Slot
-    rank: int
-    labels: Mapping[str, str]
-    devices: str | None
 
 
 def mutate_pod(review: Review, view: View, policy: Policy, deadline: float) -> Response:
@@ -74,7 +61,7 @@ def mutate_pod(review: Review, view: View, policy: Policy, deadline: float) -> R
                 own = dict(member.pod_set.template.shape.node_selector)
                 _hold(edits, pod, view, pod_set=member.pod_set.name, template_selector=own)
             else:
-                _pin(edits, pod, seat, pod_set=member.pod_set.name)
+                _pin(edits, pod, seat)
             if member.workload.handling == "pods":  # of any other the template was translated
                 translate_in(edits, (), managed=True, view=view, policy=policy)
     return patched(edits.operations)
@@ -96,8 +83,8 @@ def _label(edits: Edits, pod: Pod, member: Member, policy: Policy) -> None:
     label_gang(edits, gang=gang, minimum=member.minimum, policy=policy)
 
 
-def _seat(pod: Pod, member: Member, view: View, deadline: float) -> Seat | None:
-    """The slot that the pod can go to now; None when anything about it is not as planned."""
+def _seat(pod: Pod, member: Member, view: View, deadline: float) -> PlacedPod | None:
+    """What the pod carries on the slot that it can go to now; None when anything about it is not as planned."""
     workload, pod_set = member.workload, member.pod_set
     rank = rank_of(pod, pod_set)
     if rank is None or any(gate != names.GATE for gate in pod.spec.gates):
@@ -128,8 +115,16 @@ def _seat(pod: Pod, member: Member, view: View, deadline: float) -> Seat | None:
         devices = view.allocation(placement, slot.host, uses)
         if devices is None:
             return None  # the leader chooses others
-    labels = topology.pin_labels(slot.host)
-    return Seat(placement.name, placement.assignment.revision, slot, rank, labels, devices)
+    return placed_pod(
+        pod,
+        slot,
+        placement=placement.name,
+        revision=placement.assignment.revision,
+        pod_set=pod_set.name,
+        rank=rank,
+        labels=topology.pin_labels(slot.host),
+        devices=devices,
+    )
 
 
 def _placement(pod: Pod, member: Member, view: View, deadline: float) -> Placement | None:
@@ -146,28 +141,21 @@ def _placement(pod: Pod, member: Member, view: View, deadline: float) -> Placeme
     return placement
 
 
-def _pin(edits: Edits, pod: Pod, seat: Seat, *, pod_set: str) -> None:
-    for key, value in (
-        (names.PLACEMENT, seat.placement),
-        (names.REVISION, str(seat.revision)),
-        (names.DOMAIN_PATH, "/".join(seat.slot.domain)),
-        (names.RANK, str(seat.rank)),
-    ):
-        edits.put(("metadata", "annotations", key), value)
-    edits.drop(("metadata", "annotations", names.HELD_BY))
-    if seat.devices is None:
-        edits.drop(_DEVICES)
-    else:
-        edits.put(_DEVICES, seat.devices)
-    label(edits, pod_set=pod_set)
-    terms = pinned_terms(pod.spec.shape.affinity, seat.slot.host)
+def _pin(edits: Edits, pod: Pod, placed: PlacedPod) -> None:
+    for key, value in placed.annotations.items():
+        if value is None:
+            edits.drop(("metadata", "annotations", key))
+        else:
+            edits.put(("metadata", "annotations", key), value)
+    for key, label in placed.labels.items():
+        edits.put(("metadata", "labels", key), label)
     if pod.spec.shape.affinity is None:
-        edits.put(TERMS, terms)
+        edits.put(TERMS, list(placed.terms))
     else:
-        for index, term in enumerate(terms):
+        for index, term in enumerate(placed.terms):
             if "matchFields" in term:
                 edits.put((*TERMS, index, "matchFields"), term["matchFields"])
-    for key, value in pin_labels(seat.labels, pod.spec.shape.node_selector).items():
+    for key, value in placed.selector.items():
         edits.put(("spec", "nodeSelector", key), value)
     gate_off(edits)
 

@@ -11,7 +11,8 @@ import pytest
 
 from engine import names
 from engine.cluster import projections
-from engine.pin import release_patch
+from engine.pin import placed_pod, release_patch
+from engine.records import Slot
 from engine.shapes import merge_runtime_class
 from local.client import Client
 from local.nodes import BLOCK, RACK
@@ -119,7 +120,9 @@ def test_a_release_pins_the_pod_and_keeps_the_rest(client: Client, namespace: st
 
     block, rack = nodes.rack_of(host)
     labels = {BLOCK: block, RACK: rack, **nodes.selector}
-    patch = release_patch(record, host, labels, domain=(block, rack, host), rank=3, gang="job-x-12345678")
+    slot = Slot((block, rack, host), 1, ((3, 3),))
+    placed = placed_pod(record, slot, placement="job-x-12345678", revision=2, pod_set="main", rank=3, labels=labels)
+    patch = release_patch(record, placed)
     released = client.patch(f"{pods}/p", patch, kind="strategic")
 
     pin = {"key": "metadata.name", "operator": "In", "values": [host]}

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from engine.cluster.projections import pod
-from engine.pin import pin_labels, pinned_terms, release_patch
-from engine.records import Expression, SelectorTerm
+from engine.pin import pin_labels, pinned_terms, placed_pod, release_patch
+from engine.records import Expression, Pod, SelectorTerm, Slot
 
 _PIN = {"key": "metadata.name", "operator": "In", "values": ["host-1"]}
 _ZONE = Expression("zone", "In", ("a", "b"))
@@ -20,6 +22,20 @@ def held(**spec: Any) -> dict[str, Any]:
         "metadata": {"name": "p", "namespace": "team", "uid": "u-1"},
         "spec": {"schedulingGates": [{"name": "topogate.dev/placement"}], **spec},
     }
+
+
+def released(
+    record: Pod,
+    labels: Mapping[str, str] = MappingProxyType({}),
+    *,
+    domain: tuple[str, ...] = ("host-1",),
+    rank: int | None = 0,
+    placement: str = "g",
+) -> dict[str, Any]:
+    """The PATCH that places a held pod."""
+    slot = Slot(domain, 1, None if rank is None else ((rank, rank),))
+    placed = placed_pod(record, slot, placement=placement, revision=7, pod_set="main", rank=rank, labels=labels)
+    return release_patch(record, placed)
 
 
 def test_a_pod_without_affinity_gets_one_term() -> None:
@@ -63,14 +79,21 @@ def test_a_key_that_the_user_set_is_never_touched(selector: Any) -> None:
 def test_the_release_patch() -> None:
     """One write: precondition, gang, domain and rank, the pin, and our gate off."""
     record = pod(held(nodeSelector={"rack": "r-7", "pool": "gpu"}))
-    patch = release_patch(
-        record, "host-1", {"block": "b-0", "rack": "r-7"}, domain=("b-0", "r-7", "host-1"), rank=0, gang="job-train-1"
-    )
+    patch = released(record, {"block": "b-0", "rack": "r-7"}, domain=("b-0", "r-7", "host-1"), placement="job-train-1")
     assert patch == {
         "metadata": {
             "uid": "u-1",
-            "labels": {"topogate.dev/gang": "job-train-1"},
-            "annotations": {"topogate.dev/domain": "b-0/r-7/host-1", "topogate.dev/rank": "0"},
+            "labels": {
+                "topogate.dev/gang": "job-train-1",
+                "topogate.dev/managed": "true",
+                "topogate.dev/pod-set": "main",
+            },
+            "annotations": {
+                "topogate.dev/placement": "job-train-1",
+                "topogate.dev/revision": "7",
+                "topogate.dev/domain": "b-0/r-7/host-1",
+                "topogate.dev/rank": "0",
+            },
         },
         "spec": {
             "schedulingGates": [{"$patch": "delete", "name": "topogate.dev/placement"}],
@@ -87,12 +110,12 @@ def test_the_release_patch() -> None:
 def test_an_unranked_pod_gets_no_rank() -> None:
     """No rank annotation, and one that stands there goes."""
     record = pod(held())
-    patch = release_patch(record, "host-1", {}, domain=("host-1",), rank=None, gang="g")
-    assert patch["metadata"]["annotations"] == {"topogate.dev/domain": "host-1"}
+    patch = released(record, rank=None)
+    assert "topogate.dev/rank" not in patch["metadata"]["annotations"]
     assert "nodeSelector" not in patch["spec"]
     forged = held()
     forged["metadata"]["annotations"] = {"topogate.dev/rank": "3"}
-    patch = release_patch(pod(forged), "host-1", {}, domain=("host-1",), rank=None, gang="g")
+    patch = released(pod(forged), rank=None)
     assert patch["metadata"]["annotations"]["topogate.dev/rank"] is None
 
 
@@ -108,7 +131,7 @@ def test_the_release_keeps_the_rest_of_the_affinity() -> None:
         },
     }
     raw = held(affinity=copy.deepcopy(affinity))
-    patch = release_patch(pod(raw), "host-1", {}, domain=("host-1",), rank=1, gang="g")
+    patch = released(pod(raw), rank=1)
     assert set(patch["spec"]["affinity"]) == {"nodeAffinity"}
     required = patch["spec"]["affinity"]["nodeAffinity"]
     assert required == {

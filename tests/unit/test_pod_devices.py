@@ -13,7 +13,7 @@ from engine.device_choice import chosen_anew
 from engine.gangs import decide
 from engine.members import rank_of
 from engine.outcomes import Placed
-from engine.pin import release_patch
+from engine.pin import placed_pod, release_patch
 from engine.pod_devices import allocation, devices_of
 from engine.proposal import plan_in_view, proposed
 from engine.records import DeviceUse, NodeDevices, Placement, Pod, Shape
@@ -166,7 +166,8 @@ def test_the_release_tells_the_pod_its_devices() -> None:
     (one,) = seat(site.workload, placed, [site.held(0)]).seats
     told = allocation(one.devices, site.stores.devices.get("h"))
     assert told is not None
-    patch = release_patch(one.pod, "h", {}, domain=("h",), rank=0, gang="g", devices=told)
+    pinned = placed_pod(one.pod, one.slot, placement="g", revision=1, pod_set="main", rank=0, labels={}, devices=told)
+    patch = release_patch(one.pod, pinned)
     written = json.loads(patch["metadata"]["annotations"][names.DEVICE_ALLOCATED])
     assert [(device["minor"], device["id"]) for device in written["gpu"]] == [(0, "GPU-h-0")]
     read = with_uses(site.held(0), *[replace(use, id="x") for use in one.devices])
