@@ -27,7 +27,7 @@ from engine.outcomes import Outcome, Placed
 from engine.pin import placed_pod, release_patch
 from engine.pod_devices import allocation
 from engine.pod_workloads import in_order
-from engine.proposal import extend_in_view, plan_in_view, proposed
+from engine.proposal import extend_in_view, plan_in_view, proposed, rewritten
 from engine.reasons import Code, known_code
 from engine.records import Assignment, Placement, Pod, Workload
 from engine.relaxing import relaxing_text
@@ -171,8 +171,7 @@ class Errands:
     def rewrite(self, gang: Gang, assignment: Assignment) -> None:
         """Write another assignment of the same gang: of a scaled-down workload, or with other devices."""
         assert gang.placement is not None
-        fresh = replace(assignment, revision=gang.placement.generation + 1)
-        self._written.write(replace(gang.placement, assignment=fresh), gang)
+        self._written.write(rewritten(gang, assignment), gang)
 
     def release(self, gang: Gang, seats: tuple[Seat, ...]) -> None:
         """Pin and release held pods, in parallel, one PATCH each."""

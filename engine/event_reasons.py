@@ -20,6 +20,7 @@ Happening = Literal[
     "HeldWithoutGang",
     "GateRemoved",
     "EvictionRefused",
+    "PolicyTaken",
 ]
 # The type of every Event's reason: mypy refuses any other text.
 EventReason = Code | Phase | Happening
@@ -44,4 +45,7 @@ ON_PODS: Final[Mapping[Happening, str]] = {
     "HeldWithoutGang": "The pod is held: it belongs to no gang. The message says why.",
     "GateRemoved": "Somebody else took the gate off; the pod counts where it lands.",
     "EvictionRefused": "The pod was to be evicted from a lost host, and a disruption budget does not allow it.",
+}
+ON_POLICY: Final[Mapping[Happening, str]] = {
+    "PolicyTaken": "The policy is in force. One that is refused says `PolicyInvalid`, and which one stays in force.",
 }

@@ -141,6 +141,19 @@ def extended(gang: Gang, extension: Extension, placed: Placed) -> Placement:
     return replace(grown, pod_sets=asked.asks, gang=asked.gang)
 
 
+def rewritten(gang: Gang, assignment: Assignment) -> Placement:
+    """The Placement to write with another assignment of the same gang: of one that was scaled down with fewer pods."""
+    placement = gang.placement
+    assert placement is not None
+    counts = {ask.name: ask.count for ask in gang.understanding.asks}
+    pod_sets = []
+    for known in placement.pod_sets:
+        count = min(known.count, counts.get(known.name, known.count))
+        pod_sets.append(replace(known, count=count, min_available=min(known.min_available, count)))
+    fresh = replace(assignment, revision=placement.generation + 1)
+    return replace(placement, assignment=fresh, pod_sets=tuple(pod_sets))
+
+
 def _hosts(kept: Mapping[str, Mapping[int, Kept]]) -> dict[str, dict[int, str]]:
     return {name: {rank: one.host for rank, one in slots.items()} for name, slots in kept.items()}
 

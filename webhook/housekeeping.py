@@ -22,6 +22,7 @@ from engine.policy_source import PolicySource
 from webhook.authority import AuthorityInForce
 from webhook.own_objects import OwnObjects
 from webhook.policy_entries import RESOURCES, PairMalformed, entries, keep
+from webhook.policy_events import PolicyEvents
 from webhook.settings import Settings
 from webhook.topology_watch import TopologyWatch, follow_quietly
 
@@ -50,6 +51,7 @@ class Housekeeping:
         authority: AuthorityInForce,
         certificate: ServingCertificate,
         wake: threading.Event,
+        events: PolicyEvents,
     ) -> None:
         self._api = api
         self._candidate = candidate
@@ -60,6 +62,7 @@ class Housekeeping:
         self._authority = authority
         self._certificate = certificate
         self._wake = wake
+        self._events = events
 
     def keep(self, stop: threading.Event) -> None:
         """Look after everything until `stop`."""
@@ -77,6 +80,7 @@ class Housekeeping:
         leads = self._candidate.is_leader
         engine_metrics.leading.set(1 if leads else 0)
         follow_quietly(self._topologies, self._policy.policy)
+        self._events.look(leads=leads)
         self._authority.follow()
         if leads:
             self._renew_authority()

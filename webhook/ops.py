@@ -7,18 +7,38 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from engine.policy_source import PolicySource
 from webhook.plain_http import Page, Pages
 
+MAX_DETAIL: Final = 500  # characters of a line
 METRICS_SECONDS: Final = 0.25  # making the text takes milliseconds, and anybody in the cluster may ask for it
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One condition of readiness; `detail` says in a few words what is there or missing."""
+    """One condition of readiness; `detail` says in a few words what is there or missing.
+
+    `odd`: it holds, and yet somebody has to look at it.
+    """
 
     name: str
     ok: bool
     detail: str = ""
+    odd: bool = False
+
+    @property
+    def line(self) -> str:
+        """`[+] policy: 3f2a`: a plus when it holds, a minus when not, an exclamation mark when it is odd."""
+        sign = "-" if not self.ok else "!" if self.odd else "+"
+        return f"[{sign}] {self.name}{f': {self.detail}' if self.detail else ''}\n"
+
+
+def policy_check(policy: PolicySource) -> Check:
+    """The policy's line: the hash of the one in force, and what is wrong with another one that was not taken."""
+    said = policy.policy.hash
+    if policy.refused:
+        said = f"{said} stays in force; refused: {'; '.join(policy.refused)}"
+    return Check("policy", policy.loaded, said[:MAX_DETAIL], odd=bool(policy.refused))
 
 
 def pages(
@@ -35,7 +55,7 @@ def pages(
 
     def readyz() -> Page:
         checks = ready()
-        lines = "".join(f"[{'+' if c.ok else '-'}] {c.name}{f': {c.detail}' if c.detail else ''}\n" for c in checks)
+        lines = "".join(check.line for check in checks)
         return Page(200 if all(c.ok for c in checks) else 503, "text/plain; charset=utf-8", lines.encode())
 
     def exposition() -> Page:

@@ -41,9 +41,10 @@ from webhook.housekeeping import Housekeeping
 from webhook.live import LiveView
 from webhook.metrics import CONTENT_TYPE, Metrics
 from webhook.mutate import mutate
-from webhook.ops import Check, pages
+from webhook.ops import Check, pages, policy_check
 from webhook.own_objects import OwnObjects
 from webhook.plain_http import PlainServer
+from webhook.policy_events import PolicyEvents
 from webhook.review import Review
 from webhook.server import Service, WSGIApplication
 from webhook.settings import Settings
@@ -227,6 +228,7 @@ class Runtime:
             authority=self._authority,
             certificate=self._certificate,
             wake=self._changed,
+            events=PolicyEvents(self._recorder, self._policy, lambda: self._caches.policy.get(names.POLICY_NAME)),
         )
         threading.Thread(target=house.keep, args=(self._stop,), name="housekeeping", daemon=True).start()
 
@@ -259,7 +261,7 @@ class Runtime:
         return (
             Check("caches", not missing, ", ".join(missing)),
             Check("certificate", certificate is not None and certificate.valid),
-            Check("policy", self._policy.loaded, "; ".join(self._policy.refused)[:500] or self._policy.policy.hash),
+            policy_check(self._policy),
         )
 
     def _exposition(self) -> tuple[str, bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.event_reasons import ON_PODS, ON_WORKLOADS, PHASES_TOLD
+from engine.event_reasons import ON_PODS, ON_POLICY, ON_WORKLOADS, PHASES_TOLD
 from engine.reasons import REASONS, Kind
 
 _KINDS: Final[dict[Kind, str]] = {
@@ -46,7 +46,8 @@ def messages_page() -> str:
         lines += ["", f"## {title}", "", _WHEN[kind], "", "| code | meaning |", "|---|---|"]
         lines += [f"| `{code}` | {reason.description} |" for code, reason in REASONS.items() if reason.kind == kind]
     lines += ["", "## Events", "", _EVENTS]
-    for title, every in (("On workloads", (PHASES_TOLD, ON_WORKLOADS)), ("On pods", (ON_PODS,))):
+    pods, policy = ("On pods", (ON_PODS,)), ("On the policy's ConfigMap", (ON_POLICY,))
+    for title, every in (("On workloads", (PHASES_TOLD, ON_WORKLOADS)), pods, policy):
         lines += ["", f"### {title}", "", "| reason | meaning |", "|---|---|"]
         lines += [f"| `{reason}` | {meaning} |" for told in every for reason, meaning in told.items()]
     return "\n".join(lines) + "\n"

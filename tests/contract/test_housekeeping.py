@@ -14,6 +14,7 @@ from certs.secret import SecretUnusable
 from certs.serving import ServingCertificate
 from engine import names
 from engine.cluster.api import Api
+from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
 from engine.policy_source import PolicySource
 from engine.records import ConfigMap
@@ -24,6 +25,7 @@ from webhook import housekeeping
 from webhook.authority import AuthorityInForce, mark
 from webhook.housekeeping import Housekeeping
 from webhook.own_objects import CONFIGURATIONS, OwnObjects
+from webhook.policy_events import PolicyEvents
 from webhook.settings import Settings
 from webhook.topology_watch import TopologyWatch
 
@@ -81,6 +83,7 @@ class House:
             authority=self.authority,
             certificate=self.certificate,
             wake=self.wake,
+            events=PolicyEvents(Recorder(api, instance="a"), self.policy, lambda: None),
         )
         self.thread = threading.Thread(target=self.house.keep, args=(self.stop,))
         self.thread.start()

@@ -22,6 +22,7 @@ from engine.extension import Extension
 from engine.gangs import request_written
 from engine.outcomes import Placed
 from engine.policy import parse_policy
+from engine.proposal import rewritten
 from engine.records import Assignment, Node, Owned, Placement, Pod, Workload
 from engine.requests import relaxed
 from engine.seats import Seat
@@ -110,8 +111,7 @@ class Hands(Errands):
 
     def rewrite(self, gang: Gang, assignment: Assignment) -> None:
         self._called("shrink", gang.workload.name)
-        assert gang.placement is not None
-        self.put(replace(gang.placement, assignment=assignment))
+        self.put(rewritten(gang, assignment))
 
     def plan_part(self, gang: Gang, extension: Extension, **options: Any) -> Any:
         self.planned.append(gang.workload.name)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from pydantic import Field, create_model
 
-from engine.event_reasons import ON_PODS, ON_WORKLOADS, PHASES_TOLD, Happening
+from engine.event_reasons import ON_PODS, ON_POLICY, ON_WORKLOADS, PHASES_TOLD, Happening
 from engine.policy import PolicyError, default_policy, parse_policy
 from engine.reasons import REASONS, Code, Phase
 from hack.reference import pages
@@ -42,7 +42,7 @@ def test_the_type_of_codes_names_those_that_are_described() -> None:
 def test_every_reason_of_an_event_has_a_line() -> None:
     """What mypy lets through as an Event's reason is a code, or documented on the page."""
     page = pages()["docs/reference/messages.md"]
-    described = {**PHASES_TOLD, **ON_WORKLOADS, **ON_PODS}
+    described = {**PHASES_TOLD, **ON_WORKLOADS, **ON_PODS, **ON_POLICY}
     assert set(described) == {*get_args(Phase), *get_args(Happening)}
     for reason, meaning in described.items():
         assert page.count(f"| `{reason}` | {meaning} |") == 1

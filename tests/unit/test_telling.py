@@ -394,3 +394,21 @@ def test_why_a_gang_lost_its_slots_is_told_however_soon_it_is_planned_again() ->
     leader.stores.pods.apply("DELETED", late)
     leader.settle()
     assert [status.reason for _, status in leader.hands.told] == ["SchedulerRefused", "InsufficientFreeGPUs"]
+
+
+def test_the_placement_of_a_gang_that_was_scaled_down_says_how_many_pods_it_has() -> None:
+    """Request and slots agree; scaled up again it grows."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    run(leader, 4)
+    edited(leader, slots=3, total=3, remaining=3)
+    leader.settle()
+    placed = leader.placed()
+    assert placed is not None
+    assert (placed.pod_sets[0].count, placed.pod_sets[0].min_available) == (3, 3)
+    gone(leader, next(one for one in leader.stores.pods.values() if one.name == "train-3"))
+    leader.settle()
+    edited(leader, slots=4, total=4, remaining=4)
+    leader.settle()
+    placed = leader.placed()
+    assert placed is not None
+    assert placed.pod_sets[0].count == 4

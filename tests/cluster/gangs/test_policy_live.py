@@ -121,6 +121,9 @@ def test_a_change_of_mode_releases_everything_that_is_held(gangs: Namespace, pol
     )
     eventually(lambda: gangs.placement("large") is None, message="nothing is left of its Placement")
     assert gangs.bound("runs") == before
+    for name in ("runs", "gated", "large"):
+        eventually(lambda name=name: _told(gangs.client, gangs.name, name, "PolicyOff"), message=f"{name} says why")
+    eventually(lambda: _told(gangs.client, NAMESPACE, "topogate-policy", "PolicyTaken"), message="the policy says so")
 
 
 def test_under_observe_new_jobs_are_left_as_they_are(gangs: Namespace, policy: PolicyInForce) -> None:
@@ -166,7 +169,15 @@ def test_the_last_good_policy_outlives_a_bad_one_that_slipped_in_while_nobody_lo
     gangs.all_bound("train", 2)
     for replica in service.running():
         assert "topogate_policy_refused 1.0" in replica.page("/metrics")[1]
+        assert "stays in force; refused: mode: " in replica.page("/readyz")[1].partition("[!] policy: ")[2]
     assert _kept(client) == RENAMED
+    eventually(lambda: _told(client, NAMESPACE, "topogate-policy", "PolicyInvalid"), message="the policy says so")
+
+
+def _told(client: Client, namespace: str, name: str, reason: str) -> bool:
+    """True when an Event of that reason stands on an object."""
+    events = client.items(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")
+    return any(one["regarding"]["name"] == name and one.get("reason") == reason for one in events)
 
 
 def _kept(client: Client) -> str | None:
