@@ -56,6 +56,8 @@ TURN_EVERY, FOLLOW_EVERY, LONGEST_REST = 0.05, 0.2, 0.25
 # A gang is looked at again after this many times as long as the last look took: while hundreds of its pods come one by
 # one, most looks would find that nothing is to be done yet.
 GANG_REST = 9.0
+# Gangs that their namespace may not have now are looked at again after this long (seconds).
+BEYOND_LOOK = 30.0
 _LATER = "older pods beside it may go to other hosts (nodeSelector, affinity, tolerations, devices) and go first"
 
 
@@ -266,8 +268,34 @@ class Controller:
         ended = self._monotonic()
         memory.rests_until = ended + min(GANG_REST * (ended - began), LONGEST_REST)
 
+    def _may_be_one_more(self, key: str, gang: Gang) -> bool:
+        """False when a gang's namespace has as many already as the policy lets it have."""
+        limit = self._view.policy.queue.max_namespace_gangs
+        namespace = gang.workload.namespace
+        known = max(self._term.counted[namespace], self._view.gangs.in_namespace(namespace))
+        return self._term.memory[key].counts or known < limit
+
+    def _beyond(self, key: str, gang: Gang, now: float) -> None:
+        """Leave a gang alone that its namespace may not have now: it has no Placement, and is looked at again later.
+
+        Its submission was not refused: replicas were scaled up, or many came at once.
+        """
+        self._term.queue.drop(key)
+        self._term.memory[key].wake = now + BEYOND_LOOK
+        if gang.workload.uid not in self._term.told_beyond:
+            self._term.told_beyond.add(gang.workload.uid)
+            self._errands.too_many(gang, self._view.policy.queue.max_namespace_gangs)
+
     def _act(self, key: str, gang: Gang, decision: Decision, memory: Memory, now: float) -> None:
         memory.wake = decision.wake
+        if isinstance(decision.action, Plan) and gang.placement is None and not self._may_be_one_more(key, gang):
+            self._beyond(key, gang, now)
+            return
+        self._term.count(
+            key,
+            not (gang.workload.finished or gang.workload.deleting)
+            and (gang.placement is not None or isinstance(decision.action, Plan)),
+        )
         if not isinstance(decision.action, Plan):
             self._term.queue.drop(key)
             self._term.numbers.drop(key)

@@ -278,6 +278,14 @@ class Errands:
         """Tell a pod's readers why it is held."""
         self._tell_pod(pod, reason, message, warning=True)
 
+    def too_many(self, gang: Gang, limit: int) -> None:
+        """Tell of a workload that not all of its gangs can be looked after now."""
+        message = (
+            f"the namespace has {limit:,} gangs, as many as it may have (policy queue.maxNamespaceGangs): the others "
+            "are held until some have ended; delete some that wait, or scale down"
+        )
+        self._event(gang, "GangLimitExceeded", message, warning=True)
+
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _tell(

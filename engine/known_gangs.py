@@ -38,6 +38,7 @@ class KnownGangs:
         self._held: dict[str, Placement] = {}
         self._waiting: dict[str, None] = {}  # of these a Placement says that they wait
         self._keeping: dict[str, None] = {}  # of these it names the hosts that are kept for them
+        self._unfinished: Counter[str] = Counter()  # Placements by namespace
 
     # -- taking in ---------------------------------------------------------------------------------------------------
 
@@ -60,10 +61,12 @@ class KnownGangs:
         if old is not None:
             of_gang = self._placements.get(placed_key(old), {})
             of_gang.pop(old.key, None)
+            self._unfinished[old.namespace] -= _unfinished(old)
             if not of_gang:
                 self._placements.pop(placed_key(old), None)
         if new is not None:
             self._placements.setdefault(placed_key(new), {})[new.key] = new
+            self._unfinished[new.namespace] += _unfinished(new)
         for key in {placed_key(one) for one in (old, new) if one is not None}:
             known = self._placements.get(key, {}).values()
             _note(self._waiting, key, any(one.status.get("phase") == "Waiting" for one in known))
@@ -142,6 +145,10 @@ class KnownGangs:
             if workload is None or item.namespace == workload.namespace
         ]
         return min(known, key=lambda item: (item.created, item.name), default=None)
+
+    def in_namespace(self, namespace: str) -> int:
+        """How many gangs of a namespace have a Placement and have not ended."""
+        return self._unfinished[namespace]
 
     def placed(self, key: str) -> bool:
         """True when a gang of that key has, or is to have, a Placement."""
@@ -258,3 +265,7 @@ def _note(keys: dict[str, None], key: str, holds: bool) -> None:
         keys[key] = None
     else:
         keys.pop(key, None)
+
+
+def _unfinished(placement: Placement) -> bool:
+    return placement.status.get("phase") != "Finished"

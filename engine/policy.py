@@ -200,6 +200,10 @@ class Queue(_Section):
     max_gang_pods: Annotated[int, Field(ge=1, le=100_000)] = Field(
         default=10_000, description="The largest gang that is accepted."
     )
+    max_namespace_gangs: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        default=5_000,
+        description="Gangs that a namespace may have at a time, those that have ended left out: more are refused.",
+    )
 
 
 class Timeouts(_Section):

@@ -95,7 +95,7 @@ REASONS: Final[Mapping[str, Reason]] = {
     ),
     **_all(
         "policy",
-        GangLimitExceeded="The gang has more pods than the policy allows, or more than can be kept track of.",
+        GangLimitExceeded="The gang has more pods than the policy or one Placement takes, or its namespace more gangs.",
     ),
     **_all(
         "not-now",

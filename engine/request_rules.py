@@ -130,6 +130,28 @@ def bounds(workload: Workload, policy: Policy) -> Iterator[FieldError]:
         )
 
 
+def beside(workload: Workload, policy: Policy, *, others: int) -> Iterator[FieldError]:
+    """How many gangs a namespace may have; `others`: that are there beside those that the workload brings."""
+    limit = policy.queue.max_namespace_gangs
+    if workload.group_label is not None and limit < workload.groups <= MAX_GROUPS:
+        yield FieldError(
+            field=_replicas_path(workload, policy),
+            kind="Invalid value",
+            value=str(workload.groups),
+            reason="GangLimitExceeded",
+            message=f"each replica is a gang, and a namespace has at most {limit:,} (policy queue.maxNamespaceGangs)",
+        )
+    elif others + workload.groups > limit:
+        yield FieldError(
+            field="metadata.namespace",
+            kind="Forbidden",
+            value=None,
+            reason="GangLimitExceeded",
+            message=f"the namespace has {plural(others, 'gang')} that have not ended, and may have {limit:,} (policy "
+            f"queue.maxNamespaceGangs); submit it when some have ended, or delete some that wait",
+        )
+
+
 def _count_path(workload: Workload) -> str:
     largest = max(workload.pod_sets, key=lambda pod_set: pod_set.slots)
     if workload.handling == "pods":

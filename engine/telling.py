@@ -95,6 +95,9 @@ class Telling:
             if memory.telling is None or memory.telling[0] > now or key in self._term.busy:
                 continue
             status, memory.telling = memory.telling[1], None
+            if status.phase == "Waiting" and (later := self._term.pace.wait(memory.namespace, now)):
+                memory.telling = (now + later, status)
+                continue
             self._term.guarded(key, now, partial(self._tell_one, key, status, now))
         for key, status in self._term.texts.take(now, busy=self._term.busy):
             self._term.guarded(key, now, partial(self._tell_one, key, status, now))

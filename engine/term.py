@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from engine.errand_lines import ErrandLines
 from engine.extension_queue import ExtensionQueue
 from engine.lane import Lane
 from engine.outcomes import Placed
+from engine.pace import Pace
 from engine.patience import KeptRoom
 from engine.queue import Queue
 from engine.rush import Rush
@@ -43,6 +45,7 @@ class Memory:
     """What the leader remembers of one gang; lost with the term."""
 
     namespace: str = ""  # of its workload; "" of what has none
+    counts: bool = False  # among the gangs that its namespace may have
     timers: Timers = field(default_factory=Timers)
     facts: Placed | None = None
     told: Status | None = None
@@ -80,11 +83,14 @@ class Term:
         self._monotonic = monotonic
         self._fenced = fenced
         self.memory: dict[str, Memory] = {}
+        self.counted: Counter[str] = Counter()  # gangs that count, by namespace
+        self.told_beyond: set[str] = set()  # uids of workloads of which gangs do not count, for want of a place
         self.busy: set[str] = set()
         self.queue = Queue()
         self.parts = ExtensionQueue()
         self.room = KeptRoom()
         self.rush = Rush()
+        self.pace = Pace()
         self.texts: Lane[Status] = Lane(batch=TEXTS[0], every=TEXTS[1])
         self.numbers: Lane[None] = Lane(batch=PLANS_FOR_TEXTS[0], every=PLANS_FOR_TEXTS[1])
 
@@ -94,11 +100,19 @@ class Term:
 
     def forget(self, key: str) -> None:
         """The gang is gone."""
+        self.count(key, False)
         self.memory.pop(key, None)
         self.queue.drop(key)
         self.parts.drop(key)
         self.texts.drop(key)
         self.numbers.drop(key)
+
+    def count(self, key: str, counts: bool) -> None:
+        """Take in whether a gang is one of those that its namespace may have at a time."""
+        memory = self.memory.get(key)
+        if memory is not None and memory.counts != counts:
+            memory.counts = counts
+            self.counted[memory.namespace] += 1 if counts else -1
 
     def room_appeared(self) -> None:
         """All that wait for room are tried again."""

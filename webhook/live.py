@@ -163,6 +163,10 @@ class LiveView:
         """The node of that name."""
         return self._stores.nodes.get(name)
 
+    def gangs_in(self, namespace: str) -> int:
+        """How many gangs of a namespace have a Placement and have not ended."""
+        return self._view.gangs.in_namespace(namespace)
+
     def topology_of(self, placement: Placement) -> Topology | None:
         """The topology that a Placement was planned on."""
         return self._view.topologies.get(placement.topology)

@@ -18,6 +18,7 @@ from engine.policy import Policy
 from engine.policy_defaults import by_default
 from engine.policy_errors import path_of as path_of_steps
 from engine.records import Placement, Workload
+from engine.request_rules import beside
 from engine.requests import Understanding, understand
 from engine.wording import plain
 from webhook.answers import answer
@@ -79,6 +80,9 @@ def validate_workload(review: Review, view: View, policy: Policy, deadline: floa
     if own:
         warnings += told_of_workload(decoded(review.object), workload, understanding.ignored, policy)
     told = [f"topogate: {text}" for text in warnings]
+    if own and not errors and understanding.ask is not None and (old is None or seen.groups > old.groups):
+        there = view.gangs_in(workload.namespace) - (old.groups if old is not None else 0)
+        errors += beside(seen, policy, others=max(0, there))
     anew = old is None or _asks_anew(old, workload, view, policy)
     if own and not errors and understanding.ask is not None and anew:
         never, warned = outlook(seen, understanding, view, policy, deadline)

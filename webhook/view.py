@@ -77,6 +77,9 @@ class View(Protocol):
     def node(self, name: str) -> Node | None:
         """The node of that name."""
 
+    def gangs_in(self, namespace: str) -> int:
+        """How many gangs of a namespace have a Placement and have not ended."""
+
     def topology_of(self, placement: Placement) -> Topology | None:
         """The topology that a Placement was planned on."""
 

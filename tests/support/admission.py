@@ -228,6 +228,7 @@ class FakeView:
     own_username: str = US
     own_namespace: str = "topogate-system"
     forecasts: int = 0
+    gangs: int = 0
 
     def __post_init__(self) -> None:
         self.topologies: Mapping[str, Topology] = topologies_of(self.policy or default_policy(), self.nodes)
@@ -266,6 +267,9 @@ class FakeView:
 
     def node(self, name: str) -> Node | None:
         return next((one for one in self.nodes if one.name == name), None)
+
+    def gangs_in(self, namespace: str) -> int:
+        return self.gangs
 
     def topology_of(self, placement: Placement) -> Topology | None:
         return self.topologies.get(placement.topology)

@@ -179,6 +179,9 @@ class Hands(Errands):
         body = status_body(placement.status, status, facts=facts, now=self._wall())
         self.put(replace(placement, status={key: value for key, value in body.items() if value is not None}))
 
+    def too_many(self, gang: Gang, limit: int) -> None:
+        self._called("too many", gang.workload.name)
+
     def pod_event(self, pod: Pod, reason: str, message: str) -> None:
         self.events.append((pod.name, reason))
         self.notes.append((pod.name, message))
