@@ -13,7 +13,7 @@ from typing import Any, Final
 from engine import names
 from engine.annotations import own_source, read, unknown_keys
 from engine.cluster.workloads import ProjectionError, UnreadableWorkload, workload
-from engine.kinds.made import MadeObject, made_objects
+from engine.kinds.made import MadeObject, beside_templates, made_objects
 from engine.outcomes import FieldError
 from engine.policy import Policy
 from engine.policy_errors import path_of
@@ -58,6 +58,10 @@ def made_requests(review: Review, document: Mapping[str, Any], view: View, polic
         told.warnings += unread((source,), dialects=dialects)
         if read((source,), dialects=dialects) or any(unknown_keys((source,))):
             _beside_its_maker(told, made, found, asks=asks, maker=entry.match.kind, view=view, policy=policy)
+    for steps, template in beside_templates(entry, document):
+        if _speaks(template):
+            where = f"{path_of(steps)}.metadata"
+            told.warnings.append(f"{where} is of no pod of the gang: ask on the {entry.match.kind} or other templates")
     return told
 
 

@@ -42,6 +42,20 @@ def made_objects(entry: KindEntry, raw: Mapping[str, Any], *, registry: Registry
         return  # whoever reads the object itself tells it
 
 
+def beside_templates(entry: KindEntry, raw: Mapping[str, Any]) -> Iterator[tuple[Steps, Mapping[str, Any]]]:
+    """Yield the pod templates of an object whose pods are no part of its gang, with the steps to them."""
+    scope = Scope(Node(raw), Node(raw))
+    for spec in entry.pod_sets:
+        if spec.member != "beside" or spec.for_each is not None:
+            continue
+        try:
+            node = find(spec.template, scope)
+        except NodeError:
+            continue
+        if node is not None and isinstance(node.value, Mapping):
+            yield node.steps, node.value
+
+
 def _head(kind: KindEntry) -> Mapping[str, str]:
     group = kind.match.group
     version = next((one for one in kind.match.versions if one != ANY_VERSION), "v1")

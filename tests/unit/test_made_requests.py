@@ -55,6 +55,15 @@ def appwrapper(annotations: Mapping[str, str] = {}, *, job: Any = None) -> Json:
     return found
 
 
+def rayjob(annotations: Mapping[str, str] = {}, *, submitter: Any = None) -> Json:
+    """A RayJob with annotations of its own and of the pod that submits it."""
+    found: Json = copy.deepcopy(example("rayjob")["object"])
+    found["metadata"] = {"name": "train", "namespace": "ml", "annotations": dict(annotations)}
+    pods = {"containers": [{"name": "main", "image": "x"}]}
+    found["spec"]["submitterPodTemplate"] = {"metadata": {"annotations": dict(submitter or {})}, "spec": pods}
+    return found
+
+
 def submitted(found: Json, view: FakeView | None = None, **more: Any) -> Response:
     view = view or FakeView()
     return validate(review(apply(found, mutate(review(found, **more), view, 0.0)), **more), view, 0.0)
@@ -78,6 +87,9 @@ CASES: Mapping[str, Json] = {
     "a JobSet with typos in its Jobs' metadata": jobset(job=TYPO),
     "a JobSet that asks, and so do its Jobs": jobset(RACK, job=RACK),
     "a JobSet that asks, with typos in its Jobs' metadata": jobset(RACK, job=TYPO),
+    "a RayJob whose submitter asks": rayjob(submitter=RACK),
+    "a RayJob that asks, and so does its submitter": rayjob(RACK, submitter=RACK),
+    "a RayJob that asks": rayjob(RACK),
     "an AppWrapper whose component asks": appwrapper(job=RACK),
     "an AppWrapper with typos in a component's metadata": appwrapper(job=TYPO),
 }
