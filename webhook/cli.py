@@ -240,31 +240,42 @@ def policy() -> None:
     metavar="FILE",
     help="Nodes: tell how many each topology takes.",
 )
-def policy_check(file: str, cluster_files: tuple[str, ...]) -> None:
+@click.option(
+    "--object",
+    "samples",
+    multiple=True,
+    metavar="FILE",
+    help="Samples of the kinds, or their CustomResourceDefinitions: tell how their entries read them.",
+)
+def policy_check(file: str, cluster_files: tuple[str, ...], samples: tuple[str, ...]) -> None:
     """Check a policy with the webhook's own code and print every error with its path.
 
     FILE is policy.yaml or the ConfigMap that holds it; - reads standard input. Exit status 1 when it would be refused,
-    or when one of its topologies takes none of the nodes; only with nodes the levels that namespaces.defaults name can
-    all be checked. Kinds that the policy adds need rights that the manifests do not grant: these alone are printed on
+    when one of its topologies takes none of the nodes, or when an entry of its kinds does not fit an object. Only with
+    nodes the levels that namespaces.defaults name can all be checked, only with objects where the paths of kinds lead.
+    Kinds that the policy adds need rights that the manifests do not grant: these alone are printed on
     standard output, as YAML to be applied; all that is told is on standard error.
 
     \b
     Example:
       topogate policy check policy.yaml
       kubectl get nodes -o json | topogate policy check policy.yaml --cluster -
+      kubectl get crd benches.example.com -o json | topogate policy check policy.yaml --object -
     """  # noqa: D301 - click wants the backspace itself
     from engine.coverage import covered, uncovered
     from engine.policy_defaults import default_errors
     from webhook.extra_rights import extra_rights_page
+    from webhook.kind_trial import trials
     from webhook.objects_file import FileProblem, policy_text
 
-    if (file, *cluster_files).count("-") > 1:
+    if (file, *cluster_files, *samples).count("-") > 1:
         _fail("standard input (-) can be read only once")
     try:
         parsed = parse_policy(policy_text(_content(file, limit=MAX_POLICY_FILE), name=file))
         topologies = _topologies(cluster_files, parsed)
         if errors := tuple(default_errors(parsed, {topology.name: topology for topology in topologies})):
             raise PolicyError(errors)
+        tried = tuple(trials(_objects(samples), parsed.registry))
     except (FileProblem, OSError) as error:
         _fail(_told(error))
     except PolicyError as error:
@@ -282,7 +293,10 @@ def policy_check(file: str, cluster_files: tuple[str, ...]) -> None:
     empty = [(topology.name, why) for topology in topologies if (why := uncovered(topology))]
     for name, why in empty:
         click.echo(f"topology {name} takes no node: {why}", err=True)
-    sys.exit(1 if empty else 0)
+    for trial in tried:
+        for line in trial.lines:
+            click.echo(line, err=True)
+    sys.exit(1 if empty or not all(trial.good for trial in tried) else 0)
 
 
 def _topologies(files: Sequence[str], policy: Policy) -> list[Topology]:

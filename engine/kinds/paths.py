@@ -31,22 +31,27 @@ Steps = tuple[str | int, ...]
 
 
 class NodeError(Exception):
-    """A node of an object cannot be read: where it is, what is wrong with it, Kubernetes' word for that."""
+    """A node of an object cannot be read: where it is, what is wrong with it, Kubernetes' word for that.
 
-    def __init__(self, steps: Steps, message: str, *, kind: str = "Invalid value") -> None:
+    `absent`: nothing stands where the entry of the kind says that something does; either of them is wrong.
+    """
+
+    def __init__(self, steps: Steps, message: str, *, kind: str = "Invalid value", absent: bool = False) -> None:
         super().__init__(f"{path_of(steps)}: {message}")
         self.steps = steps
         self.message = message
         self.kind = kind
+        self.absent = absent
 
-    def told(self) -> FieldError:
-        """The fault as an error of the user's object."""
+    def told(self, *, entry: str = "") -> FieldError:
+        """The fault as an error of the user's object; `entry` names that of a policy, which may be what is wrong."""
+        blamed = f"; {entry} of the policy says so, and may be wrong: ask its admin" if entry and self.absent else ""
         return FieldError(
             field=path_of(self.steps) or "metadata",
             kind=self.kind,
             value=None,
             reason="MissingValue" if self.kind == "Required value" else "InvalidValue",
-            message=self.message,
+            message=f"{self.message}{blamed}",
         )
 
 

@@ -94,7 +94,8 @@ class _Reader:
         if template is None and spec.missing == "skip":
             return None
         if template is None and spec.missing == "error":
-            self.faults.append(NodeError(where, "is required: the template of the pods", kind="Required value"))
+            message = "is required: the template of the pods"
+            self.faults.append(NodeError(where, message, kind="Required value", absent=True))
         name = self._name(where)
         variables = self._variables()
         count = self._count(spec.count, variables, where) or 0
@@ -139,7 +140,7 @@ class _Reader:
         steps = where if path is None else _steps(path, self._scope)
         kind = "Invalid value" if name else "Required value"
         told = f"must be a label value of 1 to 63 characters; got {shown(name)}" if name else "is required: a name"
-        self.faults.append(NodeError(steps, told, kind=kind))
+        self.faults.append(NodeError(steps, told, kind=kind, absent=not name))
         return ""
 
     def _text(self, source: Text) -> str | None:
@@ -176,7 +177,8 @@ class _Reader:
         if isinstance(found, int):
             return max(0, found)
         if not found.wrong:
-            self.faults.append(NodeError(where, f"the number of its pods is not known: {found.reason}"))
+            message = f"the number of its pods is not known: {found.reason}"
+            self.faults.append(NodeError(where, message, absent=True))
         return None
 
     def _counted(self, expression: Expression, within: frozenset[str] = frozenset()) -> tuple[int, Steps] | None:

@@ -54,6 +54,11 @@ class Registry:
         """Return the entries of a kind, of whatever versions."""
         return self._of.get((group, kind), ())
 
+    def added(self, entry: KindEntry) -> str:
+        """Where the entry stands in the policy, with its name: `kinds[0] (own)`; "" for one that is built in."""
+        position = self.entries.index(entry) - len(built_in().entries) if entry in self.entries else -1
+        return f"kinds[{position}] ({entry.name})" if position >= 0 else ""
+
     def entry_of(self, raw: Mapping[str, Any]) -> KindEntry | None:
         """Return the entry of an object by its apiVersion and kind; None for what is of no registered kind."""
         api_version, kind = raw.get("apiVersion"), raw.get("kind")

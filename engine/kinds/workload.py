@@ -77,7 +77,8 @@ def read(entry: KindEntry, raw: object, *, registry: Registry) -> Structure:
         scheduler=attempt(lambda: _scheduler(entry, scope), otherwise=None),
     )
     if faults:
-        raise UnreadableWorkload(tuple(dict.fromkeys(fault.told() for fault in faults)))
+        added = registry.added(entry)
+        raise UnreadableWorkload(tuple(dict.fromkeys(fault.told(entry=added) for fault in faults)))
     return structure
 
 
@@ -116,7 +117,7 @@ def _no_pod_sets(entry: KindEntry) -> NodeError:
     if entry.contains is not None:
         paths.append(entry.contains.for_each)
     message = f"no pod template of this {entry.match.kind} was found"
-    return NodeError(paths[0].start, message, kind="Required value")
+    return NodeError(paths[0].start, message, kind="Required value", absent=True)
 
 
 def _text(scope: Scope, *steps: str) -> str:
