@@ -6,7 +6,6 @@ Whatever goes wrong here answers with an HTTP error, never with a denial: then t
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from typing import Final
@@ -24,7 +23,6 @@ log = logging.getLogger(__name__)
 Handler = Callable[[Review, float], Response]
 
 MAX_BODY: Final = 7 * 1024 * 1024  # two objects of at most 3 MiB and the envelope
-MAX_IN_FLIGHT: Final = 64
 DEFAULT_TIMEOUT: Final = 2.0  # seconds, where the API server names none
 TIMEOUT_BOUNDS: Final = (0.1, 10.0)
 USABLE: Final = 0.9  # of the API server's time: the rest is the way back
@@ -40,16 +38,14 @@ def create_app(
     metrics: Metrics,
     clock: Callable[[], float] = time.monotonic,
     max_body: int = MAX_BODY,
-    max_in_flight: int = MAX_IN_FLIGHT,
 ) -> Flask:
     """Return the application with POST /mutate and POST /validate.
 
     A handler gets the review and its deadline, in seconds of `clock`: the API server's `?timeout=` counted from the
-    request's arrival. What it raises is answered 500, BadReview with its own status, Unavailable 503. More than
-    `max_in_flight` reviews at a time, or one whose time ran out before its turn, are answered 503 with Retry-After.
+    request's arrival. What it raises is answered 500, BadReview with its own status, Unavailable 503. A review whose
+    time ran out before its turn is answered 503 with Retry-After. How many run at a time is the server's to say.
     """
     app = Flask("topogate", static_folder=None)
-    slots = threading.BoundedSemaphore(max_in_flight)
 
     def answer(path: str, handler: Handler) -> HttpResponse:
         if request.environ.get(BUSY):
@@ -59,8 +55,6 @@ def create_app(
         if clock() >= deadline:
             raise Unavailable("the review waited longer than its time limit")
         review = decode_review(_body(max_body))
-        if not slots.acquire(blocking=False):
-            raise Unavailable("too many reviews at a time")
         try:
             with metrics.in_flight.track_inprogress():
                 response = handler(review, deadline)
@@ -69,8 +63,6 @@ def create_app(
             raise
         except Exception as fault:
             raise _HandlerFault(review.uid) from fault
-        finally:
-            slots.release()
         metrics.answered(
             path,
             operation=review.operation,
