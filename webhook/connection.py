@@ -39,8 +39,9 @@ class Connection:
     """A client's connection; owned by the poller while parked and by one thread of the pool while worked on.
 
     `context` is asked for each handshake, so that a new certificate is a new context and never a change of one in use.
-    `timeout` (monotonic) is when the poller gives it up. `received` is when the first byte of the current request came.
-    `proven` says that a review on it was answered.
+    `timeout` (monotonic) is when the poller gives it up. `heard` is when the bytes came that are read next, as far as
+    the poller knows, and `received` when the first byte of the current request did. `proven` says that a review on it
+    was answered.
     """
 
     __slots__ = (
@@ -50,6 +51,7 @@ class Connection:
         "context",
         "frame",
         "handshaken",
+        "heard",
         "max_body",
         "proven",
         "received",
@@ -73,8 +75,8 @@ class Connection:
         self.buffer = bytearray()
         self.frame: Frame | None = None
         self.handshaken = False
-        self.received = time.monotonic()
-        self.timeout = self.received + ARRIVAL_SECONDS
+        self.heard = time.monotonic()
+        self._begin()
 
     @property
     def idle(self) -> bool:
@@ -133,6 +135,15 @@ class Connection:
             self._begin()
         return request, found
 
+    def hung_up(self) -> bool:
+        """True when the client has closed his side: nobody is there for an answer. What he sent ahead is kept."""
+        try:
+            data = self.sock.recv(_READ)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):
+            return False
+        self.buffer += data
+        return not data
+
     def send(self, data: bytes) -> None:
         """Send all of `data` within WRITE_SECONDS. Raises OSError, TimeoutError among them."""
         deadline = time.monotonic() + WRITE_SECONDS
@@ -171,7 +182,7 @@ class Connection:
             self.sock.close()
 
     def _begin(self) -> None:
-        self.received = time.monotonic()
+        self.received = self.heard
         self.timeout = self.received + ARRIVAL_SECONDS
 
     def _shake_hands(self) -> None:

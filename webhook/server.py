@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import resource
 import ssl
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gunicorn.app.base import BaseApplication
+from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
 
 from webhook.app import MAX_BODY
@@ -29,6 +31,7 @@ KEEPALIVE_SECONDS: Final = (
 )
 GRACEFUL_SECONDS: Final = 10
 HEARTBEAT_SECONDS: Final = 30  # the arbiter replaces a worker that was silent so long
+OVERSLEPT_SECONDS: Final = 5.0  # the arbiter looks every second; one that looks so late was stopped itself
 CONNECTIONS: Final = 1000  # parked and active; at the limit silent strangers make room
 MAX_PARTIAL: Final = 64 * 1024 * 1024  # bytes of unfinished requests in memory, all connections together
 
@@ -66,6 +69,7 @@ class Server(BaseApplication):  # type: ignore[misc]
         max_body: int = MAX_BODY,
         max_partial: int = MAX_PARTIAL,
         graceful: int = GRACEFUL_SECONDS,
+        heartbeat: int = HEARTBEAT_SECONDS,
     ) -> None:
         self.service = service
         self.host = host
@@ -73,6 +77,7 @@ class Server(BaseApplication):  # type: ignore[misc]
         self.max_body = max_body
         self.max_partial = max_partial
         self.graceful = graceful
+        self.heartbeat = heartbeat
         super().__init__()
 
     def load_config(self) -> None:
@@ -84,7 +89,7 @@ class Server(BaseApplication):  # type: ignore[misc]
             "threads": self.service.turns.count,
             "worker_connections": _connections(),
             "keepalive": KEEPALIVE_SECONDS,
-            "timeout": HEARTBEAT_SECONDS,
+            "timeout": self.heartbeat,
             "graceful_timeout": self.graceful,
             "max_requests": 0,  # a worker with a synced cache is never recycled
             "preload_app": False,
@@ -102,6 +107,10 @@ class Server(BaseApplication):  # type: ignore[misc]
         """Not used: the worker builds the application through `service.start`."""
         raise NotImplementedError
 
+    def run(self) -> None:
+        """Fork the worker, and watch over it."""
+        PatientArbiter(self).run()
+
 
 def serve(server: Server) -> None:
     """Run until SIGTERM (drain, finish what is in flight, stop) or SIGINT. Always leaves by SystemExit.
@@ -110,6 +119,22 @@ def serve(server: Server) -> None:
     `finally` runs in the arbiter and in the worker.
     """
     server.run()
+
+
+class PatientArbiter(Arbiter):  # type: ignore[misc]
+    """Judges no worker that was stopped along with it: a frozen container or machine thaws with its caches."""
+
+    _looked = float("inf")
+    _patient_until = 0.0
+
+    def murder_workers(self) -> None:
+        """End a worker that gives no sign of life."""
+        now = time.monotonic()
+        if now - self._looked > OVERSLEPT_SECONDS:
+            self._patient_until = now + self.timeout
+        self._looked = now
+        if now >= self._patient_until:
+            super().murder_workers()
 
 
 class _PlainLogger(Logger):  # type: ignore[misc]

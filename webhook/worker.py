@@ -39,6 +39,7 @@ from webhook.threads import Threads
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS: Final = 0.5  # between looks at the parked connections' time limits
+OVERSLEPT_SECONDS: Final = 0.5  # a turn that comes so late was kept from coming
 SPARE_FILES: Final = 8  # freed when none is left: the application opens files too
 STOP_LINGER: Final = 2.0  # a stopping worker keeps silent connections so long: a request may be on its way
 COMPLAINT_SECONDS: Final = 30.0  # between log lines about clients that distrust the certificate
@@ -71,6 +72,9 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         self.parked = Parked(places=self.worker_connections)
         self.context: Callable[[], ssl.SSLContext]
         self._metrics = self.app.service.metrics
+        self._looked = time.monotonic()  # when the poller looked last
+        self._heard = self._looked  # when what it saw then had come
+        self._overslept = False
         self._next_sweep = 0.0
         self._next_complaint = 0.0
         self._faults = Faults(self._metrics, "webhook")
@@ -152,7 +156,19 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
 
     def wait_for_and_dispatch_events(self, timeout: float) -> None:
         """One turn: whoever is readable is heard. What one of them breaks is his loss alone."""
-        for key, _ in self.poller.select(min(timeout, SWEEP_SECONDS)):
+        wait = min(timeout, SWEEP_SECONDS)
+        events = self.poller.select(wait)
+        now = time.monotonic()
+        if now > self._looked + wait + OVERSLEPT_SECONDS:
+            # This process was frozen, or starved: bytes have been lying here since we should have looked. The events of
+            # this turn may have been collected before, so that such bytes show in the next turn only.
+            self._heard, self._overslept = self._looked + wait, True
+        elif self._overslept:
+            self._overslept = False
+        else:
+            self._heard = now
+        self._looked = now
+        for key, _ in events:
             try:
                 if isinstance(key.data, Connection):
                     self._on_readable(key.data)
@@ -224,6 +240,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
             return
         self.poller.unregister(connection.sock)
         self.parked.remove(connection)
+        connection.heard = self._heard
         self.enqueue_req(connection)
 
     def murder_pending(self) -> None:
@@ -286,7 +303,9 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         try:
             # A large request that is complete has come to the thread that answers those.
             progress = Progress.ANSWER if conn.large and conn.complete else conn.advance()
-            return self._answer(conn, busy=busy) if progress is Progress.ANSWER else progress
+            if progress is Progress.ANSWER:
+                return Progress.CLOSE if conn.hung_up() else self._answer(conn, busy=busy)
+            return progress
         except ssl.SSLError as error:
             self._explain(conn, error)
         except OSError as error:

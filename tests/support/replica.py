@@ -20,7 +20,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from certs.authority import new_authority
-from webhook.server import MAX_PARTIAL
+from webhook.server import HEARTBEAT_SECONDS, MAX_PARTIAL
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 20.0  # seconds until a test gives up on an event; events come in milliseconds
@@ -56,10 +56,18 @@ class Replica:
         wait: bool = False,
         files: int = 1024,
         max_partial: int = MAX_PARTIAL,
+        heartbeat: int = HEARTBEAT_SECONDS,
     ) -> None:
         self.folder = folder
         self.log = folder / f"replica-{id(self)}.log"
-        arguments = [str(folder), str(port), str(threads), str(max_partial), *(["wait"] if wait else [])]
+        arguments = [
+            str(folder),
+            str(port),
+            str(threads),
+            str(max_partial),
+            str(heartbeat),
+            *(["wait"] if wait else []),
+        ]
         command = [sys.executable, "-m", "tests.support.replica_process", *arguments]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(

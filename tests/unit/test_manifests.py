@@ -437,3 +437,11 @@ def test_the_kind_cluster_has_the_labels_of_a_preset() -> None:
     workers = [node for node in cluster["nodes"] if node["role"] == "worker"]
     assert len(workers) >= 4
     assert all(wanted == set(node["labels"]) for node in workers)
+
+
+def test_a_frozen_replica_is_restarted_within_25_seconds() -> None:
+    """Calls on its open connections run into their time limit until it is gone; it hears no SIGTERM either."""
+    probe = one("Deployment")["spec"]["template"]["spec"]["containers"][0]["livenessProbe"]
+    least = 2  # the kubelet's own, after a preStop hook that took all the grace there was
+    noticed = probe["failureThreshold"] * probe["periodSeconds"] + probe["timeoutSeconds"]
+    assert noticed + probe["terminationGracePeriodSeconds"] + least <= 25
