@@ -47,7 +47,8 @@ class LevelNames:
             return names.HOST_LEVEL
         every = [level for levels in self.lists for level in levels]
         by_alias = (level.name for level in every if word == level.name)
-        found = next(by_alias, next((level.name for level in every if word in level.keys), None))
+        by_other_words = (level.name for level in every if word in level.keys or word in level.also)
+        found = next(by_alias, next(by_other_words, None))
         return word if found is None and self.open and is_label_key(word) else found
 
     def coarser(self, alias: str, than: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Set
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
@@ -123,3 +124,15 @@ def known_levels() -> frozenset[str]:
     """Every alias and label key of any preset: what a request may name before any node is there."""
     words = (word for levels in presets().values() for level in levels for word in (level.name, *level.keys))
     return frozenset((names.HOSTNAME, *words))
+
+
+def with_preset_words(levels: tuple[Level, ...]) -> tuple[Level, ...]:
+    """Return levels that may also be named by the aliases that presets have for their keys, where these are free."""
+    taken = {level.name for level in levels}
+    found: list[Level] = []
+    for level in levels:
+        known = [one for preset in presets().values() for one in preset if not set(one.keys).isdisjoint(level.keys)]
+        also = tuple(dict.fromkeys(one.name for one in known if one.name not in taken))
+        taken.update(also)
+        found.append(level if level == HOST else replace(level, also=also))
+    return tuple(found)

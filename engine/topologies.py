@@ -5,27 +5,46 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Final
 
-from engine.policy import Policy, TopologySpec
-from engine.presets import HOST, choose_default, nearly_default
+from engine.policy import ObjectRef, Policy, TopologySpec
+from engine.presets import HOST, choose_default, nearly_default, with_preset_words
 from engine.records import Node
 from engine.topology import Level, Topology, build_topology
-from engine.topology_objects import Objects, from_object, waiting_topology
+from engine.topology_objects import GROUPS, Objects, from_object, waiting_topology
+
+DEFAULT: Final = "default"  # the name of the topology where the policy names none
 
 
 def topologies_of(
     policy: Policy, nodes: Iterable[Node], *, objects: Objects = MappingProxyType({})
 ) -> dict[str, Topology]:
-    """The topologies that the policy names, or the default one (a preset that covers the nodes, else hosts alone)."""
+    """The topologies that the policy names; without any those of the Topology objects, and the default one.
+
+    The default is a preset that covers the nodes, else hosts alone. It comes last where there are Topology objects:
+    gangs that were placed on it before these came go on there.
+    """
     nodes = list(nodes)
     if not policy.topologies:
-        return {"default": _default(nodes)}
+        found = _of_objects(nodes, objects)
+        return found if DEFAULT in found else found | {DEFAULT: _default(nodes)}
     return {spec.name: _topology(spec, nodes, objects) for spec in policy.topologies}
+
+
+def _of_objects(nodes: Sequence[Node], objects: Objects) -> dict[str, Topology]:
+    """A topology for every Topology object that can be read, by name; of two of one name that of the first group."""
+    found: dict[str, Topology] = {}
+    for group in GROUPS:
+        for name in sorted(objects.get(group, {})):
+            levels = from_object(ObjectRef(group=group, name=name), objects)
+            if not isinstance(levels, str) and name not in found:
+                found[name] = build_topology(name, with_preset_words(levels), nodes)
+    return found
 
 
 def _default(nodes: Sequence[Node]) -> Topology:
     levels = choose_default(node.labels for node in nodes)
-    topology = build_topology("default", levels, nodes)
+    topology = build_topology(DEFAULT, levels, nodes)
     return (
         topology
         if levels != (HOST,)

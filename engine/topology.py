@@ -20,10 +20,14 @@ OUTSIDE_SELECTOR = "nodeSelector of the topology"
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A level: its alias, and the node-label keys to look for, the first present one wins."""
+    """A level: its alias, and the node-label keys to look for, the first present one wins.
+
+    `also`: other words by which a request may name it.
+    """
 
     name: str
     keys: tuple[str, ...]
+    also: tuple[str, ...] = ()
 
 
 # Users of other systems name the host level by the hostname label; hosts are told apart by node name all the same.

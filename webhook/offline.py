@@ -22,6 +22,7 @@ from engine.policy import LevelSpec, Policy, PolicyError, TopologySpec, default_
 from engine.records import Node, NodeDevices, Owned, Pod, Workload
 from engine.requests import Understanding
 from engine.stores import Stores
+from engine.topology import Level
 from engine.topology_objects import PLURAL, levels_of
 from engine.view import View
 from engine.wording import plain
@@ -90,7 +91,6 @@ def offline_cluster(
     records: dict[str, list[Any]] = {"devices": [], **{name: [] for name, _ in _STORES.values()}}
     notes: list[str] = []
     config_maps: list[FileObject] = []
-    found: list[TopologySpec] = []
     others: list[FileObject] = []
     for one in objects:
         if one.what in _STORES:
@@ -101,7 +101,7 @@ def offline_cluster(
         elif one.what == _CONFIG_MAP:
             config_maps.append(one)
         elif one.what in _TOPOLOGIES:
-            found.append(_topology(one))
+            _check_topology(one)
             records.setdefault(f"{PLURAL}.{one.group}", []).append(_projected(one, topology_object))
         else:
             others.append(one)
@@ -110,9 +110,8 @@ def offline_cluster(
     if policy.topologies:
         if asked is not None:
             notes.append("--levels has no effect: the policy names the topologies")
-    else:
-        specs = (asked,) if asked is not None else tuple({spec.name: spec for spec in found}.values())
-        policy = policy.model_copy(update={"topologies": specs})
+    elif asked is not None:
+        policy = policy.model_copy(update={"topologies": (asked,)})
     records |= _of_registry(others, policy.registry, namespace, notes)
     view = View(Stores(), policy, linger=0.0)
     for name, store in view.stores.all().items():
@@ -237,6 +236,7 @@ def policy_of(text: str, *, where: str) -> Policy:
 
 class _TopologyLevel(msgspec.Struct, rename="camel"):
     node_label: str
+    alias: str | None = None
 
 
 class _TopologyObjectSpec(msgspec.Struct):
@@ -252,20 +252,25 @@ class _TopologyObject(msgspec.Struct):
     spec: _TopologyObjectSpec
 
 
-def _topology(one: FileObject) -> TopologySpec:
+def _check_topology(one: FileObject) -> None:
+    """Raise FileProblem for a Topology object that the service would leave out."""
     try:
         found = msgspec.convert(one.decoded(), _TopologyObject)
     except msgspec.ValidationError as error:
         raise FileProblem(f"{one.where}: Topology: {plain(in_words(str(error)))}") from None
-    return _spec(found.metadata.name, [level.node_label for level in found.spec.levels], where=one.where)
+    _levels([(level.node_label, level.alias or "") for level in found.spec.levels], where=one.where)
 
 
 def _spec(name: str, keys: Sequence[str], *, where: str) -> TopologySpec:
     """A topology out of label keys; a level's alias is the part of its key after the slash."""
-    try:
-        levels = levels_of([(key, "") for key in keys])
-    except ValueError as error:
-        raise FileProblem(f"{where}: {error}") from None
+    levels = _levels([(key, "") for key in keys], where=where)
     # Constructed, not validated: an alias out of a key may hold dots and capitals, a policy's level name may not.
     specs = tuple(LevelSpec.model_construct(name=level.name, keys=level.keys) for level in levels[:-1])
     return TopologySpec.model_construct(name=name, levels=specs)
+
+
+def _levels(keys: Sequence[tuple[str, str]], *, where: str) -> tuple[Level, ...]:
+    try:
+        return levels_of(keys)
+    except ValueError as error:
+        raise FileProblem(f"{where}: {error}") from None

@@ -48,7 +48,7 @@ from webhook.policy_events import PolicyEvents
 from webhook.review import Review
 from webhook.server import Service, WSGIApplication
 from webhook.settings import Settings
-from webhook.topology_watch import TopologyWatch
+from webhook.topology_watch import TopologyWatch, follow_quietly
 from webhook.turns import Turns
 from webhook.validate import validate
 
@@ -59,6 +59,8 @@ CA_RETRY = 1.0
 # right: he knows the CA in use. Unless he is dead (s).
 CA_PATIENCE = 20.0
 REFRESH_TIMEOUT = 20.0
+# Topology objects of others decide which levels there are; a replica that is not shown them is ready all the same.
+TOPOLOGIES_WAIT = 5.0
 # While a thread computes, another one gets the interpreter after this long (5 ms by default): p99 16 -> 5 ms.
 SWITCH_INTERVAL = 0.001
 # The caches hold no cycles: rarer collections and frozen old objects keep the collector from walking them.
@@ -203,6 +205,8 @@ class Runtime:
             self._policy.start(
                 self._caches.policy.get(names.POLICY_NAME), self._caches.last_good.get(names.LAST_GOOD_POLICY_NAME)
             )
+            follow_quietly(self._topologies, self._policy.policy)
+            self._topologies.wait_synced(min(TOPOLOGIES_WAIT, max(0.0, end - time.monotonic())))
             self._view.refresh()
             gc.collect()
             gc.freeze()

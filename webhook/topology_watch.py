@@ -1,4 +1,7 @@
-"""Watches Topology objects of Kueue and KAI, for as long as the policy takes levels from them (`fromObject`)."""
+"""Watches Topology objects of Kueue and KAI, for as long as the policy takes levels from them.
+
+It does so by name (`fromObject`), or of all of them by naming no topology at all.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from engine.cluster.reflector import Reflector
 from engine.cluster.topologies import topology_object
 from engine.policy import Policy
 from engine.stores import Stores
-from engine.topology_objects import PLURAL
+from engine.topology_objects import GROUPS, PLURAL
 
 LOOK_EVERY: Final = 15.0  # seconds between looks whether the objects' kind has come or gone
 
@@ -33,11 +36,12 @@ class TopologyWatch:
         self._watched: dict[str, tuple[str, Reflector[Any]]] = {}  # by group, with the path
 
     def follow(self, policy: Policy) -> None:
-        """Watch what the policy names, in the version that is served; end what it names no more, or what has gone.
+        """Watch what the policy names, or all where it names no topology; end what it names no more, or what has gone.
 
         Raises ApiFault when nobody can tell what is served: everything stays as it is then.
         """
-        groups = sorted({spec.from_object.group for spec in policy.topologies if spec.from_object is not None})
+        named = {spec.from_object.group for spec in policy.topologies if spec.from_object is not None}
+        groups = sorted(named if policy.topologies else GROUPS)
         if groups == list(self._looked_for) and (not groups or self._clock() < self._look_at):
             return
         served: dict[str, str] = {}
@@ -60,6 +64,12 @@ class TopologyWatch:
                 self._watched[group] = (path, reflector)
                 reflector.start()
                 log.info("watching %s", path)
+
+    def wait_synced(self, timeout: float) -> bool:
+        """Wait until every object that is watched has been seen; False when the time is over."""
+        end = self._clock() + timeout
+        stores = [self._stores.topology_objects[group] for group in self._watched]
+        return all(store.wait_synced(max(0.0, end - self._clock())) for store in stores)
 
     def stop(self) -> None:
         """End every watch."""

@@ -15,7 +15,8 @@ from webhook.topology_watch import LOOK_EVERY, TopologyWatch
 
 KUEUE = "kueue.x-k8s.io"
 NAMED = parse_policy(f"topologies: [{{name: main, fromObject: {{group: {KUEUE}, name: default}}}}]")
-QUIET = parse_policy("{}")
+QUIET = parse_policy("topologies: [{name: main, levels: [{name: rack, keys: [x/rack]}]}]")
+OPEN = parse_policy("{}")
 
 
 class Watched:
@@ -50,10 +51,18 @@ def shows(watched: Watched, *keys: str) -> Callable[[], bool]:
 
 
 def test_nothing_is_asked_while_no_policy_names_one(fake: FakeApi, watched: Watched) -> None:
-    """Not even whether the kind is there."""
+    """Not even whether the kind is there, where it names other topologies."""
     install(fake, "v1beta1", "x/rack")
     watched.follow(QUIET)
     assert fake.count("GET") == 0
+
+
+def test_without_topologies_in_the_policy_all_are_watched(fake: FakeApi, watched: Watched) -> None:
+    """They give the topologies then; a replica that starts waits for them."""
+    install(fake, "v1beta1", "x/rack")
+    watched.follow(OPEN)
+    assert watched.watch.wait_synced(5)
+    assert watched.levels() == ["x/rack"]
 
 
 def test_what_the_policy_names_is_watched_until_it_does_not(fake: FakeApi, watched: Watched) -> None:

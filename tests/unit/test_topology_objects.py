@@ -18,6 +18,9 @@ from engine.topology import Level
 from engine.topology_objects import TopologyObject, from_object, levels_of
 from engine.view import View
 from tests.support.cluster_records import gpu_nodes
+from tests.support.simulation import node
+from tests.support.simulation import objects as file_objects
+from webhook.offline import offline_cluster
 
 KUEUE = ObjectRef(group="kueue.x-k8s.io", name="default")
 NODES = gpu_nodes(2, 2, 4)
@@ -122,3 +125,67 @@ def test_objects_of_another_group_or_name_are_none() -> None:
     }
     assert from_object(KUEUE, objects) == "the Topology default of kueue.x-k8s.io is not there"
     assert from_object(ObjectRef(group="kai.scheduler", name="default"), objects) == (Level("rack", ("x/rack",)), HOST)
+
+
+# -- without topologies in the policy --------------------------------------------------------------------------------
+
+QUIET = parse_policy("{}")
+
+
+def objects(**levels: list[str]) -> dict[str, dict[str, TopologyObject]]:
+    """Kueue's Topology objects: name -> label keys."""
+    found = {name: TopologyObject(name, "1", tuple((key, "") for key in keys)) for name, keys in levels.items()}
+    return {KUEUE.group: found}
+
+
+def test_topology_objects_give_the_topologies_where_the_policy_names_none() -> None:
+    """By name, the first is that of workloads that name none; the default one comes last, for what is placed on it."""
+    found = topologies_of(QUIET, NODES, objects=objects(rows=["x/row"], halls=["x/hall"]))
+    assert list(found) == ["halls", "rows", "default"]
+    assert [level.name for level in found["rows"].levels] == ["row", "host"]
+    assert [level.name for level in found["default"].levels] == ["block", "rack", "host"]
+
+
+def test_a_policy_that_names_topologies_takes_no_other() -> None:
+    """What the admin says is all there is."""
+    assert list(topologies_of(POLICY, NODES, objects=objects(rows=["x/row"]))) == ["main"]
+
+
+def test_an_object_that_cannot_be_used_gives_nothing() -> None:
+    """Nobody waits for it."""
+    found = topologies_of(QUIET, NODES, objects=objects(bad=["no key!"], good=["x/row"]))
+    assert list(found) == ["good", "default"]
+
+
+def test_of_two_objects_of_one_name_that_of_kueue_counts() -> None:
+    both = objects(net=["x/row"]) | {"kai.scheduler": {"net": TopologyObject("net", "1", (("x/hall", ""),))}}
+    assert [level.name for level in topologies_of(QUIET, NODES, objects=both)["net"].levels] == ["row", "host"]
+
+
+@pytest.mark.parametrize(("word", "level"), [("rack", "topology-rack"), (KEYS[0], "topology-block"), ("row", None)])
+def test_the_words_of_presets_go_on_naming_the_levels_of_an_object(word: str, level: str | None) -> None:
+    """An object that somebody else makes must not make the requests of yesterday wrong."""
+    found = topologies_of(QUIET, NODES, objects=objects(net=KEYS))
+    assert level_names(QUIET, found, "net").resolve(word) == level
+
+
+def test_simulate_and_the_service_have_the_same_topologies() -> None:
+    """Of the same objects, in whatever order the file has them."""
+    labels = {"x.org/hall": "h0", "example.com/row": "r0"}
+    cluster = [
+        node("n", labels),
+        *(
+            {
+                "apiVersion": f"{KUEUE.group}/v1beta1",
+                "kind": "Topology",
+                "metadata": {"name": name},
+                "spec": {"levels": [{"nodeLabel": key}]},
+            }
+            for name, key in (("rows", "example.com/row"), ("halls", "x.org/hall"))
+        ),
+    ]
+    simulated = offline_cluster(file_objects(cluster, name="cluster.json")).view.topologies
+    service = topologies_of(QUIET, [], objects=objects(halls=["x.org/hall"], rows=["example.com/row"]))
+    assert [(name, one.levels) for name, one in simulated.items()][:2] == [
+        (name, one.levels) for name, one in service.items()
+    ][:2]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
 
 from local.service import Service
+from tests.cluster.conftest import Kubectl
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
 from tests.support.eventually import eventually
 from tests.support.gang_steps import complete, live_hosts, occupy, status_of, vacate
-from tests.support.gangs import Json, Namespace, require
+from tests.support.gangs import Json, Namespace, job_body, require
 
 pytestmark = pytest.mark.timeout(120)
 IMPATIENT = TEST_POLICY + "queue: {patience: 3s}\n"
@@ -54,18 +56,21 @@ def test_small_gangs_do_not_starve_a_large_one(gangs: Namespace, policy: PolicyI
         gangs.all_bound(f"small-{number}", 1)
 
 
-def test_a_gang_that_is_held_back_says_for_whom(gangs: Namespace, policy: PolicyInForce) -> None:
-    """The free host is kept; where nothing is kept, the small gang goes at once."""
+def test_a_gang_that_is_held_back_says_for_whom(gangs: Namespace, policy: PolicyInForce, kubectl: Kubectl) -> None:
+    """The free host is kept, and the forecast knows it; where nothing is kept, the small gang goes at once."""
     policy.set(IMPATIENT)
     hosts = gangs.fleet.grid("1x2x2")
     first = occupy(gangs, hosts[0])
     occupy(gangs, hosts[2])
     occupy(gangs, hosts[3])
     gangs.submit("large", pods=2, annotations=require("rack"))
-    gangs.waits("large", "RoomKept")
+    assert set(gangs.waits("large", "RoomKept")["status"]["keptHosts"]) == set(hosts[:2])
+    body = json.dumps(job_body("small", pods=1, annotations=require("rack"), selector=gangs.fleet.selector))
+    forecast = kubectl("create", "--dry-run=server", "-f", "-", input=body).stderr
     gangs.submit("small", pods=1, annotations=require("rack"))
     message = gangs.waits("small", "QueuedBehind")["status"]["message"]
     assert message == "the room that it needs is kept for large, which has waited longer"
+    assert f"topogate: would wait: {message}" in forecast
     vacate(gangs, first)
     gangs.all_bound("large", 2)
 

@@ -180,6 +180,14 @@ def _told(client: Client, namespace: str, name: str, reason: str) -> bool:
     return any(one["regarding"]["name"] == name and one.get("reason") == reason for one in events)
 
 
+def test_a_deleted_policy_is_given_up(client: Client, policy: PolicyInForce) -> None:
+    """The leader empties what it has kept, so that no replica takes it when a bad policy follows."""
+    policy.set(RENAMED)
+    eventually(lambda: _kept(client) == RENAMED, message="the leader has kept the good policy")
+    client.delete(POLICY)
+    eventually(lambda: _kept(client) == "", message="the leader has given the deleted policy up")
+
+
 def _kept(client: Client) -> str | None:
     found = client.find(LAST_GOOD)
     return None if found is None else found["data"].get("policy.yaml")

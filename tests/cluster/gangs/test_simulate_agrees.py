@@ -12,6 +12,7 @@ import pytest
 
 from local.controlplane import ControlPlane
 from local.service import ROOT
+from tests.cluster.conftest import Kubectl
 from tests.cluster.gangs.conftest import POLICY
 from tests.support.eventually import eventually
 from tests.support.gang_steps import occupy
@@ -102,6 +103,26 @@ def test_simulate_answers_like_the_cluster(control_plane: ControlPlane, gangs: N
     assert [verdict for verdict, _ in real].count("waits") == 2
     for job, expected, found in zip(jobs, simulated, real, strict=True):
         assert found == expected, job["metadata"]["name"]
+
+
+def test_a_dry_run_tells_what_the_leader_will_say(gangs: Namespace, kubectl: Kubectl) -> None:
+    """There is room, but the quota does not take the gang, or its pods' PriorityClass does not exist."""
+    gangs.fleet.grid("1x1x2")
+    quota = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}}
+    path = f"/api/v1/namespaces/{gangs.name}/resourcequotas"
+    gangs.client.create(path, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+    eventually(lambda: gangs.client.get(f"{path}/few").get("status", {}).get("used"), message="the quota is counted")
+    told = {}
+    for name, reason in (("quota", "QuotaExceeded"), ("class", "PriorityClassMissing")):
+        body = job_body(name, pods=2, annotations=require("rack"), selector=gangs.fleet.selector)
+        if name == "class":
+            body["spec"]["template"]["spec"]["priorityClassName"] = "hihg"
+        answer = kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(body))
+        gangs.client.create(gangs.jobs_path, body)
+        told[name] = gangs.waits(name, reason)["status"]["message"]
+        assert f"topogate: would wait: {told[name]}" in answer.stderr
+    assert told["quota"].startswith("quota few leaves 1 of pods")
+    assert told["class"].startswith('no PriorityClass "hihg": no pod can be created')
 
 
 def test_a_dry_run_only_tells(control_plane: ControlPlane, gangs: Namespace) -> None:
