@@ -19,7 +19,7 @@ from engine.cluster.lease import NotLeader
 from engine.policy_source import PolicySource
 from engine.records import ConfigMap
 from engine.stores import Stores
-from tests.support.eventually import eventually
+from tests.support.eventually import PROMPT, eventually
 from tests.support.fake_api import Answer, FakeApi
 from webhook import housekeeping
 from webhook.authority import AuthorityInForce, mark
@@ -166,6 +166,20 @@ def test_what_somebody_does_to_a_bundle_is_undone(house: House, place: tuple[str
     eventually(house.published, message="ours is back")
 
 
+def test_it_is_undone_at_once_and_not_at_the_next_look(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watch wakes housekeeping: it does not sit out its pause."""
+    eventually(house.published, message="the bundle is published")
+    monkeypatch.setattr(housekeeping, "EVERY", 60.0)
+    house.looked(1)
+    for number in range(3):
+        house.fake.put(f"{HOOKS}/{CONFIGURATIONS[0][0]}/{CONFIGURATIONS[0][1]}", webhooks=unpublished(f"w{number}"))
+        eventually(house.published, timeout=PROMPT, message="ours is back")
+
+
+def unpublished(*hooks: str) -> list[dict[str, Any]]:
+    return [{"name": f"{one}.topogate.dev", "clientConfig": {"url": "https://x"}} for one in hooks]
+
+
 def policy(text: str) -> ConfigMap:
     return ConfigMap(
         name=names.POLICY_NAME, namespace=NAMESPACE, uid="u", resource_version="1", data={names.POLICY_KEY: text}
@@ -199,8 +213,7 @@ def test_a_fenced_leader_writes_nothing(house: House, fake: FakeApi) -> None:
     house.looked()
     writes = sum(fake.count(method) for method in ("PATCH", "POST", "PUT"))
     fake.remove(SECRET)
-    hooks = [{"name": "a.topogate.dev", "clientConfig": {"url": "https://x"}}]
-    fake.put(f"{HOOKS}/{CONFIGURATIONS[0][0]}/{CONFIGURATIONS[0][1]}", webhooks=hooks)
+    fake.put(f"{HOOKS}/{CONFIGURATIONS[0][0]}/{CONFIGURATIONS[0][1]}", webhooks=unpublished("a"))
     house.policy.changed(names.POLICY_NAME, policy("gpu: {scope: all}"))
     house.looked(5)
     assert sum(fake.count(method) for method in ("PATCH", "POST", "PUT")) == writes
@@ -263,6 +276,23 @@ def test_who_starts_while_the_secret_is_gone_waits_for_the_leader(api: Api, fake
     assert fake.get(SECRET) is None
     started.obtain(lambda: True)
     assert fake.get(SECRET) is not None
+
+
+def test_who_starts_serves_no_ca_that_nobody_trusts_yet(house: House, api: Api, fake: FakeApi) -> None:
+    """Somebody has put another one into the Secret a moment ago: the leader makes that right, and is waited for."""
+    eventually(house.published, message="the bundle is published")
+    house.candidate.leads = False
+    house.looked()
+    theirs = new_authority(now=NOW, name="theirs")
+    fake.put(SECRET, data={"ca.crt": encoded(theirs.bundle), "ca.key": encoded(theirs.key)})
+    started = AuthorityInForce(api, house.objects, namespace=NAMESPACE, wall=lambda: NOW)
+    with pytest.raises(SecretUnusable, match="do not trust CA"):
+        started.obtain(lambda: False)
+    house.candidate.leads = True
+    house.wake.set()
+    eventually(lambda: "next.key" in house.secret()["data"], message="the leader has put it right")
+    started.obtain(lambda: False)
+    assert started.authority().signer == house.certificate.signer
 
 
 def test_the_key_of_the_ca_is_in_no_log(house: House, caplog: pytest.LogCaptureFixture) -> None:
