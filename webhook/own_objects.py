@@ -88,6 +88,14 @@ class OwnObjects:
         """True once each of them is known, or known to be absent."""
         return all(one.synced for one in self._reflectors.values())
 
+    def missing(self) -> list[str]:
+        """Those of which nobody knows whether they are there, with the reason."""
+        return [
+            f"{name} ({reflector.problem})" if reflector.problem else name
+            for name, reflector in self._reflectors.items()
+            if not reflector.synced
+        ]
+
     def wait_synced(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds for that."""
         end = time.monotonic() + timeout

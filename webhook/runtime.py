@@ -176,9 +176,9 @@ class Runtime:
             return not held or time.monotonic() > give_up
 
         while not self._stop.is_set():
-            if not self._objects.wait_synced(CA_RETRY):
-                continue
             try:
+                if not self._objects.wait_synced(CA_RETRY):
+                    raise SecretUnusable(f"not read yet: {', '.join(self._objects.missing())}")
                 self._authority.obtain(alone)
                 self._certificate = ServingCertificate(
                     self._authority.authority,
@@ -264,7 +264,7 @@ class Runtime:
         certificate = self._certificate
         return (
             Check("caches", not missing, ", ".join(missing)),
-            Check("certificate", certificate is not None and certificate.valid),
+            Check("certificate", certificate is not None and certificate.valid, ", ".join(self._objects.missing())),
             policy_check(self._policy),
         )
 

@@ -295,6 +295,21 @@ def test_who_starts_serves_no_ca_that_nobody_trusts_yet(house: House, api: Api, 
     assert started.authority().signer == house.certificate.signer
 
 
+def test_what_may_not_be_read_is_named(api: Api, fake: FakeApi) -> None:
+    """Without the right to watch the Secret there is no certificate: readiness says which right is missing."""
+    fake.fault(Answer(403), when=lambda one: one.path.endswith("/secrets"), times=10_000)
+    objects = OwnObjects(api, namespace=NAMESPACE, changed=lambda: None)
+    objects.start()
+    try:
+        eventually(lambda: any("403" in one for one in objects.missing()), message="the reason is told")
+        assert not objects.wait_synced(0.0)
+        eventually(
+            lambda: [one.split()[0] for one in objects.missing()] == [names.CA_SECRET_NAME], message="it is named"
+        )
+    finally:
+        objects.stop()
+
+
 def test_the_key_of_the_ca_is_in_no_log(house: House, caplog: pytest.LogCaptureFixture) -> None:
     """Neither when it is written nor when what is found is of no use."""
     caplog.set_level(0)
