@@ -376,6 +376,24 @@ def test_one_object_that_cannot_be_read_is_left_out(
     assert watched.reflector.counts.lists == 1
 
 
+def test_an_object_that_went_unseen_is_not_left_out_any_more(fake: FakeApi, watch: Watch) -> None:
+    """How many are left out is told anew by every list: one that was mended or deleted in between counts no longer."""
+    for name in ("bad", "gone", "worse"):
+        fake.put(MAPS + f"/{name}", data="broken")
+    watched = watch()
+    watching(fake)
+    assert watched.reflector.left_out == 3
+    fake.fault(Stall(gate := threading.Event(), then_work=True), when=is_watch)
+    fake.drop_watches()
+    watching(fake, 2)  # and it hears nothing before the gate opens
+    fake.remove(MAPS + "/gone")
+    fake.put(MAPS + "/bad", data={"x": "1"})
+    fake.expire()
+    gate.set()
+    eventually(lambda: watched.data() == {"bad": "1"})
+    eventually(lambda: watched.reflector.left_out == 1)
+
+
 def test_a_projection_that_blows_up_stops_nothing(fake: FakeApi, watch: Watch) -> None:
     """Whatever an object does to the projection (here: a missing field), the watch goes on."""
     watched = watch()

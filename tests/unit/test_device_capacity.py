@@ -107,6 +107,42 @@ def test_a_device_object_may_come_before_its_node_and_outlive_it() -> None:
     assert capacity.count(ONE, topology).free.tolist() == [2]
 
 
+@pytest.mark.parametrize("how", ["it ends", "it moves", "another one is bound"])
+def test_what_becomes_of_pods_while_the_devices_of_a_host_do_not_count_is_known_afterwards(how: str) -> None:
+    """A Device object goes and comes again: in between a pod ended, or is on other devices, or one more is there."""
+    capacity = Capacity()
+    plain = node("h", allocatable={"cpu": 8000, "pods": 10, "nvidia.com/gpu": 4})
+    capacity.set_node("h", plain)
+    capacity.set_devices("h", gpus("h"))
+    whole = Shape(requests=(("nvidia.com/gpu", 2), ("pods", 1)), devices=TWO.devices)
+
+    def bound(name: str, *minors: int) -> Pod:
+        made = pod(job(name), 0, host="h", name=name)
+        made = replace(made, spec=replace(made.spec, shape=whole))
+        return with_uses(made, *(use(minor) for minor in minors))
+
+    first, second = bound("first", 0, 1), bound("second", 2, 3)
+    capacity.set_pod(first.key, first)
+    capacity.set_devices("h", None)
+    if how == "it ends":
+        capacity.set_pod(first.key, None)
+    elif how == "it moves":
+        capacity.set_pod(first.key, bound("first", 2, 3))
+    else:
+        capacity.set_pod(second.key, second)
+    capacity.set_devices("h", gpus("h"))
+    assert TWO.devices is not None
+    chosen = capacity.choose("h", TWO.devices, 1)
+    taken = {"it ends": (), "it moves": (2, 3), "another one is bound": (0, 1, 2, 3)}[how]
+    free = [minor for minor in range(4) if minor not in taken]
+    assert (chosen is None) == (len(free) < 2)
+    assert chosen is None or {one.minor for one in chosen[0]} <= set(free)
+    assert capacity.count(ONE, build_topology("flat", (), [plain])).free.tolist() == [len(free)]
+    every = capacity.choose("h", TWO.devices, len(free) // 2) if free else ()
+    assert every is not None
+    assert sorted(one.minor for uses in every for one in uses) == free
+
+
 def test_a_share_on_a_host_of_whole_gpus_counts_too() -> None:
     """A pod with half a GPU was bound where only nvidia.com/gpu is reported: three whole GPUs are left, not four."""
     capacity = Capacity()
