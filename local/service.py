@@ -166,6 +166,7 @@ class Service:
             "PATH": os.environ.get("PATH", ""),
             "HOME": str(self.directory),
             "PYTHONPATH": str(ROOT),
+            "MALLOC_ARENA_MAX": "2",  # as in the image
             "PYTHONFAULTHANDLER": "1",  # a crash in native code leaves its stack in the log
             "POD_NAME": f"topogate-{number}",
             "TOPOGATE_NAMESPACE": NAMESPACE,
