@@ -133,11 +133,13 @@ def left_alone(
     """
     made = made_says(registry, any_of(_MEANT, _ALIAS))
     says = (_in_metadata(_MEANT), *((made,) if made is not None else ()))
+    # What asks is told by its own entry, as far as a change concerns that.
+    told = negated(all_of(changed(), asks(registry, schedulers)))
     if not hints:
-        return all_of(_of_any(registry, any_of(*says), of="[object]"), negated(asks(registry, schedulers)))
+        return all_of(_of_any(registry, any_of(*says), of="[object]"), told)
     only_hint = f"request.kind.kind in {texts(hints)}"
     meant = any_of(*says, all_of(only_hint, _in_metadata(_ALIAS)))
-    return all_of(_of_any(registry, meant, of="[object]"), any_of(only_hint, negated(asks(registry, schedulers))))
+    return all_of(_of_any(registry, meant, of="[object]"), any_of(only_hint, told))
 
 
 def in_namespaces(patterns: Iterable[str]) -> str:

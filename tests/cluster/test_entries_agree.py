@@ -18,7 +18,9 @@ from engine import names
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane
 from tests.support.admission import FakeView, review
+from tests.support.eventually import eventually
 from tests.support.installed import install
+from tests.support.kinds import merged
 from tests.support.plain_objects import BY_NAME, NAMESPACE, at, collection, definitions, known_templates, plain
 from tests.support.recorder import Recorder
 from webhook.mutate import mutate
@@ -29,6 +31,13 @@ Json = dict[str, Any]
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 KUEUE = "kueue.x-k8s.io/podset-required-topology"
 ADMIN = {"user": "admin", "groups": ("system:masters", "system:authenticated")}
+
+EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}
+
+
+def gpus(amount: str) -> list[Json]:
+    return [{"name": "main", "image": "none", "resources": {"limits": {"koordinator.sh/gpu": amount}}}]
+
 
 # What somebody may write into the metadata of an object or of a template: annotations, labels.
 REQUESTS: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
@@ -65,7 +74,9 @@ ASIDE: Mapping[str, tuple[Mapping[str, str], Mapping[str, str], Mapping[str, Any
     "admitted by Kueue": ({names.KUEUE_WORKLOAD: "w"}, {}, {}),
     "a gate of Kueue": ({}, {}, {"schedulingGates": [{"name": "kueue.x-k8s.io/topology"}]}),
     "our gate": ({}, {}, {"schedulingGates": [{"name": names.GATE}]}),
-    "exclusive topology": ({"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}, {}, {}),
+    "exclusive topology": (EXCLUSIVE, {}, {}),
+    "GPUs in Koordinator's names": ({}, {}, {"containers": gpus("50")}),
+    "GPUs that make no sense": ({}, {}, {"containers": gpus("0")}),
 }
 ELSEWHERE = "elsewhere"
 OTHERS: Mapping[str, Mapping[str, Any]] = {  # kind -> what of its own gives it to others, or to us
@@ -144,7 +155,7 @@ def pods() -> Iterator[Case]:
         of_metadata, labels, spec = ASIDE[aside]
         _write(body, of_metadata, labels)
         containers = [{"name": "main", "image": "none"}]
-        body["spec"] = {"containers": containers, "automountServiceAccountToken": False, **spec}
+        body["spec"] = {"containers": containers, "automountServiceAccountToken": False, **copy.deepcopy(dict(spec))}
         yield Case(f"{asked}; {aside}", PODS, body)
 
 
@@ -226,6 +237,14 @@ def answers(case: Case) -> tuple[Response, Response]:
     return mutated, validate(review(stored, namespace=NAMESPACE, **ADMIN), view, 0.0)
 
 
+def at_update(stored: Json, new: Json) -> tuple[Response, Response, Json]:
+    """The same of an object that is changed, and the object then."""
+    view = FakeView()
+    mutated = mutate(review(new, old=stored, namespace=NAMESPACE, **ADMIN), view, 0.0)
+    after = jsonpatch.apply_patch(copy.deepcopy(new), [dict(one) for one in mutated.patch])
+    return mutated, validate(review(after, old=stored, namespace=NAMESPACE, **ADMIN), view, 0.0), after
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_that_is_only_waved_through_waits_for_the_service(
     admin: Client, recorder: Recorder, service: Service, kind: str
@@ -261,6 +280,73 @@ def test_whatever_the_code_has_to_say_is_said_on_an_api_server(admin: Client, se
         told = {*mutated.warnings, *validated.warnings}
         if (found, {*service.told}) != (expected, told):
             differ.append(f"{case.title}: {found} {sorted(service.told)}, not {expected} {sorted(told)}")
+    assert not differ, "\n".join(differ[:5])
+
+
+# Jobs as they are stored, and what somebody may change of them.
+ASKING = {names.REQUIRE: "rack"}
+STORED: Mapping[str, Json] = {
+    "plain": {},
+    "suspended by its user": {"spec": {"suspend": True}},
+    "held": {"metadata": {"annotations": ASKING}},
+    "asking, suspended by its user": {"metadata": {"annotations": ASKING}, "spec": {"suspend": True}},
+    "asking, of Kueue": {"metadata": {"annotations": ASKING, "labels": {names.KUEUE_QUEUE: "q"}}},
+    "asking, exclusive": {"metadata": {"annotations": {**ASKING, **EXCLUSIVE}}},
+    "with a pod group": {"metadata": {"labels": {names.POD_GROUP_NAME: "g"}}},
+}
+CHANGES: Mapping[str, Json] = {
+    "a foreign annotation": {"metadata": {"annotations": {"example.com/x": "y"}}},
+    "a request": {"metadata": {"annotations": {names.REQUIRE: "block"}}},
+    "a wrong request": {"metadata": {"annotations": {names.REQUIRE: "rak"}}},
+    "no request any more": {"metadata": {"annotations": {names.REQUIRE: None}}},
+    "a misspelt request": {"metadata": {"annotations": {"topogate.dev/requiretopology": "rack"}}},
+    "an alias": {"metadata": {"annotations": {KUEUE: "rack"}}},
+    "another prefix": {"metadata": {"annotations": {"topogate.io/require-topology": "rack"}}},
+    "a key that is not read": {"metadata": {"annotations": {"kai.scheduler/segment-size": "2"}}},
+    "our mark": {"metadata": {"annotations": {names.HELD_BY: "suspend"}}},
+    "no mark of ours": {"metadata": {"annotations": {names.HELD_BY: None}}},
+    "a queue of Kueue": {"metadata": {"labels": {names.KUEUE_QUEUE: "q"}}},
+    "no queue of Kueue": {"metadata": {"labels": {names.KUEUE_QUEUE: None}}},
+    "no exclusive topology": {"metadata": {"annotations": dict.fromkeys(EXCLUSIVE)}},
+    "resumed": {"spec": {"suspend": False}},
+    "suspended": {"spec": {"suspend": True}},
+    "fewer pods": {"spec": {"parallelism": 2}},
+    "no gate": {"spec": {"template": {"spec": {"schedulingGates": None}}}},
+    "no label": {"spec": {"template": {"metadata": {"labels": {names.MANAGED: None}}}}},
+    "a label of the pods": {"spec": {"template": {"metadata": {"labels": {"app": "y"}}}}},
+}
+
+
+@pytest.mark.parametrize("title", STORED)
+def test_whatever_the_code_has_to_say_of_a_change_is_said_on_an_api_server(
+    admin: Client, service: Service, title: str
+) -> None:
+    """As at CREATE: each change of each Job, by the same answers."""
+    path, body = collection(BY_NAME["job"]), plain(BY_NAME["job"])
+    _write(body, {}, {"app": "x"})
+    _write(body["spec"]["template"], {}, {"app": "x"})
+    stored = admin.create(path, merged(merged(body, {"metadata": {"name": "changing"}}), STORED[title]))
+    known = {*at_update(stored, stored)[1].warnings}  # need not be told at a change of something else
+    differ = []
+    try:
+        for change, patch in CHANGES.items():
+            mutated, validated, after = at_update(stored, merged(stored, patch))
+            service.told = []
+            try:
+                found = marks(admin.patch(f"{path}/changing", patch, query={"dryRun": "All"}))
+            except ClientError as error:
+                if "field is immutable" in error.message and validated.allowed:
+                    continue  # the API server's own rule
+                if "denied the request" not in error.message and "is invalid: " not in error.message:
+                    raise AssertionError(change) from error
+                found = None
+            expected = marks(after) if validated.allowed else None
+            told = {*mutated.warnings, *validated.warnings}
+            if found != expected or not told - known <= {*service.told} <= told:
+                differ.append(f"{change}: {found} {sorted(service.told)}, not {expected} {sorted(told)}")
+    finally:
+        admin.delete(f"{path}/changing", propagation="Background")
+        eventually(lambda: admin.find(f"{path}/changing") is None, message="the Job is gone")
     assert not differ, "\n".join(differ[:5])
 
 
