@@ -7,7 +7,7 @@ of the same parts (`webhook.policy_entries`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from engine import names
@@ -39,7 +39,7 @@ _CONFIG_MAP_RULE: Final[Mapping[str, Any]] = {
 _FREE_NOTE: Final = (
     "DaemonSet pods and pods that have their node already (mirror pods too) are left alone, service or no service."
 )
-_ASKING_NOTE: Final = "Unless we stand aside. Labels of a pod group ask on workloads alone."
+_ASKING_NOTE: Final = f"{_FREE_NOTE} So is what we leave to others. Labels of a pod group ask on workloads alone."
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,15 +140,16 @@ def workloads(registry: Registry, *, username: str, schedulers: Iterable[str] = 
         "Any key of ours, so that a misspelt one is seen too, or a key of another dialect, on the object or on any of "
         "its pod templates, unless we stand aside: what is only waved through must not wait for us. And whatever "
         "carries our gate or marks, which are taken off or guarded. The old object too: a request that is taken back "
-        "concerns us. What translation wrote asks for nothing."
+        "concerns us. What translation wrote asks for nothing. Then, at an UPDATE, what changed, both ways round: a "
+        "key that is gone is a change; finalizers, owner references and foreign keys are none."
     )
-    asks = Condition("asks", conditions.asks(registry, schedulers), note)
+    asks = Condition("asks", all_of(conditions.asks(registry, schedulers), conditions.changed()), note)
     return _workloads("workloads.topogate.dev", registry, asks, username=username)
 
 
 def workloads_of_schedulers(registry: Registry, schedulers: Iterable[str], *, username: str) -> Entry:
     """Return the entry of workloads that ask and go to schedulers that the manifests do not know; `schedulers`: all."""
-    asks = Condition("asks", conditions.asks_of_schedulers(registry, schedulers))
+    asks = Condition("asks", all_of(conditions.asks_of_schedulers(registry, schedulers), conditions.changed()))
     return _workloads("scheduler-workloads.topogate.dev", registry, asks, username=username)
 
 
@@ -162,12 +163,6 @@ def _workloads(name: str, registry: Registry, asks: Condition, *, username: str)
             Condition("not-ours", conditions.not_ours(username)),
             Condition("not-being-deleted", conditions.NOT_BEING_DELETED),
             asks,
-            Condition(
-                "changed",
-                conditions.changed(),
-                "Both ways round: a key that is gone is a change. Finalizers, owner references and foreign keys are "
-                "none.",
-            ),
         ),
     )
 
@@ -185,11 +180,10 @@ def left_alone_workloads(registry: Registry, *, username: str, schedulers: Itera
             Condition("not-being-deleted", conditions.NOT_BEING_DELETED),
             Condition(
                 "means-to-ask",
-                conditions.left_alone(registry, schedulers, hints=hints),
+                all_of(conditions.left_alone(registry, schedulers, hints=hints), conditions.changed(foreign=True)),
                 "A request on what we leave to others, keys that look like ours or are known and not read, and a "
                 "request on an object that only makes workloads, or in the metadata of what it will make.",
             ),
-            Condition("changed", conditions.changed(foreign=True)),
         ),
         note="Whoever means to ask and gets nothing is told why, in a warning. Down, the service stops nobody.",
     )
@@ -231,9 +225,7 @@ def asking_pods(asks: Condition, *, resource: Resource, username: str, name: str
         (POD_RULE,),
         (
             Condition("not-ours", conditions.not_ours(username)),
-            *((Condition("not-held", pod_conditions.NOT_HELD),) if mutating else ()),
-            Condition("free-to-place", pod_conditions.FREE, _FREE_NOTE),
-            asks,
+            replace(asks, expression=all_of(asks.expression, pod_conditions.NOT_HELD)) if mutating else asks,
         ),
         note="Stands before pods.topogate.dev: a held pod that gets its place there loses the gate, and would be "
         "sent once more."
@@ -331,8 +323,7 @@ def children(registry: Registry, *, username: str, parents: Iterable[KindEntry] 
         (
             Condition("not-ours", conditions.not_ours(username)),
             Condition("not-being-deleted", conditions.NOT_BEING_DELETED),
-            Condition("made-for-another", conditions.controlled_by(through)),
-            Condition("changed", conditions.changed()),
+            Condition("made-for-another", all_of(conditions.controlled_by(through), conditions.changed())),
         ),
         note="A TrainJob has no pod templates: the request stands on it, and the marks go into the JobSet that is made "
         "of it, which carries nothing of ours. Down, the service stops nobody: the JobSet is marked at its next "

@@ -36,14 +36,17 @@ _FOREIGN: Final = f"{_ANNOTATIONS}.exists(k,\n{indented(FOREIGN, 2)})"
 
 
 def asks() -> str:
-    """The condition of pods that ask by themselves, and we do not stand aside."""
-    return all_of(any_of(_NATIVE, _ALIAS), negated(pod_aside()))
+    """The condition of pods that ask by themselves, and we do not stand aside.
+
+    In one expression, what mostly does not hold first: most pods ask for nothing.
+    """
+    return all_of(any_of(_NATIVE, _ALIAS), FREE, negated(pod_aside()))
 
 
 def asks_of_schedulers(schedulers: Iterable[str]) -> str:
     """The condition of pods that ask and go to schedulers that the manifests do not know; `schedulers`: all."""
     served = negated(pod_aside(tuple(schedulers)))
-    return all_of(any_of(_NATIVE, _ALIAS), pod_of_other_schedulers(DEFAULT_SCHEDULERS), served)
+    return all_of(any_of(_NATIVE, _ALIAS), FREE, pod_of_other_schedulers(DEFAULT_SCHEDULERS), served)
 
 
 def of_no_workload(registry: Registry) -> str:
@@ -66,7 +69,7 @@ def of_no_workload(registry: Registry) -> str:
 def left_alone() -> str:
     """The condition of pods of nobody that mean to ask and that `asks` leaves out."""
     alone = f"!{_OWNERS}.exists(o, o.?controller.orValue(false))"
-    return all_of(any_of(_NATIVE, _UNREAD, _FOREIGN), alone, negated(all_of(FREE, asks())))
+    return all_of(any_of(_NATIVE, _UNREAD, _FOREIGN), alone, negated(asks()))
 
 
 def names_devices(resources: Iterable[str] = ()) -> str:
