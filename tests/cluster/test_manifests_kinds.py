@@ -249,6 +249,10 @@ def test_large_objects_cost_nobody_his_workload(admin: Client, recorder: Recorde
     group = {"template": {"metadata": {"annotations": many, "labels": many}, **TEMPLATE}}
     body = {**plain(entry), "spec": {"headGroupSpec": group, "workerGroupSpecs": [group] * 60}}
     assert asked(recorder, admin, entry, body) == []
+    body["metadata"] = {"name": "one", "annotations": ASKING}
+    assert asked(recorder, admin, entry, body) == both(entry)
+    body["metadata"]["labels"] = {names.KUEUE_QUEUE: "q"}
+    assert asked(recorder, admin, entry, body) == both(entry)[1:]
 
 
 @pytest.fixture
@@ -297,6 +301,7 @@ def test_a_version_that_no_entry_names_is_sent(admin: Client, recorder: Recorder
 
 
 POLICY = """
+schedulers: [default-scheduler, gang-scheduler]
 namespaces: {defaults: [{namespaces: [research-*], annotations: {topogate.dev/prefer-topology: auto}}]}
 kinds:
 - name: bench
@@ -380,3 +385,48 @@ def test_workloads_of_namespaces_with_defaults_are_sent(with_policy: Client, rec
     asking["metadata"]["annotations"] = ASKING
     assert recorder.during(partial(create, with_policy, quiet, path=path)) == both(entry)[:1]
     assert recorder.during(partial(create, with_policy, asking, path=path)) == both(entry)
+
+
+@pytest.mark.parametrize("aside", [{"labels": {names.KUEUE_QUEUE: "q"}}, {}], ids=["Kueue's", "another scheduler's"])
+def test_workloads_of_others_are_not_sent_for_a_default(
+    with_policy: Client, recorder: Recorder, aside: dict[str, Any]
+) -> None:
+    """They would get none: nobody waits for us."""
+    entry = BY_NAME["job"]
+    body = plain(entry)
+    body["metadata"] |= aside
+    if not aside:
+        body["spec"]["template"]["spec"]["schedulerName"] = "kai-scheduler"
+    path = collection(entry).replace(f"/{NAMESPACE}/", "/research-x/")
+    assert recorder.during(partial(create, with_policy, body, path=path)) == []
+
+
+@pytest.mark.parametrize("name", ["job", "jobset", "volcano-job"])
+@pytest.mark.parametrize("scheduler", ["gang-scheduler", "kai-scheduler"])
+def test_workloads_of_a_scheduler_that_the_policy_serves_are_sent(
+    with_policy: Client, recorder: Recorder, name: str, scheduler: str
+) -> None:
+    """By entries of the policy's; those of one that nobody serves are only told."""
+    entry = BY_NAME[name]
+    body = plain(entry)
+    body["metadata"]["annotations"] = ASKING
+    if name == "volcano-job":
+        body["spec"]["schedulerName"] = scheduler
+    else:
+        for field in known_templates(entry, body):
+            at(body, field)["spec"]["schedulerName"] = scheduler
+    served = scheduler == "gang-scheduler"
+    assert {*asked(recorder, with_policy, entry, body)} == {*both(entry)[0 if served else 1 :]}
+
+
+@pytest.mark.parametrize("scheduler", ["gang-scheduler", "kai-scheduler"])
+def test_pods_of_a_scheduler_that_the_policy_serves_are_sent(
+    with_policy: Client, recorder: Recorder, scheduler: str
+) -> None:
+    body = {
+        "metadata": {"name": "one", "annotations": ASKING},
+        "spec": {"schedulerName": scheduler, **TEMPLATE["spec"], "automountServiceAccountToken": False},
+    }
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    found = {path for path, _, _ in recorder.during(partial(create, with_policy, body, path=path))}
+    assert found == {"/validate", *(["/mutate"] if scheduler == "gang-scheduler" else [])}
