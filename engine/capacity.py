@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.claims import is_claim
-from engine.eligibility import Eligibility, Mask, Verdicts
+from engine.eligibility import MAX_WEIGHT, Eligibility, Mask, Verdicts, weight_of
 from engine.gpu.resources import KOORDINATOR, WHOLE
 from engine.host_amounts import HostAmounts, Ints
 from engine.host_devices import Held, HostDevices, by_vendor_name
@@ -88,6 +88,7 @@ class Capacity:
         self._fresh: set[str] = set()  # nodes that may not have settled yet
         self._tree_rows: dict[str, tuple[Topology, npt.NDArray[np.intp], dict[int, int]]] = {}
         self._warm: OrderedDict[tuple[str, Shape], _Warm] = OrderedDict()
+        self._warm_weight = 0
         self._touched: list[int] = []  # rows of which anything changed, in the present era
         self._era = 0
 
@@ -257,9 +258,10 @@ class Capacity:
             or len(changed) * RECOUNT > len(rows)
         ):
             index = SlotIndex(topology.tree, self.count(shape, topology).free, self.free_of(scarce, topology))
+            self._warm_weight += weight_of(shape) if key not in self._warm else 0
             known = self._warm[key] = _Warm(rows, index, scarce, self._era, len(self._touched))
-            if len(self._warm) > MAX_WARM_SHAPES:
-                self._warm.popitem(last=False)
+            while len(self._warm) > 1 and (len(self._warm) > MAX_WARM_SHAPES or self._warm_weight > MAX_WEIGHT):
+                self._warm_weight -= weight_of(self._warm.popitem(last=False)[0][1])
         elif changed:
             self._recount(known, shape, verdicts, changed, hosts=self._tree_rows[topology.name][2])
             known.seen = len(self._touched)

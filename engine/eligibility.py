@@ -19,8 +19,10 @@ Mask = npt.NDArray[np.bool_]
 ClassKey = tuple[object, object, object]
 
 # Distinct (nodeSelector, affinity, tolerations) classes whose verdict per host is kept; a cluster rarely has more than
-# a few dozen. The bound keeps a hostile stream of selectors from growing the cache.
+# a few dozen. The bounds keep a hostile stream of selectors from growing the cache: a pod may carry tens of thousands
+# of expressions (1.5 MiB), and they are the key of its class.
 MAX_CLASSES = 256
+MAX_WEIGHT = 50_000
 
 
 @dataclass(slots=True)
@@ -29,7 +31,15 @@ class Verdicts:
 
     reasons: list[str] = field(default_factory=list)
     mask: Mask = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    weight: int = 0
     seen: int = 0  # position in the log of changed rows up to which the verdicts are current
+
+
+def weight_of(shape: Shape) -> int:
+    """How much a shape's selectors and tolerations weigh: one for each key and each value."""
+    terms = shape.affinity or ()
+    named = sum(1 + len(one.values) for term in terms for one in (*term.expressions, *term.fields))
+    return 1 + len(terms) + named + len(shape.node_selector) + len(shape.tolerations)
 
 
 class Eligibility:
@@ -39,6 +49,12 @@ class Eligibility:
         self._nodes = nodes
         self._classes: OrderedDict[ClassKey, Verdicts] = OrderedDict()
         self._changed: list[int] = []
+        self._weight = 0
+
+    @property
+    def weight(self) -> int:
+        """How much of selectors is kept, as `weight_of` counts."""
+        return self._weight
 
     def changed(self, row: int) -> None:
         """Take in that a row has another node, or the same one otherwise."""
@@ -50,9 +66,10 @@ class Eligibility:
         key: ClassKey = (shape.node_selector, shape.affinity, shape.tolerations)
         found = self._classes.get(key)
         if found is None:
-            found = self._classes[key] = Verdicts()
-            if len(self._classes) > MAX_CLASSES:
-                self._classes.popitem(last=False)
+            found = self._classes[key] = Verdicts(weight=weight_of(shape))
+            self._weight += found.weight
+            while len(self._classes) > 1 and (len(self._classes) > MAX_CLASSES or self._weight > MAX_WEIGHT):
+                self._weight -= self._classes.popitem(last=False)[1].weight
         self._classes.move_to_end(key)
         rows = len(self._nodes)
         if len(found.reasons) < rows:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from engine.capacity import Capacity
+from engine.eligibility import MAX_WEIGHT, weight_of
+from engine.records import Expression, SelectorTerm
 from engine.topology import Level, build_topology
 from tests.support.cluster_records import job, node, pod, shape
 
@@ -55,3 +59,23 @@ def test_questions_about_unknown_resources_leave_no_trace() -> None:
         assert not ledger.overbooked(f"unknown-{serial}", asked.requests)
     assert len(ledger._amounts.columns) == known
     assert len(ledger._nodes) == 1
+
+
+def test_questions_with_huge_selectors_are_not_kept() -> None:
+    """Thousands of expressions in each of many dry runs: what is kept of them is bounded, and small ones stay kept."""
+    ledger = Capacity()
+    ledger.set_node("a", node("a", labels={"rack": "r0"}))
+    topology = build_topology("t", (Level("rack", ("rack",)),), [node("a", labels={"rack": "r0"})])
+    for serial in range(40):
+        absent = tuple(Expression(f"k{serial}x{number}", "DoesNotExist", ()) for number in range(5_000))
+        asked = replace(shape(gpu=1), affinity=(SelectorTerm(absent, ()),))
+        assert ledger.slots(asked, topology, scarce="cpu").slots.tolist() == [8]
+        assert ledger.count(asked, topology).free.tolist() == [8]
+    small = [replace(shape(gpu=1), node_selector=(("rack", f"r{serial}"),)) for serial in range(50)]
+    for asked in small:
+        ledger.slots(asked, topology, scarce="cpu")
+    kept = [wanted for _, wanted in ledger._warm]
+    assert set(small) <= set(kept)
+    assert sum(map(weight_of, kept)) <= MAX_WEIGHT
+    assert ledger._eligibility.weight == sum(verdicts.weight for verdicts in ledger._eligibility._classes.values())
+    assert ledger._eligibility.weight <= MAX_WEIGHT
