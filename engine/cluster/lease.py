@@ -141,8 +141,10 @@ class LeaseCandidate:
         self._in_term = False
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        # An answer that comes after half of the deadline leaves no room for a second attempt.
+        # An answer that comes after half of the deadline leaves no room for a second attempt. A renewal by one write,
+        # begun a retry after the last one, may take all that is left: a slow API server is no reason to give up.
         self._timeout = (self._terms.renew_deadline / 4, self._terms.renew_deadline / 2)
+        self._patience = (self._terms.renew_deadline / 4, self._terms.renew_deadline - self._terms.retry)
 
     @property
     def is_leader(self) -> bool:
@@ -210,6 +212,8 @@ class LeaseCandidate:
             # Also a bug or a Lease that cannot be read: whatever it is, it did not renew anything.
             if isinstance(error, ApiError) and error.status == HTTPStatus.NOT_FOUND:
                 pause = 0.1  # deleted between our read and our write
+            elif self.is_leader:
+                pause /= 4  # before the deadline there is room for more attempts, if they come soon
             level = logging.INFO if isinstance(error, ApiFault) else logging.ERROR
             _log.log(level, "the lease was not renewed: %s", error, exc_info=not isinstance(error, ApiFault))
         self._tell()
@@ -258,7 +262,8 @@ class LeaseCandidate:
                 timeout=self._timeout,
             )
         else:
-            answer = self._api.request("PUT", self._path, body=body, timeout=self._timeout)
+            timeout = self._patience if self._state.leads(sent_at) else self._timeout
+            answer = self._api.request("PUT", self._path, body=body, timeout=timeout)
         got = read_lease(answer)
         if got.holder != self.identity:
             raise ValueError(f"wrote the lease and was answered that {got.holder!r} holds it")

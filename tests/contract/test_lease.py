@@ -202,6 +202,29 @@ def test_every_fault_is_a_failed_renewal(fake: FakeApi, api: Api, clock: Clock, 
     assert a.told == ["started", "stopped"]
 
 
+def test_a_leader_tries_again_soon_after_a_renewal_that_failed(fake: FakeApi, api: Api, clock: Clock) -> None:
+    """It has a deadline; who does not lead has none, and comes back at the pace that he has anyway."""
+    a, b = Player(api, "a", clock), Player(api, "b", clock)
+    a.step()
+    fake.fault(Answer(500), when=writes)
+    assert a.step() <= TERMS.retry / 4
+    fake.fault(Answer(500))
+    assert b.step() > TERMS.retry / 4
+
+
+def test_a_renewal_may_take_what_is_left_of_the_deadline(fake: FakeApi, api: Api) -> None:
+    """An API server that answers slowly, but in time, costs no term."""
+    terms = Terms(duration=6.0, renew_deadline=4.0, retry=0.4)
+    a = LeaseCandidate(api, "topogate-system", "topogate", "a", terms=terms)
+    a.step()
+    gate = threading.Event()
+    fake.fault(Stall(gate, then_work=True), when=writes)
+    threading.Timer(2.4, gate.set).start()
+    a.step()
+    assert (a.is_leader, a.term) == (True, 1)
+    assert fake.count("PUT") == 1
+
+
 def test_the_fence_needs_no_thread(fake: FakeApi, api: Api, clock: Clock) -> None:
     """While the API server hangs and the candidate's thread with it, the fence falls by the clock alone."""
     a = Player(api, "a", clock)
