@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from local.client import Client
+from local.client import Client, ClientError
 from local.nodes import BLOCK, RACK
 from tests.cluster.gangs.conftest import PolicyInForce
 from tests.support.definitions import Definition
 from tests.support.eventually import eventually
 from tests.support.gang_steps import delete_job, status_of
-from tests.support.gangs import Namespace, require
+from tests.support.gangs import Namespace, job_body, require
 
 pytestmark = pytest.mark.timeout(180)
 KUEUE = "kueue.x-k8s.io"
@@ -80,6 +80,32 @@ def test_levels_of_an_object_that_comes_goes_wrong_and_is_mended(
     gangs.client.patch(f"{OBJECTS}/fabric", spec_of(BLOCK, RACK))
     delete_job(gangs, "first")
     gangs.all_bound("second", 2)
+
+
+def test_without_topologies_in_the_policy_an_object_is_a_topology(
+    gangs: Namespace, policy: PolicyInForce, kueue_topologies: None
+) -> None:
+    """A Job names it, and the part of its label key as a level; the words of the presets name the same level."""
+    gangs.fleet.grid("1x1x2")
+    policy.set("nodes: {settle: 0s}")
+    body = {"apiVersion": f"{KUEUE}/v1beta1", "kind": "Topology", "metadata": {"name": "fabric"}}
+    gangs.client.create(OBJECTS, {**body, **spec_of(BLOCK, RACK)})
+
+    def taken() -> bool:
+        asks = {**require(LEVEL), "topogate.dev/topology": "fabric"}
+        done = job_body("probe", pods=1, annotations=asks, selector=gangs.fleet.selector)
+        try:
+            gangs.client.create(gangs.jobs_path, done, dry_run=True)
+        except ClientError:
+            return False
+        return True
+
+    eventually(taken, timeout=40, message="every replica takes the object's topology")
+    gangs.submit("first", pods=2, annotations=require("rack"))
+    gangs.all_bound("first", 2)
+    placement = gangs.placement("first")
+    assert placement is not None
+    assert (placement["spec"]["topology"], placement["spec"]["podSets"][0]["require"]) == ("fabric", LEVEL)
 
 
 def test_the_nodes_that_a_job_asks_for_choose_its_topology(gangs: Namespace, policy: PolicyInForce) -> None:
