@@ -212,17 +212,18 @@ def test_a_leader_tries_again_soon_after_a_renewal_that_failed(fake: FakeApi, ap
     assert b.step() > TERMS.retry / 4
 
 
-def test_a_renewal_may_take_what_is_left_of_the_deadline(fake: FakeApi, api: Api) -> None:
+def test_a_renewal_may_take_what_is_left_of_the_deadline(fake: FakeApi, api: Api, clock: Clock) -> None:
     """An API server that answers slowly, but in time, costs no term."""
     terms = Terms(duration=6.0, renew_deadline=4.0, retry=0.4)
-    a = LeaseCandidate(api, "topogate-system", "topogate", "a", terms=terms)
+    a = Player(api, "a", clock, terms=terms)
     a.step()
+    clock.now += terms.retry
     gate = threading.Event()
     fake.fault(Stall(gate, then_work=True), when=writes)
     threading.Timer(2.4, gate.set).start()
     a.step()
-    assert (a.is_leader, a.term) == (True, 1)
-    assert fake.count("PUT") == 1
+    clock.now += terms.renew_deadline - 0.1
+    assert (leads(a), a.term, fake.count("PUT")) == (True, 1, 1)
 
 
 def test_the_fence_needs_no_thread(fake: FakeApi, api: Api, clock: Clock) -> None:
