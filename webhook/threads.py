@@ -2,7 +2,7 @@
 
 What a review costs grows with its size, and its size is its sender's choice. Small ones share a few turns. Of large
 ones (as soon as the head says so) one thread reads the bytes and one computes the answers, one after the other: they
-cost the others a share of the processor and no place in a queue.
+cost the others a share of the processor and no place in a queue. So do handshakes, which anybody can ask for.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class Threads:
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
         self._small = _started(turns.count + turns.places, "review")
+        self._handshakes = _started(1, "handshakes")
         self._reading = _started(1, "large-reading")
         self._large = _started(1, "large-review")
         self._lock = threading.Lock()
@@ -39,6 +40,8 @@ class Threads:
 
         A large request for which there is no room is handed to `work` with `busy=True`.
         """
+        if not connection.handshaken:
+            return self._handshakes.submit(work, connection)
         if not connection.large:
             return self._small.submit(self._in_turn, work, connection)
         if not connection.complete:
@@ -54,7 +57,7 @@ class Threads:
 
     def shutdown(self, wait: bool = True) -> None:
         """Take no more work; `wait` for what is under way."""
-        for pool in (self._small, self._reading, self._large):
+        for pool in (self._handshakes, self._small, self._reading, self._large):
             pool.shutdown(wait)
 
     def _in_turn(self, work: Work, connection: Connection, **options: Any) -> Progress:

@@ -300,10 +300,11 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
 
     def handle(self, conn: Connection, *, busy: bool = False) -> Progress:
         """Go on with a readable connection: handshake, read, answer at most one request (`busy`: turn it away)."""
+        shaking = not conn.handshaken
         try:
             # A large request that is complete has come to the thread that answers those.
             progress = Progress.ANSWER if conn.large and conn.complete else conn.advance()
-            if progress is Progress.ANSWER:
+            if progress is Progress.ANSWER and not shaking:  # else it comes again, to a thread for answers
                 return Progress.CLOSE if conn.hung_up() else self._answer(conn, busy=busy)
             return progress
         except ssl.SSLError as error:
