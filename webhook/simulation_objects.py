@@ -57,4 +57,6 @@ def _objects(one: Simulated) -> Sequence[tuple[Mapping[str, Any] | None, Sequenc
 
 
 def _name(stored: Mapping[str, Any] | None) -> str:
-    return str(stored["metadata"]["name"]) if stored is not None else ""
+    """Its name; "" for what is refused because it has none."""
+    metadata = stored.get("metadata") if stored is not None else None
+    return str(metadata.get("name") or "") if isinstance(metadata, Mapping) else ""

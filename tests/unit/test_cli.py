@@ -205,6 +205,17 @@ def test_show_objects_prints_what_the_api_server_would_store(files: Any) -> None
     assert listed == {"apiVersion": "v1", "kind": "List", "items": [first, second]}
 
 
+@pytest.mark.parametrize("metadata", [None, {}, {"name": None}, "x"], ids=["null", "empty", "no name", "text"])
+@pytest.mark.parametrize("kind", ["Job", "JobSet"])
+def test_the_patch_of_an_object_without_a_name_is_shown(files: Any, kind: str, metadata: Any) -> None:
+    """Whatever becomes of it, the answer is a document or one line."""
+    version = "batch/v1" if kind == "Job" else "jobset.x-k8s.io/v1alpha2"
+    nameless = files("a.json", {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": {}})
+    result = simulate("-f", nameless, "--show", "patches")
+    assert isinstance(result.exception, SystemExit | None)
+    assert "None" not in result.stdout
+
+
 def test_shown_objects_are_read_back_as_they_are(files: Any) -> None:
     """Text that looks like a number or a boolean to kubectl is quoted."""
     words = ["off", "y", "0644", "1e3", "null", "8", "2026-11-21", "a: b", "- x", "", "ü", "multi\nline"]
