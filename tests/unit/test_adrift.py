@@ -66,6 +66,22 @@ def test_a_pod_pinned_where_its_gang_was_before_counts_there() -> None:
     assert adrift(gang, placement(gang, None), [pod(gang, 0, pin="h0")]) == {"h0": 1}
 
 
+def test_a_gang_of_which_one_pod_is_adrift_keeps_the_slots_of_the_others() -> None:
+    """Room is kept where the pod is on its way to, and where the other one is to come."""
+    gang = job(count=2)
+    stores = Stores()
+    view = View(stores)
+    stores.nodes.replace(gpu_nodes(1, 1, 4))
+    stores.workloads.replace([gang])
+    stores.placements.replace([placement(gang, {"b0-r0-h0": 1, "b0-r0-h1": 1})])
+    stores.pods.replace([pod(gang, 0, pin="b0-r0-h3")])
+    view.refresh()
+    assert {"b0-r0-h1": 1, "b0-r0-h3": 1}.items() <= view.capacity.reserved(gang.uid).items()
+    stores.pods.replace([])
+    view.refresh()
+    assert view.capacity.reserved(gang.uid) == {"b0-r0-h0": 1, "b0-r0-h1": 1}
+
+
 @pytest.mark.parametrize(
     "state",
     [{"gated": True}, {"pin": "h0", "deleting": True}, {"host": "h0"}, {"pin": "h0", "phase": "Failed"}, {}],

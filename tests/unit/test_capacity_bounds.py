@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from engine.capacity import Capacity
 from engine.eligibility import MAX_WEIGHT, weight_of
+from engine.planner import Plan, Request
 from engine.records import Expression, SelectorTerm
 from engine.topology import Level, build_topology
 from tests.support.cluster_records import job, node, pod, shape
@@ -28,6 +29,7 @@ def test_rows_of_nodes_that_are_gone_are_used_again() -> None:
     assert len(ledger._nodes) == 1
     assert len(ledger._eligibility._changed) <= 4 * 64
     assert not ledger._fresh
+    assert ledger.reserving() == []
 
 
 def test_a_used_row_belongs_to_its_new_node_alone() -> None:
@@ -43,6 +45,35 @@ def test_a_used_row_belongs_to_its_new_node_alone() -> None:
     after = build_topology("t", levels, [node("new", labels={"rack": "r0"})])
     assert ledger.count(small, after).free.tolist() == [8]
     assert ledger.count(small, before).free.tolist() == [0]
+
+
+def test_a_topology_that_still_has_a_gone_node_gets_nothing_of_the_one_in_its_row() -> None:
+    """A decision that began before the change is answered for the hosts that it names."""
+    ledger = Capacity()
+    ledger.set_node("old", node("old", labels={"rack": "r0"}))
+    before = build_topology("t", (Level("rack", ("rack",)),), [node("old", labels={"rack": "r0"})])
+    assert ledger.count(shape(gpu=1), before).free.tolist() == [8]
+    ledger.set_node("old", None)
+    ledger.set_node("new", node("new", labels={"rack": "r0"}))
+    assert ledger.count(shape(gpu=1), before).free.tolist() == [0]
+    assert ledger.slots(shape(gpu=1), before, scarce="cpu").slots.tolist() == [0]
+
+
+def test_slots_are_kept_for_the_resource_that_ties_go_by() -> None:
+    """The same shape, asked for with ties by another resource, is planned by that one."""
+    kinds = (("a", 8000, 4), ("b", 7000, 8))  # room for five pods on each
+    nodes = [node(name, allocatable={"cpu": cpu, "pods": 5, "nvidia.com/gpu": gpus}) for name, cpu, gpus in kinds]
+    ledger = Capacity()
+    for one in nodes:
+        ledger.set_node(one.name, one)
+    topology, wanted = build_topology("t", (), nodes), shape(cpu=1000)
+
+    def chosen(scarce: str) -> str:
+        answer = ledger.slots(wanted, topology, scarce=scarce).plan(Request(count=1))
+        assert isinstance(answer, Plan)
+        return topology.tree.hosts[answer.hosts[0][0]]
+
+    assert (chosen("nvidia.com/gpu"), chosen("cpu"), chosen("nvidia.com/gpu")) == ("a", "b", "a")
 
 
 def test_questions_about_unknown_resources_leave_no_trace() -> None:
