@@ -623,3 +623,39 @@ def test_a_gate_taken_off_by_hand_is_told_once_and_the_rest_joins_that_pod() -> 
     assert leader.hands.events == [("train-0", "GateRemoved")]
     assert sorted(hosts_of(leader.placed())) == ["b0-r1-h0", "b0-r1-h1"]
     assert leader.hands.of("release") == ["train-1"]
+
+
+def test_a_gang_that_is_placed_again_has_its_whole_time_for_pods_to_appear() -> None:
+    """Its slots went back because no pod came; the time counts anew from the second placement on."""
+    leader = rack()
+    leader.has(job(count=2, held=True))
+    leader.settle()
+    leader.later(601.0)
+    assert leader.hands.of("suspend") == ["train"]
+    for _ in range(600):
+        if len(leader.hands.of("place")) == 2:
+            break
+        leader.later(5.0)
+    leader.later(500.0)
+    assert leader.hands.of("suspend") == ["train"]
+    leader.later(101.0)
+    assert leader.hands.of("suspend") == ["train", "train"]
+
+
+def test_a_write_that_succeeds_ends_the_growing_pauses() -> None:
+    """The next fault, much later, is tried again as soon as the first one was."""
+    leader = rack()
+    leader.hands.broken["place"] = unavailable
+    leader.has(job(count=2, held=True))
+    leader.settle()
+    for _ in range(6):
+        leader.later(40.0)
+    del leader.hands.broken["place"]
+    leader.later(40.0)
+    assert len(leader.hands.of("place")) > 3
+    leader.hands.broken["shrink"] = unavailable
+    leader.has(changed(leader.workload(), slots=1, total=1, remaining=1, resource_version=leader.hands.version()))
+    leader.settle()
+    assert leader.hands.of("shrink") == ["train"]
+    leader.later(RETRY_FIRST + 0.1)
+    assert leader.hands.of("shrink") == ["train"] * 2

@@ -11,7 +11,7 @@ import pytest
 from engine import names
 from engine.lingering import LINGER
 from engine.records import Pod, Workload
-from tests.support.cluster_records import changed, gpu_nodes, job, placement, pod
+from tests.support.cluster_records import changed, gpu_nodes, job, placement, pod, shape
 from tests.support.leader import Leader
 
 HOST, OTHER = "b0-r0-h0", "b0-r0-h1"
@@ -162,3 +162,13 @@ def test_a_new_leader_keeps_what_a_placement_without_its_workload_names() -> Non
     assert free(leader, OTHER) == 8
     leader.later(LINGER)
     assert not leader.workload("second").suspended
+
+
+def test_a_new_leader_keeps_nothing_where_all_pods_of_such_a_placement_are_seen() -> None:
+    """What is bound counts itself; the rest of its host is for others."""
+    leader, gang = Leader(nodes=gpu_nodes(1, 1, 2)), job("first", count=1)
+    bound = marked(gang, 0, host=HOST)
+    small = replace(bound, spec=replace(bound.spec, shape=shape(gpu=1)))
+    leader.has(placement(gang, {HOST: 1}), small)
+    leader.settle()
+    assert free(leader) == 7
