@@ -161,6 +161,31 @@ def test_one_pod_that_is_refused_keeps_no_other_held(desk: Desk) -> None:
     assert sorted(freed) == ["train-1", "train-2"]
 
 
+@pytest.mark.parametrize(
+    ("faults", "worst"),
+    [
+        ((Outdated("changed"), NotLeader("lost"), ApiUnavailable("away")), NotLeader),
+        ((Outdated("changed"), ApiUnavailable("away"), Outdated("changed")), ApiUnavailable),
+        ((Outdated("changed"), Outdated("changed")), Outdated),
+    ],
+)
+def test_of_several_faults_the_worst_is_told(desk: Desk, faults: tuple[Exception, ...], worst: type[Exception]) -> None:
+    """The lost Lease ends the term, whichever pod's PATCH meets it; what a second look mends comes last."""
+    gang = job(count=len(faults))
+    pods = [pod(gang, rank, gated=True, name=f"train-{rank}") for rank in range(len(faults))]
+
+    def answer(_method: str, path: str) -> bytes:
+        raise faults[int(path.rpartition("-")[2])]
+
+    desk.server.answer = answer
+    desk.stores.workloads.replace([gang])
+    desk.view.refresh()
+    known = desk.view.gangs.get(gang.uid)
+    assert known is not None
+    with pytest.raises(worst):
+        desk.errands.let_go(known, going(*pods))
+
+
 def test_the_end_does_not_wait_for_patches_that_were_never_sent(desk: Desk) -> None:
     """Closing cancels what is queued: the errand ends with NotLeader instead of hanging the process."""
     gang = job(count=6)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from engine.queue import Entry, Question, Queue, question_of
+from engine.outcomes import Waits
+from engine.queue import Entry, Miss, Question, Queue, question_of
 from engine.records import PodSetRequest
 from engine.requests import Understanding
 from tests.support.cluster_records import shape
@@ -125,3 +126,13 @@ def test_one_gang_may_be_planned_again_alone() -> None:
     queue.again("b")
     queue.again("c")
     assert queue.take(1.0, strict=False) == ["b"]
+
+
+def test_as_many_pods_of_a_larger_gang_are_as_hopeless() -> None:
+    """What decides is how many want room, not how many the gang has in all."""
+    queue = Queue()
+    miss = Miss(Waits("Fragmented", "no"))
+    queue.missed(Question(("about",), 4, 4), miss)
+    assert queue.hopeless(Question(("about",), 4, 9)) is miss
+    assert queue.hopeless(Question(("about",), 5, 9)) is miss
+    assert queue.hopeless(Question(("about",), 3, 9)) is None
