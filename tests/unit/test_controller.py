@@ -543,6 +543,17 @@ def test_placements_of_a_kind_that_may_not_be_read_are_left_alone() -> None:
     assert leader.hands.of("forget") == ["job-unseen-00000000"]
 
 
+def test_of_two_placements_the_older_one_counts() -> None:
+    """Whatever they are called: somebody made a second one by hand."""
+    leader = rack()
+    gang = job(count=1)
+    first = replace(placement(gang, {"b0-r0-h0": 1}), name="z-first", created=1.0)
+    second = replace(placement(gang, {"b0-r0-h1": 1}), name="a-second", uid="uid-second", created=2.0)
+    leader.has(gang, first, second)
+    leader.view.refresh()
+    assert hosts_of(leader.placed()) == ["b0-r0-h0"]
+
+
 def test_a_placement_in_another_namespace_than_its_workload_counts_for_nothing() -> None:
     """The namespace is the boundary, also for whoever may write Placements by hand."""
     leader = rack()

@@ -164,6 +164,17 @@ def test_a_pod_of_a_replica_set_is_of_its_deployment() -> None:
     assert names_of(view.gangs.pods_of(above.uid)) == {"web-1-x"}
 
 
+def test_a_pod_whose_replica_set_is_gone_is_of_nobody() -> None:
+    """The chain is broken, although the Deployment above it is still there; it is whole again with the next one."""
+    above = replace(job("web"), api_version="apps/v1", kind="Deployment", unit="pod")
+    between = link("apps/v1", "ReplicaSet", "web-1", above)
+    lowest = below(pod(job(), 0, name="web-1-x"), between)
+    view = folded(above, between, lowest)
+    show(view, between, event="DELETED")
+    assert view.gangs.pods_of(above.uid) == ()
+    assert view.gangs.gang_of(lowest) is None
+
+
 def test_a_pod_of_a_ray_cluster_is_of_the_ray_job_that_asks() -> None:
     top = replace(job("ray"), api_version="ray.io/v1", kind="RayJob")
     cluster = below(replace(job("ray-c", require=None), api_version="ray.io/v1", kind="RayCluster"), top)

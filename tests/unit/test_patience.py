@@ -205,6 +205,19 @@ def test_without_a_host_free_of_daemons_nothing_is_kept() -> None:
     assert len(leader.controller._term.room) == 0
 
 
+def test_hosts_of_daemons_are_left_out_one_after_the_other() -> None:
+    """However many have one, the host without a daemon is found, and stays the one."""
+    leader = leader_on(gpu_nodes(1, 4, 1), "b0-r3-h0")
+    for number in range(3):
+        daemon = pod(job(f"daemon-{number}"), 0, host=f"b0-r{number}-h0")
+        leader.has(replace(daemon, owner=OwnerRef("apps/v1", "DaemonSet", "daemon", "uid-d", controller=True)))
+    submit(leader, "big", 1)
+    leader.later(601.0)
+    room = leader.controller._term.room.of("uid-big")
+    assert room is not None
+    assert room.hosts == {"b0-r3-h0"}
+
+
 @pytest.mark.parametrize("how", ["finished", "gone", "changed"])
 def test_it_ends_with_the_gang(how: str) -> None:
     """Those who were held back go on at once."""
@@ -306,6 +319,15 @@ def test_one_that_cannot_be_helped_holds_up_no_other() -> None:
     """A quota, say: the next one has room kept."""
     kept = KeptRoom()
     kept.renew([LOW, MATE], 0.0, lambda gang, *_: None if gang is LOW else room(gang))
+    assert [one.key for one in kept.kept()] == ["mate"]
+
+
+def test_when_whoever_had_room_is_gone_the_others_are_tried_at_once() -> None:
+    """Also those that could not be helped beside him a moment ago."""
+    kept = KeptRoom()
+    kept.renew([MATE, LOW], 0.0, lambda gang, *_: None if gang is MATE else room(gang))
+    assert [one.key for one in kept.kept()] == ["low"]
+    kept.renew([MATE], 1.0, lambda gang, *_: room(gang))
     assert [one.key for one in kept.kept()] == ["mate"]
 
 

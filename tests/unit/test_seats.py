@@ -11,7 +11,7 @@ from engine.members import pinned_host
 from engine.reservations import reservation
 from engine.seats import moved, seat, slot_by_rank, slots_of, trimmed
 from engine.topology import Level, build_topology
-from tests.support.cluster_records import gpu_nodes, job, placement, pod, shape
+from tests.support.cluster_records import changed, gpu_nodes, job, placement, pod, shape
 
 
 def test_a_placed_gang_without_pods_reserves_every_slot() -> None:
@@ -256,3 +256,13 @@ def test_a_host_that_left_the_required_domain_has_moved() -> None:
     assert not moved(wide, slot, elsewhere, pod_set="main")
     soft = replace(placed, pod_sets=(replace(placed.pod_sets[0], require=None, prefer="rack"),))
     assert not moved(soft, slot, elsewhere, pod_set="main")
+
+
+def test_slots_in_which_pods_are_go_last_when_a_gang_without_ranks_shrinks() -> None:
+    """From the end, those that nobody uses: the pod on the last host keeps its slot."""
+    gang = job(count=2, ranked=False)
+    before = placement(gang, {"h0": 1, "h1": 1}, ranked=False)
+    smaller = changed(gang, slots=1, total=1)
+    after = trimmed(smaller, before, [pod(gang, None, host="h1")])
+    assert after is not None
+    assert [(slot.host, slot.count) for slot in after.pod_sets[0].slots] == [("h1", 1)]
