@@ -71,7 +71,8 @@ class FieldError:
 
     `field` is a JSON path (`metadata.annotations[topogate.dev/require-topology]`), `kind` Kubernetes' own word
     (`Unsupported value`, `Invalid value`, `Required value`, `Forbidden`), `value` what was seen (None: not shown),
-    `reason` our stable code, `message` what is allowed and what to do.
+    `reason` our stable code, `message` what is allowed and what to do. `entry` names the entry of the policy's kinds
+    that may be wrong instead of the object (`kinds[0] (bench)`).
     """
 
     field: str
@@ -79,3 +80,4 @@ class FieldError:
     value: str | None
     reason: Code
     message: str
+    entry: str = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from engine.explain import render
@@ -24,6 +25,12 @@ _MODE: Final = f"{_OBSERVES}nothing is held or refused; with mode enforce:"
 
 def answer(review: Review, errors: Sequence[FieldError], warnings: Sequence[str], *, policy: Policy) -> Response:
     """Refuse for the errors, or, where the policy only observes, say what would have been refused."""
+    blamed = tuple(error for error in errors if error.entry)
+    found = _answer(review, errors, warnings, policy=policy)
+    return replace(found, blamed=blamed) if blamed else found
+
+
+def _answer(review: Review, errors: Sequence[FieldError], warnings: Sequence[str], *, policy: Policy) -> Response:
     if policy.mode != "enforce":
         told = [*(f"would be refused: {error.field}: {render(error)}" for error in errors), *warnings]
         return allowed([*([_MODE] if told else ()), *(line for text in told for line in _observed(text))])

@@ -238,7 +238,7 @@ def policy() -> None:
     "cluster_files",
     multiple=True,
     metavar="FILE",
-    help="Nodes: tell how many each topology takes.",
+    help="Nodes: tell how many each topology takes. CustomResourceDefinitions: where the paths of kinds lead.",
 )
 @click.option(
     "--object",
@@ -252,30 +252,34 @@ def policy_check(file: str, cluster_files: tuple[str, ...], samples: tuple[str, 
 
     FILE is policy.yaml or the ConfigMap that holds it; - reads standard input. Exit status 1 when it would be refused,
     when one of its topologies takes none of the nodes, or when an entry of its kinds does not fit an object. Only with
-    nodes the levels that namespaces.defaults name can all be checked, only with objects where the paths of kinds lead.
-    Kinds that the policy adds need rights that the manifests do not grant: these alone are printed on
+    nodes the levels that namespaces.defaults name can all be checked, only with objects or definitions where the paths
+    of kinds lead. Kinds that the policy adds need rights that the manifests do not grant: these alone are printed on
     standard output, as YAML to be applied; all that is told is on standard error.
 
     \b
     Example:
       topogate policy check policy.yaml
-      kubectl get nodes -o json | topogate policy check policy.yaml --cluster -
+      kubectl get nodes,crds -o json | topogate policy check policy.yaml --cluster -
       kubectl get crd benches.example.com -o json | topogate policy check policy.yaml --object -
     """  # noqa: D301 - click wants the backspace itself
     from engine.coverage import covered, uncovered
     from engine.policy_defaults import default_errors
     from webhook.extra_rights import extra_rights_page
-    from webhook.kind_trial import trials
+    from webhook.kind_trial import definition_trials, trials
     from webhook.objects_file import FileProblem, policy_text
 
     if (file, *cluster_files, *samples).count("-") > 1:
         _fail("standard input (-) can be read only once")
     try:
         parsed = parse_policy(policy_text(_content(file, limit=MAX_POLICY_FILE), name=file))
-        topologies = _topologies(cluster_files, parsed)
+        of_cluster = _objects(cluster_files)
+        topologies = _topologies(of_cluster, parsed) if cluster_files else []
         if errors := tuple(default_errors(parsed, {topology.name: topology for topology in topologies})):
             raise PolicyError(errors)
-        tried = tuple(trials(_objects(samples), parsed.registry))
+        tried = (
+            *definition_trials(of_cluster, parsed.registry),
+            *trials(_objects(samples), parsed.registry),
+        )
     except (FileProblem, OSError) as error:
         _fail(_told(error))
     except PolicyError as error:
@@ -299,11 +303,11 @@ def policy_check(file: str, cluster_files: tuple[str, ...], samples: tuple[str, 
     sys.exit(1 if empty or not all(trial.good for trial in tried) else 0)
 
 
-def _topologies(files: Sequence[str], policy: Policy) -> list[Topology]:
-    """The topologies of the policy over the nodes in the files."""
+def _topologies(objects: Sequence[FileObject], policy: Policy) -> list[Topology]:
+    """The topologies of the policy over the nodes among the objects."""
     from webhook.offline import offline_cluster
 
-    return list(offline_cluster(_objects(files), policy=policy).view.topologies.values()) if files else []
+    return list(offline_cluster(objects, policy=policy).view.topologies.values())
 
 
 def _told(error: Exception) -> str:

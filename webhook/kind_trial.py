@@ -29,6 +29,15 @@ def trials(objects: Iterable[FileObject], registry: Registry) -> Iterator[Trial]
         yield _of_definition(one, registry) if one.what == _DEFINITION else _of_sample(one, registry)
 
 
+def definition_trials(objects: Iterable[FileObject], registry: Registry) -> Iterator[Trial]:
+    """Try the entries that a policy adds on those definitions of a whole cluster that they are about."""
+    for one in objects:
+        if one.what == _DEFINITION:
+            entries = [entry for entry in registry.of_kind(*_kind(one.decoded())) if registry.added(entry)]
+            if entries:
+                yield _fitting(one, entries, registry)
+
+
 def _of_sample(one: FileObject, registry: Registry) -> Trial:
     entry = registry.find(one.group, one.kind, one.version)
     if entry is None:
@@ -48,13 +57,17 @@ def _summary(structure: Structure) -> str:
 
 
 def _of_definition(one: FileObject, registry: Registry) -> Trial:
-    definition = one.decoded()
-    kind = _kind(definition)
-    entries = registry.of_kind(*kind)
+    group, kind = _kind(one.decoded())
+    entries = registry.of_kind(group, kind)
     if not entries:
-        return Trial((f"{one.where}: no entry is about {plain(kind[1])} of {plain(kind[0])}",), good=False)
+        return Trial((f"{one.where}: no entry is about {plain(kind)} of {plain(group)}",), good=False)
+    return _fitting(one, entries, registry)
+
+
+def _fitting(one: FileObject, entries: Iterable[KindEntry], registry: Registry) -> Trial:
+    definition = one.decoded()
     lines = [line for entry in entries for line in _unserved(one, entry, definition, registry)]
-    good = (f"{one.where}: {plain(kind[1])} has every field that its entry names",)
+    good = (f"{one.where}: {plain(_kind(definition)[1])} has every field that its entry names",)
     return Trial(tuple(lines) or good, good=not lines)
 
 

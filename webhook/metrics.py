@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, GCCollector, Histogram, ProcessCollector
@@ -70,6 +71,13 @@ class Metrics:
             ("port",),
             registry=self.registry,
         )
+        self._entry_faults = Counter(
+            "topogate_kind_entry_faults",
+            "Objects that lack what an entry of the policy's kinds names; the entry may be wrong.",
+            ("entry",),
+            registry=self.registry,
+        )
+        self._entries: frozenset[str] = frozenset()
         for reason in Ended:
             self._ended.labels(reason.value)
         for port in ("webhook", "ops"):
@@ -116,6 +124,20 @@ class Metrics:
     def fault(self, port: str) -> None:
         """Count one unexpected error in the event loop of a port: `webhook` or `ops`."""
         self._faults.labels(port).inc()
+
+    def follow_entries(self, entries: Iterable[str]) -> None:
+        """Keep the counts of these entries of the policy's kinds, and of no others; new ones begin at 0."""
+        found = frozenset(entries)
+        for gone in self._entries - found:
+            self._entry_faults.remove(gone)
+        for entry in found:
+            self._entry_faults.labels(entry)
+        self._entries = found
+
+    def entry_fault(self, entry: str) -> None:
+        """Count one object that lacks what an entry names; of an entry that is gone none."""
+        if entry in self._entries:
+            self._entry_faults.labels(entry).inc()
 
     def exposition(self) -> bytes:
         """Return everything in the Prometheus text format (CONTENT_TYPE)."""

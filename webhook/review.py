@@ -93,7 +93,8 @@ class Cause:
 @dataclass(frozen=True, slots=True)
 class Response:
     """The answer to a review. `patch` holds JSON Patch operations; `code`, `reason`, `message` and the rest speak only
-    when `allowed` is False. `errors` is what `causes` were made of, for callers that want our own codes.
+    when `allowed` is False. `errors` is what `causes` were made of, for callers that want our own codes; `blamed` are
+    those, also of an answer that lets the object through, of which an entry of the policy's kinds may be the cause.
     """
 
     allowed: bool
@@ -107,6 +108,7 @@ class Response:
     name: str = ""
     causes: tuple[Cause, ...] = ()
     errors: tuple[FieldError, ...] = ()
+    blamed: tuple[FieldError, ...] = ()
 
     @property
     def outcome(self) -> str:

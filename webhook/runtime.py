@@ -36,6 +36,7 @@ from webhook.allowance import Allowance
 from webhook.app import create_app
 from webhook.authority import AuthorityInForce, mark
 from webhook.caches import Caches
+from webhook.entry_faults import EntryFaults
 from webhook.faults import Faults
 from webhook.housekeeping import Housekeeping
 from webhook.live import LiveView
@@ -73,6 +74,7 @@ class Runtime:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._metrics = Metrics()
+        self._entry_faults = EntryFaults(self._metrics)
         self._turns = Turns(settings.threads)
         self._stop = threading.Event()
         self._changed = threading.Event()  # something that housekeeping looks at
@@ -154,7 +156,7 @@ class Runtime:
         self._started = True
         return create_app(
             mutate=lambda review, deadline: mutate(self._heard(review), live, deadline),
-            validate=lambda review, deadline: validate(review, live, deadline),
+            validate=lambda review, deadline: self._entry_faults.noted(review, validate(review, live, deadline)),
             metrics=self._metrics,
         )
 
@@ -164,6 +166,7 @@ class Runtime:
 
     def _set_policy(self, policy: Policy) -> None:
         self._view.set_policy(policy)
+        self._entry_faults.follow(policy.registry)
         self._caches.follow()
         self._changed.set()
 

@@ -77,7 +77,7 @@ def _component(entry: KindEntry, spec: Contained, scope: Scope, index: int, *, r
             rank=one.rank if replicas == 1 else None,
         )
         for one in found
-    ), [NodeError((*inner.steps, *fault.steps), fault.message, kind=fault.kind) for fault in faults]
+    ), [fault.inside(inner.steps, entry=registry.added(kind)) for fault in faults]
 
 
 def _declared(entry: KindEntry, spec: Contained, scope: Scope, index: int) -> tuple[PodSet, ...]:

@@ -33,25 +33,36 @@ Steps = tuple[str | int, ...]
 class NodeError(Exception):
     """A node of an object cannot be read: where it is, what is wrong with it, Kubernetes' word for that.
 
-    `absent`: nothing stands where the entry of the kind says that something does; either of them is wrong.
+    `absent`: nothing stands where the entry of the kind says that something does; either of them is wrong. `entry`
+    names that entry where it is not the one of the object itself.
     """
 
-    def __init__(self, steps: Steps, message: str, *, kind: str = "Invalid value", absent: bool = False) -> None:
+    def __init__(
+        self, steps: Steps, message: str, *, kind: str = "Invalid value", absent: bool = False, entry: str = ""
+    ) -> None:
         super().__init__(f"{path_of(steps)}: {message}")
         self.steps = steps
         self.message = message
         self.kind = kind
         self.absent = absent
+        self.entry = entry
+
+    def inside(self, steps: Steps, *, entry: str) -> NodeError:
+        """The fault of an object inside another one: the steps to it, and its entry if that is of a policy."""
+        absent = self.absent and bool(entry)
+        return NodeError((*steps, *self.steps), self.message, kind=self.kind, absent=absent, entry=entry)
 
     def told(self, *, entry: str = "") -> FieldError:
         """The fault as an error of the user's object; `entry` names that of a policy, which may be what is wrong."""
-        blamed = f"; {entry} of the policy says so, and may be wrong: ask its admin" if entry and self.absent else ""
+        blamed = (self.entry or entry) if self.absent else ""
+        asks = f"; {blamed} of the policy says so, and may be wrong: ask its admin" if blamed else ""
         return FieldError(
             field=path_of(self.steps) or "metadata",
             kind=self.kind,
             value=None,
             reason="MissingValue" if self.kind == "Required value" else "InvalidValue",
-            message=f"{self.message}{blamed}",
+            message=f"{self.message}{asks}",
+            entry=blamed,
         )
 
 

@@ -61,11 +61,11 @@ def entry(**pod_set: Any) -> Json:
     return {**ENTRY, "podSets": [{**ENTRY["podSets"][0], **pod_set}]}
 
 
-def check(tmp_path: Path, kind: Json, *objects: Json) -> Result:
+def check(tmp_path: Path, kind: Json, *objects: Json, option: str = "--object") -> Result:
     policy, sample = tmp_path / "policy.yaml", tmp_path / "object.json"
     policy.write_text(json.dumps({"kinds": [kind]}))
     sample.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
-    return CliRunner().invoke(main, ["policy", "check", str(policy), "--object", str(sample)])
+    return CliRunner().invoke(main, ["policy", "check", str(policy), option, str(sample)])
 
 
 def told(result: Result) -> list[str]:
@@ -104,6 +104,23 @@ def test_what_a_definition_leaves_open_is_not_blamed(tmp_path: Path) -> None:
     assert check(tmp_path, entry(forEach=".spec{*}", count={"const": 1}), maps).exit_code == 0
 
 
+def test_the_definitions_of_a_cluster_are_tried_too(tmp_path: Path) -> None:
+    """Beside its nodes; those that no entry of the policy is about say nothing, also of kinds that are built in."""
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {}}
+    jobset, other = definition(), definition()
+    jobset["spec"] |= {"group": "jobset.x-k8s.io", "names": {"kind": "JobSet"}}
+    other["spec"] |= {"group": "other.example.com"}
+    cluster = (node, jobset, definition(), other)
+    wrong = check(tmp_path, entry(template=".tempalte"), *cluster, option="--cluster")
+    about_kinds = [line for line in wrong.stderr.splitlines() if "object.json" in line]
+    assert (wrong.exit_code, len(about_kinds)) == (1, 1)
+    assert "kinds[0] (bench): podSets[0].template: .tempalte leads to no field of the kind" in about_kinds[0]
+    good = check(tmp_path, ENTRY, *cluster, option="--cluster")
+    about_kinds = [line for line in good.stderr.splitlines() if "object.json" in line]
+    assert (good.exit_code, len(about_kinds)) == (0, 1)
+    assert about_kinds[0].endswith("Bench has every field that its entry names")
+
+
 def test_a_version_that_is_not_served_knows_nothing(tmp_path: Path) -> None:
     """The entry names versions that the cluster does not have."""
     result = check(tmp_path, {**ENTRY, "match": {**ENTRY["match"], "versions": ["v2"]}}, definition())
@@ -131,6 +148,24 @@ def test_a_user_is_not_blamed_for_an_entry(pod_set: Json) -> None:
         one.message.endswith("; kinds[0] (bench) of the policy says so, and may be wrong: ask its admin")
         for one in answer.causes
     )
+
+
+def wrapped(component: Json) -> Json:
+    """An AppWrapper of one component, which asks."""
+    asks = {"name": "a", "namespace": "ml", "annotations": {"topogate.dev/require-topology": "rack"}}
+    wrapper = {"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "metadata": asks}
+    return {**wrapper, "spec": {"components": [{"template": component}]}}
+
+
+def test_an_entry_is_blamed_for_what_stands_inside_another_object(tmp_path: Path) -> None:
+    """The entry of the component, as the wrapper is built in; a component of a built-in kind blames nobody's entry."""
+    view = FakeView(policy=parse_policy(json.dumps({"kinds": [entry(template=".tempalte")]})))
+    (cause,) = validate(review(wrapped(SAMPLE)), view, 10.0).causes
+    assert cause.field == "spec.components[0].template.spec.parts[0].tempalte"
+    assert "kinds[0] (bench) of the policy" in cause.message
+    jobset = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {"replicatedJobs": [{"name": "x"}]}}
+    answer = validate(review(wrapped(jobset)), view, 10.0)
+    assert (answer.allowed, answer.blamed) == (False, ())
 
 
 def test_what_a_user_wrote_wrongly_is_his_own(tmp_path: Path) -> None:
