@@ -27,7 +27,7 @@ from engine.records import (
     Slot,
     Workload,
 )
-from engine.seats import slot_by_rank, wanted_ranks, wanted_slots
+from engine.seats import done_ranks, slot_by_rank, wanted_slots
 from engine.slot_devices import devices_by_rank
 
 Blocked = Callable[[str], bool]
@@ -243,7 +243,7 @@ def _split(
     """The slots that stay, and the ranks of those that are wanted and lost."""
     slots = _numbered(plan)
     if rank_is_slot(pod_set):
-        wanted = set(wanted_ranks(pod_set, pods))
+        wanted = {rank for rank in slots if rank < pod_set.slots} - done_ranks(pod_set, pods)
     else:
         wanted = set(slots) if min(pod_set.slots, pod_set.remaining) > len(holders) else set()
     kept = {

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from engine.members import by_pod_set, over, pinned_host, pod_set_of, rank_is_slot, rank_of, released
 from engine.pod_devices import Uses, devices_of
 from engine.records import Placement, Pod, PodSet, PodSetPlan, Workload
-from engine.seats import seat, slot_by_rank, wanted_ranks
+from engine.seats import done_ranks, seat, slot_by_rank
 from engine.slot_devices import devices_by_rank, spare_devices
 
 
@@ -122,7 +122,13 @@ def _ranks(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[int, 
             shared.add((rank_of(pod, pod_set), host))
         elif host:
             filled.add(rank_of(pod, pod_set))
-    hosts = {rank: by_rank[rank].host for rank in wanted_ranks(pod_set, pods) if rank in by_rank and rank not in filled}
+    done = done_ranks(pod_set, pods)
+    # By the slots, not by the ranks: a workload may say any number of pods, and no webhook sees it being scaled.
+    hosts = {
+        rank: slot.host
+        for rank, slot in by_rank.items()
+        if rank < pod_set.slots and rank not in done and rank not in filled
+    }
     return {rank: host for rank, host in hosts.items() if (rank, host) not in shared}
 
 

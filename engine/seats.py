@@ -8,7 +8,7 @@ host matter.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from engine import names
@@ -65,13 +65,13 @@ def slot_of_rank(plan: PodSetPlan, rank: int) -> Slot | None:
     return None
 
 
-def wanted_ranks(pod_set: PodSet, pods: Iterable[Pod]) -> Iterator[int]:
-    """Ranks that still need a slot (bound or not), where each rank is a slot."""
+def done_ranks(pod_set: PodSet, pods: Iterable[Pod]) -> set[int]:
+    """Ranks that need no slot any more, where each rank is a slot."""
     done = {rank for first, last in pod_set.finished_ranks for rank in range(first, min(last, pod_set.slots) + 1)}
     for pod in pods:
         if pod.phase == "Succeeded" and (rank := rank_of(pod, pod_set)) is not None:
             done.add(rank)
-    return (rank for rank in range(pod_set.slots) if rank not in done)
+    return done
 
 
 def moved(placement: Placement, slot: Slot, topology: Topology | None, *, pod_set: str) -> bool:

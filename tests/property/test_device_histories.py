@@ -23,7 +23,7 @@ from engine.outcomes import Placed
 from engine.pod_devices import allocation
 from engine.proposal import plan_in_view, proposed
 from engine.records import DeviceUse, Placement, Pod
-from engine.seats import slot_by_rank, slots_of, wanted_ranks
+from engine.seats import done_ranks, slot_by_rank, slots_of
 from engine.sight import Gang
 from engine.slot_devices import devices_by_rank
 from engine.stores import Stores
@@ -231,7 +231,7 @@ class World:
             (plan,), (pod_set,) = gang.placement.assignment.pod_sets, gang.workload.pod_sets
             by_rank, devices = slot_by_rank(plan), devices_by_rank(plan)
             live = {rank_of(one, pod_set) for one in gang.pods if not one.finished and names.GATE not in one.spec.gates}
-            for rank in wanted_ranks(pod_set, gang.pods):
+            for rank in set(range(pod_set.slots)) - done_ranks(pod_set, gang.pods):
                 if rank in by_rank and rank not in live:
                     add(total, by_rank[rank].host, devices.get(rank, ()))
         return total

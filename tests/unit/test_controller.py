@@ -670,3 +670,23 @@ def test_a_write_that_succeeds_ends_the_growing_pauses() -> None:
     assert leader.hands.of("shrink") == ["train"]
     leader.later(RETRY_FIRST + 0.1)
     assert leader.hands.of("shrink") == ["train"] * 2
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("ranked", [True, False])
+def test_a_gang_that_is_scaled_beyond_all_bounds_costs_nothing(ranked: bool) -> None:
+    """Nobody reviews the scale subresource: two thousand million pods are neither counted through nor planned."""
+    leader = rack()
+    gang = replace(job(count=2, ranked=ranked), kind="StatefulSet", api_version="apps/v1", suspendable=False)
+    leader.has(gang, placement(gang, {"b0-r0-h0": 1, "b0-r0-h1": 1}, ranked=ranked))
+    leader.has(pod(gang, 0, host="b0-r0-h0"), pod(gang, 1, host="b0-r0-h1"))
+    leader.settle()
+    most = 2**31 - 1
+    version = leader.hands.version()
+    leader.has(changed(gang, slots=most, total=most, remaining=most, resource_version=version))
+    leader.has(job("other", count=1, held=True))
+    leader.later(60.0)
+    assert hosts_of(leader.placed()) == ["b0-r0-h0", "b0-r0-h1"]
+    assert leader.hands.of("place") == ["other"]
+    leader.stores.nodes.apply("DELETED", leader.stores.nodes.values()[1])  # the host of one of its pods
+    leader.later(600.0)
