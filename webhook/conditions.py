@@ -129,7 +129,7 @@ def left_alone(
 ) -> str:
     """The condition of workloads that mean to ask and that `asks` leaves out; of the kinds `hints`, all that ask.
 
-    So does what asks in the metadata of something that its controller will make.
+    So does what asks in the metadata of something that its controller will make, or in a part that is not read.
     """
     made = made_says(registry, any_of(_MEANT, _ALIAS))
     says = (_in_metadata(_MEANT), *((made,) if made is not None else ()))

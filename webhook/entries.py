@@ -182,7 +182,8 @@ def left_alone_workloads(registry: Registry, *, username: str, schedulers: Itera
                 "means-to-ask",
                 all_of(conditions.left_alone(registry, schedulers, hints=hints), conditions.changed(foreign=True)),
                 "A request on what we leave to others, keys that look like ours or are known and not read, and a "
-                "request on an object that only makes workloads, or in the metadata of what it will make.",
+                "request on an object that only makes workloads, in the metadata of what it will make, or in a part "
+                "that is not read.",
             ),
         ),
         note="Whoever means to ask and gets nothing is told why, in a warning. Down, the service stops nobody.",

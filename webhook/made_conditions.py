@@ -1,4 +1,4 @@
-"""Where in an object the metadata of what its controller will make stands, in CEL, generated from the registry."""
+"""Where in an object annotations stand that are neither its own nor its templates', in CEL, out of the registry."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from webhook.cel import indented, nodes, text
 
 
 def made_says(registry: Registry, test: str) -> str | None:
-    """Return the expression that `test` holds for some metadata `m` of what is made of `o`; None without such kinds.
+    """Return the expression that `test` holds for some metadata `m` of what is made of `o`, or for another part of it
+    that has annotations; None without such kinds.
 
     Of what is a workload by itself (the Jobs of a CronJob) the metadata of the pod templates counts too.
     """
-    makers = {one.match.kind: one for one in registry.entries if one.makes or one.contains is not None}
+    makers = {one.match.kind: one for one in registry.entries if one.makes or one.annotated or one.contains is not None}
     if not makers:
         return None
     places = "[]"
@@ -23,9 +24,11 @@ def made_says(registry: Registry, test: str) -> str | None:
 
 def _metadata(entry: KindEntry, registry: Registry) -> str:
     paths = [spec.object.steps for spec in entry.makes]
+    others = [path.steps for path in entry.annotated]
     if entry.contains is not None:
         paths.append((*entry.contains.for_each.steps, *entry.contains.object.steps))
     for spec in entry.makes if entry.handling == "hint" else ():
         for made in registry.of_kind(spec.kind.group, spec.kind.kind):
             paths += [(*spec.object.steps, *one.template.steps) for one in made.pod_sets if one.for_each is None]
-    return " +\n".join(nodes("o", (*steps, "metadata"), last=False)[0] for steps in dict.fromkeys(paths))
+    found = dict.fromkeys((*((*steps, "metadata") for steps in paths), *others))
+    return " +\n".join(nodes("o", steps, last=False)[0] for steps in found)

@@ -1,4 +1,5 @@
 """Requests in the metadata of what a workload's controller will make: refused where they are wrong, told what they do.
+Those in other parts that have annotations are told that nobody reads them.
 
 A controller that is refused what it makes tries for ever and tells nobody who reads warnings; so its user is told when
 he submits the workload that it is made of.
@@ -11,9 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from engine import names
-from engine.annotations import own_source, read, unknown_keys
+from engine.annotations import Source, own_source, read, unknown_keys
 from engine.cluster.workloads import ProjectionError, UnreadableWorkload, workload
-from engine.kinds.made import MadeObject, beside_templates, made_objects
+from engine.kinds import KindEntry
+from engine.kinds.made import MadeObject, annotated_parts, beside_templates, made_objects
+from engine.misspelt_keys import misspelt
 from engine.outcomes import FieldError
 from engine.policy import Policy
 from engine.policy_errors import path_of
@@ -62,7 +65,27 @@ def made_requests(review: Review, document: Mapping[str, Any], view: View, polic
         if _speaks(template):
             where = f"{path_of(steps)}.metadata"
             told.warnings.append(f"{where} is of no pod of the gang: ask on the {entry.match.kind} or other templates")
+    told.warnings += _not_read(entry, document, policy)
     return told
+
+
+def _not_read(entry: KindEntry, document: Mapping[str, Any], policy: Policy) -> Iterator[str]:
+    """Warnings about requests in parts of the object whose annotations and labels are for somebody else."""
+    dialects = policy.annotations.dialects
+    for steps, part in annotated_parts(entry, document):
+        annotations, labels = _keys(part, "annotations"), _keys(part, "labels")
+        at, none = path_of(steps), dict[str, str]()
+        yield from unread((Source(at, annotations, none),), dialects=dialects)
+        for name, source in (("annotations", Source(at, annotations, none)), ("labels", Source(at, none, labels))):
+            meant = any(unknown_keys((source,))) or any(misspelt(source.annotations, dialects=dialects))
+            if meant or read((source,), dialects=dialects):
+                template = "" if entry.handling == "through" else " or on a pod template"
+                yield f"{at}.{name} is not read: ask on the {entry.match.kind}{template}"
+
+
+def _keys(part: Mapping[str, Any], name: str) -> Mapping[str, str]:
+    found = part.get(name)
+    return found if isinstance(found, Mapping) else {}
 
 
 def _speaks(raw: Mapping[str, Any]) -> bool:

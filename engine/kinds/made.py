@@ -56,6 +56,18 @@ def beside_templates(entry: KindEntry, raw: Mapping[str, Any]) -> Iterator[tuple
             yield node.steps, node.value
 
 
+def annotated_parts(entry: KindEntry, raw: Mapping[str, Any]) -> Iterator[tuple[Steps, Mapping[str, Any]]]:
+    """Yield the other parts of an object that have annotations or labels, at most 64 a path, with the steps to them."""
+    scope = Scope(Node(raw), Node(raw))
+    for path in entry.annotated:
+        try:
+            for node in each(path, scope, limit=MAX_POD_SETS):
+                if isinstance(node.value, Mapping):
+                    yield node.steps, node.value
+        except NodeError:
+            continue
+
+
 def _head(kind: KindEntry) -> Mapping[str, str]:
     group = kind.match.group
     version = next((one for one in kind.match.versions if one != ANY_VERSION), "v1")

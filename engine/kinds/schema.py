@@ -212,6 +212,9 @@ class KindEntry(Part):
     pod_sets: tuple[PodSetSpec, ...] = Field(default=(), max_length=16)
     contains: Contained | None = None
     makes: tuple[Made, ...] = Field(default=(), max_length=8, description="Requests in their metadata are checked too.")
+    annotated: tuple[ManyPath, ...] = Field(
+        default=(), max_length=8, description="Other parts with annotations or labels: who asks there gets a warning."
+    )
     gang: GangSpec | None = None
     owner_labels: OwnerLabels = OwnerLabels()
     owners: tuple[Ref, ...] = Field(default=(), max_length=8, description="Kinds between a pod and the workload.")

@@ -200,6 +200,12 @@ MADE: Mapping[str, Sequence[str]] = {
     "jobset": ("spec.replicatedJobs[0].template",),
     "appwrapper": ("spec.components[0].template",),
 }
+# Kind -> other parts that have annotations.
+ANNOTATED: Mapping[str, Sequence[str]] = {
+    "trainjob": ("spec",),
+    "sparkapplication": ("spec.driver", "spec.executor"),
+    "appwrapper": ("spec.components[0]",),
+}
 
 
 def makers(name: str, requests: Sequence[str]) -> Iterator[Case]:
@@ -211,6 +217,16 @@ def makers(name: str, requests: Sequence[str]) -> Iterator[Case]:
         yield Case(f"{asked} at {field}", collection(entry), body)
 
 
+def annotated(name: str, requests: Sequence[str]) -> Iterator[Case]:
+    """Each request in a part of an object that has annotations and labels for somebody else."""
+    entry = BY_NAME[name]
+    for asked, field in product(requests, ANNOTATED[name]):
+        body = plain(entry)
+        annotations, labels = REQUESTS[asked]
+        at(body, field).update({"annotations": dict(annotations), "labels": dict(labels)})
+        yield Case(f"{asked} in {field}", collection(entry), body)
+
+
 ASKS = ("a request", "an alias")
 KINDS: Mapping[str, list[Case]] = {
     "pod": [*pods()],
@@ -220,6 +236,7 @@ KINDS: Mapping[str, list[Case]] = {
             *workloads(name, ASKS, ("ours", "another scheduler", "a queue of Kueue")),
             *(workloads(name, ASKS, (ELSEWHERE,)) if name in OTHERS else ()),
             *(makers(name, tuple(REQUESTS)) if name in MADE else ()),
+            *(annotated(name, tuple(REQUESTS)) if name in ANNOTATED else ()),
         ]
         for name in BY_NAME
         if name != "job"

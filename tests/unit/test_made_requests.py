@@ -64,6 +64,25 @@ def rayjob(annotations: Mapping[str, str] = {}, *, submitter: Any = None) -> Jso
     return found
 
 
+def carrying(kind: str, *steps: str | int, annotations: Any, own: Any = None, under: str = "annotations") -> Json:
+    """The example of a kind with annotations (or labels) in a part of it, and with some of its own."""
+    found: Json = copy.deepcopy(example(kind)["object"])
+    found["metadata"] = {"name": "train", "namespace": "ml", "annotations": dict(own or {})}
+    part: Any = found
+    for step in steps:
+        part = part[step] if isinstance(step, int) else part.setdefault(step, {})
+    part[under] = dict(annotations)
+    return found
+
+
+def patched_runtime(annotations: Mapping[str, str]) -> Json:
+    """A TrainJob that patches the metadata of the JobSet that is made for it."""
+    found = carrying("trainjob", annotations={}, own={})
+    template = {"metadata": {"annotations": dict(annotations)}}
+    found["spec"]["runtimePatches"] = [{"manager": "me", "trainingRuntimeSpec": {"template": template}}]
+    return found
+
+
 def submitted(found: Json, view: FakeView | None = None, **more: Any) -> Response:
     view = view or FakeView()
     return validate(review(apply(found, mutate(review(found, **more), view, 0.0)), **more), view, 0.0)
@@ -92,6 +111,29 @@ CASES: Mapping[str, Json] = {
     "a RayJob that asks": rayjob(RACK),
     "an AppWrapper whose component asks": appwrapper(job=RACK),
     "an AppWrapper with typos in a component's metadata": appwrapper(job=TYPO),
+    "a request in an AppWrapper's component": carrying("appwrapper", "spec", "components", 0, annotations=RACK),
+    "a request in a pod set of a component": carrying(
+        "appwrapper", "spec", "components", 1, "podSets", 0, annotations=RACK
+    ),
+    "a request in a driver's annotations": carrying("sparkapplication", "spec", "driver", annotations=RACK),
+    "a request in a driver's labels": carrying("sparkapplication", "spec", "driver", annotations=RACK, under="labels"),
+    "a typo in executors' annotations, of what asks": carrying(
+        "sparkapplication", "spec", "executor", annotations=TYPO, own=RACK
+    ),
+    "an alias in executors' annotations": carrying(
+        "sparkapplication", "spec", "executor", annotations={"kueue.x-k8s.io/podset-required-topology": "rack"}
+    ),
+    "a foreign key that is not read in executors' annotations": carrying(
+        "sparkapplication", "spec", "executor", annotations={"kai.scheduler/segment-size": "4"}
+    ),
+    "another prefix in executors' annotations": carrying(
+        "sparkapplication", "spec", "executor", annotations={"topogate.io/require-topology": "rack"}
+    ),
+    "other annotations of a driver": carrying("sparkapplication", "spec", "driver", annotations={"example.com/x": "y"}),
+    "annotations that are none": carrying("sparkapplication", "spec", annotations={})
+    | {"spec": {"driver": {"annotations": 3}}},
+    "a request in a TrainJob's spec": carrying("trainjob", "spec", annotations=RACK),
+    "a request in a TrainJob's patch of its runtime": patched_runtime(RACK),
 }
 
 
