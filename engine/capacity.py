@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.claims import is_claim
-from engine.eligibility import MAX_WEIGHT, Eligibility, Mask, Verdicts, weight_of
+from engine.eligibility import MAX_WEIGHT, Eligibility, Verdicts, weight_of
 from engine.gpu.resources import KOORDINATOR, WHOLE
 from engine.host_amounts import HostAmounts, Ints
 from engine.host_devices import Held, HostDevices, by_vendor_name
+from engine.node_columns import Mask
 from engine.planner import SlotIndex
 from engine.pod_devices import devices_of
 from engine.records import DeviceRequest, DeviceUse, Node, NodeDevices, Pod, Requests, Shape

@@ -1,6 +1,7 @@
 """Which hosts may take pods of a shape, whatever is free there: verdicts by row of the ledger.
 
-They are kept for every class of shapes, and a class that is asked for again looks only at the nodes that have changed.
+They are kept for every class of shapes. A class that is asked for again looks only at the nodes that have changed; a
+new one, and one that has missed many changes, looks at all of them at once (`engine.node_columns`).
 """
 
 from __future__ import annotations
@@ -10,12 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from engine.node_columns import Mask, NodeColumns
 from engine.records import Node, Shape
 from engine.shapes import exclusion
 
-Mask = npt.NDArray[np.bool_]
 ClassKey = tuple[object, object, object]
 
 # Distinct (nodeSelector, affinity, tolerations) classes whose verdict per host is kept; a cluster rarely has more than
@@ -23,6 +23,9 @@ ClassKey = tuple[object, object, object]
 # of expressions (1.5 MiB), and they are the key of its class.
 MAX_CLASSES = 256
 MAX_WEIGHT = 50_000
+# So many changes are looked at one by one, and more of them while they are fewer than one in so many nodes.
+FEW = 32
+FEW_OF = 32
 
 
 @dataclass(slots=True)
@@ -50,6 +53,8 @@ class Eligibility:
         self._classes: OrderedDict[ClassKey, Verdicts] = OrderedDict()
         self._changed: list[int] = []
         self._weight = 0
+        self._columns = NodeColumns(nodes)
+        self._told = 0  # position in the log of changed rows up to which the columns know of them
 
     @property
     def weight(self) -> int:
@@ -71,19 +76,27 @@ class Eligibility:
             while len(self._classes) > 1 and (len(self._classes) > MAX_CLASSES or self._weight > MAX_WEIGHT):
                 self._weight -= self._classes.popitem(last=False)[1].weight
         self._classes.move_to_end(key)
-        rows = len(self._nodes)
-        if len(found.reasons) < rows:
-            found.reasons.extend(["absent"] * (rows - len(found.reasons)))
-            found.mask = np.concatenate([found.mask, np.zeros(rows - len(found.mask), dtype=np.bool_)])
-        if found.seen < len(self._changed):
-            for row in set(self._changed[found.seen :]):
-                node = self._nodes[row]
-                reason = "absent" if node is None else (exclusion(shape, node) or "")
-                found.reasons[row] = reason
-                found.mask[row] = reason == ""
+        if (behind := len(self._changed) - found.seen) > 0:
+            rows = len(self._nodes)
+            if behind > FEW and behind * FEW_OF > rows:
+                self._tell_columns()
+                found.reasons, found.mask = self._columns.verdicts(shape)
+            else:
+                if len(found.reasons) < rows:
+                    found.reasons.extend(["absent"] * (rows - len(found.reasons)))
+                    found.mask = np.concatenate([found.mask, np.zeros(rows - len(found.mask), dtype=np.bool_)])
+                for row in set(self._changed[found.seen :]):
+                    node = self._nodes[row]
+                    reason = "absent" if node is None else (exclusion(shape, node) or "")
+                    found.reasons[row] = reason
+                    found.mask[row] = reason == ""
             found.seen = len(self._changed)
         self._trim()
         return found
+
+    def _tell_columns(self) -> None:
+        self._columns.changed(self._changed[self._told :])
+        self._told = len(self._changed)
 
     def _trim(self) -> None:
         """Drop the part of the log that every class has read, once it is worth the copy."""
@@ -94,4 +107,6 @@ class Eligibility:
                 verdicts.seen = 0
             else:
                 verdicts.seen = len(self._nodes)
+        self._tell_columns()
+        self._told = len(self._nodes)
         self._changed = list(range(len(self._nodes)))

@@ -118,6 +118,15 @@ def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
     return any(_covers_taint(toleration, taint) for toleration in tolerations)
 
 
+def int64(text: str) -> int | None:
+    """Return the text as strconv.ParseInt reads it, None when it is no int64."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdigit() and len(text) <= _MAX_INT_TEXT):
+        return None
+    number = int(text)
+    return number if number in _INT64 else None
+
+
 def covers(planned: Shape, actual: Shape) -> bool:
     """Return whether a pod of shape `actual` fits where `planned` was planned: it asks no more of any resource.
 
@@ -236,16 +245,7 @@ def _holds(expression: Expression, labels: Mapping[str, str]) -> bool:
 
 
 def _compares(left: str, operator: str, right: str) -> bool:
-    have, bound = _integer(left), _integer(right)
+    have, bound = int64(left), int64(right)
     if have is None or bound is None:
         return False
     return have > bound if operator == "Gt" else have < bound
-
-
-def _integer(text: str) -> int | None:
-    """Return the text as strconv.ParseInt reads it, None when it is no int64."""
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    if not (digits.isascii() and digits.isdigit() and len(text) <= _MAX_INT_TEXT):
-        return None
-    number = int(text)
-    return number if number in _INT64 else None
