@@ -22,9 +22,10 @@ from engine.shapes import exclusion, int64
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.intp]
 
-# Keys whose labels are kept by number (8 bytes per node), and the values of all of them (some 100 bytes each): 128 keys
-# on 100,000 nodes are 100 MB, five keys with another value on each of these nodes 50 MB.
-MAX_KEYS: Final = 128
+# Nodes times keys whose labels are kept by number (8 bytes each), and the values of all of them (some 100 bytes each):
+# 130 keys on 100,000 nodes are 100 MB, five keys with another value on each of these nodes 50 MB. Smaller clusters keep
+# every key that their nodes have: reading a label of 5,000 nodes again takes milliseconds.
+MAX_CELLS: Final = 13_000_000
 MAX_VALUES: Final = 500_000
 SPARE: Final = 256  # values and keys of nodes that are gone stay until there are twice as many, and so many more
 
@@ -153,7 +154,7 @@ class NodeColumns:
             column = self._current(Column(lambda node: node.labels.get(key)))
             self._labels[key] = column
             kept = sum(len(one.values) for one in self._labels.values())
-            while len(self._labels) > 1 and (len(self._labels) > MAX_KEYS or kept > MAX_VALUES):
+            while len(self._labels) > 1 and (len(self._labels) * len(self._nodes) > MAX_CELLS or kept > MAX_VALUES):
                 kept -= len(self._labels.popitem(last=False)[1].values)
         self._labels.move_to_end(key)
         return self._current(column)

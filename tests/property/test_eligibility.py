@@ -81,7 +81,7 @@ def test_verdicts_are_those_of_each_node(
     with (
         patch.object(eligibility, "FEW", few),
         patch.object(eligibility, "MAX_CLASSES", 3),
-        patch.object(node_columns, "MAX_KEYS", 2),
+        patch.object(node_columns, "MAX_CELLS", 8),
         patch.object(node_columns, "MAX_VALUES", 6),
         patch.object(node_columns, "SPARE", 1),
     ):

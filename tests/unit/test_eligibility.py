@@ -85,7 +85,7 @@ def test_a_changed_node_is_looked_at_alone() -> None:
 
 def test_labels_that_nobody_names_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kept are the keys that selectors named lately, so many at most, and none that no node has."""
-    monkeypatch.setattr(node_columns, "MAX_KEYS", 2)
+    monkeypatch.setattr(node_columns, "MAX_CELLS", 2 * len(NODES))
     verdicts, _ = ledger()
     for serial, key in enumerate(("rack", "invented", "gen", "invented too", "kubernetes.io/hostname", "gen")):
         verdicts.of(replace(shape(), node_selector=((key, str(serial)),)))
