@@ -457,7 +457,7 @@ MAY = [
     ("get create update patch", "coordination.k8s.io", "leases", "", "topogate", names.NAMESPACE),
     ("get list watch", "", "configmaps", "", "topogate-policy", names.NAMESPACE),
     ("get list watch create update patch", "", "configmaps", "", "topogate-policy-last-good", names.NAMESPACE),
-    ("get list watch update patch", "", "secrets", "", "topogate-ca", names.NAMESPACE),
+    ("get list watch patch", "", "secrets", "", "topogate-ca", names.NAMESPACE),
     ("create", "", "secrets", "", "", names.NAMESPACE),
 ]
 MUST_NOT = [
@@ -474,7 +474,7 @@ MUST_NOT = [
     ("create update patch delete", "", "nodes", "", "", ""),
     ("get list watch create", "", "secrets", "", "", NAMESPACE),
     ("get list watch", "", "secrets", "", "", names.NAMESPACE),
-    ("delete", "", "secrets", "", "topogate-ca", names.NAMESPACE),
+    ("delete update", "", "secrets", "", "topogate-ca", names.NAMESPACE),
     ("get list watch create", "", "configmaps", "", "", NAMESPACE),
     ("get list", "", "configmaps", "", "", names.NAMESPACE),
     ("create update patch delete", "", "configmaps", "", "topogate-policy", names.NAMESPACE),
