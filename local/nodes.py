@@ -21,7 +21,10 @@ NODES: Final = "/api/v1/nodes"
 PARALLEL = 16
 READY_SECONDS = 60.0
 MAX_HOSTS = 20_000
-QUIET_SECONDS = 3.0  # kwok undoes Ready=False in 20 ms mostly; its cache of Leases was once seen over a second behind
+# kwok's cache of Leases is 20 ms behind mostly, and on a busy machine was seen more than a second behind. For so long a
+# node whose Lease was taken stays Ready: whoever watches must not act on a dead host that kwok still plays.
+SEIZED_SECONDS = 3.0
+QUIET_SECONDS = 1.0  # kwok undoes Ready=False in 20 ms while it plays the node
 NODE_INFO: Final = {
     "architecture": "amd64",
     "operatingSystem": "linux",
@@ -203,9 +206,11 @@ def fail(
     """Make a node NotReady as if its host had died: its Lease ages, and its pods neither start nor terminate.
 
     kwok plays the kubelet of a node whose Lease it holds, so somebody else takes the Lease. Until kwok has seen that,
-    it makes the node Ready again: this returns when it no longer does.
+    it ends pods there and makes the node Ready again: the node fails some seconds later, and this returns when it stays
+    so.
     """
     seize(client, name)
+    sleep(SEIZED_SECONDS)
     changed = clock() - QUIET_SECONDS
     while True:
         if keep_failed(client, name):
