@@ -124,8 +124,10 @@ def serve(server: Server) -> None:
 class PatientArbiter(Arbiter):  # type: ignore[misc]
     """Judges no worker that was stopped along with it: a frozen container or machine thaws with its caches."""
 
-    _looked = float("inf")
-    _patient_until = 0.0
+    def __init__(self, app: Server) -> None:
+        super().__init__(app)
+        self._looked = time.monotonic()  # it may be stopped before its first look
+        self._patient_until = 0.0
 
     def murder_workers(self) -> None:
         """End a worker that gives no sign of life."""

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 from gunicorn.arbiter import Arbiter
 
 import webhook.server
-from webhook.server import OVERSLEPT_SECONDS, PatientArbiter
+from webhook.server import HEARTBEAT_SECONDS, OVERSLEPT_SECONDS, PatientArbiter, Server, Service
 
-HEARTBEAT = 30
+SERVICE = Service(start=Mock(), ready=Mock(), context=Mock())
 
 
-def test_a_worker_is_judged_every_second_but_not_soon_after_the_judge_slept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever was stopped along with his worker gives it the time of a heartbeat to give a sign of life."""
+@pytest.mark.parametrize("looks", [0, 3])
+def test_a_worker_is_judged_every_second_but_not_soon_after_the_judge_slept(
+    monkeypatch: pytest.MonkeyPatch, looks: int
+) -> None:
+    """Whoever was stopped along with his worker, also before his first look, gives it the time of a heartbeat."""
     now, judged = [1000.0], list[float]()
     monkeypatch.setattr(webhook.server.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(Arbiter, "murder_workers", lambda _: judged.append(now[0]))
-    arbiter = object.__new__(PatientArbiter)
-    arbiter.timeout = HEARTBEAT
+    arbiter = PatientArbiter(Server(SERVICE, port=0))
 
     def look(after: float) -> bool:
         now[0] += after
         arbiter.murder_workers()
         return judged[-1:] == [now[0]]
 
-    assert [look(1.0) for _ in range(3)] == [True] * 3
+    assert [look(1.0) for _ in range(looks)] == [True] * looks
     assert not look(OVERSLEPT_SECONDS + 1.0)
-    assert [look(1.0) for _ in range(HEARTBEAT)] == [False] * (HEARTBEAT - 1) + [True]
+    assert [look(1.0) for _ in range(HEARTBEAT_SECONDS)] == [False] * (HEARTBEAT_SECONDS - 1) + [True]
