@@ -41,16 +41,13 @@ def relaxes_at(understanding: Understanding, placement: Placement | None, policy
 
 def relaxing_text(understanding: Understanding, policy: Policy) -> str:
     """What people read when it happens; `understanding` is the one before."""
-    levels = [understanding.gang.require] if understanding.gang is not None else []
-    levels += [ask.require for ask in understanding.asks]
     waited = format_duration(relax_after(understanding, policy) or 0.0)
-    return f"has waited for {waited}: {_named(levels)} is preferred from now on, not required"
+    return f"has waited for {waited}: {_named(_required(understanding))} is preferred from now on, not required"
 
 
 def relaxing_forecast(understanding: Understanding, policy: Policy) -> str:
     """What is told at submit time of when it will happen: `after 10m rack is preferred, not required`; "" if never."""
-    levels = [understanding.gang.require] if understanding.gang is not None else []
-    levels += [ask.require for ask in understanding.asks]
+    levels = _required(understanding)
     after = relax_after(understanding, policy)
     if after is None or not any(levels):
         return ""
@@ -65,6 +62,12 @@ def relaxed_text(understanding: Understanding, policy: Policy) -> str:
     if after is None or not any(levels):
         return ""
     return f"; {_named(levels)} was required until it had waited for {format_duration(after)}"
+
+
+def _required(understanding: Understanding) -> list[str | None]:
+    """What the gang and each of its pod sets require."""
+    levels = [understanding.gang.require] if understanding.gang is not None else []
+    return levels + [ask.require for ask in understanding.asks]
 
 
 def _named(levels: list[str | None]) -> str:
