@@ -96,6 +96,7 @@ def test_who_speaks_just_when_room_is_made_does_no_harm(replica: Replica, stage:
                     client.sendall(b"\x16")
         assert_answered(replica)
         assert replica.metric("topogate_connections") <= PLACES
+        assert replica.metric("topogate_server_faults_total", port="webhook") == 0
 
 
 @pytest.mark.parametrize("files", [FILES, 60], ids=["places", "file descriptors"])
