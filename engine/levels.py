@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine import names
-from engine.policy import Policy
+from engine.policy import TopologySpec
 from engine.presets import is_label_key, presets
 from engine.topology import Level, Topology
 
@@ -60,13 +60,13 @@ class LevelNames:
         return False
 
 
-def level_names(policy: Policy, topologies: Mapping[str, Topology], chosen: str | None) -> LevelNames:
+def level_names(specs: Sequence[TopologySpec], topologies: Mapping[str, Topology], chosen: str | None) -> LevelNames:
     """The levels of the chosen topology; those of all when the request names a topology that is not there.
 
     With no topology in the policy and no preset that covers the nodes (a cluster without nodes, or without labels),
     every preset's levels may be named, so that a gang can be submitted before its nodes exist.
     """
-    if not policy.topologies and all(len(topology.levels) <= 1 for topology in topologies.values()):
+    if not specs and all(len(topology.levels) <= 1 for topology in topologies.values()):
         return LevelNames(tuple(presets().values()))
     if chosen is not None and chosen in topologies:
         others = tuple((name, topology.levels) for name, topology in topologies.items() if name != chosen)
@@ -76,11 +76,11 @@ def level_names(policy: Policy, topologies: Mapping[str, Topology], chosen: str 
 
 
 def choose_topology(
-    policy: Policy, topologies: Mapping[str, Topology], node_selector: Iterable[tuple[str, str]]
+    specs: Iterable[TopologySpec], topologies: Mapping[str, Topology], node_selector: Iterable[tuple[str, str]]
 ) -> str | None:
     """The topology of a workload that names none: the first one whose nodeSelector its own does not contradict."""
     asked = dict(node_selector)
-    for spec in policy.topologies:
+    for spec in specs:
         if spec.name in topologies and all(asked.get(key, value) == value for key, value in spec.node_selector.items()):
             return spec.name
     return next(iter(topologies), None)

@@ -37,8 +37,8 @@ from engine.policy_fields import (
 )
 from engine.policy_rules import rule_errors
 from engine.policy_sections import without_nulls
-from engine.presets import HOST, MAX_KEYS, MAX_LEVELS, presets
-from engine.topology import Level
+from engine.presets import MAX_KEYS, MAX_LEVELS, presets
+from engine.topology import HOST, Level
 
 __all__ = [
     "DurationError",

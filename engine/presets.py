@@ -11,9 +11,8 @@ from types import MappingProxyType
 from typing import Final
 
 from engine import names, strict_yaml
-from engine.topology import Level
+from engine.topology import HOST, Level
 
-HOST: Final = Level(names.HOST_LEVEL, ())
 MAX_LEVELS: Final = 6  # above the host; the deepest fabric we know of has five
 MAX_KEYS: Final = 8
 RESERVED_NAMES: Final = frozenset({names.HOST_LEVEL, names.AUTO})  # `auto` is a value of the request annotations

@@ -111,7 +111,7 @@ def understand(
         return Understanding(ignored="NoTopologyRequested", warnings=warnings)
 
     chosen = _topology(said, workload, policy=policy, topologies=topologies)
-    levels = level_names(policy, topologies, chosen)
+    levels = level_names(policy.topologies, topologies, chosen)
     of_all, value_errors = _fold([one for one in said if one.about in _OF_ALL], levels=levels, topologies=topologies)
     scopes, fold_errors = _scopes(workload, policy=policy, levels=levels, topologies=topologies)
     whole, of_pods = scopes[0], scopes[1:] or [scope for scope in scopes if scope.pod_set is not None]
@@ -221,7 +221,7 @@ def _topology(
     asking = (one for one in workload.pod_sets if read((_source(one),), dialects=policy.annotations.dialects))
     pod_set = next(asking, workload.pod_sets[0] if workload.pod_sets else None)
     selector = pod_set.template.shape.node_selector if pod_set is not None else ()
-    return choose_topology(policy, topologies, selector)
+    return choose_topology(policy.topologies, topologies, selector)
 
 
 def _fold(

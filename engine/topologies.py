@@ -7,28 +7,28 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from engine.policy import ObjectRef, Policy, TopologySpec
-from engine.presets import HOST, choose_default, nearly_default, with_preset_words
+from engine.policy import ObjectRef, TopologySpec
+from engine.presets import choose_default, nearly_default, with_preset_words
 from engine.records import Node
-from engine.topology import Level, Topology, build_topology
+from engine.topology import HOST, Level, Topology, build_topology
 from engine.topology_objects import GROUPS, Objects, from_object, waiting_topology
 
 DEFAULT: Final = "default"  # the name of the topology where the policy names none
 
 
 def topologies_of(
-    policy: Policy, nodes: Iterable[Node], *, objects: Objects = MappingProxyType({})
+    specs: Sequence[TopologySpec], nodes: Iterable[Node], *, objects: Objects = MappingProxyType({})
 ) -> dict[str, Topology]:
-    """The topologies that the policy names; without any those of the Topology objects, and the default one.
+    """The topologies that a policy names; without any those of the Topology objects, and the default one.
 
     The default is a preset that covers the nodes, else hosts alone. It comes last where there are Topology objects:
     gangs that were placed on it before these came go on there.
     """
     nodes = list(nodes)
-    if not policy.topologies:
+    if not specs:
         found = _of_objects(nodes, objects)
         return found if DEFAULT in found else found | {DEFAULT: _default(nodes)}
-    return {spec.name: _topology(spec, nodes, objects) for spec in policy.topologies}
+    return {spec.name: _topology(spec, nodes, objects) for spec in specs}
 
 
 def _of_objects(nodes: Sequence[Node], objects: Objects) -> dict[str, Topology]:

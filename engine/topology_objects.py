@@ -8,8 +8,8 @@ from typing import Final
 
 from engine import names
 from engine.policy import ObjectRef
-from engine.presets import HOST, MAX_LEVELS, RESERVED_NAMES, is_label_key
-from engine.topology import Level, Topology, build_topology
+from engine.presets import MAX_LEVELS, RESERVED_NAMES, is_label_key
+from engine.topology import HOST, Level, Topology, build_topology
 from engine.wording import quote
 
 GROUPS: Final = ("kueue.x-k8s.io", "kai.scheduler")

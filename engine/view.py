@@ -224,7 +224,7 @@ class View:
         objects = {
             group: {item.name: item for item in store.values()} for group, store in self.stores.topology_objects.items()
         }
-        return topologies_of(policy, nodes, objects=objects)
+        return topologies_of(policy.topologies, nodes, objects=objects)
 
     def _build_topologies(self) -> None:
         self.topologies = self.topologies_under(self.policy)

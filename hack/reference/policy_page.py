@@ -9,7 +9,8 @@ from typing import Any
 from engine import names
 from engine.policy import Policy, default_policy
 from engine.policy_sections import fields_of, section_of
-from engine.presets import HOST, presets
+from engine.presets import presets
+from engine.topology import HOST
 from hack.reference.schemas import policy_schema
 
 

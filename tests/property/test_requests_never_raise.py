@@ -13,7 +13,7 @@ from tests.support.admission import NODES, raw_job, workload
 
 ALIAS_KEYS = [key for aliases in names.ALIASES.values() for key in aliases]
 KEYS = sorted({*names.REQUEST_KEYS, *names.OWNED_ANNOTATIONS, *ALIAS_KEYS, "topogate.dev/", "topogate.dev/x", "app"})
-TOPOLOGIES = topologies_of(default_policy(), NODES)
+TOPOLOGIES = topologies_of(default_policy().topologies, NODES)
 
 values = st.sampled_from(
     [

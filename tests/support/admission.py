@@ -231,10 +231,12 @@ class FakeView:
     gangs: int = 0
 
     def __post_init__(self) -> None:
-        self.topologies: Mapping[str, Topology] = topologies_of(self.policy or default_policy(), self.nodes)
+        self.topologies: Mapping[str, Topology] = topologies_of(
+            (self.policy or default_policy()).topologies, self.nodes
+        )
 
     def topologies_under(self, policy: Policy) -> Mapping[str, Topology]:
-        return topologies_of(policy, self.nodes)
+        return topologies_of(policy.topologies, self.nodes)
 
     @property
     def registry(self) -> Registry:

@@ -76,7 +76,7 @@ def test_nodes_that_are_not_selected_are_no_fault(caplog: pytest.LogCaptureFixtu
 def test_a_preset_that_fits_but_for_one_level_is_told(labels: tuple[str, ...], told: str) -> None:
     """Whoever gets hosts alone learns which label would have given levels; a zone alone tells of no platform."""
     nodes = [replace(node, labels=dict.fromkeys(labels, "a")) for node in NODES]
-    [topology] = topologies_of(parse_policy("{}"), nodes).values()
+    [topology] = topologies_of(parse_policy("{}").topologies, nodes).values()
     assert left_out(topology) == told
 
 
@@ -84,7 +84,7 @@ def test_a_policy_that_wants_hosts_alone_is_told_nothing() -> None:
     """Only who has chosen nothing is told what is nearly there."""
     nodes = [replace(node, labels={"cloud.provider.com/topology-rack": "a"}) for node in NODES]
     [topology] = topologies_of(
-        parse_policy("topologies: [{name: a, levels: [{name: rack, keys: [x]}]}]"), nodes
+        parse_policy("topologies: [{name: a, levels: [{name: rack, keys: [x]}]}]").topologies, nodes
     ).values()
     assert "nearest" not in left_out(topology)
 

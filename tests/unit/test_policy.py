@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from engine.policy import Policy, PolicyError, default_policy, parse_policy
-from engine.presets import HOST, presets
-from engine.topology import Level
+from engine.presets import presets
+from engine.topology import HOST, Level
 
 CONTRACT = """
 apiVersion: topogate.dev/v1alpha1

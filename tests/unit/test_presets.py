@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.presets import HOST, choose_default, default_preset, is_label_key, known_levels, parse_presets, presets
+from engine.presets import choose_default, default_preset, is_label_key, known_levels, parse_presets, presets
+from engine.topology import HOST
 
 
 def test_presets_stand_in_the_order_of_precedence() -> None:

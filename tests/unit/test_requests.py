@@ -30,7 +30,7 @@ def read(
 ) -> Understanding:
     policy = policy or default_policy()
     return understand(
-        workload(raw_job(annotations, **job)), policy=policy, topologies=topologies_of(policy, list(nodes))
+        workload(raw_job(annotations, **job)), policy=policy, topologies=topologies_of(policy.topologies, list(nodes))
     )
 
 
@@ -507,7 +507,7 @@ def test_the_path_of_a_request_is_where_its_user_wrote_it() -> None:
 def test_an_owner_does_not_change_the_request() -> None:
     job = workload(raw_job({names.REQUIRE: "rack"}))
     owned = replace(job, owner=OwnerRef("jobset.x-k8s.io/v1alpha2", "JobSet", "s", "u", True))
-    topologies = topologies_of(default_policy(), NODES)
+    topologies = topologies_of(default_policy().topologies, NODES)
     assert understand(owned, policy=default_policy(), topologies=topologies) == understand(
         job, policy=default_policy(), topologies=topologies
     )

@@ -21,7 +21,7 @@ FIRST, SECOND = (f"spec.replicatedJobs[{n}].template.spec.template.metadata.anno
 
 def read(workload: Workload, **policy: Any) -> Understanding:
     rules = parse_policy(policy["policy"]) if policy else default_policy()
-    return understand(workload, policy=rules, topologies=topologies_of(rules, list(NODES)))
+    return understand(workload, policy=rules, topologies=topologies_of(rules.topologies, list(NODES)))
 
 
 def two(

@@ -37,7 +37,7 @@ def read(spec: Json, annotations: Json | None = None) -> Understanding:
     job = raw_job({names.REQUIRE: "rack"} if annotations is None else annotations)
     job["spec"]["template"]["spec"] |= spec
     policy = default_policy()
-    return understand(workload(job), policy=policy, topologies=topologies_of(policy, NODES))
+    return understand(workload(job), policy=policy, topologies=topologies_of(policy.topologies, NODES))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_the_containers_of_all_templates_are_bounded_together() -> None:
         assert entry is not None
         policy = default_policy()
         record = of_kind(raw, entry=entry, registry=built_in())
-        return understand(record, policy=policy, topologies=topologies_of(policy, gpu_nodes(1, 1, 2)))
+        return understand(record, policy=policy, topologies=topologies_of(policy.topologies, gpu_nodes(1, 1, 2)))
 
     assert not any(error.kind == "Too many" for error in jobset(MAX_ALL_CONTAINERS // 8).errors)
     (error,) = [error for error in jobset(MAX_ALL_CONTAINERS // 8 + 1).errors if error.kind == "Too many"]

@@ -11,10 +11,9 @@ from engine.cluster.topologies import topology_object
 from engine.cluster.wire import ProjectionError
 from engine.levels import level_names
 from engine.policy import ObjectRef, parse_policy
-from engine.presets import HOST
 from engine.stores import Stores
 from engine.topologies import topologies_of
-from engine.topology import Level
+from engine.topology import HOST, Level
 from engine.topology_objects import TopologyObject, from_object, levels_of
 from engine.view import View
 from tests.support.cluster_records import gpu_nodes
@@ -85,10 +84,10 @@ def test_what_is_no_object_is_left_out(source: bytes) -> None:
 
 def test_without_its_object_a_topology_waits_and_any_level_may_be_named() -> None:
     """It has no nodes; what is asked of it is not refused, as nobody knows the levels."""
-    topologies = topologies_of(POLICY, NODES)
+    topologies = topologies_of(POLICY.topologies, NODES)
     assert topologies["main"].waits == "the Topology default of kueue.x-k8s.io is not there"
     assert len(topologies["main"].tree.hosts) == 0
-    levels = level_names(POLICY, topologies, "main")
+    levels = level_names(POLICY.topologies, topologies, "main")
     assert levels.resolve("rack") == "rack"
     assert levels.resolve("x/rack") == "x/rack"
     assert levels.resolve("no level") is None
@@ -140,7 +139,7 @@ def objects(**levels: list[str]) -> dict[str, dict[str, TopologyObject]]:
 
 def test_topology_objects_give_the_topologies_where_the_policy_names_none() -> None:
     """By name, the first is that of workloads that name none; the default one comes last, for what is placed on it."""
-    found = topologies_of(QUIET, NODES, objects=objects(rows=["x/row"], halls=["x/hall"]))
+    found = topologies_of(QUIET.topologies, NODES, objects=objects(rows=["x/row"], halls=["x/hall"]))
     assert list(found) == ["halls", "rows", "default"]
     assert [level.name for level in found["rows"].levels] == ["row", "host"]
     assert [level.name for level in found["default"].levels] == ["block", "rack", "host"]
@@ -148,25 +147,28 @@ def test_topology_objects_give_the_topologies_where_the_policy_names_none() -> N
 
 def test_a_policy_that_names_topologies_takes_no_other() -> None:
     """What the admin says is all there is."""
-    assert list(topologies_of(POLICY, NODES, objects=objects(rows=["x/row"]))) == ["main"]
+    assert list(topologies_of(POLICY.topologies, NODES, objects=objects(rows=["x/row"]))) == ["main"]
 
 
 def test_an_object_that_cannot_be_used_gives_nothing() -> None:
     """Nobody waits for it."""
-    found = topologies_of(QUIET, NODES, objects=objects(bad=["no key!"], good=["x/row"]))
+    found = topologies_of(QUIET.topologies, NODES, objects=objects(bad=["no key!"], good=["x/row"]))
     assert list(found) == ["good", "default"]
 
 
 def test_of_two_objects_of_one_name_that_of_kueue_counts() -> None:
     both = objects(net=["x/row"]) | {"kai.scheduler": {"net": TopologyObject("net", "1", (("x/hall", ""),))}}
-    assert [level.name for level in topologies_of(QUIET, NODES, objects=both)["net"].levels] == ["row", "host"]
+    assert [level.name for level in topologies_of(QUIET.topologies, NODES, objects=both)["net"].levels] == [
+        "row",
+        "host",
+    ]
 
 
 @pytest.mark.parametrize(("word", "level"), [("rack", "topology-rack"), (KEYS[0], "topology-block"), ("row", None)])
 def test_the_words_of_presets_go_on_naming_the_levels_of_an_object(word: str, level: str | None) -> None:
     """An object that somebody else makes must not make the requests of yesterday wrong."""
-    found = topologies_of(QUIET, NODES, objects=objects(net=KEYS))
-    assert level_names(QUIET, found, "net").resolve(word) == level
+    found = topologies_of(QUIET.topologies, NODES, objects=objects(net=KEYS))
+    assert level_names(QUIET.topologies, found, "net").resolve(word) == level
 
 
 def test_simulate_and_the_service_have_the_same_topologies() -> None:
@@ -185,7 +187,7 @@ def test_simulate_and_the_service_have_the_same_topologies() -> None:
         ),
     ]
     simulated = offline_cluster(file_objects(cluster, name="cluster.json")).view.topologies
-    service = topologies_of(QUIET, [], objects=objects(halls=["x.org/hall"], rows=["example.com/row"]))
+    service = topologies_of(QUIET.topologies, [], objects=objects(halls=["x.org/hall"], rows=["example.com/row"]))
     assert [(name, one.levels) for name, one in simulated.items()][:2] == [
         (name, one.levels) for name, one in service.items()
     ][:2]
