@@ -325,16 +325,19 @@ class Controller:
             case Resume():
                 self._term.send(key, lambda: errands.resume(gang))
             case GiveBack(suspend=suspend, reason=reason, message=message, pause=pause):
-                memory.timers.empty_since = None
-                memory.timers.unbound_since.clear()
-                memory.timers.retry_at = now + (self._view.policy.timeouts.bind / 10 if suspend else 0.0)
-                if pause and suspend:
-                    memory.timers.pause(now)
                 memory.facts = None
                 status = Status("Waiting", reason, message)
                 # With the write, not after it: the next plan, and its own reason, may come a moment later.
                 event = self._telling.told(key, gang, status, now)
-                self._term.send(key, lambda: errands.give_back(gang, status, suspend=suspend, event=event))
+
+                def give_back() -> None:
+                    errands.give_back(gang, status, suspend=suspend, event=event)
+                    # A write that failed ends no waiting time: it is tried again after the ordinary back-off.
+                    memory.timers.given_back(now, rest=self._view.policy.timeouts.bind / 10 if suspend else 0.0)
+                    if pause and suspend:
+                        memory.timers.pause(now)
+
+                self._term.send(key, give_back)
             case Shrink(assignment=assignment) | ChooseAnew(assignment=assignment):
                 self._term.send(key, lambda: errands.rewrite(gang, assignment))
             case Extend() as part:

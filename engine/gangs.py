@@ -102,6 +102,7 @@ def decide(
     if (fresh := other_devices()) is not None and not stale(gang):
         return Decision(ChooseAnew(fresh))
     if workload.suspended:
+        timers.empty_since = None  # once it runs again its pods have their whole time to appear
         return _before_resume(gang, usable=usable, overbooked=overbooked)
     hosts = Hosts(overbooked=overbooked, usable=usable, down=down)
     return running(gang, timers=timers, policy=policy, now=now, wall=wall, hosts=hosts)

@@ -35,6 +35,12 @@ class Timers:
     retry_at: float = 0.0  # not planned again before this
     last_pause: float = 0.0  # of those that grow
 
+    def given_back(self, now: float, *, rest: float) -> None:
+        """Start the waiting times afresh, as the slots are given back; not planned again for `rest` seconds."""
+        self.empty_since = None
+        self.unbound_since.clear()
+        self.retry_at = now + rest
+
     def pause(self, now: float) -> None:
         """Have the gang planned again after a pause, twice as long as the last time."""
         self.last_pause = min(max(PAUSE_FIRST, self.last_pause * 2), PAUSE_MOST)

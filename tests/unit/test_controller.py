@@ -13,6 +13,7 @@ from engine.lingering import LINGER
 from engine.records import Placement
 from engine.running import BLOCKED_LOOK
 from engine.term import RETRY_FIRST
+from engine.timers import PAUSE_FIRST
 from engine.unclaimed import SWEEP_EVERY, UNCLAIMED_AFTER
 from tests.support.cluster_records import REFUSAL, changed, gpu_nodes, job, placement, pod
 from tests.support.leader import POLICY, Leader, crash, not_leader, unavailable
@@ -651,6 +652,40 @@ def test_a_gang_that_is_placed_again_has_its_whole_time_for_pods_to_appear() -> 
     assert leader.hands.of("suspend") == ["train"]
     leader.later(101.0)
     assert leader.hands.of("suspend") == ["train", "train"]
+
+
+def test_slots_that_could_not_be_given_back_are_given_back_after_the_ordinary_back_off() -> None:
+    """A suspension that failed does not start the waiting time for pods afresh."""
+    leader = rack()
+    leader.has(job(count=2, held=True))
+    leader.settle()
+    leader.hands.broken["suspend"] = unavailable
+    leader.later(601.0)
+    assert leader.hands.of("suspend") == ["train"]
+    leader.later(RETRY_FIRST + 0.1)
+    assert leader.hands.of("suspend") == ["train"] * 2
+    del leader.hands.broken["suspend"]
+    leader.later(2 * RETRY_FIRST + 0.1)
+    assert leader.workload().suspended
+    placement = leader.placed()
+    assert placement is not None and placement.assignment is None
+    leader.later(PAUSE_FIRST - 10)
+    assert leader.workload().suspended, "the pause is as long as after the first try"
+    leader.later(20)
+    assert not leader.workload().suspended
+
+
+def test_a_pod_that_could_not_be_moved_is_moved_after_the_ordinary_back_off() -> None:
+    """A suspension that failed does not start timeouts.bind afresh."""
+    leader = rack()
+    leader.has(job(count=1, held=True))
+    leader.settle()
+    leader.has(pod(leader.workload(), 0, pin="b0-r0-h0", unschedulable=REFUSAL))
+    leader.settle()
+    leader.hands.broken["suspend"] = unavailable
+    leader.later(31.0)
+    leader.later(RETRY_FIRST + 0.1)
+    assert leader.hands.of("suspend") == ["train"] * 2
 
 
 def test_a_write_that_succeeds_ends_the_growing_pauses() -> None:

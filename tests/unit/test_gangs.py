@@ -73,6 +73,16 @@ def test_a_held_workload_with_slots_is_resumed() -> None:
     assert isinstance(look(gang, placement(gang, {"h0": 2})).action, Resume)
 
 
+def test_the_time_for_pods_to_appear_begins_at_the_resume() -> None:
+    """Its slots were to be given back, which could not be written: it is resumed, and not stopped again at once."""
+    timers = Timers(empty_since=0.0)
+    held = job(count=2, held=True)
+    placed = placement(held, {"h0": 2})
+    assert isinstance(look(held, placed, timers=timers, now=700.0).action, Resume)
+    resumed = changed(held, suspended=False, annotations={}, started=True)
+    assert isinstance(look(resumed, placed, timers=timers, now=701.0).action, Rest)
+
+
 def test_slots_for_another_question_are_given_back_before_the_resume() -> None:
     """The user changed the suspended workload after it was planned: the old answer does not start it."""
     gang = job(count=2, held=True)
