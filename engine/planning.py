@@ -154,15 +154,11 @@ def _explained(
 ) -> Waits | Never:
     """Why one pod set has no room, beside what is there now."""
     counted = capacity.count(shape, topology)
-    free = counted.free.copy()
     reasons = capacity.reasons(shape, topology)
     for host, why in left_out.items():
         place = topology.tree.index[host]
-        free[place] = 0
         reasons[place] = reasons[place] or why
-    return infeasible(
-        _shortfall(answer, ask, shape, topology, capacity=capacity, free=free, counted=counted, reasons=reasons)
-    )
+    return infeasible(_shortfall(answer, ask, shape, topology, capacity=capacity, counted=counted, reasons=reasons))
 
 
 def _levels(understanding: Understanding) -> list[str | None]:
@@ -230,7 +226,6 @@ def _shortfall(
     topology: Topology,
     *,
     capacity: Capacity,
-    free: Ints,
     counted: Count,
     reasons: list[str],
 ) -> Shortfall:
@@ -248,7 +243,7 @@ def _shortfall(
     for index, reason in enumerate(reasons):
         if reason:
             exclusions[reason] += 1
-        elif free[index] == 0:
+        elif counted.free[index] == 0:
             exclusions[full(tree.hosts[index], index, capacity, counted=counted, by_numbers=by_numbers)] += 1
     for reason in topology.outside.values():
         exclusions[reason] += 1

@@ -83,6 +83,15 @@ def test_free_parts_are_not_a_free_gpu() -> None:
     )
 
 
+def test_devices_are_what_is_short_though_the_numbers_have_less_of_something_else() -> None:
+    """CPU for one pod and numbers of GPUs for two, but no GPU that is free: it waits for GPUs, not for hosts."""
+    whole = share(100)
+    wanted = replace(whole, requests=tuple(sorted((*whole.requests, ("cpu", 50_000)))))
+    halves = {"h": [use(minor, 50) for minor in range(4)]}
+    outcome = plan_on([gpu_node("h")], wanted, devices=[gpus("h")], held=halves)
+    assert waits(outcome)[0] == "InsufficientFreeGPUs"
+
+
 def test_a_share_is_told_as_a_share() -> None:
     """60 percent of a GPU where 50 percent of each are free."""
     outcome = plan_on(

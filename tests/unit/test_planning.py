@@ -94,6 +94,17 @@ def test_required_auto_waits_for_the_tightest_level_that_could_hold_it() -> None
     assert wider.require == "block"
 
 
+def test_what_is_preferred_is_nothing_where_auto_went_below_it() -> None:
+    """One pod fits on a host: that is required, and within one host no rack is left to prefer."""
+    said = {names.REQUIRE: "auto", names.PREFER: "rack"}
+    outcome = plan_on(gpu_nodes(2, 2, 4), job(count=1, annotations=said))
+    assert isinstance(outcome, Placed)
+    assert (outcome.require, outcome.prefer) == ("host", None)
+    wider = plan_on(gpu_nodes(2, 2, 4), job(count=6, annotations=said))
+    assert isinstance(wider, Placed)
+    assert (wider.require, wider.prefer) == ("block", "rack")
+
+
 def test_hosts_left_out_are_not_used() -> None:
     """A host in back-off takes no pod of the gang this time."""
     outcome = plan_on(gpu_nodes(1, 1, 4), job(count=3), excluded=frozenset({"b0-r0-h0"}))
