@@ -137,38 +137,35 @@ def _order(
     tree = topology.tree
     asks = [ask for ask in understanding.asks if ask.count]
     counts = {ask.name: capacity.count(shapes[ask.name], topology) for ask in asks}
-    level, binding = _level(understanding, asks, counts[_largest(asks).name].empty, topology)
+    level = _level(understanding, asks, counts[_largest(asks).name].empty, topology)
     lack = np.zeros(tree.size(level) if level >= 0 else 1, dtype=np.int64)
-    closed = np.zeros(len(lack), dtype=np.bool_)
     busy = np.zeros(len(tree.hosts), dtype=np.float64)
     useful = np.zeros(len(tree.hosts), dtype=np.bool_)
     for ask in asks:
         counted, slices = counts[ask.name], topology.slices(ask.slices)
         wanted = min(ask.count, ask.min_available)
         lack += np.maximum(0, wanted - domain_slots(tree, counted.free, level, slices))
-        closed |= domain_slots(tree, counted.empty, level, slices) < wanted
         busy += (counted.empty - counted.free) / np.maximum(counted.empty, 1)
         useful |= counted.empty > 0
-    if binding:
-        lack[closed] = np.iinfo(np.int64).max
     of_host = lack[tree.domains[level]] if level >= 0 else np.zeros(len(tree.hosts), dtype=np.int64)
     domain = tree.domains[level] if level >= 0 else of_host
     order = np.lexsort((np.arange(len(tree.hosts)), busy, domain, of_host))
     return [tree.hosts[host] for host in order.tolist() if useful[host]]
 
 
-def _level(
-    understanding: Understanding, asks: list[PodSetRequest], empty: Ints, topology: Topology
-) -> tuple[int, bool]:
-    """The level whose domains are compared, and whether the gang must go into one of them; -1: the whole topology."""
+def _level(understanding: Understanding, asks: list[PodSetRequest], empty: Ints, topology: Topology) -> int:
+    """The level whose domains are compared; -1: the whole topology.
+
+    Also domains that are too small for the gang: with their hosts emptied no plan changes.
+    """
     largest = _largest(asks)
     gang = understanding.gang
     required = (gang.require if gang is not None else None) or largest.require
     if required == AUTO:
-        return topology.auto_level(largest.count, largest.slices, empty=empty), True
+        return topology.auto_level(largest.count, largest.slices, empty=empty)
     preferred = (gang.prefer if gang is not None else None) or largest.prefer
     index = topology.level_of(required or preferred)
-    return (index if index is not None else -1, required is not None and len(asks) == 1)
+    return index if index is not None else -1
 
 
 def _largest(asks: list[PodSetRequest]) -> PodSetRequest:
