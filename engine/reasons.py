@@ -27,6 +27,7 @@ Code = Literal[
     "GPURequestInvalid",
     "ReservedName",
     "GangLimitExceeded",
+    "ReviewTooCostly",
     "InsufficientFreeGPUs",
     "InsufficientFreeHosts",
     "Fragmented",
@@ -96,6 +97,7 @@ REASONS: Final[Mapping[str, Reason]] = {
     **_all(
         "policy",
         GangLimitExceeded="The gang has more pods than the policy or one Placement takes, or its namespace more gangs.",
+        ReviewTooCostly="The object is so large that its review took more of the processor than one review may.",
     ),
     **_all(
         "not-now",

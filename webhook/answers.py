@@ -14,7 +14,7 @@ from engine.wording import MAX_WARNING
 from webhook.review import Response, Review, allowed, denied, forbidden
 
 # A refusal for these is the admin's decision (403), not a fault of what the user wrote (422).
-POLICY_REASONS = frozenset({"GangLimitExceeded"})
+POLICY_REASONS = frozenset({"GangLimitExceeded", "ReviewTooCostly"})
 
 
 _ENDS: Final = re.compile(r"(?<=[;:]) ")

@@ -15,6 +15,7 @@ from flask import Response as HttpResponse
 from werkzeug.exceptions import HTTPException
 
 from engine.durations import DurationError, parse_duration
+from webhook.budget import REVIEW_CPU, Budget
 from webhook.metrics import Metrics
 from webhook.review import BadReview, Response, Review, Unavailable, decode_review, encode
 
@@ -38,12 +39,14 @@ def create_app(
     metrics: Metrics,
     clock: Callable[[], float] = time.monotonic,
     max_body: int = MAX_BODY,
+    review_cpu: float = REVIEW_CPU,
 ) -> Flask:
     """Return the application with POST /mutate and POST /validate.
 
     A handler gets the review and its deadline, in seconds of `clock`: the API server's `?timeout=` counted from the
     request's arrival. What it raises is answered 500, BadReview with its own status, Unavailable 503. A review whose
     time ran out before its turn is answered 503 with Retry-After. How many run at a time is the server's to say.
+    `review_cpu`: seconds of processor time that one may use.
     """
     app = Flask("topogate", static_folder=None)
 
@@ -54,11 +57,14 @@ def create_app(
         deadline = received + USABLE * _timeout(request.args.get("timeout"))
         if clock() >= deadline:
             raise Unavailable("the review waited longer than its time limit")
-        review = decode_review(_body(max_body))
+        body = _body(max_body)
+        review = decode_review(body, Budget(review_cpu))
         try:
             with metrics.in_flight.track_inprogress():
                 response = handler(review, deadline)
                 encoded = encode(response, review.uid)
+            if review.budget.exceeded:
+                metrics.over_budget(path)
         except (BadReview, Unavailable):
             raise
         except Exception as fault:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from engine.policy import Policy, PolicyError, parse_policy
+from webhook.budget import REVIEW_CPU
 from webhook.logs import FORMATS, start_logging
 from webhook.settings import Settings, SettingsError, own_identity, own_namespace
 
@@ -84,6 +85,13 @@ def main() -> None:
 @click.option(
     "--threads", default=4, show_default=True, type=click.IntRange(1, 64), help="Threads that answer reviews."
 )
+@click.option(
+    "--review-cpu",
+    default=REVIEW_CPU,
+    show_default=True,
+    type=click.FloatRange(0.1, 10),
+    help="Seconds of processor time that one review may use.",
+)
 @click.option("--log-format", default="json", show_default=True, type=click.Choice(FORMATS))
 def serve(
     *,
@@ -95,6 +103,7 @@ def serve(
     namespace: str | None,
     addresses: tuple[str, ...],
     threads: int,
+    review_cpu: float,
     log_format: str,
 ) -> None:
     """Run the service: webhooks, watch caches, leader candidate. The container's entry point.
@@ -119,6 +128,7 @@ def serve(
             ops_host=ops_host,
             ops_port=ops_port,
             threads=threads,
+            review_cpu=review_cpu,
             addresses=addresses,
         )
     except SettingsError as error:

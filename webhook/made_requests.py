@@ -47,6 +47,7 @@ def made_requests(review: Review, document: Mapping[str, Any], view: View, polic
     if entry is None:
         return told
     for made in made_objects(entry, document, registry=view.registry):
+        review.budget.check()
         if entry.handling != "hint" and not _speaks(made.raw):
             continue
         try:

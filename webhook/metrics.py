@@ -50,6 +50,14 @@ class Metrics:
             ("path", "status"),
             registry=self.registry,
         )
+        self._over_budget = Counter(
+            "topogate_reviews_over_budget",
+            "Reviews that were broken off: their answer took too much of the processor.",
+            ("path",),
+            registry=self.registry,
+        )
+        for path in ("mutate", "validate"):
+            self._over_budget.labels(path)
         self._seconds = Histogram(
             "topogate_review_duration_seconds",
             "From a request's first byte to its answer.",
@@ -116,6 +124,10 @@ class Metrics:
     def refused(self, path: str, status: int) -> None:
         """Count one request that got an HTTP error."""
         self._refused.labels(path, str(status)).inc()
+
+    def over_budget(self, path: str) -> None:
+        """Count one review that was broken off for its processor time."""
+        self._over_budget.labels(path).inc()
 
     def ended(self, why: Ended) -> None:
         """Count one connection that the server ended."""

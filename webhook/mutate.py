@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from webhook.budget import BudgetExceeded
 from webhook.mutate_pod import mutate_pod
 from webhook.mutate_workload import mutate_workload
 from webhook.objects import POD, Unreadable, entry_of
 from webhook.review import Response, Review, Unavailable, allowed
+from webhook.too_costly import too_costly
 from webhook.view import View
 from webhook.written_requests import with_requests
 
@@ -34,3 +36,5 @@ def mutate(review: Review, view: View, deadline: float) -> Response:
         return asking.answer(mutate_workload(asking.review, view, policy))
     except Unreadable:
         return allowed()  # the API server's own validation comes next, and `/validate` after it
+    except BudgetExceeded as fault:
+        return too_costly(review, fault, view, policy)

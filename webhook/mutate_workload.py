@@ -16,6 +16,7 @@ from engine.policy import Policy
 from engine.records import PodSet, Workload
 from engine.requests import Understanding, understand
 from engine.sight import can_suspend
+from webhook.budget import Budget
 from webhook.devices import translate_again, translate_in
 from webhook.marks import (
     ANNOTATIONS,
@@ -90,13 +91,14 @@ def mutate_workload(review: Review, view: View, policy: Policy) -> Response:
     if review.operation == "CREATE":
         warnings = () if asked.wrong else _create(edits, workload, asked)
         for root in templates(workload) if translates else ():
+            review.budget.check()
             translate_in(edits, root, managed=asked.managed, view=view, policy=policy)
         return patched(edits.operations, warnings)
     before = _Before(workload_of(review, review.old_object, view), decoded(review.old_object))
     if translates:
-        _translate_again(edits, before, workload, managed=asked.managed, view=view, policy=policy)
+        _translate_again(edits, before, workload, managed=asked.managed, view=view, policy=policy, budget=review.budget)
     _pass_on(edits, before.workload, workload)
-    warnings = () if asked.wrong else _update(edits, before, workload, asked, view)
+    warnings = () if asked.wrong else _update(edits, before, workload, asked, view, budget=review.budget)
     return patched(edits.operations, warnings)
 
 
@@ -162,10 +164,13 @@ def _pass_on(edits: Edits, old: Workload, new: Workload) -> None:
         edits.drop(HELD_BY)
 
 
-def _update(edits: Edits, before: _Before, new: Workload, asked: _Asked, view: View) -> tuple[str, ...]:
+def _update(
+    edits: Edits, before: _Before, new: Workload, asked: _Asked, view: View, *, budget: Budget
+) -> tuple[str, ...]:
     """Edit an UPDATE; the answer is warnings."""
     old = before.workload
     for root, pod_set in templates(new).items():
+        budget.check()
         _settle(edits, root, pod_set, before, asked)
     if not asked.marks:
         if held_by_us(old) and held_by_us(new) and new.suspend_path is not None:
@@ -222,10 +227,11 @@ def _keep_marks(edits: Edits, root: Path, pod_set: PodSet, old: PodSet, *, keep:
 
 
 def _translate_again(
-    edits: Edits, before: _Before, new: Workload, *, managed: bool, view: View, policy: Policy
+    edits: Edits, before: _Before, new: Workload, *, managed: bool, view: View, policy: Policy, budget: Budget
 ) -> None:
     may_change = template_open(before.workload) or before.workload.suspend_path is None
     for root, pod_set in templates(new).items():
+        budget.check()
         old = before.pod_set(pod_set.name)
         if old is None:
             translate_in(edits, root, managed=managed, view=view, policy=policy)

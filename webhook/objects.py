@@ -84,18 +84,23 @@ def entry_of(review: Review, view: View) -> KindEntry | None:
 
 
 def workload_of(review: Review, raw: msgspec.Raw | None, view: View) -> Workload:
-    """The workload in a review of a registered kind, in the namespace that the API server names."""
+    """The workload in a review of a registered kind, in the namespace that the API server names.
+
+    Raises BudgetExceeded, as reading grows with the object; `pod_of` does too.
+    """
     entry, registry = entry_of(review, view), view.registry
     assert entry is not None
     found = projected(
         raw, lambda source: workload(source, entry=entry, registry=registry), typed=review.group in _TYPED
     )
+    review.budget.check()
     return replace(found, namespace=review.namespace or found.namespace)
 
 
 def pod_of(review: Review, policy: Policy) -> Pod:
     """The pod in a review, in the namespace that the API server names, with the labels that matter under a policy."""
     pod = projected(review.object, partial(projections.pod, labels=policy.pod_labels))
+    review.budget.check()
     return replace(pod, namespace=review.namespace or pod.namespace)
 
 

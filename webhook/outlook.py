@@ -13,17 +13,25 @@ from engine.records import Workload
 from engine.relaxing import relaxing_forecast
 from engine.requests import Understanding, path_of, relaxed
 from engine.soft_taints import soft_taints
+from webhook.budget import Budget
 from webhook.view import View
 
 
 def outlook(
-    workload: Workload, understanding: Understanding, view: View, policy: Policy, deadline: float
+    workload: Workload,
+    understanding: Understanding,
+    view: View,
+    policy: Policy,
+    deadline: float,
+    *,
+    budget: Budget,
 ) -> tuple[list[FieldError], tuple[str, ...]]:
     """An error for a gang that fits nowhere ever, where the policy refuses those; else warnings.
 
-    A required level that becomes a preferred one in time is no reason to refuse what would be placed then.
+    A required level that becomes a preferred one in time is no reason to refuse what would be placed then. With nothing
+    left of the budget there is no forecast.
     """
-    outcome = view.forecast(workload, understanding, deadline)
+    outcome = None if budget.spent else view.forecast(workload, understanding, deadline)
     if outcome is None:
         return [], ()
     groups, suspended = workload.groups, suspended_by_user(workload)
@@ -31,7 +39,7 @@ def outlook(
         avoided = soft_taints(outcome, workload, view.node)
         told = (f"topogate: {avoided}",) if avoided is not None else ()
         return [], (*forecast(outcome, groups=groups, suspended=suspended), *told)
-    softer = _preferring(workload, understanding, view, deadline)
+    softer = None if budget.spent else _preferring(workload, understanding, view, deadline)
     if isinstance(outcome, Waits):
         instead = softer if isinstance(softer, Placed) else None
         return [], forecast(outcome, instead=instead, groups=groups, suspended=suspended)

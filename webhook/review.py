@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +17,7 @@ import msgspec
 from engine.explain import render
 from engine.outcomes import FieldError
 from engine.wording import MAX_WARNING, fit, quote
+from webhook.budget import Budget
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
@@ -62,7 +63,8 @@ class Review:
     """One admission request.
 
     `operation` is CREATE, UPDATE, DELETE or CONNECT. `object` and `old_object` keep the bytes undecoded (None when the
-    API server sent null): whoever needs them projects them, once. `name` is empty at CREATE with generateName.
+    API server sent null): whoever needs them projects them, once. `name` is empty at CREATE with generateName. `budget`
+    is the processor time that its answer may take.
     """
 
     uid: str
@@ -79,6 +81,7 @@ class Review:
     dry_run: bool
     object: msgspec.Raw | None
     old_object: msgspec.Raw | None
+    budget: Budget = field(default_factory=Budget, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +170,12 @@ _NAMED: Final = msgspec.json.Decoder(_Named)
 _ENCODER: Final = msgspec.json.Encoder()
 
 
-def decode_review(body: bytes) -> Review:
+def decode_review(body: bytes, budget: Budget | None = None) -> Review:
     """Return the review in `body`, decoding the envelope once and the objects not at all.
 
     Raises BadReview(400) for anything that is not an admission.k8s.io/v1 AdmissionReview with a request: no JSON, wrong
     types, missing uid, nesting or numbers that no object has; BadReview(413) for one of too many values. The message
-    never quotes the body.
+    never quotes the body. Without a `budget` the answer may take any time.
     """
     if sum(map(body.count, _BETWEEN)) > MAX_JSON_VALUES:
         raise BadReview(413, f"the body may have {MAX_JSON_VALUES:,} values")
@@ -212,6 +215,7 @@ def decode_review(body: bytes) -> Review:
         dry_run=bool(request.dry_run),
         object=_present(request.object),
         old_object=_present(request.old_object),
+        budget=budget or Budget(),
     )
 
 

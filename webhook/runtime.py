@@ -158,6 +158,7 @@ class Runtime:
             mutate=lambda review, deadline: mutate(self._heard(review), live, deadline),
             validate=lambda review, deadline: self._entry_faults.noted(review, validate(review, live, deadline)),
             metrics=self._metrics,
+            review_cpu=settings.review_cpu,
         )
 
     def _heard(self, review: Review) -> Review:

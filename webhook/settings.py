@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine import names
+from webhook.budget import REVIEW_CPU
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -32,6 +33,7 @@ class Settings:
     ops_host: str = "0.0.0.0"
     ops_port: int = 8080
     threads: int = 4
+    review_cpu: float = REVIEW_CPU  # seconds of processor time that one review may use
     service_account: str = names.SERVICE_ACCOUNT
     addresses: tuple[str, ...] = ()  # IP addresses that the serving certificate names beside the Service
 

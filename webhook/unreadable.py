@@ -38,6 +38,7 @@ def unreadable(review: Review, faults: tuple[FieldError, ...], view: View, polic
         if _left_alone(document, review, view, policy):
             return allowed()
         before = _before(review, view)
+        review.budget.check()
         faults = tuple(fault for fault in faults if fault not in before)
         if not faults:
             return allowed()  # it was so before: other changes of the object must go through

@@ -10,8 +10,10 @@ from engine.coverage import uncovered
 from engine.outcomes import FieldError
 from engine.policy import PolicyError, parse_policy
 from engine.policy_defaults import default_errors
+from webhook.budget import BudgetExceeded
 from webhook.objects import POD, Unreadable, entry_of, projected
 from webhook.review import Response, Review, Unavailable, allowed, denied
+from webhook.too_costly import too_costly
 from webhook.unreadable import unreadable
 from webhook.validate_pod import validate_pod
 from webhook.validate_workload import validate_workload
@@ -44,7 +46,12 @@ def validate(review: Review, view: View, deadline: float) -> Response:
             return validate_pod(review, view, policy, deadline) if review.operation == "CREATE" else allowed()
         return validate_workload(review, view, policy, deadline)
     except Unreadable as fault:
-        return unreadable(review, fault.errors, view, policy)
+        try:
+            return unreadable(review, fault.errors, view, policy)
+        except BudgetExceeded as spent:
+            return too_costly(review, spent, view, policy)
+    except BudgetExceeded as fault:
+        return too_costly(review, fault, view, policy)
 
 
 def _validate_policy(review: Review, view: View) -> Response:

@@ -51,7 +51,7 @@ def validate_pod(review: Review, view: View, policy: Policy, deadline: float) ->
     warnings += noted if found is None else ()
     told = [f"topogate: {text}" for text in warnings] + told
     if found is not None and not errors and pod.owner is None and view.placement_of(found.key) is None:
-        never, lines = outlook(found.workload, found.understanding, view, policy, deadline)
+        never, lines = outlook(found.workload, found.understanding, view, policy, deadline, budget=review.budget)
         told += lines
         errors += never
     return answer(review, errors, told, policy=policy)

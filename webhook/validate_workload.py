@@ -22,6 +22,7 @@ from engine.request_rules import beside
 from engine.requests import Understanding, understand
 from engine.wording import plain
 from webhook.answers import answer
+from webhook.budget import Budget
 from webhook.devices import annotation_errors, checked
 from webhook.guard import lost_request, mark_errors, request_errors
 from webhook.left_alone import told_of_workload
@@ -45,7 +46,7 @@ def validate_workload(review: Review, view: View, policy: Policy, deadline: floa
     if workload.handling == "hint":
         return _hint(review, workload, view, policy)
     understanding, stands = _understood(workload, view, policy), standing(workload, view, policy)
-    devices, noted = _devices(review.object, workload, understanding, view, policy)
+    devices, noted = _devices(review.object, workload, understanding, view, policy, budget=review.budget)
     seen = whole(workload, view, policy)
     # Its parent was told what is wrong with the request: a controller that is refused its children helps nobody.
     own = stands == "alone"
@@ -58,7 +59,7 @@ def validate_workload(review: Review, view: View, policy: Policy, deadline: floa
     if old is not None:
         before = _understood(old, view, policy)
         # A request that a later policy made invalid must not block every other change of its workload.
-        known = {*before.errors, *_devices(review.old_object, old, before, view, policy)[0]}
+        known = {*before.errors, *_devices(review.old_object, old, before, view, policy, budget=review.budget)[0]}
         errors = [error for error in errors if error not in known]
         forgeable = {pod_set.name: pod_set.template.annotations for pod_set in old.pod_sets}
         if not _trusted(review, policy):
@@ -85,7 +86,7 @@ def validate_workload(review: Review, view: View, policy: Policy, deadline: floa
         errors += beside(seen, policy, others=max(0, there))
     anew = old is None or _asks_anew(old, workload, view, policy)
     if own and not errors and understanding.ask is not None and anew:
-        never, warned = outlook(seen, understanding, view, policy, deadline)
+        never, warned = outlook(seen, understanding, view, policy, deadline, budget=review.budget)
         told += warned
         errors += never
     return answer(review, errors, told, policy=policy)
@@ -113,7 +114,13 @@ def _understood(workload: Workload, view: View, policy: Policy) -> Understanding
 
 
 def _devices(
-    raw: msgspec.Raw | None, workload: Workload, understanding: Understanding, view: View, policy: Policy
+    raw: msgspec.Raw | None,
+    workload: Workload,
+    understanding: Understanding,
+    view: View,
+    policy: Policy,
+    *,
+    budget: Budget,
 ) -> tuple[tuple[FieldError, ...], tuple[str, ...]]:
     """What is wrong with the devices that the templates ask for, and, of a workload that is none of ours, warnings."""
     if standing_aside(workload, policy=policy, own_namespace=view.own_namespace) is not None:
@@ -122,6 +129,7 @@ def _devices(
     errors: list[FieldError] = []
     warnings: dict[str, None] = {}
     for root in templates(workload):
+        budget.check()
         wrong, noted = checked(document, root, managed=managed, view=view, policy=policy)
         errors += wrong
         warnings |= dict.fromkeys(noted)
