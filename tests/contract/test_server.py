@@ -318,21 +318,22 @@ def test_sigterm_finishes_a_review_in_flight(folder: Path) -> None:
         assert replica.process.wait(PATIENCE) == 0
 
 
-def test_sigterm_with_silent_connections_ends_within_the_grace_period(folder: Path) -> None:
-    """Idle and half-open connections do not hold up the end; kept-alive ones may still send one more request."""
-    with Replica(folder) as replica, contextlib.ExitStack() as stack:
+def test_sigterm_does_not_wait_for_silent_connections(folder: Path) -> None:
+    """Idle and half-open connections do not hold up the end; kept-alive ones may still send one more request.
+
+    The grace period is far longer than the test's patience, so that it cannot be what ended the process.
+    """
+    with Replica(folder, graceful=10 * int(PATIENCE)) as replica, contextlib.ExitStack() as stack:
         for _ in range(5):
             stack.enter_context(replica.tcp())
             stack.enter_context(replica.tls())
         connection = replica.client()
         stack.enter_context(contextlib.closing(connection))
         assert post(connection)[0] == 200
-        begin = time.monotonic()
         replica.terminate()
         replica.event("drain")
         assert post(connection)[0] == 200
         assert replica.process.wait(PATIENCE) == 0
-        assert time.monotonic() - begin < 6.0
 
 
 def test_whoever_is_connected_when_a_worker_stops_is_answered_by_it(folder: Path) -> None:

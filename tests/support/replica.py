@@ -20,7 +20,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from certs.authority import new_authority
-from webhook.server import HEARTBEAT_SECONDS, MAX_PARTIAL
+from webhook.server import GRACEFUL_SECONDS, HEARTBEAT_SECONDS, MAX_PARTIAL
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 20.0  # seconds until a test gives up on an event; events come in milliseconds
@@ -57,6 +57,7 @@ class Replica:
         files: int = 1024,
         max_partial: int = MAX_PARTIAL,
         heartbeat: int = HEARTBEAT_SECONDS,
+        graceful: int = GRACEFUL_SECONDS,
     ) -> None:
         self.folder = folder
         self.log = folder / f"replica-{id(self)}.log"
@@ -66,6 +67,7 @@ class Replica:
             str(threads),
             str(max_partial),
             str(heartbeat),
+            str(graceful),
             *(["wait"] if wait else []),
         ]
         command = [sys.executable, "-m", "tests.support.replica_process", *arguments]

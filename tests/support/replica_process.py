@@ -1,8 +1,8 @@
 """The process under test: a real server whose handlers do what the review's name says.
 
-Run as `python -m tests.support.replica_process FOLDER PORT THREADS MAX_PARTIAL HEARTBEAT [wait]`. FOLDER has ca.crt
-and ca.key. Events go to stdout, one a line (`started PID`, `listening PORT`, `entered UID`, `drain`, `stop`); commands
-come on stdin, one a line (`ready`, `go`, `renew`, `metrics`, `break METHOD`: of a connection, once).
+Run as `python -m tests.support.replica_process FOLDER PORT THREADS MAX_PARTIAL HEARTBEAT GRACEFUL [wait]`. FOLDER has
+ca.crt and ca.key. Events go to stdout, one a line (`started PID`, `listening PORT`, `entered UID`, `drain`, `stop`);
+commands come on stdin, one a line (`ready`, `go`, `renew`, `metrics`, `break METHOD`: of a connection, once).
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Replica:
 
 def main() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.DEBUG, format="%(levelname)s %(name)s %(message)s")
-    folder, port, threads, max_partial, heartbeat, *rest = sys.argv[1:]
+    folder, port, threads, max_partial, heartbeat, graceful, *rest = sys.argv[1:]
     replica = Replica(Path(folder), Turns(int(threads)), ready="wait" not in rest)
     service = Service(
         start=replica.start,
@@ -111,7 +111,15 @@ def main() -> None:
         metrics=replica.metrics,
         turns=replica.turns,
     )
-    serve(Server(service, host="127.0.0.1", port=int(port), max_partial=int(max_partial), heartbeat=int(heartbeat)))
+    server = Server(
+        service,
+        host="127.0.0.1",
+        port=int(port),
+        max_partial=int(max_partial),
+        heartbeat=int(heartbeat),
+        graceful=int(graceful),
+    )
+    serve(server)
 
 
 if __name__ == "__main__":
