@@ -2,7 +2,8 @@
 
 What a review costs grows with its size, and its size is its sender's choice. Small ones share a few turns. Of large
 ones (as soon as the head says so) one thread reads the bytes and one computes the answers, one after the other: they
-cost the others a share of the processor and no place in a queue. So do handshakes, which anybody can ask for.
+cost the others a bounded share of the processor and no place in a queue. So do handshakes, which anybody can ask for.
+In each queue the addresses take turns: a crowd that comes past the API server does not keep it waiting.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Final
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final, NamedTuple
 
 from webhook.connection import Connection, Progress
+from webhook.fair_queue import FairQueue
+from webhook.processor_share import ProcessorShare
 from webhook.turns import Turns
 
 MAX_WAITING: Final = 16 * 1024 * 1024  # bytes of large requests that are here and wait for their answer
@@ -27,11 +31,11 @@ class Threads:
     """
 
     def __init__(self, turns: Turns) -> None:
-        self._turns = turns
-        self._small = _started(turns.count + turns.places, "review")
-        self._handshakes = _started(1, "handshakes")
-        self._reading = _started(1, "large-reading")
-        self._large = _started(1, "large-review")
+        share = ProcessorShare()
+        self._small = _Pool(turns.count + turns.places, "review", guard=turns.turn)
+        self._handshakes = _Pool(1, "handshakes")
+        self._reading = _Pool(1, "large-reading", guard=share.piece)
+        self._large = _Pool(1, "large-review", guard=share.piece)
         self._lock = threading.Lock()
         self._waiting = 0
 
@@ -43,13 +47,13 @@ class Threads:
         if not connection.handshaken:
             return self._handshakes.submit(work, connection)
         if not connection.large:
-            return self._small.submit(self._in_turn, work, connection)
+            return self._small.submit(work, connection)
         if not connection.complete:
             return self._reading.submit(work, connection)
         size = len(connection.buffer)
         with self._lock:
             if self._waiting + size > MAX_WAITING:
-                return self._small.submit(self._in_turn, work, connection, busy=True)
+                return self._small.submit(work, connection, busy=True)
             self._waiting += size
         future = self._large.submit(work, connection)
         future.add_done_callback(lambda _: self._over(size))
@@ -60,13 +64,47 @@ class Threads:
         for pool in (self._handshakes, self._small, self._reading, self._large):
             pool.shutdown(wait)
 
-    def _in_turn(self, work: Work, connection: Connection, **options: Any) -> Progress:
-        with self._turns.turn():
-            return work(connection, **options)
-
     def _over(self, size: int) -> None:
         with self._lock:
             self._waiting -= size
+
+
+class _Task(NamedTuple):
+    future: Future[Progress]
+    work: Work
+    connection: Connection
+    options: dict[str, Any]
+
+
+class _Pool:
+    """Threads that take their tasks from a fair queue, each within `guard()`."""
+
+    def __init__(
+        self, count: int, name: str, *, guard: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
+        self._guard = guard
+        self._tasks: FairQueue[_Task] = FairQueue()
+        self._executor = _started(count, name)
+
+    def submit(self, work: Work, connection: Connection, **options: Any) -> Future[Progress]:
+        task = _Task(Future(), work, connection, options)
+        self._tasks.put(connection.address, task)
+        self._executor.submit(self._run_next)
+        return task.future
+
+    def shutdown(self, wait: bool) -> None:
+        self._executor.shutdown(wait)
+
+    def _run_next(self) -> None:
+        """Run one task: which one is known only within the guard, since others may have come meanwhile."""
+        with self._guard():
+            task = self._tasks.take()
+            try:
+                progress = task.work(task.connection, **task.options)
+            except BaseException as error:
+                task.future.set_exception(error)
+                return
+        task.future.set_result(progress)
 
 
 def _started(count: int, name: str) -> ThreadPoolExecutor:

@@ -1,0 +1,47 @@
+"""A share of the processor for work that may take long: after each piece it rests in proportion. Thread-safe."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+REST: Final = 1.0  # seconds for each second of work: half of the one processor that the interpreter has
+MAX_REST: Final = 0.25  # seconds after one piece: a single long one is no crowd
+
+
+class ProcessorShare:
+    """Work of any number of threads that together rest `rest` seconds for each second of processor that they used.
+
+    The rest comes before the next piece of work: a piece that comes alone waits for nothing.
+    """
+
+    def __init__(
+        self,
+        *,
+        rest: float = REST,
+        clock: Callable[[], float] = time.monotonic,
+        used: Callable[[], float] = time.thread_time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._rest = rest
+        self._clock, self._used, self._sleep = clock, used, sleep
+        self._until = float("-inf")
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def piece(self) -> Iterator[None]:
+        """Wait for the end of the rest, and count what the body uses."""
+        pause = self._until - self._clock()
+        while pause > 0:
+            self._sleep(pause)
+            pause = self._until - self._clock()
+        begin = self._used()
+        try:
+            yield
+        finally:
+            rest = min(self._rest * (self._used() - begin), MAX_REST)
+            with self._lock:
+                self._until = max(self._until, self._clock()) + rest
