@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import logging
 import os
 import selectors
@@ -59,6 +60,18 @@ class _Outbox:
     def gettimeout(self) -> float:
         """0.0, non-blocking: gunicorn's error page asks."""
         return 0.0
+
+
+def _split(request: bytes) -> tuple[bytes, bytes]:
+    """The head, and the body that is all here: the parser would copy it several times (26 ms for 6 MiB)."""
+    head, end, body = request.partition(b"\r\n\r\n")
+    return head + end, body
+
+
+def _is_from_stranger(event: tuple[selectors.SelectorKey, int]) -> bool:
+    """True for a connection on which no review was answered yet: the others come first in a turn of the poller."""
+    data = event[0].data
+    return isinstance(data, Connection) and not data.proven
 
 
 class ParkingWorker(ThreadWorker):  # type: ignore[misc]
@@ -168,7 +181,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         else:
             self._heard = now
         self._looked = now
-        for key, _ in events:
+        for key, _ in sorted(events, key=_is_from_stranger):
             try:
                 if isinstance(key.data, Connection):
                     self._on_readable(key.data)
@@ -320,7 +333,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         if framed.refusal:
             write_error(outbox, *framed.refusal, "")
         else:
-            reusable = self._respond(connection, request, outbox, last=not framed.whole, busy=busy)
+            reusable = self._respond(connection, request, outbox, whole=framed.whole, busy=busy)
         connection.send(b"".join(outbox.parts))
         if not reusable:
             connection.finish()
@@ -328,16 +341,19 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
             return Progress.CLOSE if framed.whole and not connection.ahead else Progress.LINGER
         return Progress.ANSWER if connection.ahead else Progress.BYTES
 
-    def _respond(self, connection: Connection, request: bytes, outbox: _Outbox, *, last: bool, busy: bool) -> bool:
+    def _respond(self, connection: Connection, request: bytes, outbox: _Outbox, *, whole: bool, busy: bool) -> bool:
         """Run the application on `request`; True when the connection can be used again."""
         message = None
+        head, body = _split(request) if whole else (request, None)
         try:
-            message = next(RequestParser(self.cfg, iter([request]), connection.client))
+            message = next(RequestParser(self.cfg, iter([head]), connection.client))
             response, environ = wsgi.create(message, outbox, connection.client, connection.server, self.cfg)
+            if body is not None:
+                environ["wsgi.input"] = io.BytesIO(body)
             environ["wsgi.multithread"] = True
             environ[RECEIVED] = connection.received
             environ[BUSY] = busy
-            if last or not self.alive:
+            if not (whole and self.alive):
                 response.force_close()
             chunks: Iterable[bytes] = self.wsgi(environ, response.start_response)
             try:
