@@ -13,7 +13,11 @@ def made_says(registry: Registry, test: str) -> str | None:
 
     Of what is a workload by itself (the Jobs of a CronJob) the metadata of the pod templates counts too.
     """
-    makers = {one.match.kind: one for one in registry.entries if one.makes or one.annotated or one.contains is not None}
+    makers = {
+        one.match.kind: one
+        for one in registry.entries
+        if one.makes or one.annotated or one.configured or one.contains is not None
+    }
     if not makers:
         return None
     places = "[]"
@@ -31,4 +35,7 @@ def _metadata(entry: KindEntry, registry: Registry) -> str:
         for made in registry.of_kind(spec.kind.group, spec.kind.kind):
             paths += [(*spec.object.steps, *one.template.steps) for one in made.pod_sets if one.for_each is None]
     found = dict.fromkeys((*((*steps, "metadata") for steps in paths), *others))
-    return " +\n".join(nodes("o", steps, last=False)[0] for steps in found)
+    metadata = [nodes("o", steps, last=False)[0] for steps in found]
+    # Settings that name annotations, which their keys end with: as far as these are told by their end.
+    settings = [nodes("o", spec.path.steps, last=False)[0] for spec in entry.configured]
+    return " +\n".join([*metadata, *(f"{one}.map(x, {{'annotations': x}})" for one in settings)])

@@ -15,7 +15,7 @@ from engine import names
 from engine.annotations import Source, own_source, read, unknown_keys
 from engine.cluster.workloads import ProjectionError, UnreadableWorkload, workload
 from engine.kinds import KindEntry
-from engine.kinds.made import MadeObject, annotated_parts, beside_templates, made_objects
+from engine.kinds.made import MadeObject, annotated_parts, beside_templates, configured_annotations, made_objects
 from engine.misspelt_keys import misspelt
 from engine.outcomes import FieldError
 from engine.policy import Policy
@@ -30,6 +30,7 @@ from webhook.objects import entry_of
 from webhook.review import Review
 from webhook.view import View
 
+_LONGEST_PATH: Final = 60  # characters, of the 120 of a warning
 _PREFIXES: Final = (f"{names.DOMAIN}/", names.KUEUE_PREFIX, names.KAI_PREFIX)
 
 
@@ -82,6 +83,11 @@ def _not_read(entry: KindEntry, document: Mapping[str, Any], policy: Policy) -> 
             if meant or read((source,), dialects=dialects):
                 template = "" if entry.handling == "through" else " or on a pod template"
                 yield f"{at}.{name} is not read: ask on the {entry.match.kind}{template}"
+    for prefix, settings in configured_annotations(entry, document):
+        for key, value in settings.items():
+            source = Source(prefix, {key: value}, {})
+            if read((source,), dialects=dialects) or any(unknown_keys((source,))):
+                yield f"{prefix}{key} is not read: ask in metadata"  # the longest key leaves no more room
 
 
 def _keys(part: Mapping[str, Any], name: str) -> Mapping[str, str]:
@@ -115,7 +121,7 @@ def _beside_its_maker(
     told: Told, made: MadeObject, found: Workload, *, asks: bool, maker: str, view: View, policy: Policy
 ) -> None:
     """The pods of what is made are the maker's, and so is a request; here it is of each made object alone, or none."""
-    where = f"{path_of(made.steps)}.metadata"
+    where = _where(made)
     if asks:
         told.warnings.append(f"{where} has no effect: ask on the {maker} or on a pod template")
         return
@@ -123,6 +129,17 @@ def _beside_its_maker(
     told.errors += _under(path_of(made.steps), understood.errors)
     if understood.asking:
         told.warnings.append(f"{where} makes a gang of each {found.kind}; for one gang ask on the {maker}")
+
+
+def _where(made: MadeObject) -> str:
+    """Where the metadata of a made object stands; of one deep inside another, whose path no warning has room for, what
+    it is and in which item of a list.
+    """
+    path = f"{path_of(made.steps)}.metadata"
+    if len(path) <= _LONGEST_PATH:
+        return path
+    first = next(at for at, step in enumerate(made.steps) if isinstance(step, int))
+    return f"metadata of a {made.entry.match.kind} in {path_of(made.steps[: first + 1])}"
 
 
 def _under(at: str, errors: tuple[FieldError, ...]) -> Iterator[FieldError]:

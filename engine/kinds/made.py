@@ -68,6 +68,26 @@ def annotated_parts(entry: KindEntry, raw: Mapping[str, Any]) -> Iterator[tuple[
             continue
 
 
+def configured_annotations(entry: KindEntry, raw: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the annotations of pods that settings of an object name, with the prefix that their keys have there."""
+    scope = Scope(Node(raw), Node(raw))
+    for spec in entry.configured:
+        try:
+            node = find(spec.path, scope)
+        except NodeError:
+            continue
+        settings = node.value if node is not None and isinstance(node.value, Mapping) else {}
+        for prefix in spec.prefixes:
+            yield (
+                prefix,
+                {
+                    key.removeprefix(prefix): value
+                    for key, value in settings.items()
+                    if key.startswith(prefix) and isinstance(value, str)
+                },
+            )
+
+
 def _head(kind: KindEntry) -> Mapping[str, str]:
     group = kind.match.group
     version = next((one for one in kind.match.versions if one != ANY_VERSION), "v1")

@@ -127,6 +127,13 @@ class Made(Part):
     kind: Ref
 
 
+class Configured(Part):
+    """A mapping of settings that names annotations of pods: their keys come after one of the prefixes."""
+
+    path: OnePath
+    prefixes: tuple[Words, ...] = Field(min_length=1, max_length=8)
+
+
 class CreationOverride(Part):
     """Another order of creation, when a condition holds."""
 
@@ -214,6 +221,9 @@ class KindEntry(Part):
     makes: tuple[Made, ...] = Field(default=(), max_length=8, description="Requests in their metadata are checked too.")
     annotated: tuple[ManyPath, ...] = Field(
         default=(), max_length=8, description="Other parts with annotations or labels: who asks there gets a warning."
+    )
+    configured: tuple[Configured, ...] = Field(
+        default=(), max_length=8, description="Settings that name annotations of pods: who asks there gets a warning."
     )
     gang: GangSpec | None = None
     owner_labels: OwnerLabels = OwnerLabels()

@@ -227,6 +227,28 @@ def annotated(name: str, requests: Sequence[str]) -> Iterator[Case]:
         yield Case(f"{asked} in {field}", collection(entry), body)
 
 
+def configured(requests: Sequence[str]) -> Iterator[Case]:
+    """Each request in Spark's settings, which name annotations of its pods."""
+    entry = BY_NAME["sparkapplication"]
+    for asked, pod in product(requests, ("driver", "executor")):
+        body = plain(entry)
+        prefix = f"spark.kubernetes.{pod}.annotation."
+        body["spec"]["sparkConf"] = {f"{prefix}{key}": value for key, value in REQUESTS[asked][0].items()}
+        yield Case(f"{asked} in the settings of the {pod}", collection(entry), body)
+
+
+def patched(requests: Sequence[str]) -> Iterator[Case]:
+    """Each request in what a TrainJob changes of the Jobs that are made for it."""
+    entry = BY_NAME["trainjob"]
+    for asked in requests:
+        body = plain(entry)
+        job: Json = {"name": "node", "template": {}}
+        _write(job["template"], *REQUESTS[asked])
+        runtime = {"template": {"spec": {"replicatedJobs": [job]}}}
+        body["spec"]["runtimePatches"] = [{"manager": "me", "trainingRuntimeSpec": runtime}]
+        yield Case(f"{asked} in a patch of the Jobs", collection(entry), body)
+
+
 ASKS = ("a request", "an alias")
 KINDS: Mapping[str, list[Case]] = {
     "pod": [*pods()],
@@ -237,6 +259,8 @@ KINDS: Mapping[str, list[Case]] = {
             *(workloads(name, ASKS, (ELSEWHERE,)) if name in OTHERS else ()),
             *(makers(name, tuple(REQUESTS)) if name in MADE else ()),
             *(annotated(name, tuple(REQUESTS)) if name in ANNOTATED else ()),
+            *(configured(("nothing", *ASKS)) if name == "sparkapplication" else ()),
+            *(patched(tuple(REQUESTS)) if name == "trainjob" else ()),
         ]
         for name in BY_NAME
         if name != "job"

@@ -83,6 +83,24 @@ def patched_runtime(annotations: Mapping[str, str]) -> Json:
     return found
 
 
+def patched_jobs(annotations: Mapping[str, str], own: Mapping[str, str] = {}) -> Json:
+    """A TrainJob that patches the metadata of the Jobs of the JobSet that is made for it."""
+    found: Json = copy.deepcopy(example("trainjob")["object"])
+    found["metadata"] = {"name": "train", "namespace": "ml", "annotations": dict(own)}
+    job = {"name": "node", "template": {"metadata": {"annotations": dict(annotations)}}}
+    runtime = {"template": {"spec": {"replicatedJobs": [job]}}}
+    found["spec"]["runtimePatches"] = [{"manager": "me", "trainingRuntimeSpec": runtime}]
+    return found
+
+
+def configured(settings: Any, own: Mapping[str, str] = {}) -> Json:
+    """A SparkApplication with settings of Spark."""
+    found: Json = copy.deepcopy(example("sparkapplication")["object"])
+    found["metadata"] = {"name": "train", "namespace": "ml", "annotations": dict(own)}
+    found["spec"]["sparkConf"] = settings
+    return found
+
+
 def submitted(found: Json, view: FakeView | None = None, **more: Any) -> Response:
     view = view or FakeView()
     return validate(review(apply(found, mutate(review(found, **more), view, 0.0)), **more), view, 0.0)
@@ -134,6 +152,22 @@ CASES: Mapping[str, Json] = {
     | {"spec": {"driver": {"annotations": 3}}},
     "a request in a TrainJob's spec": carrying("trainjob", "spec", annotations=RACK),
     "a request in a TrainJob's patch of its runtime": patched_runtime(RACK),
+    "a request in a TrainJob's patch of its Jobs": patched_jobs(RACK),
+    "a request in the patch of the Jobs of a TrainJob that asks": patched_jobs(RACK, own=RACK),
+    "a typo in a TrainJob's patch of its Jobs": patched_jobs({names.REQUIRE: "rak"}),
+    "requests in Spark's settings": configured(
+        {f"spark.kubernetes.{pod}.annotation.{names.REQUIRE}": "rack" for pod in ("driver", "executor")}
+    ),
+    "a misspelt and a foreign key in the settings of an application that asks": configured(
+        {
+            "spark.kubernetes.driver.annotation.topogate.dev/requier-topology": "rack",
+            "spark.kubernetes.executor.annotation.kueue.x-k8s.io/podset-required-topology": "rack",
+        },
+        own=RACK,
+    ),
+    "other settings of Spark": configured({"spark.kubernetes.driver.annotation.example.com/x": "y", "spark.x": "1"}),
+    "settings that are none": configured([1]),
+    "a setting that is no text": configured({f"spark.kubernetes.driver.annotation.{names.REQUIRE}": 3}),
 }
 
 
