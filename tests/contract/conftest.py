@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import yaml
 
 from engine.cluster.api import Api, connect
 from tests.support.fake_api import FakeApi
+from tests.support.replica import write_authority
 
 
 @pytest.fixture
@@ -40,3 +42,11 @@ def kubeconfig(tmp_path: Path) -> Callable[..., str]:
 @pytest.fixture
 def api(fake: FakeApi, kubeconfig: Callable[..., str]) -> Api:
     return connect(kubeconfig=kubeconfig(fake.url), user_agent="topogate-test")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the CA of replicas."""
+    path = tmp_path_factory.mktemp("ca")
+    write_authority(path, now=time.time())
+    return path

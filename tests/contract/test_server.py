@@ -16,18 +16,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.replica import PATIENCE, Replica, post, read_answer, request_bytes, review_body, write_authority
+from tests.support.replica import PATIENCE, Replica, post, read_answer, request_bytes, review_body
 
 THREADS = 2
 # Seconds. A healthy answer takes milliseconds, a thread that waits for a client at least the 2 s of a time limit.
 PROMPT = 1.0
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("ca")
-    write_authority(path, now=time.time())
-    return path
 
 
 @pytest.fixture(scope="module")

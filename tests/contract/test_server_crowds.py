@@ -10,25 +10,17 @@ import select
 import signal
 import socket
 import ssl
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.replica import Replica, post, read_answer, request_bytes, review_body, write_authority
+from tests.support.replica import Replica, post, read_answer, request_bytes, review_body
 
 PLACES = 64  # with so few files that the server has the least number of places
 FILES = 264
 REFUSED = b"POST /mutate HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n"
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("ca")
-    write_authority(path, now=time.time())
-    return path
 
 
 @pytest.fixture(scope="module")

@@ -9,19 +9,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.support.eventually import eventually
-from tests.support.replica import Replica, read_answer, request_bytes, review_body, write_authority
+from tests.support.replica import Replica, read_answer, request_bytes, review_body
 from webhook.server import OVERSLEPT_SECONDS
 from webhook.worker import SWEEP_SECONDS
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("ca")
-    write_authority(path, now=time.time())
-    return path
 
 
 @contextlib.contextmanager
