@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.capacity import Capacity, Count
 from engine.claims import is_claim
@@ -16,8 +15,6 @@ from engine.quantities import format_bytes
 from engine.records import DeviceRequest, Shape
 from engine.topology import Topology
 from engine.wording import joined, plain, plural
-
-Ints = npt.NDArray[np.int64]
 
 # Why a host with enough by its numbers has no room; the words stand in the list of nodes as they are.
 IN_PART: Final = "with GPUs used in part"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-import webhook.plain_http
+from webhook import plain_http
 from webhook.faults import Faults
 from webhook.metrics import CONTENT_TYPE, Metrics
 from webhook.ops import Check, pages
@@ -49,7 +49,7 @@ class Ops:
 @pytest.fixture(scope="module")
 def running() -> Iterator[Ops]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(webhook.plain_http, "CLIENT_SECONDS", 1.0)
+        patch.setattr(plain_http, "CLIENT_SECONDS", 1.0)
         server = Ops()
         yield server
         server.server.close()
