@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench.jobs import job_body
-from engine import names
+from engine.api import names
 from local.client import Client
 from local.kubelets import COMPLETE_AFTER
 

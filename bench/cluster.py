@@ -26,7 +26,7 @@ from bench.churn import Churn
 from bench.jobs import job_body
 from bench.stage import add_options, some_of, stage
 from bench.waiting import make_namespace, told, until
-from engine import names
+from engine.api import names
 from local.client import Client
 from local.controlplane import ControlPlane
 from local.nodes import Grid

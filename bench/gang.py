@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bench.jobs import job_body
-from engine import names
+from engine.api import names
 from engine.cluster import projections
 from engine.outcomes import Placed
 from engine.policy import parse_policy

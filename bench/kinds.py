@@ -24,7 +24,7 @@ from bench.bound import BoundWatch
 from bench.specimens import REPLICA, SPECIMENS, Specimen
 from bench.stage import add_options, some_of, stage
 from bench.waiting import make_namespace, told, until
-from engine import names
+from engine.api import names
 from local.controllers.building import ensure_controllers
 from local.controllers.catalogue import with_needed
 from local.controllers.running import Controllers

@@ -23,10 +23,13 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import results
+from engine.api.objects import Node
+from engine.api.pod import Shape
 from engine.capacity import Capacity
-from engine.planner import Plan, Request, SlotIndex, Tree, build_tree, plan
+from engine.planner.index import SlotIndex
+from engine.planner.plan import Plan, Request, plan
+from engine.planner.tree import Tree, build_tree
 from engine.presets import presets
-from engine.records import Node, Shape
 from engine.topology import build_topology
 
 HOSTS_IN_RACK, RACKS_IN_BLOCK = 16, 8

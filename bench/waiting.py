@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from engine import names
+from engine.api import names
 from local.client import Client
 
 AT_WORK = ("Running", "Finished")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.api.placement import Assignment
+from engine.api.pod import Pod
+from engine.api.reasons import Code, Phase, Why
 from engine.extension import Extension
-from engine.reasons import Code, Phase, Why
-from engine.records import Assignment, Pod
 from engine.seats import Refused, Seat
 
 

@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from engine import names
-from engine.durations import DurationError, parse_duration
-from engine.explain import unsupported
+from engine.api import names
+from engine.api.duration import DurationError, parse_duration
+from engine.api.field import FieldError, unsupported
+from engine.api.pod import Pod
+from engine.api.reasons import Code
+from engine.api.text import listed, plain, suggest
+from engine.api.workload import Workload
 from engine.levels import LevelNames
-from engine.outcomes import FieldError
-from engine.reasons import Code
-from engine.records import Pod, Workload
-from engine.wording import listed, plain, suggest
 
 NATIVE_DIALECT = "topogate"
 POD_GROUP_DIALECT = "pod-group"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-from engine import names
+from engine.api import names
+from engine.api.pod import PodSpec
+from engine.api.workload import Workload
 from engine.policy import Policy
-from engine.records import PodSpec, Workload
 
 
 def standing_aside(workload: Workload, *, policy: Policy, own_namespace: str = names.NAMESPACE) -> str | None:

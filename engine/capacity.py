@@ -14,15 +14,17 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from engine.claims import is_claim
+from engine.api.device import DeviceRequest, DeviceUse, NodeDevices
+from engine.api.objects import Node
+from engine.api.pod import Pod, Shape
+from engine.api.resources import Requests, is_claim
 from engine.eligibility import MAX_WEIGHT, Eligibility, Verdicts, weight_of
 from engine.gpu.resources import KOORDINATOR, WHOLE
 from engine.host_amounts import HostAmounts, Ints
 from engine.host_devices import Held, HostDevices, by_vendor_name
 from engine.node_columns import Mask
-from engine.planner import SlotIndex
+from engine.planner.index import SlotIndex
 from engine.pod_devices import devices_of
-from engine.records import DeviceRequest, DeviceUse, Node, NodeDevices, Pod, Requests, Shape
 from engine.topology import Topology
 
 Uses = tuple[DeviceUse, ...]

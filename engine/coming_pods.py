@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from engine.api.pod import Pod, PodSpec, Shape
+from engine.api.resources import Requests, largest
+from engine.api.workload import PodSet, Workload
 from engine.gang_keys import key_of
 from engine.members import pod_set_of
-from engine.records import Pod, PodSet, PodSpec, Requests, Shape, Workload
-from engine.shapes import largest, merge_runtime_class, with_requests
+from engine.shapes import merge_runtime_class, with_requests
 from engine.stores import Stores
 
 

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from engine import metrics
+from engine.api.text import plural
 from engine.topology import OUTSIDE_SELECTOR, Level, Topology
-from engine.wording import plural
 
 log = logging.getLogger("topogate.topologies")
 

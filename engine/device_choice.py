@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from engine.api.device import DeviceRequest
+from engine.api.placement import Assignment, PodSetPlan, Slot
+from engine.api.pod import Pod, Shape
+from engine.api.workload import PodSet
 from engine.capacity import Capacity
 from engine.extension import Kept
 from engine.members import by_pod_set, host_of, rank_is_slot, rank_of
 from engine.outcomes import Placed
 from engine.pod_devices import Uses, devices_of
-from engine.records import Assignment, DeviceRequest, Pod, PodSet, PodSetPlan, Shape, Slot
 from engine.sight import Gang
 
 

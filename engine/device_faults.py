@@ -6,7 +6,7 @@ import logging
 from typing import Final
 
 from engine import metrics
-from engine.wording import plain
+from engine.api.text import plain
 
 log = logging.getLogger("topogate.devices")
 

@@ -8,13 +8,13 @@ from typing import Final
 
 import numpy as np
 
+from engine.api.device import DeviceRequest
+from engine.api.pod import Shape
+from engine.api.resources import format_bytes, is_claim
+from engine.api.text import joined, plain, plural
 from engine.capacity import Capacity, Count
-from engine.claims import is_claim
 from engine.gpu.resources import KOORDINATOR, WHOLE, whole_names
-from engine.quantities import format_bytes
-from engine.records import DeviceRequest, Shape
 from engine.topology import Topology
-from engine.wording import joined, plain, plural
 
 # Why a host with enough by its numbers has no room; the words stand in the list of nodes as they are.
 IN_PART: Final = "with GPUs used in part"

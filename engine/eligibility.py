@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from engine.api.objects import Node
+from engine.api.pod import Shape
 from engine.node_columns import Mask, NodeColumns
-from engine.records import Node, Shape
 from engine.shapes import exclusion
 
 ClassKey = tuple[object, object, object]

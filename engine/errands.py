@@ -12,14 +12,19 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
-from engine import names
 from engine.actions import LetGo, Status
+from engine.api import names
+from engine.api.event_reasons import EventReason
+from engine.api.placement import Assignment, Placement
+from engine.api.pod import Pod
+from engine.api.reasons import Code, known_code
+from engine.api.text import quote
+from engine.api.workload import Workload
 from engine.cluster import writes
 from engine.cluster.api import Api, ApiFault
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
 from engine.cluster.writes import Gone, Refused, Result
-from engine.event_reasons import EventReason
 from engine.extension import Extension
 from engine.gangs import request_written
 from engine.members import pod_set_of
@@ -28,15 +33,12 @@ from engine.pin import placed_pod, release_patch
 from engine.pod_devices import allocation
 from engine.pod_workloads import in_order
 from engine.proposal import extend_in_view, plan_in_view, proposed, rewritten
-from engine.reasons import Code, known_code
-from engine.records import Assignment, Placement, Pod, Workload
 from engine.relaxing import relaxing_text
 from engine.requests import relaxed
 from engine.seats import Seat
 from engine.sight import Gang
 from engine.status import event_text, status_body
 from engine.view import View
-from engine.wording import quote
 from engine.written import Outdated, Written, was_done
 
 log = logging.getLogger("topogate.errands")

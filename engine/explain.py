@@ -1,32 +1,15 @@
 """What people read: where a gang went, what will happen to it, what is wrong with what they wrote.
 
-Why a gang does not fit is told in `engine.shortfall`, the codes stand in `engine.reasons`; both are offered here too.
+Why a gang does not fit is told in `engine.shortfall`, the codes stand in `engine.api.reasons`; both are offered here
+too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.outcomes import FieldError, Never, Outcome, Placed, Waits
-from engine.reasons import REASONS, Code, Reason
-from engine.shortfall import Shortfall, infeasible
-from engine.wording import MAX_WARNING, did_you_mean, fit, joined, listed, plain, plural, quote, suggest
-
-__all__ = [
-    "REASONS",
-    "Reason",
-    "Shortfall",
-    "fit",
-    "forecast",
-    "infeasible",
-    "placed_text",
-    "plain",
-    "plural",
-    "quote",
-    "render",
-    "suggest",
-    "unsupported",
-]
+from engine.api.text import MAX_WARNING, fit, joined, plain, plural
+from engine.outcomes import Never, Outcome, Placed, Waits
 
 
 def placed_text(count: int, paths: Sequence[Sequence[str]], levels: Sequence[str]) -> str:
@@ -138,15 +121,3 @@ def _across(placed: Placed) -> str:
                 joined([domain[-1] for domain in domains]) if few else plural(len(domains), plain(levels[depth]))
             )
     return _where(paths, levels)
-
-
-def render(error: FieldError) -> str:
-    """Return the message of a cause: `Unsupported value: "rak": allowed: block, rack, host; did you mean "rack"?`."""
-    value = "" if error.value is None else f"{quote(error.value)}: "
-    return f"{error.kind}: {value}{error.message}"
-
-
-def unsupported(path: str, value: str, allowed: Sequence[str], *, reason: Code) -> FieldError:
-    """Return the error of a value that is none of the allowed ones, with the closest one as a suggestion."""
-    message = f"allowed: {listed(allowed)}{did_you_mean(value, allowed)}"
-    return FieldError(field=path, kind="Unsupported value", value=value, reason=reason, message=message)

@@ -12,21 +12,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from engine import names
+from engine.api import names
+from engine.api.placement import Assignment, GangRequest, Placement, PodSetPlan, PodSetRequest, Slot
+from engine.api.pod import Pod
+from engine.api.rank import join_ranks
+from engine.api.workload import PodSet, Workload
 from engine.members import by_pod_set, host_of, rank_is_slot, rank_of
 from engine.pod_devices import Uses, devices_of
-from engine.ranks import join_ranks
-from engine.records import (
-    Assignment,
-    GangRequest,
-    Placement,
-    Pod,
-    PodSet,
-    PodSetPlan,
-    PodSetRequest,
-    Slot,
-    Workload,
-)
 from engine.seats import done_ranks, slot_by_rank, wanted_slots
 from engine.slot_devices import devices_by_rank
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
+from engine.api.placement import Slot
 from engine.capacity import Capacity
-from engine.records import Slot
 from engine.seats import moved
 from engine.shapes import exclusion
 from engine.sight import GONE, Gang

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from engine import plain_gangs
+from engine.api.placement import Placement
+from engine.api.pod import Pod
+from engine.api.workload import Workload
 from engine.pod_workloads import KIND
-from engine.records import Placement, Pod, Workload
 
 # Replicas of one workload that are gangs; pods of more are held and told so.
 MAX_GROUPS = 10_000

@@ -10,18 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from engine import names
 from engine.actions import ChooseAnew, Decision, GiveBack, LetGo, Plan, Rest, Resume, Status
-from engine.explain import render
+from engine.api import names
+from engine.api.field import render
+from engine.api.placement import Assignment, PodSetRequest
+from engine.api.pod import Pod
+from engine.api.reasons import known_code
+from engine.api.text import plain
+from engine.api.workload import Workload
 from engine.members import held_by_us, suspended_by_user
 from engine.policy import Policy
-from engine.reasons import known_code
-from engine.records import Assignment, Pod, PodSetRequest, Workload
 from engine.running import running
 from engine.seats import slots_of
 from engine.sight import Gang, Hosts, can_suspend, ours
 from engine.timers import Timers
-from engine.wording import plain
 
 
 def stale(gang: Gang) -> bool:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from engine import names
+from engine.api import names
+from engine.api.pod import Pod
+from engine.api.workload import Owned, Workload
 from engine.lineage import Lineage
 from engine.owners import Key, Link, key_of
 from engine.plain_gangs import is_plain
-from engine.records import Owned, Pod, Workload
 from engine.single_pods import is_single
 
 PodKey = tuple[str, str]

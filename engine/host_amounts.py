@@ -1,6 +1,6 @@
 """What every host has and what is left of it, in dense arrays: one row per host, one column per resource.
 
-Claims (`engine.claims`) are too many and too rarely held for columns: their holders are kept apart.
+Claims (`engine.api.resources`) are too many and too rarely held for columns: their holders are kept apart.
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from engine.claims import is_claim
-from engine.records import Requests, Resources
+from engine.api.resources import Requests, Resources, is_claim
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]

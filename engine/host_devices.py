@@ -15,6 +15,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from engine.api.device import DeviceRequest, DeviceUse, NodeDevices
+from engine.api.objects import Node
+from engine.api.resources import Requests
 from engine.gpu.choose import choose
 from engine.gpu.fit import slots as slots_on
 from engine.gpu.inventory import Inventory, inventory
@@ -23,7 +26,6 @@ from engine.gpu.ledger import DeviceLedger, Summary
 from engine.gpu.left import Left, completed
 from engine.gpu.resources import KOORDINATOR, WHOLE
 from engine.pod_devices import believed
-from engine.records import DeviceRequest, DeviceUse, Node, NodeDevices, Requests
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]

@@ -6,15 +6,17 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from engine import names
+from engine.api import names
+from engine.api.placement import Placement
+from engine.api.pod import Pod, Shape
+from engine.api.resources import is_claim, largest
+from engine.api.workload import Workload
 from engine.capacity import Capacity
-from engine.claims import is_claim
 from engine.coming_pods import ComingPods
 from engine.members import pinned_host, pod_set_of, released
 from engine.pod_devices import Uses
-from engine.records import Placement, Pod, Shape, Workload
 from engine.reservations import adrift, reservations
-from engine.shapes import largest, with_requests
+from engine.shapes import with_requests
 
 
 class KeptSlots:

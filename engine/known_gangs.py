@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from engine import plain_gangs, single_pods
+from engine.api.placement import Placement, kept_hosts
+from engine.api.pod import Pod
+from engine.api.workload import Workload
 from engine.capacity import Capacity
 from engine.coming_pods import ComingPods
 from engine.gang_keys import has_group, key_of, keys_of, parts, placed_key
@@ -19,11 +22,9 @@ from engine.members import by_pod_set
 from engine.owners import key_to
 from engine.pod_workloads import in_order
 from engine.quota import usage_of
-from engine.records import Placement, Pod, Workload
 from engine.relaxing import in_force
 from engine.requests import Understanding
 from engine.sight import Gang
-from engine.status import kept_hosts
 
 
 class KnownGangs:

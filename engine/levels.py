@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from engine import names
+from engine.api import names
+from engine.api.field import is_label_key
 from engine.policy import TopologySpec
-from engine.presets import is_label_key, presets
+from engine.presets import presets
 from engine.topology import Level, Topology
 
 

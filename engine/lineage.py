@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from engine import names
 from engine.annotations import meanings, read_own
+from engine.api import names
+from engine.api.field import FieldError
+from engine.api.pod import OwnerRef, Pod
+from engine.api.workload import Workload
 from engine.aside import standing_aside
 from engine.gang_keys import joined_key
-from engine.kinds import Registry
-from engine.outcomes import FieldError
+from engine.kinds.registry import Registry
 from engine.owners import NOT_ASKING, Chain, Find, chain_of, decider, key_to, leads_to, reference_to
 from engine.plain_gangs import plain_key
 from engine.policy import Policy
-from engine.records import OwnerRef, Pod, Workload
 from engine.requests import Understanding, understand
 from engine.single_pods import single_key
 from engine.topology import Topology

@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from engine import names
+from engine.api import names
+from engine.api.placement import Placement
+from engine.api.pod import Pod, Shape
+from engine.api.workload import Workload
 from engine.capacity import Capacity
 from engine.members import host_of
-from engine.records import Placement, Pod, Shape, Workload
 from engine.shapes import with_requests
 
 # By how much a pod may be seen later than what its controller learned after making it: a create that is under way, and

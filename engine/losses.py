@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from engine.actions import Decision, GiveBack, Remove, Rest, Status
+from engine.api.pod import Pod
+from engine.api.text import joined, plain, plural
 from engine.members import by_pod_set, rank_of
 from engine.policy import Policy
-from engine.records import Pod
 from engine.sight import GONE, Gang, Hosts, can_suspend
 from engine.timers import REMOVE_AGAIN, Timers
-from engine.wording import joined, plain, plural
 
 # A node that is deleted may be registered again at once, with its pods still on it (seconds).
 GONE_AFTER = 5.0

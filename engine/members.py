@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
-from engine import names
-from engine.kinds.expressions import value
-from engine.records import Pod, PodSet, Shape, Workload
+from engine.api import names
+from engine.api.pod import Pod, Shape
+from engine.api.rank import value
+from engine.api.workload import PodSet, Workload
 
 _RANK_DIGITS = 7  # 100,000 pods at most
 

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-from engine import names
 from engine.annotations import NATIVE_DIALECT
-from engine.wording import plain, suggest
+from engine.api import names
+from engine.api.text import plain, suggest
 
 _PREFIX: Final = names.DOMAIN.partition(".")[0]
 _TOLD: Final = 4  # nobody reads more

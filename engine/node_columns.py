@@ -16,7 +16,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from engine.records import Expression, Node, SelectorTerm, Shape, Taint, Toleration
+from engine.api.objects import Node, Taint
+from engine.api.pod import Expression, SelectorTerm, Shape, Toleration
 from engine.shapes import exclusion, int64
 
 Mask = npt.NDArray[np.bool_]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from engine.reasons import Code
-from engine.records import PodSetPlan
+from engine.api.placement import PodSetPlan
+from engine.api.reasons import Code
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +63,3 @@ OWN_TROUBLE: Final = frozenset[Code]({"QuotaExceeded", "PriorityClassMissing"})
 def own_trouble(outcome: Waits | Never) -> bool:
     """True when only the gang's own people can mend why it is not placed: it holds up nobody."""
     return isinstance(outcome, Never) or outcome.reason in OWN_TROUBLE
-
-
-@dataclass(frozen=True, slots=True)
-class FieldError:
-    """One thing that is wrong with an object that a user wrote.
-
-    `field` is a JSON path (`metadata.annotations[topogate.dev/require-topology]`), `kind` Kubernetes' own word
-    (`Unsupported value`, `Invalid value`, `Required value`, `Forbidden`), `value` what was seen (None: not shown),
-    `reason` our stable code, `message` what is allowed and what to do. `entry` names the entry of the policy's kinds
-    that may be wrong instead of the object (`kinds[0] (bench)`).
-    """
-
-    field: str
-    kind: str
-    value: str | None
-    reason: Code
-    message: str
-    entry: str = ""

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engine.records import Owned, OwnerRef, Pod, Workload
+from engine.api.pod import OwnerRef, Pod
+from engine.api.workload import Owned, Workload
 
 # Pod -> StatefulSet -> leader pod -> StatefulSet -> LeaderWorkerSet, and what stands above that; more is a cycle.
 MAX_DEPTH = 8

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine import names
-from engine.records import Expression, Pod, SelectorTerm, Slot
+from engine.api import names
+from engine.api.placement import Slot
+from engine.api.pod import Expression, Pod, SelectorTerm
 
 _NAME_FIELD = "metadata.name"
 

@@ -9,13 +9,15 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from engine import names
 from engine.annotations import Said, read_own
-from engine.outcomes import FieldError
+from engine.api import names
+from engine.api.field import FieldError
+from engine.api.pod import OwnerRef, Pod, PodSpec
+from engine.api.resources import largest
+from engine.api.text import plain, plural, quote
+from engine.api.workload import Workload
 from engine.pod_workloads import KIND, eligible, in_order, is_live, template_of, workload_of
-from engine.records import OwnerRef, Pod, PodSpec, Workload
-from engine.shapes import largest, with_requests
-from engine.wording import plain, plural, quote
+from engine.shapes import with_requests
 
 _PREFIX = "pods/"
 _SIZE_DIGITS = 7

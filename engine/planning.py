@@ -12,15 +12,17 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from engine.api.names import AUTO
+from engine.api.placement import PodSetPlan, PodSetRequest, Slot
+from engine.api.pod import Shape, Toleration
 from engine.capacity import Capacity, Count
 from engine.device_shortfall import device_name, device_shortfall, full, unreported, without_devices
 from engine.explain import placed_text
 from engine.gpu.resources import CORE, KOORDINATOR, RATIO, whole_names
-from engine.names import AUTO
 from engine.outcomes import Never, Outcome, Placed, Waits
-from engine.planner import NoFit, Plan, Request, Slices, domain_slots, plan
+from engine.planner.plan import NoFit, Plan, Request, domain_slots, plan
+from engine.planner.slices import Slices
 from engine.policy import Policy
-from engine.records import PodSetPlan, PodSetRequest, Shape, Slot, Toleration
 from engine.requests import Understanding
 from engine.shapes import REFUSED_LATELY, ROOM_KEPT, TAINT, repairable
 from engine.shortfall import WHOLE_TOPOLOGY, Shortfall, infeasible

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from engine import names
+from engine.api import names
+from engine.api.device import DeviceRequest, DeviceUse, NodeDevices
+from engine.api.pod import Pod
 from engine.gpu.allocated import format_allocated, parse_allocated
 from engine.gpu.resources import WHOLE
-from engine.records import DeviceRequest, DeviceUse, NodeDevices, Pod
 
 Uses = tuple[DeviceUse, ...]
 

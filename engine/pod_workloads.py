@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from engine import names
-from engine.records import OwnerRef, Pod, PodSet, PodSpec, Workload
+from engine.api import names
+from engine.api.pod import OwnerRef, Pod, PodSpec
+from engine.api.workload import PodSet, Workload
 
 KIND = "Pod"
 

@@ -12,56 +12,42 @@ import json
 from functools import cache, lru_cache
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
-from pydantic.alias_generators import to_camel
+from pydantic import AfterValidator, Field, JsonValue, ValidationError
 
-from engine import names, strict_yaml
-from engine.durations import DurationError, format_duration, parse_duration
-from engine.kinds import Registry, label_keys, registry_of
-from engine.outcomes import FieldError
-from engine.policy_errors import PolicyError, apart_from, in_order, structural_errors, text_errors
-from engine.policy_fields import (
+from engine.api import names, strict_yaml
+from engine.api.field import FieldError
+from engine.api.schema import (
     MAX_LIST,
-    Annotations,
     DnsLabel,
     Duration,
-    ExemptNamespaces,
-    Identities,
     LabelKey,
     LabelMap,
+    PolicyError,
+    Section,
+    apart_from,
+    distinct,
+    in_order,
+    structural_errors,
+    text_errors,
+    without_nulls,
+)
+from engine.kinds.access import label_keys
+from engine.kinds.registry import Registry, registry_of
+from engine.policy_fields import (
+    Annotations,
+    ExemptNamespaces,
+    Identities,
     NamespacePattern,
     PresetName,
     ResourceNames,
     Schedulers,
-    distinct,
 )
 from engine.policy_rules import rule_errors
-from engine.policy_sections import without_nulls
 from engine.presets import MAX_KEYS, MAX_LEVELS, presets
 from engine.topology import HOST, Level
 
-__all__ = [
-    "DurationError",
-    "Policy",
-    "PolicyError",
-    "default_policy",
-    "format_duration",
-    "parse_duration",
-    "parse_policy",
-]
 
-
-class _Section(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        alias_generator=to_camel,
-        serialize_by_alias=True,
-    )
-
-
-class LevelSpec(_Section):
+class LevelSpec(Section):
     """One level of a topology that the admin writes out."""
 
     name: DnsLabel = Field(description="The alias that requests use.")
@@ -72,14 +58,14 @@ class LevelSpec(_Section):
     )
 
 
-class ObjectRef(_Section):
+class ObjectRef(Section):
     """A topology object of another system."""
 
     group: Literal["kueue.x-k8s.io", "kai.scheduler"] = Field(description="The API group of the Topology object.")
     name: DnsLabel = Field(description="Its name.")
 
 
-class TopologySpec(_Section):
+class TopologySpec(Section):
     """A named list of levels over a set of nodes; exactly one of preset, levels and fromObject says which levels."""
 
     name: DnsLabel = Field(description="What the annotation `topogate.dev/topology` names.")
@@ -110,7 +96,7 @@ class TopologySpec(_Section):
 Dialect = Literal["topogate", "kueue", "kai", "pod-group"]
 
 
-class Nodes(_Section):
+class Nodes(Section):
     """How nodes are counted."""
 
     settle: Annotated[float, Duration("0s", "1h")] = Field(
@@ -119,7 +105,7 @@ class Nodes(_Section):
     )
 
 
-class NamespaceDefault(_Section):
+class NamespaceDefault(Section):
     """Request annotations that workloads of some namespaces get."""
 
     namespaces: tuple[NamespacePattern, ...] = Field(
@@ -128,7 +114,7 @@ class NamespaceDefault(_Section):
     annotations: Annotations = Field(min_length=1, description="The request annotations.")
 
 
-class Namespaces(_Section):
+class Namespaces(Section):
     """Which namespaces we serve, and how."""
 
     exempt: ExemptNamespaces = Field(
@@ -140,7 +126,7 @@ class Namespaces(_Section):
     )
 
 
-class AnnotationRules(_Section):
+class AnnotationRules(Section):
     """How request annotations are read."""
 
     dialects: Annotated[tuple[Dialect, ...], AfterValidator(distinct)] = Field(
@@ -151,7 +137,7 @@ class AnnotationRules(_Section):
     )
 
 
-class Gpu(_Section):
+class Gpu(Section):
     """How GPU requests are read and written."""
 
     translation: Literal["auto", "rewrite", "annotate", "off"] = Field(
@@ -166,7 +152,7 @@ class Gpu(_Section):
     )
 
 
-class PodGroup(_Section):
+class PodGroup(Section):
     """Which pod-group labels pods get, so that a coscheduling scheduler sees the same gang."""
 
     labels: Literal["coscheduling", "scheduler-plugins", "koordinator", "none"] = Field(
@@ -177,7 +163,7 @@ class PodGroup(_Section):
     )
 
 
-class Planner(_Section):
+class Planner(Section):
     """How placements are chosen."""
 
     profile: Literal["pack", "spread"] = Field(
@@ -188,7 +174,7 @@ class Planner(_Section):
     )
 
 
-class Queue(_Section):
+class Queue(Section):
     """The order of waiting gangs."""
 
     order: Literal["best-effort", "strict"] = Field(
@@ -206,7 +192,7 @@ class Queue(_Section):
     )
 
 
-class Timeouts(_Section):
+class Timeouts(Section):
     """How long each step may take."""
 
     bind: Annotated[float, Duration("1s", "1h")] = Field(
@@ -227,7 +213,7 @@ class Timeouts(_Section):
     )
 
 
-class Policy(_Section):
+class Policy(Section):
     """The policy of one installation, read from `policy.yaml` in the ConfigMap `topogate-policy`."""
 
     api_version: Literal["topogate.dev/v1alpha1"] = Field(default="topogate.dev/v1alpha1", description="As shown.")

@@ -10,14 +10,15 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Final
 
-from engine import names
-from engine.outcomes import FieldError
+from engine.api import names
+from engine.api.field import FieldError, path_of
+from engine.api.pod import PodSpec, Shape
+from engine.api.schema import wrong
+from engine.api.text import quote
+from engine.api.workload import PodSet, Workload
 from engine.policy import Policy
-from engine.policy_errors import path_of, wrong
-from engine.records import PodSet, PodSpec, Shape, Workload
 from engine.requests import understand
 from engine.topology import Topology
-from engine.wording import quote
 
 _METADATA: Final = "metadata."
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from engine import names
+from engine.api import names
+from engine.api.field import FieldError, path_of
+from engine.api.schema import wrong
+from engine.api.text import joined, listed, quote
 from engine.gpu.resources import KOORDINATOR, NVIDIA
-from engine.kinds import RegistryError, registry_of
-from engine.outcomes import FieldError
-from engine.policy_errors import path_of, wrong
+from engine.kinds.registry import RegistryError, registry_of
 from engine.presets import MAX_LEVELS, RESERVED_NAMES, known_levels, presets
-from engine.wording import joined, listed, quote
 
 DEFAULT_REQUESTS: Final = frozenset(
     {names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.TOPOLOGY, names.RELAX_AFTER}

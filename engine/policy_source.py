@@ -11,9 +11,11 @@ import logging
 import threading
 from collections.abc import Callable
 
-from engine import metrics, names
-from engine.policy import Policy, PolicyError, default_policy, parse_policy
-from engine.records import ConfigMap
+from engine import metrics
+from engine.api import names
+from engine.api.objects import ConfigMap
+from engine.api.schema import PolicyError
+from engine.policy import Policy, default_policy, parse_policy
 
 log = logging.getLogger("topogate.policy")
 

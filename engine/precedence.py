@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from engine.api.placement import Placement, kept_hosts
+from engine.api.reasons import REASONS, known_code
+from engine.api.workload import Workload
 from engine.members import over
 from engine.outcomes import Outcome, Placed, Waits, own_trouble
 from engine.patience import Room
-from engine.reasons import REASONS, known_code
-from engine.records import Placement, Workload
 from engine.sight import Gang
-from engine.status import kept_hosts
 from engine.view import View
 
 # Gangs that wait for these are not in the queue, or hold up nobody there.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from functools import cache
@@ -10,7 +9,8 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Final
 
-from engine import names, strict_yaml
+from engine.api import names, strict_yaml
+from engine.api.field import is_dns_label, is_label_key
 from engine.topology import HOST, Level
 
 MAX_LEVELS: Final = 6  # above the host; the deepest fabric we know of has five
@@ -18,26 +18,6 @@ MAX_KEYS: Final = 8
 RESERVED_NAMES: Final = frozenset({names.HOST_LEVEL, names.AUTO})  # `auto` is a value of the request annotations
 
 _ZONE: Final = "topology.kubernetes.io/zone"
-_LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)
-_NAME_PART: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
-
-
-def is_dns_label(text: str) -> bool:
-    """True for an RFC 1123 label: lower-case letters, digits and dashes, at most 63."""
-    return len(text) <= 63 and _LABEL.fullmatch(text) is not None  # noqa: PLR2004 - RFC 1123
-
-
-def is_label_key(text: str) -> bool:
-    """True for a valid label key: an optional DNS prefix, a slash, a name. Source: apimachinery IsQualifiedName."""
-    prefix, slash, name = text.rpartition("/")
-    if slash and not (len(prefix) <= 253 and all(is_dns_label(part) for part in prefix.split("."))):  # noqa: PLR2004
-        return False
-    return is_label_value(name) and bool(name)
-
-
-def is_label_value(text: str) -> bool:
-    """True for a valid label value; the empty one is. Source: apimachinery IsValidLabelValue."""
-    return not text or (len(text) <= 63 and _NAME_PART.fullmatch(text) is not None)  # noqa: PLR2004
 
 
 @cache

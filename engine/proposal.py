@@ -11,6 +11,9 @@ from dataclasses import replace
 import msgspec
 
 from engine import quota
+from engine.api.placement import Assignment, Placement, WorkloadRef
+from engine.api.text import did_you_mean, plural, quote
+from engine.api.workload import PodSet
 from engine.cluster.placements import assignment_body, name_of
 from engine.device_choice import with_devices
 from engine.extension import Extension, Kept
@@ -19,10 +22,8 @@ from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.planning import plan_gang
 from engine.pod_devices import devices_of
 from engine.precedence import goes_first, in_turn, kept_for, precedence_of
-from engine.records import Assignment, Placement, PodSet, WorkloadRef
 from engine.sight import Gang
 from engine.view import View
-from engine.wording import did_you_mean, plural, quote
 
 # Bytes of an assignment: etcd takes 1.5 MiB at a time, for the request, status and managed fields too.
 _LARGEST = 1_400_000

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from math import inf
 
-from engine.names import AUTO
+from engine.api.names import AUTO
+from engine.api.pod import Shape
 from engine.outcomes import Never, Waits
-from engine.records import Shape
 from engine.requests import Understanding
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from engine.quantities import format_units
-from engine.records import PodSpec, Quota
-from engine.wording import plural
+from engine.api.objects import Quota
+from engine.api.pod import PodSpec
+from engine.api.resources import format_units
+from engine.api.text import plural
 
 
 def usage_of(spec: PodSpec, count: int) -> dict[str, int]:

@@ -6,12 +6,11 @@ fail-over nor a re-plan starts the time anew or takes the relaxation back.
 
 from __future__ import annotations
 
-from engine.durations import format_duration
+from engine.api.duration import format_duration
+from engine.api.placement import GangRequest, Placement, PodSetRequest, waiting_since
+from engine.api.text import joined, plain
 from engine.policy import Policy
-from engine.records import GangRequest, Placement, PodSetRequest
 from engine.requests import Understanding, relaxed
-from engine.status import waiting_since
-from engine.wording import joined, plain
 
 Relaxed = tuple[str | None, tuple[tuple[str, str | None], ...]]
 

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TypeVar
 
+from engine.api.objects import Node
 from engine.gpu.resources import CORE, MEMORY, WHOLE
 from engine.gpu.translation import Reported
-from engine.records import Node
 
 Key = TypeVar("Key", int, str)
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from engine import names
 from engine.annotations import Said, invalid
+from engine.api import names
+from engine.api.field import FieldError, path_of
+from engine.api.text import plural
+from engine.api.workload import Workload
 from engine.gang_keys import MAX_GROUPS
 from engine.levels import LevelNames
-from engine.outcomes import FieldError
 from engine.policy import Policy
-from engine.policy_errors import path_of
-from engine.records import Workload
 from engine.request_scopes import Scope, slices_of
-from engine.wording import plural
 
 _OF_PLAIN_PODS = (names.GANG_NAME, names.GANG_SIZE)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engine import names
 from engine.annotations import Said
-from engine.records import PodSet
+from engine.api import names
+from engine.api.workload import PodSet
 
 
 @dataclass(frozen=True, slots=True)

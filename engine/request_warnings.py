@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
-from engine import names
 from engine.annotations import POD_GROUP_DIALECT
-from engine.records import GangRequest, PodSetRequest, Workload
+from engine.api import names
+from engine.api.placement import GangRequest, PodSetRequest
+from engine.api.text import joined, plain, plural, quote
+from engine.api.workload import Workload
 from engine.request_scopes import Scope
-from engine.wording import joined, plain, plural, quote
 
 _POD_GROUP: Final = frozenset({names.POD_GROUP_NAME, names.POD_GROUP_MIN})
 _MAX_VALUE: Final = 16  # of a label's value; the warning has 120 characters

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from engine import names
 from engine.annotations import Said, Source, asks_in_pod_group_labels, check, own_source, read, unknown_keys
+from engine.api import names
+from engine.api.field import FieldError
+from engine.api.field import path_of as path_of_steps
+from engine.api.placement import GangRequest, PodSetRequest
+from engine.api.workload import PodSet, Workload
 from engine.aside import standing_aside
 from engine.levels import LevelNames, choose_topology, level_names
-from engine.outcomes import FieldError
 from engine.policy import Policy
-from engine.policy_errors import path_of as path_of_steps
-from engine.records import GangRequest, PodSet, PodSetRequest, Workload
 from engine.request_rules import (
     asks_for_no_level,
     bounds,

@@ -13,15 +13,16 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 import numpy.typing as npt
 
+from engine.api.names import AUTO
+from engine.api.placement import PodSetRequest
+from engine.api.pod import Pod, Shape
+from engine.api.text import plain, plural
 from engine.capacity import Capacity
-from engine.names import AUTO
 from engine.outcomes import Outcome, Placed
 from engine.patience import Room, Waiting
-from engine.planner import domain_slots
-from engine.records import Pod, PodSetRequest, Shape
+from engine.planner.plan import domain_slots
 from engine.requests import Understanding
 from engine.topology import Topology
-from engine.wording import plain, plural
 
 Ints = npt.NDArray[np.int64]
 # Plan with these hosts as if they were empty, and without those.

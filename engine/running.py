@@ -6,19 +6,19 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from engine.actions import Decision, Extend, GiveBack, Release, Remove, Rest, Shrink, Status
+from engine.api.placement import Placement, incomplete_since
+from engine.api.pod import Pod
+from engine.api.reasons import Code, known_code
+from engine.api.text import plain, plural
 from engine.extension import Extension, growth, repair
 from engine.losses import losses, named, stuck
 from engine.members import host_of, pinned_host, pod_set_of
 from engine.policy import Policy
-from engine.reasons import Code, known_code
-from engine.records import Placement, Pod
 from engine.reservations import reservation
 from engine.scheduler_words import about_the_pod
 from engine.seats import Seating, seat, trimmed
 from engine.sight import GONE, Gang, Hosts, can_suspend
-from engine.status import incomplete_since
 from engine.timers import Timers
-from engine.wording import plain, plural
 
 # Characters of the scheduler's own words that are passed on; its list of reasons over all nodes can be far longer.
 MAX_REASON = 300

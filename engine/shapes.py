@@ -12,12 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from engine.claims import is_claim
+from engine.api.objects import Node, RuntimeClass, Taint
+from engine.api.pod import Expression, SelectorTerm, Shape, Toleration
+from engine.api.resources import Requests, add, is_claim
 from engine.gpu.request import device_request
-from engine.quantities import nano_to_units
-from engine.records import Expression, Node, Requests, RuntimeClass, SelectorTerm, Shape, Taint, Toleration
-
-Amounts = Mapping[str, int]  # resource -> billionths (engine.quantities.nano)
 
 TAINT: Final = "taint "  # what a reason begins with that a taint gives
 REFUSED_LATELY: Final = "refused by the scheduler lately"
@@ -27,65 +25,6 @@ _UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", value="", 
 _CONDITION_PREFIX: Final = "node.kubernetes.io/"
 _INT64: Final = range(-(2**63), 2**63)
 _MAX_INT_TEXT: Final = 20
-
-
-def effective(containers: Iterable[Amounts], init_containers: Iterable[tuple[Amounts, bool]] = ()) -> dict[str, int]:
-    """Return what the containers of a pod need together, in billionths.
-
-    `init_containers` are (amounts, sidecar) in order; a sidecar (restartPolicy Always) goes on running beside all that
-    come after it. The answer is the larger of what the running pod and any moment of its start needs.
-    """
-    total: dict[str, int] = {}
-    for amounts in containers:
-        _add(total, amounts)
-    sidecars: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    for amounts, sidecar in init_containers:
-        if sidecar:
-            _add(total, amounts)
-            _add(sidecars, amounts)
-            moment = sidecars
-        else:
-            moment = dict(sidecars)
-            _add(moment, amounts)
-        _raise_to(peak, moment)
-    _raise_to(total, peak)
-    return total
-
-
-def pod_requests(
-    containers: Amounts, *, pod_requests: Amounts, pod_limits: Amounts, overhead: Amounts
-) -> dict[str, int]:
-    """Return a pod's requests from its containers' `effective` ones, its pod-level resources and its overhead.
-
-    A pod-level request replaces the sum of the containers; a pod-level limit stands in where neither asks (for
-    hugepages, which cannot be overcommitted, whatever the containers ask).
-    """
-    total = dict(containers)
-    for resource, amount in pod_limits.items():
-        if is_pod_level(resource) and (resource not in total or resource.startswith("hugepages-")):
-            total[resource] = amount
-    total.update((resource, amount) for resource, amount in pod_requests.items() if is_pod_level(resource))
-    _add(total, overhead)
-    return total
-
-
-def pod_limits(containers: Amounts, *, pod_limits: Amounts, overhead: Amounts) -> dict[str, int]:
-    """Return a pod's limits; overhead counts only where there is a limit."""
-    total = dict(containers)
-    total.update((resource, amount) for resource, amount in pod_limits.items() if is_pod_level(resource))
-    _add(total, {resource: amount for resource, amount in overhead.items() if resource in total})
-    return total
-
-
-def is_pod_level(resource: str) -> bool:
-    """Return whether `spec.resources` of a pod may name the resource."""
-    return resource in ("cpu", "memory") or resource.startswith("hugepages-")
-
-
-def in_units(amounts: Amounts) -> Requests:
-    """Return amounts as planner units, rounded up, sorted by name, without zeros."""
-    return tuple(sorted((name, nano_to_units(name, amount, up=True)) for name, amount in amounts.items() if amount))
 
 
 def exclusion(shape: Shape, node: Node) -> str | None:
@@ -155,21 +94,12 @@ def merge_runtime_class(shape: Shape, runtime_class: RuntimeClass) -> Shape:
     Where the nodeSelectors contradict each other, admission refuses the pod; the template's own value is kept.
     """
     requests = dict(shape.requests)
-    _add(requests, runtime_class.overhead)
+    add(requests, runtime_class.overhead)
     return replace(
         with_requests(shape, tuple(sorted((name, units) for name, units in requests.items() if units))),
         node_selector=tuple(sorted({**runtime_class.node_selector, **dict(shape.node_selector)}.items())),
         tolerations=tuple(dict.fromkeys((*shape.tolerations, *runtime_class.tolerations))),
     )
-
-
-def largest(requests: Iterable[Requests]) -> Requests:
-    """Return the largest amount of every resource."""
-    amounts: dict[str, int] = {}
-    for one in requests:
-        for resource, amount in one:
-            amounts[resource] = max(amount, amounts.get(resource, 0))
-    return tuple(sorted(amounts.items()))
 
 
 def with_requests(shape: Shape, requests: Requests) -> Shape:
@@ -179,17 +109,6 @@ def with_requests(shape: Shape, requests: Requests) -> Shape:
 
 def _plain(expressions: Iterable[Expression]) -> list[tuple[str, str, tuple[str, ...]]]:
     return [(one.key, one.operator, one.values) for one in expressions]
-
-
-def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
-    for resource, amount in amounts.items():
-        total[resource] = total.get(resource, 0) + amount
-
-
-def _raise_to(total: dict[str, int], amounts: Mapping[str, int]) -> None:
-    for resource, amount in amounts.items():
-        if amount > total.get(resource, -1):
-            total[resource] = amount
 
 
 def _named(taint: Taint) -> str:

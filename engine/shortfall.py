@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from engine import names
+from engine.api import names
+from engine.api.reasons import Code
+from engine.api.resources import format_units
+from engine.api.text import plain, plural
 from engine.device_shortfall import DeviceShortfall, how_near, nobody_reports
 from engine.gpu.resources import KOORDINATOR
 from engine.host_devices import DISAGREEING, NOT_UNDERSTOOD, UNHEALTHY
 from engine.outcomes import Never, Waits
-from engine.quantities import format_units
-from engine.reasons import Code
 from engine.topology import OUTSIDE_SELECTOR
-from engine.wording import plain, plural
 
 WHOLE_TOPOLOGY: Final = "topology"  # what `fits_level` says when only the whole topology has room
 _MAX_GROUPS: Final = 6

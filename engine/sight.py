@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from engine import names
+from engine.api import names
+from engine.api.placement import Placement
+from engine.api.pod import Pod, Shape
+from engine.api.workload import Workload
 from engine.gang_keys import key_of
 from engine.members import held_by_us
-from engine.records import Placement, Pod, Shape, Workload
 from engine.requests import Understanding
 
 GONE = float("inf")

@@ -12,14 +12,16 @@ import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from engine import names
 from engine.annotations import Said, invalid, read_own
+from engine.api import names
+from engine.api.field import FieldError
+from engine.api.pod import OwnerRef, Pod, PodSpec
+from engine.api.resources import largest
+from engine.api.workload import Workload
 from engine.aside import template_aside
-from engine.outcomes import FieldError
 from engine.pod_workloads import KIND, eligible, in_order, is_live, template_of, workload_of
 from engine.policy import Policy
-from engine.records import OwnerRef, Pod, PodSpec, Workload
-from engine.shapes import largest, with_requests
+from engine.shapes import with_requests
 
 _GROUP = "pods-"
 # Namespaces and requests that somebody chooses must not meet: 64 bits.

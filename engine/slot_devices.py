@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
+from engine.api.placement import PodSetPlan, Slot
+from engine.api.pod import Pod
 from engine.pod_devices import Uses, devices_of
-from engine.records import Pod, PodSetPlan, Slot
 
 
 def devices_by_rank(plan: PodSetPlan) -> dict[int, Uses]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from engine.api.objects import Node
+from engine.api.text import plain, plural
+from engine.api.workload import Workload
 from engine.outcomes import Placed
-from engine.records import Node, Workload
 from engine.shapes import tolerates
-from engine.wording import plain, plural
 
 
 def soft_taints(placed: Placed, workload: Workload, node: Callable[[str], Node | None]) -> str | None:

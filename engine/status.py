@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from engine.actions import Status
+from engine.api.duration import timestamp
+from engine.api.placement import kept_hosts
+from engine.api.reasons import known_code, known_phase
 from engine.outcomes import Placed
-from engine.reasons import known_code, known_phase
 from engine.sight import Gang
-from engine.times import epoch
 
 # A step that mostly passes at once is worth a write only when it lasts (seconds): a placed gang runs a moment later,
 # and a pod that has ended well leaves the cache before its Job counts its index as done.
@@ -43,38 +43,6 @@ def differs(known: Status, status: Status) -> bool:
     if (known.phase, known.reason) != (status.phase, status.reason):
         return True
     return status.reason in _TELLING and known.message != status.message
-
-
-def kept_hosts(status: Mapping[str, Any]) -> tuple[str, ...]:
-    """The hosts that are kept free for a gang, as its status says."""
-    hosts = status.get("keptHosts")
-    return tuple(host for host in hosts if isinstance(host, str)) if isinstance(hosts, list | tuple) else ()
-
-
-def waiting_since(status: Mapping[str, Any]) -> float | None:
-    """Since when a gang waits for us (seconds since the epoch); None when it does not, or nobody can read it."""
-    since = status.get("waitingSince")
-    try:
-        return epoch(datetime.fromisoformat(since)) if isinstance(since, str) else None
-    except (ValueError, OverflowError):
-        return None
-
-
-def incomplete_since(status: Mapping[str, Any]) -> float | None:
-    """Since when the status says Incomplete (seconds since the epoch); None when it does not, or nobody can read it.
-
-    Two conditions change with that phase: Complete when the gang was whole before, Released when it never was.
-    """
-    conditions = status.get("conditions")
-    times: list[float] = []
-    for one in conditions if isinstance(conditions, list | tuple) and status.get("phase") == "Incomplete" else ():
-        stamp = one.get("lastTransitionTime") if isinstance(one, Mapping) else None
-        if isinstance(stamp, str) and one.get("type") in ("Complete", "Released"):
-            try:
-                times.append(epoch(datetime.fromisoformat(stamp)))
-            except (ValueError, OverflowError):
-                continue
-    return max(times, default=None)
 
 
 def status_body(before: Mapping[str, Any], status: Status, *, facts: Placed | None, now: float) -> dict[str, Any]:
@@ -127,8 +95,3 @@ def event_text(status: Status, facts: Placed | None) -> str:
 def _waits_for_us(status: Status) -> bool:
     """True while it is not the user who keeps the gang from starting: that time counts for no patience."""
     return status.phase == "Waiting" and status.reason != "Suspended"
-
-
-def timestamp(now: float) -> str:
-    """RFC 3339 with seconds, as metav1.Time writes it."""
-    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

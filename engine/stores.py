@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from engine import names
+from engine.api import names
+from engine.api.device import NodeDevices
+from engine.api.objects import Node, PriorityClass, Quota, RuntimeClass
+from engine.api.placement import Placement
+from engine.api.pod import Pod
+from engine.api.workload import Owned, Workload
 from engine.cluster.parts import Parts
 from engine.cluster.store import Store
 from engine.gang_keys import placed_key
-from engine.records import (
-    Node,
-    NodeDevices,
-    Owned,
-    Placement,
-    Pod,
-    PriorityClass,
-    Quota,
-    RuntimeClass,
-    Workload,
-)
 from engine.reported import ReportedNodes
 from engine.topology_objects import GROUPS, PLURAL, TopologyObject
 

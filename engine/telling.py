@@ -10,12 +10,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from engine import names
 from engine.actions import Status
+from engine.api import names
+from engine.api.reasons import Code
 from engine.errands import TOLD_PODS, Errands
 from engine.gangs import request_written
 from engine.pod_workloads import in_order
-from engine.reasons import Code
 from engine.sight import Gang
 from engine.status import differs, settle, status_of
 from engine.term import Memory, Term

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from engine.outcomes import FieldError
-from engine.policy_errors import path_of
-from engine.records import SelectorTerm, Shape, Workload
+from engine.api.field import FieldError, path_of
+from engine.api.pod import SelectorTerm, Shape
+from engine.api.workload import Workload
 
 MAX_CONTAINERS: Final = 256  # of one pod, init containers among them
 MAX_ALL_CONTAINERS: Final = 1_024  # of all templates of an object

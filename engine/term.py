@@ -13,7 +13,7 @@ from engine import metrics
 from engine.actions import Status
 from engine.cluster.api import ApiFault
 from engine.cluster.lease import NotLeader
-from engine.cluster.projections import ProjectionError
+from engine.cluster.wire import ProjectionError
 from engine.errand_lines import ErrandLines
 from engine.extension_queue import ExtensionQueue
 from engine.lane import Lane

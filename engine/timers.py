@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from engine.records import Pod
+from engine.api.pod import Pod
 
 # Back-off of a host that the scheduler refused, per gang: doubles from the first value to the second (seconds).
 EXCLUDE_FIRST = 60.0

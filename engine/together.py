@@ -14,18 +14,21 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from engine.api.names import AUTO
+from engine.api.placement import GangRequest, PodSetPlan, PodSetRequest, Slot
+from engine.api.pod import Shape
+from engine.api.rank import join_ranks
+from engine.api.reasons import Code
+from engine.api.text import joined, plain, plural
 from engine.capacity import Capacity
 from engine.explain import placed_text
-from engine.names import AUTO
 from engine.outcomes import Never, Outcome, Placed, Waits
-from engine.planner import Gang, GangPlan, NoFit, PodSet, Seats, Undecided, plan_gang
+from engine.planner.gang import Gang, GangPlan, PodSet, Seats, Undecided
+from engine.planner.plan import NoFit
+from engine.planner.plan_gang import plan_gang
 from engine.policy import Policy
-from engine.ranks import join_ranks
-from engine.reasons import Code
-from engine.records import GangRequest, PodSetPlan, PodSetRequest, Shape, Slot
 from engine.shapes import repairable
 from engine.topology import Topology
-from engine.wording import joined, plain, plural
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

@@ -7,9 +7,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
+from engine.api.objects import Node
 from engine.policy import ObjectRef, TopologySpec
 from engine.presets import choose_default, nearly_default, with_preset_words
-from engine.records import Node
 from engine.topology import HOST, Level, Topology, build_topology
 from engine.topology_objects import GROUPS, Objects, from_object, waiting_topology
 

@@ -9,9 +9,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from engine.names import AUTO, HOST_LEVEL, HOSTNAME
-from engine.planner import Slices, Tree, build_tree, lowest_level
-from engine.records import Node
+from engine.api.names import AUTO, HOST_LEVEL, HOSTNAME
+from engine.api.objects import Node
+from engine.planner.plan import lowest_level
+from engine.planner.slices import Slices
+from engine.planner.tree import Tree, build_tree
 
 Ints = npt.NDArray[np.int64]
 

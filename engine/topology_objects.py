@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from engine import names
+from engine.api import names
+from engine.api.field import is_label_key
+from engine.api.text import quote
 from engine.policy import ObjectRef
-from engine.presets import MAX_LEVELS, RESERVED_NAMES, is_label_key
+from engine.presets import MAX_LEVELS, RESERVED_NAMES
 from engine.topology import HOST, Level, Topology, build_topology
-from engine.wording import quote
 
 GROUPS: Final = ("kueue.x-k8s.io", "kai.scheduler")
 PLURAL: Final = "topologies"

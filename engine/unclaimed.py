@@ -7,10 +7,11 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Final
 
-from engine import names
+from engine.api import names
+from engine.api.placement import Placement
+from engine.api.pod import Pod
 from engine.errands import Errands
 from engine.gang_keys import placed_key
-from engine.records import Placement, Pod
 from engine.term import Term
 from engine.view import Changes, View
 

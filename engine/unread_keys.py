@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
-from engine import names
 from engine.annotations import Source
+from engine.api import names
 
 # What stands after the key; with it and our prefix a warning has at most 120 characters.
 HELP: Final[Mapping[str, str]] = {

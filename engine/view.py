@@ -15,25 +15,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from engine import names, plain_gangs, single_pods
+from engine import plain_gangs, single_pods
+from engine.api import names
+from engine.api.device import NodeDevices
+from engine.api.objects import Node
+from engine.api.placement import Placement
+from engine.api.pod import Pod
+from engine.api.workload import Workload
 from engine.capacity import Capacity
 from engine.coming_pods import ComingPods
 from engine.gang_keys import has_group, keys_of, parts, placed_key
 from engine.homes import Homes
 from engine.kept_slots import KeptSlots
-from engine.kinds import Registry
+from engine.kinds.registry import Registry
 from engine.known_gangs import KnownGangs
 from engine.lineage import Lineage
 from engine.lingering import LINGER, Lingering
 from engine.members import host_of, over, released
 from engine.policy import Policy, default_policy
-from engine.records import (
-    Node,
-    NodeDevices,
-    Placement,
-    Pod,
-    Workload,
-)
 from engine.requests import Understanding
 from engine.reservations import open_slots
 from engine.stores import Stores

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from engine import metrics
-from engine.reasons import REASONS
+from engine.api.reasons import REASONS
 from engine.term import Term
 
 

@@ -10,23 +10,23 @@ from typing import Final
 
 from engine import metrics
 from engine.actions import Status
-from engine.durations import format_duration
+from engine.api.duration import format_duration
+from engine.api.placement import waiting_since
+from engine.api.reasons import Code
+from engine.api.text import plural
 from engine.errands import Errands
 from engine.outcomes import OWN_TROUBLE, Never, Outcome, Placed, Waits, own_trouble
 from engine.patience import Room, Waiting
 from engine.precedence import goes_first, in_turn, kept_for
 from engine.proposal import standing
 from engine.queue import Entry, Miss, Question, question_of
-from engine.reasons import Code
 from engine.relaxing import relaxed_text, relaxes_at
 from engine.room import room_for
 from engine.shares import Shares
 from engine.sight import Gang
-from engine.status import waiting_since
 from engine.telling import TEXT_EVERY, Telling
 from engine.term import Term
 from engine.view import View
-from engine.wording import plural
 
 log = logging.getLogger("topogate.controller")
 

@@ -6,12 +6,16 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from engine import names, plain_gangs
-from engine.cluster import placements, projections, workloads, writes
+from engine import plain_gangs
+from engine.api import names
+from engine.api.placement import Placement
+from engine.api.pod import Pod
+from engine.api.workload import Workload
+from engine.cluster import placements, projections, wire, workloads, writes
 from engine.cluster.api import Api, ApiError, ApiFault, object_path
 from engine.cluster.writes import Conflict, Done, Gone, Refused, Result
+from engine.kinds import workload as kinds_workload
 from engine.plain_gangs import is_plain
-from engine.records import Placement, Pod, Workload
 from engine.sight import Gang
 from engine.view import View
 
@@ -98,7 +102,7 @@ class Written:
         entry = registry.find(group, workload.kind, version)
         try:
             return workloads.workload(body, entry=entry, registry=registry) if entry is not None else None
-        except (workloads.ProjectionError, workloads.UnreadableWorkload) as fault:
+        except (wire.ProjectionError, kinds_workload.UnreadableWorkload) as fault:
             log.warning("%s cannot be read any more: %s", workload.name, fault)
             return None
 

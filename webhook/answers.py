@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from engine.explain import render
-from engine.outcomes import FieldError
+from engine.api.field import FieldError, render
+from engine.api.text import MAX_WARNING
 from engine.policy import Policy
-from engine.wording import MAX_WARNING
 from webhook.review import Response, Review, allowed, denied, forbidden
 
 # A refusal for these is the admin's decision (403), not a fault of what the user wrote (422).

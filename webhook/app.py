@@ -14,7 +14,7 @@ from flask import Flask, request
 from flask import Response as HttpResponse
 from werkzeug.exceptions import HTTPException
 
-from engine.durations import DurationError, parse_duration
+from engine.api.duration import DurationError, parse_duration
 from webhook.budget import REVIEW_CPU, Budget
 from webhook.metrics import Metrics
 from webhook.review import BadReview, Response, Review, Unavailable, decode_review, encode

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Hashable
 from typing import TypeVar
 
+from engine.api.placement import Placement
+from engine.api.pod import Pod
 from engine.gang_keys import placed_key
-from engine.records import Placement, Pod
 from engine.stores import Stores
 
 Found = TypeVar("Found")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from engine import names
+from engine.api import names
 from engine.kinds.conditions import Condition, Value
 from engine.kinds.registry import Registry
 from engine.kinds.schema import ANY_VERSION, KindEntry

@@ -8,13 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from engine import names
+from engine.api import names
+from engine.api.objects import ConfigMap
+from engine.api.pod import Pod
 from engine.cluster import devices, placements, projections
 from engine.cluster.api import Api, object_path
 from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
 from engine.policy import Policy, default_policy
-from engine.records import ConfigMap, Pod
 from engine.stores import Stores
 from webhook.kind_caches import KindCaches
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from engine.policy import Policy, PolicyError, parse_policy
+from engine.api.schema import PolicyError
+from engine.policy import Policy, parse_policy
 from webhook.budget import REVIEW_CPU
 from webhook.logs import FORMATS, start_logging
 from webhook.settings import Settings, SettingsError, own_identity, own_namespace
@@ -18,6 +19,7 @@ from webhook.settings import Settings, SettingsError, own_identity, own_namespac
 if TYPE_CHECKING:
     from engine.topology import Topology
     from webhook.objects_file import FileObject
+
 
 MAX_POLICY_FILE = 2 * 1024 * 1024
 FORMATS_OF_DATA = ("table", "json", "yaml")

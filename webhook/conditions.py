@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from engine import names
+from engine.api import names
 from engine.kinds.registry import Registry
 from engine.kinds.schema import KindEntry
 from webhook.aside_conditions import DEFAULT_SCHEDULERS, of_other_schedulers, workload_aside

@@ -12,15 +12,14 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, Final
 
-from engine import names
+from engine.api import names
+from engine.api.field import FieldError, path_of
 from engine.gpu.containers import PodResources, pod_resources
 from engine.gpu.notes import written_at_first
 from engine.gpu.reapplied import reapplied
 from engine.gpu.resources import device_names, whole_names
 from engine.gpu.translation import Translation, in_scope, translate
-from engine.outcomes import FieldError
 from engine.policy import Policy
-from engine.policy_errors import path_of
 from webhook.patch import Edits, Path
 from webhook.review import Review
 from webhook.view import View

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from engine import names
-from engine.kinds import KindEntry, Registry, rules
+from engine.api import names
+from engine.kinds.access import rules
+from engine.kinds.registry import Registry
+from engine.kinds.schema import KindEntry
 from webhook import conditions, pod_conditions
 from webhook.aside_conditions import DEFAULT_SCHEDULERS
 from webhook.cel import all_of

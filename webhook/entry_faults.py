@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from engine.kinds import Registry
-from engine.wording import plain
+from engine.api.text import plain
+from engine.kinds.registry import Registry
 from webhook.metrics import Metrics
 from webhook.review import Response, Review
 

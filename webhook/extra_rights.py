@@ -6,8 +6,9 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from engine import names
-from engine.kinds import built_in, rules
+from engine.api import names
+from engine.kinds.access import rules
+from engine.kinds.registry import built_in
 from engine.policy import Policy
 
 _WIDTH: Final = 118

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from engine import names
+from engine.api import names
+from engine.api.field import FieldError
+from engine.api.field import path_of as path_of_steps
+from engine.api.placement import Placement, PodSetRequest
+from engine.api.workload import PodSet, Workload
 from engine.members import held_by_us
-from engine.outcomes import FieldError
 from engine.policy import Policy
 from engine.policy_defaults import by_default
-from engine.policy_errors import path_of as path_of_steps
-from engine.records import Placement, PodSet, PodSetRequest, Workload
 from engine.requests import LEVELS, Understanding, path_of, said_by
 from webhook.marks import ANNOTATIONS, LABELS, template_labels, templates
 

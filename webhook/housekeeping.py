@@ -13,7 +13,7 @@ from certs.authority import AuthorityError
 from certs.injection import ConfigurationMalformed, inject
 from certs.serving import ServingCertificate
 from engine import metrics as engine_metrics
-from engine import names
+from engine.api import names
 from engine.cluster import writes
 from engine.cluster.api import Api, ApiFault
 from engine.cluster.lease import LeaseCandidate, NotLeader

@@ -15,14 +15,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from engine.api.workload import Owned, Workload
 from engine.cluster import projections, workloads
 from engine.cluster.api import Api, ApiFault
 from engine.cluster.discovery import Collection, Discovery, wanted_kinds
 from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
-from engine.kinds import KindEntry, Registry
+from engine.kinds.registry import Registry
+from engine.kinds.schema import KindEntry
 from engine.policy import Policy
-from engine.records import Owned, Workload
 from engine.sight import ours
 from engine.stores import Stores
 

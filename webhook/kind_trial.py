@@ -6,10 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from engine.kinds import KindEntry, Registry, Structure, UnreadableWorkload, read
+from engine.api.field import path_of
+from engine.api.text import plain, plural
+from engine.kinds.registry import Registry
+from engine.kinds.schema import KindEntry
 from engine.kinds.served_paths import schemas_of, unserved_paths
-from engine.policy_errors import path_of
-from engine.wording import plain, plural
+from engine.kinds.structure import Structure
+from engine.kinds.workload import UnreadableWorkload, read
 from webhook.objects_file import FileObject
 
 _DEFINITION: Final = ("apiextensions.k8s.io", "CustomResourceDefinition")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from engine import names
 from engine.annotations import NATIVE_DIALECT
+from engine.api import names
+from engine.api.pod import Pod, PodSpec
+from engine.api.text import did_you_mean, joined, quote
+from engine.api.workload import Workload
 from engine.misspelt_keys import misspelt
 from engine.policy import Policy
-from engine.records import Pod, PodSpec, Workload
-from engine.wording import did_you_mean, joined, quote
 from webhook.marks import templates
 from webhook.patch import Edits, Path
 

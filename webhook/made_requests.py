@@ -11,16 +11,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from engine import names
 from engine.annotations import Source, own_source, read, unknown_keys
-from engine.cluster.workloads import ProjectionError, UnreadableWorkload, workload
-from engine.kinds import KindEntry
+from engine.api import names
+from engine.api.field import FieldError, path_of
+from engine.api.workload import Workload
+from engine.cluster.wire import ProjectionError
+from engine.cluster.workloads import workload
 from engine.kinds.made import MadeObject, annotated_parts, beside_templates, configured_annotations, made_objects
+from engine.kinds.schema import KindEntry
+from engine.kinds.workload import UnreadableWorkload
 from engine.misspelt_keys import misspelt
-from engine.outcomes import FieldError
 from engine.policy import Policy
-from engine.policy_errors import path_of
-from engine.records import Workload
 from engine.requests import understand
 from engine.unread_keys import unread
 from webhook.devices import checked

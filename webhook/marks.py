@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from engine import names
-from engine.records import PodSet, PodSpec, Workload
+from engine.api import names
+from engine.api.pod import PodSpec
+from engine.api.workload import PodSet, Workload
 from webhook.patch import Edits, Path
 
 ANNOTATIONS: Final = (names.HELD_BY, names.PLACEMENT, names.REVISION, names.DOMAIN_PATH, names.RANK)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine import names, plain_gangs, single_pods
+from engine import plain_gangs, single_pods
 from engine.annotations import read_own
+from engine.api import names
+from engine.api.field import FieldError
+from engine.api.placement import PodSetRequest
+from engine.api.pod import OwnerRef, Pod
+from engine.api.workload import PodSet, Workload
 from engine.aside import exempt, kueue_has, template_aside
 from engine.gang_keys import has_group, parts
 from engine.lineage import Lineage
 from engine.members import pod_set_of
-from engine.outcomes import FieldError
 from engine.policy import Policy
-from engine.records import OwnerRef, Pod, PodSet, PodSetRequest, Workload
 from engine.requests import Understanding
 from webhook.view import View
 

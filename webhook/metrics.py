@@ -9,7 +9,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, GCCollector, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from engine.kinds import built_in
+from engine.kinds.registry import built_in
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from engine import names
+from engine.api import names
+from engine.api.placement import Placement
+from engine.api.pod import Pod
 from engine.cluster.placements import name_of
 from engine.members import over, rank_is_slot, rank_of
 from engine.pin import PlacedPod, placed_pod
 from engine.policy import Policy
-from engine.records import Placement, Pod
 from engine.seats import moved, slot_of_rank
 from engine.shapes import covers, exclusion
 from engine.slot_devices import devices_by_rank

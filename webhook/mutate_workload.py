@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engine import names
+from engine.api import names
+from engine.api.workload import PodSet, Workload
 from engine.aside import standing_aside
 from engine.members import held_by_us
 from engine.policy import Policy
-from engine.records import PodSet, Workload
 from engine.requests import Understanding, understand
 from engine.sight import can_suspend
 from webhook.budget import Budget

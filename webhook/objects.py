@@ -14,13 +14,15 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from engine.api.field import FieldError
+from engine.api.pod import Pod
+from engine.api.workload import Workload
 from engine.cluster import projections
-from engine.cluster.projections import ProjectionError
-from engine.cluster.workloads import UnreadableWorkload, workload
-from engine.kinds import KindEntry
-from engine.outcomes import FieldError
+from engine.cluster.wire import ProjectionError
+from engine.cluster.workloads import workload
+from engine.kinds.schema import KindEntry
+from engine.kinds.workload import UnreadableWorkload
 from engine.policy import Policy
-from engine.records import Pod, Workload
 from webhook.review import BadReview, Review
 from webhook.type_words import located
 from webhook.view import View

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import msgspec
 
-from engine import names
+from engine.api import names
+from engine.api.text import plain, quote
 from engine.cluster.wire import Source
-from engine.wording import plain, quote
 from webhook.type_words import in_words
 from webhook.yaml_documents import MAX_DEPTH, DocumentError, documents
 

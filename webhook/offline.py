@@ -10,22 +10,28 @@ from typing import Any, Final
 
 import msgspec
 
-from engine import names
-from engine.cluster import projections
-from engine.cluster.projections import ProjectionError
+from engine.api import names
+from engine.api.device import NodeDevices
+from engine.api.objects import Node
+from engine.api.pod import Pod
+from engine.api.schema import PolicyError
+from engine.api.text import plain
+from engine.api.workload import Owned, Workload
+from engine.cluster import devices as cluster_devices
+from engine.cluster import placements, projections
 from engine.cluster.topologies import topology_object
-from engine.cluster.workloads import UnreadableWorkload, owned, workload
+from engine.cluster.wire import ProjectionError
+from engine.cluster.workloads import owned, workload
 from engine.coverage import left_out
-from engine.kinds import Registry
+from engine.kinds.registry import Registry
+from engine.kinds.workload import UnreadableWorkload
 from engine.outcomes import Outcome
-from engine.policy import LevelSpec, Policy, PolicyError, TopologySpec, default_policy, parse_policy
-from engine.records import Node, NodeDevices, Owned, Pod, Workload
+from engine.policy import LevelSpec, Policy, TopologySpec, default_policy, parse_policy
 from engine.requests import Understanding
 from engine.stores import Stores
 from engine.topology import Level
 from engine.topology_objects import PLURAL, levels_of
 from engine.view import View
-from engine.wording import plain
 from webhook.live import LiveView
 from webhook.objects_file import FileObject, FileProblem
 from webhook.type_words import in_words, located
@@ -35,7 +41,7 @@ KUBELET_PODS: Final = 110  # the kubelet's default of maxPods, for a Node of the
 _STORES: Final[dict[tuple[str, str], tuple[str, Callable[[Any], Any]]]] = {
     ("", "Node"): ("nodes", projections.node),
     ("", "Pod"): ("pods", projections.pod),
-    (names.API_GROUP, names.PLACEMENT_KIND): ("placements", projections.placement),
+    (names.API_GROUP, names.PLACEMENT_KIND): ("placements", placements.placement),
     ("", "ResourceQuota"): ("quotas", projections.quota),
     ("scheduling.k8s.io", "PriorityClass"): ("priorityclasses", projections.priority_class),
     ("node.k8s.io", "RuntimeClass"): ("runtimeclasses", projections.runtime_class),
@@ -155,7 +161,7 @@ def _of_registry(
 def _devices(one: FileObject, notes: list[str]) -> list[NodeDevices]:
     """The devices of a node; what of them cannot be read is left out, as the service does, and told."""
     try:
-        devices = projections.node_devices(one.source)
+        devices = cluster_devices.node_devices(one.source)
     except ProjectionError as error:
         notes.append(f"{one.where}: the Device is left out: {': '.join(filter(None, located(error)))}")
         return []

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from engine import names
+from engine.api import names
+from engine.api.field import FieldError
+from engine.api.field import path_of as path_of_steps
+from engine.api.workload import Workload
 from engine.explain import forecast
 from engine.members import suspended_by_user
-from engine.outcomes import FieldError, Never, Outcome, Placed, Waits
+from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.policy import Policy
 from engine.policy_defaults import by_default
-from engine.policy_errors import path_of as path_of_steps
-from engine.records import Workload
 from engine.relaxing import relaxing_forecast
 from engine.requests import Understanding, path_of, relaxed
 from engine.soft_taints import soft_taints

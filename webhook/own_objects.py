@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from engine import names
+from engine.api import names
 from engine.cluster.api import Api, object_path
 from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store

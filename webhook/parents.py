@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+from engine.api.pod import OwnerRef
+from engine.api.workload import Workload
 from engine.lineage import Lineage
 from engine.owners import NOT_ASKING
 from engine.policy import Policy
-from engine.records import OwnerRef, Workload
 from webhook.view import View
 
 Standing = Literal["alone", "child", "aside", "unsure"]

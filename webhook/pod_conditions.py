@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from engine import names
+from engine.api import names
 from engine.kinds.registry import Registry
 from webhook.aside_conditions import DEFAULT_SCHEDULERS, pod_aside, pod_of_other_schedulers
 from webhook.cel import all_of, any_of, indented, negated, text, texts

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from engine import names
+from engine.api import names
 from engine.cluster.api import MERGE_PATCH, Api, ApiError
-from engine.kinds import Registry, built_in
+from engine.kinds.registry import Registry, built_in
 from engine.policy import Policy
 from webhook import entries as entries_of
 from webhook import pod_conditions

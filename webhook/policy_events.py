@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from engine.api.event_reasons import EventReason
+from engine.api.objects import ConfigMap
 from engine.cluster.events import Recorder
-from engine.event_reasons import EventReason
 from engine.policy_source import PolicySource
-from engine.records import ConfigMap
 
 _ACTION: Final = "TakePolicy"
 

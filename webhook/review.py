@@ -14,9 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from engine.explain import render
-from engine.outcomes import FieldError
-from engine.wording import MAX_WARNING, fit, quote
+from engine.api.field import FieldError, render
+from engine.api.text import MAX_WARNING, fit, quote
 from webhook.budget import Budget
 
 API_VERSION: Final = "admission.k8s.io/v1"

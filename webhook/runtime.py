@@ -20,7 +20,7 @@ from prometheus_client.exposition import generate_latest
 from certs.secret import SecretUnusable
 from certs.serving import ServingCertificate
 from engine import metrics as engine_metrics
-from engine import names
+from engine.api import names
 from engine.cluster.api import Api, ApiFault, connect
 from engine.cluster.events import Recorder
 from engine.cluster.lease import LeaseCandidate, lease_holder

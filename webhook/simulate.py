@@ -13,22 +13,25 @@ from typing import Any, Final
 
 import msgspec
 
-from engine import names
 from engine.actions import Plan
+from engine.api import names
+from engine.api.field import FieldError
+from engine.api.pod import Pod
+from engine.api.reasons import REASONS
+from engine.api.workload import Workload
 from engine.aside import exempt, template_aside
 from engine.cluster import projections
-from engine.cluster.projections import ProjectionError
-from engine.cluster.workloads import UnreadableWorkload, workload
+from engine.cluster.wire import ProjectionError
+from engine.cluster.workloads import workload
 from engine.explain import forecast
 from engine.extension import growth
 from engine.gang_keys import keys_of
 from engine.gangs import decide
+from engine.kinds.workload import UnreadableWorkload
 from engine.members import suspended_by_user
-from engine.outcomes import FieldError, Never, Placed, Waits
+from engine.outcomes import Never, Placed, Waits
 from engine.plain_gangs import place_of
 from engine.proposal import answer_in_view, extend_in_view, extended, proposed
-from engine.reasons import REASONS
-from engine.records import Pod, Workload
 from engine.sight import Gang
 from engine.single_pods import is_single
 from engine.timers import Timers

@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.explain import render
-from engine.names import AUTO, MAIN
-from engine.outcomes import FieldError, Never, Outcome, Placed
-from engine.quantities import format_bytes
-from engine.ranks import format_ranks
-from engine.reasons import REASONS
-from engine.records import Assignment, DeviceUse, PodSetRequest, Slot
+from engine.api.device import DeviceUse
+from engine.api.field import FieldError, render
+from engine.api.names import AUTO, MAIN
+from engine.api.placement import Assignment, PodSetRequest, Slot
+from engine.api.rank import format_ranks
+from engine.api.reasons import REASONS
+from engine.api.resources import format_bytes
+from engine.api.text import plural
+from engine.outcomes import Never, Outcome, Placed
 from engine.sight import Gang
 from engine.view import View
-from engine.wording import plural
 from webhook import simulation_output as output
 
 

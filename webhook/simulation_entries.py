@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from engine.api.pod import Pod
 from engine.cluster import projections
-from engine.cluster.projections import ProjectionError
-from engine.cluster.workloads import UnreadableWorkload, workload
+from engine.cluster.wire import ProjectionError
+from engine.cluster.workloads import workload
+from engine.kinds.workload import UnreadableWorkload
 from engine.plain_gangs import plain_key, plain_workload
-from engine.records import Pod
 from engine.view import View
 from webhook.objects import POD
 from webhook.objects_file import FileObject, FileProblem

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from engine.api.text import plain, plural
 from engine.topology import Topology
-from engine.wording import plain, plural
 from webhook.simulation_output import Gang, HostSlots, Simulation
 
 if TYPE_CHECKING:
     from rich.table import Table
+
 
 HEADINGS: Final = ("WORKLOAD", "VERDICT", "PODS", "MESSAGE")
 COLOURS: Final = {"placed": "green", "waits": "yellow", "never": "red", "rejected": "red", "ignored": "dim"}

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import msgspec
 
+from engine.api.field import FieldError, path_of
+from engine.api.pod import Pod
+from engine.api.reasons import known_code
+from engine.api.workload import Workload
 from engine.cluster.wire import ProjectionError
-from engine.cluster.workloads import UnreadableWorkload
 from engine.gpu.rules import REASON as GPU_INVALID
-from engine.outcomes import FieldError
-from engine.policy_errors import path_of
-from engine.reasons import known_code
-from engine.records import Pod, Workload
+from engine.kinds.workload import UnreadableWorkload
 from webhook.marks import templates
 from webhook.mutate import mutate
 from webhook.objects_file import FileObject

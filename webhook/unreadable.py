@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from engine import names
 from engine.annotations import meanings
+from engine.api import names
+from engine.api.field import FieldError
 from engine.aside import exempt
-from engine.kinds import UnreadableWorkload, read
-from engine.outcomes import FieldError
+from engine.kinds.workload import UnreadableWorkload, read
 from engine.policy import Policy
 from webhook.answers import answer
 from webhook.devices import beside_unreadable

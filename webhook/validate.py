@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine import names
+from engine.api import names
+from engine.api.field import FieldError
+from engine.api.schema import PolicyError
 from engine.cluster import projections
 from engine.coverage import uncovered
-from engine.outcomes import FieldError
-from engine.policy import PolicyError, parse_policy
+from engine.policy import parse_policy
 from engine.policy_defaults import default_errors
 from webhook.budget import BudgetExceeded
 from webhook.objects import POD, Unreadable, entry_of, projected

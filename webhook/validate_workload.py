@@ -9,18 +9,19 @@ from typing import Final
 
 import msgspec
 
-from engine import names
 from engine.annotations import meanings
+from engine.api import names
+from engine.api.field import FieldError
+from engine.api.field import path_of as path_of_steps
+from engine.api.placement import Placement
+from engine.api.text import plain
+from engine.api.workload import Workload
 from engine.aside import exempt, standing_aside
 from engine.gang_keys import keys_of
-from engine.outcomes import FieldError
 from engine.policy import Policy
 from engine.policy_defaults import by_default
-from engine.policy_errors import path_of as path_of_steps
-from engine.records import Placement, Workload
 from engine.request_rules import beside
 from engine.requests import Understanding, understand
-from engine.wording import plain
 from webhook.answers import answer
 from webhook.budget import Budget
 from webhook.devices import annotation_errors, checked

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from engine.api.objects import Node
+from engine.api.placement import Placement
+from engine.api.pod import OwnerRef, Shape
+from engine.api.resources import Requests
+from engine.api.workload import PodSet, Workload
 from engine.gpu.translation import Reported
-from engine.kinds import Registry
+from engine.kinds.registry import Registry
 from engine.lineage import Lineage
 from engine.outcomes import Outcome
 from engine.owners import Key, Link
 from engine.pod_devices import Uses
 from engine.policy import Policy
-from engine.records import Node, OwnerRef, Placement, PodSet, Requests, Shape, Workload
 from engine.requests import Understanding
 from engine.topology import Topology
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import yaml
 
-from engine.wording import plain, quote
+from engine.api.text import plain, quote
 
 MAX_DEPTH: Final = 64  # the deepest object that Kubernetes knows nests some twenty levels
 MAX_ALIASED: Final = 1_000_000  # values that aliases may stand for, all together: a bomb has more by the ninth line

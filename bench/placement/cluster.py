@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bench.placement.jobs import Job, Placement
-from engine.planner import Tree
-from engine.planner.tree import Ints64
+from engine.planner.tree import Ints64, Tree
 
 
 class Cluster:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.placement.mixes import Mix
-from engine.planner import Tree, build_tree
-from engine.planner.tree import Ints64
+from engine.planner.tree import Ints64, Tree, build_tree
 
 LEVELS = ("block", "rack", "host")
 

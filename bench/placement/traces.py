@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.placement.cluster import Cluster
 from bench.placement.jobs import Job
-from engine.planner import Tree, build_tree
+from engine.planner.tree import Tree, build_tree
 
 _JOB_COLUMNS = ("submit_s", "duration_s", "pods", "gpus_per_pod", "topology_mode", "topology_level")
 _HOST_COLUMNS = ("block", "rack", "host")

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+from engine.api.device import DeviceUse
+from engine.api.resources import QuantityError, format_bytes, nano
 from engine.cluster import wire
 from engine.cluster.wire import ProjectionError
-from engine.quantities import QuantityError, format_bytes, nano
-from engine.records import DeviceUse
 
 _KINDS: Final = frozenset({"gpu", "rdma", "fpga"})
 _WHOLE: Final = 100

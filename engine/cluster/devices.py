@@ -14,13 +14,13 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from engine import names
+from engine.api import names
+from engine.api.device import Device, NodeDevices
+from engine.api.resources import Quantity, QuantityError, nano
+from engine.api.text import plain, quote
 from engine.cluster import wire
 from engine.cluster.wire import ProjectionError, Source, decode
 from engine.gpu.resources import CORE, FPGA, MEMORY, RATIO, RDMA, WHOLE
-from engine.quantities import Quantity, QuantityError, nano
-from engine.records import Device, NodeDevices
-from engine.wording import plain, quote
 
 API_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"
 PLURAL: Final = "devices"

@@ -16,7 +16,7 @@ import msgspec
 
 from engine.cluster.api import Api, ApiError, ApiFault, ApiUnavailable, object_path
 from engine.cluster.wire import UNREADABLE
-from engine.kinds import Registry
+from engine.kinds.registry import Registry
 from engine.kinds.schema import ANY_VERSION
 
 TIMEOUT: Final = (5.0, 10.0)

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from engine.api.event_reasons import EventReason
+from engine.api.names import FIELD_MANAGER
 from engine.cluster.api import Api, ApiError, ApiFault, object_path
-from engine.event_reasons import EventReason
-from engine.names import FIELD_MANAGER
 
 CONTROLLER: Final = "topogate.dev/engine"
 # Limits of the API: a longer field is refused.

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from engine.api.names import FIELD_MANAGER
 from engine.cluster.api import APPLY_PATCH, Api, ApiError, ApiFault, object_path
 from engine.cluster.election import (
     Action,
@@ -33,7 +34,6 @@ from engine.cluster.election import (
     renewal,
     written,
 )
-from engine.names import FIELD_MANAGER
 
 _log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""The Placement object: its JSON <-> the record. Shape: manifests/base/crd.yaml, docs/concepts/gangs.md."""
+"""Encodes and decodes the Placement object. Its shape: manifests/base/crd.yaml, docs/concepts/gangs.md."""
 
 from __future__ import annotations
 
@@ -8,23 +8,15 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, Final
 
-from engine import names
+from engine.api import names
+from engine.api.duration import epoch
+from engine.api.placement import Assignment, GangRequest, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
+from engine.api.pod import OwnerRef
+from engine.api.rank import count_ranks, format_ranks, parse_ranks
+from engine.api.workload import Workload
 from engine.cluster import wire
 from engine.cluster.device_uses import device_uses, uses_body
 from engine.cluster.wire import ProjectionError, Source, decode
-from engine.ranks import count_ranks, format_ranks, parse_ranks
-from engine.records import (
-    Assignment,
-    GangRequest,
-    OwnerRef,
-    Placement,
-    PodSetPlan,
-    PodSetRequest,
-    Slot,
-    Workload,
-    WorkloadRef,
-)
-from engine.times import epoch
 
 _MAX_NAME: Final = 63  # the name is also the value of the pods' gang label
 _HASH_DIGITS: Final = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from engine import claims, names
+from engine.api import names, resources
 from engine.cluster import wire
 
 
@@ -14,7 +14,7 @@ def claims_of(spec: wire.PodSpec, labels: Mapping[str, str | None], namespace: s
     found = set(_ports(spec))
     for term in anti_affinity(spec):
         if (selector := selector_of(term, labels, namespace)) is not None:
-            found.add(claims.apart(namespace, selector))
+            found.add(resources.apart(namespace, selector))
     return found
 
 
@@ -65,4 +65,4 @@ def _ports(spec: wire.PodSpec) -> Iterator[str]:
             # On the host's network every port of a container is one of the host.
             number = port.host_port or (port.container_port if spec.host_network else None)
             if number:
-                yield claims.host_port(number, port.protocol or "TCP")
+                yield resources.host_port(number, port.protocol or "TCP")

@@ -7,13 +7,13 @@ from functools import lru_cache
 from sys import intern
 from typing import Final
 
+from engine.api.device import DeviceRequest
+from engine.api.pod import Expression, PodSpec, SelectorTerm, Shape, Toleration
+from engine.api.resources import Quantity, QuantityError, Requests, effective, in_units, nano, pod_limits, pod_requests
 from engine.cluster import wire
 from engine.cluster.podclaims import anti_affinity, claims_of, selector_of
 from engine.cluster.wire import ProjectionError
 from engine.gpu.request import device_request
-from engine.quantities import Quantity, QuantityError, nano
-from engine.records import DeviceRequest, Expression, PodSpec, Requests, SelectorTerm, Shape, Toleration
-from engine.shapes import effective, in_units, pod_limits, pod_requests
 
 # Labels and annotations of pods and templates that anybody here reads; of 100,000 pods the rest would be most bytes.
 KEPT_PREFIXES: Final = (

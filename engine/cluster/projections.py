@@ -10,47 +10,16 @@ from collections.abc import Iterable
 from sys import intern
 from typing import Final
 
+from engine.api.duration import epoch
+from engine.api.names import MAIN
+from engine.api.objects import ConfigMap, Node, PriorityClass, Quota, RuntimeClass, Taint
+from engine.api.pod import OwnerRef, Pod
+from engine.api.rank import Ranges, count_ranks, join_ranks, parse_ranks
+from engine.api.resources import nano_to_units
+from engine.api.workload import TO_ANNOTATIONS, PodSet, Workload
 from engine.cluster import wire
-from engine.cluster.devices import node_devices
-from engine.cluster.placements import assignment_body, placement, placement_body, placement_name
 from engine.cluster.podspecs import amount, amounts, pod_spec, tolerations
 from engine.cluster.wire import ProjectionError, Source, decode
-from engine.names import MAIN
-from engine.quantities import nano_to_units
-from engine.ranks import Ranges, count_ranks, format_ranks, join_ranks, parse_ranks
-from engine.records import (
-    TO_ANNOTATIONS,
-    ConfigMap,
-    Node,
-    OwnerRef,
-    Pod,
-    PodSet,
-    PriorityClass,
-    Quota,
-    RuntimeClass,
-    Taint,
-    Workload,
-)
-from engine.times import epoch
-
-__all__ = [
-    "ProjectionError",
-    "Source",
-    "assignment_body",
-    "config_map",
-    "format_ranks",
-    "job",
-    "node",
-    "node_devices",
-    "parse_ranks",
-    "placement",
-    "placement_body",
-    "placement_name",
-    "pod",
-    "priority_class",
-    "quota",
-    "runtime_class",
-]
 
 _REFUSALS: Final = ("Unschedulable", "SchedulerError")  # of PodScheduled=False; SchedulingGated is none
 _MIRROR: Final = "kubernetes.io/config.mirror"

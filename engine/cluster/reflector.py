@@ -1,4 +1,4 @@
-"""Keeps a store equal to a collection of the API server: paged list, then watch, then again whatever happens.
+"""Keeps a store equal to a collection of the API server: paged list, then watch, with backoff after failures.
 
 Life: LIST (consistent, in pages) -> replace the store -> WATCH from the list's version, with bookmarks -> on a regular
 end watch again from the last version -> on 410 or an unreadable answer list again -> on every other fault wait

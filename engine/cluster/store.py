@@ -1,4 +1,4 @@
-"""What one watch has told us: records by key, an index, subscribers, and how fresh all this is.
+"""Thread-safe stores of watched records: by key, with an index and subscribers; one collection or several as one.
 
 The reflector writes, everybody reads. What a write of ours answered goes in at once (`apply_own_write`), so that the
 next decision sees it, and an older watch event that arrives later does not take it back.

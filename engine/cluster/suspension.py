@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from engine.names import HELD_BY, HELD_BY_SUSPEND
-from engine.policy_errors import path_of
-from engine.records import TO_ANNOTATIONS, PodSet, Workload
+from engine.api.field import path_of
+from engine.api.names import HELD_BY, HELD_BY_SUSPEND
+from engine.api.workload import TO_ANNOTATIONS, PodSet, Workload
 
 Body = dict[str, Any]
 Operations = list[Body]

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from engine.quantities import Quantity
+from engine.api.resources import Quantity
 
 Source = bytes | bytearray | memoryview | msgspec.Raw | Mapping[str, Any]
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""The API server's objects of registered kinds -> Workload, and of the kinds between them and their pods -> Owned."""
+"""Decodes objects of registered kinds into workloads, and the kinds between them and their pods into owned objects."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from sys import intern
 from types import MappingProxyType
 from typing import Any, Final
 
-from engine import kinds
+from engine.api.duration import epoch
+from engine.api.names import MAIN
+from engine.api.pod import PodSpec
+from engine.api.workload import Owned, PodSet, Workload
 from engine.cluster import projections, wire
 from engine.cluster.podspecs import KEPT_PREFIXES, kept, pod_spec
 from engine.cluster.wire import ProjectionError, Source
-from engine.kinds import KindEntry, Registry, UnreadableWorkload
-from engine.kinds.schema import ANY_VERSION
-from engine.names import MAIN
-from engine.records import Owned, PodSet, PodSpec, Workload
-from engine.times import epoch
-
-__all__ = ["ProjectionError", "UnreadableWorkload", "modest", "owned", "workload"]
+from engine.kinds import structure as kinds
+from engine.kinds.registry import Registry
+from engine.kinds.schema import ANY_VERSION, KindEntry
+from engine.kinds.structure import Structure
+from engine.kinds.workload import read
 
 _JOB: Final = ("batch", "Job")
 # What an object says to us, or to another one about its placement, has one of these in a key.
@@ -45,7 +46,7 @@ def workload(source: Source, *, entry: KindEntry, registry: Registry, version: s
         return projections.job(source)
     raw = source if isinstance(source, Mapping) else wire.decode(dict, source)
     meta = wire.decode(wire.Object, raw).metadata or wire.ObjectMeta()
-    structure = kinds.read(entry, raw, registry=registry)
+    structure = read(entry, raw, registry=registry)
     namespace = intern(meta.namespace or "")
     gang, suspension = structure.gang, structure.suspension
     by_replica = gang is not None and gang.unit == "replica"
@@ -137,7 +138,7 @@ def owned(source: Source, *, api_version: str, kind: str) -> Owned:
     )
 
 
-def _pod_set(found: kinds.PodSet, structure: kinds.Structure, *, namespace: str) -> PodSet:
+def _pod_set(found: kinds.PodSet, structure: Structure, *, namespace: str) -> PodSet:
     template, missing = _template(found, namespace=namespace)
     if structure.scheduler is not None:
         template = replace(template, scheduler_name=intern(structure.scheduler))

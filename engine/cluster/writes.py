@@ -1,4 +1,4 @@
-"""Every write that the engine makes, each one request with its preconditions.
+"""Every write of the engine: one request each, with its preconditions and a typed result.
 
 What the API server may well answer is a result, not an exception: `Done` (with the object as it now stands), `Gone`
 (no such object, or another one of that name), `Conflict` (somebody was faster: look again), `Refused` (asking again
@@ -15,6 +15,18 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from engine import metrics
+from engine.api.names import (
+    API_VERSION,
+    FIELD_MANAGER,
+    LAST_GOOD_POLICY_NAME,
+    PLACEMENT,
+    PLACEMENTS,
+    POLICY_KEY,
+    REVISION,
+)
+from engine.api.placement import Placement
+from engine.api.pod import Pod
+from engine.api.workload import Workload
 from engine.cluster import suspension
 from engine.cluster.api import (
     APPLY_PATCH,
@@ -27,16 +39,6 @@ from engine.cluster.api import (
     ApiFault,
     object_path,
 )
-from engine.names import (
-    API_VERSION,
-    FIELD_MANAGER,
-    LAST_GOOD_POLICY_NAME,
-    PLACEMENT,
-    PLACEMENTS,
-    POLICY_KEY,
-    REVISION,
-)
-from engine.records import Placement, Pod, Workload
 
 Fence = Callable[[], None]
 

@@ -11,12 +11,12 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
+from engine.api.device import DeviceUse
+from engine.api.resources import QuantityError, format_bytes, nano
+from engine.api.text import plain, quote
 from engine.gpu.inventory import MAX_DEVICES
 from engine.gpu.left import MAX_BYTES
 from engine.gpu.resources import CORE, FPGA, MEMORY, RATIO, RDMA, WHOLE
-from engine.quantities import QuantityError, format_bytes, nano
-from engine.records import DeviceUse
-from engine.wording import plain, quote
 
 # Characters; the longest that hosts of 256 devices of each kind can cause, and what the API server keeps at most.
 MAX_TEXT: Final = 256 * 1024

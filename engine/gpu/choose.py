@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
+from engine.api.device import Device, DeviceRequest, DeviceUse
 from engine.gpu.fit import slots, times
 from engine.gpu.left import Left, devices_asked, gpu_use, share_use
 from engine.gpu.resources import WHOLE
-from engine.records import Device, DeviceRequest, DeviceUse
 
 Partitions = Mapping[int, tuple[tuple[int, ...], ...]]
 Scope = Callable[[Device], Hashable]

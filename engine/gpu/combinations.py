@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from engine.api.text import joined, plural
 from engine.gpu.resources import CORE, DIMENSIONS, FPGA, GPU, MAX_DEVICES, MEMORY, RATIO, RDMA, SHARED, WHOLE
-from engine.wording import joined, plural
 
 # Device resource -> amount; None: it is asked for, and its value is wrong in itself.
 Asked = Mapping[str, int | None]

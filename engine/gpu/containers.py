@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
-from engine.quantities import MAX_UNITS, Quantity, QuantityError, nano
-from engine.shapes import effective
+from engine.api.resources import MAX_UNITS, Quantity, QuantityError, effective, nano
 
 Path = tuple[str | int, ...]
 

@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from engine.api.device import DeviceRequest
 from engine.gpu.left import MAX_BYTES, Left, devices_asked, gpu_part
 from engine.gpu.resources import WHOLE
-from engine.records import DeviceRequest
 
 Ints = npt.NDArray[np.int64]
 Percents = npt.NDArray[np.int16]

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from engine.api.device import Device, NodeDevices
+from engine.api.resources import Resources
 from engine.gpu.left import MAX_BYTES
 from engine.gpu.resources import CORE, FPGA, GPU, MEMORY, RATIO, RDMA, WHOLE, whole_names
-from engine.records import Device, NodeDevices, Resources
 
 # Devices of one kind on one host. The densest have 16 GPUs, time slicing multiplies that; beyond it is a mistake.
 MAX_DEVICES: Final = 256

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from engine.api.device import DeviceRequest, DeviceUse
 from engine.gpu.choose import best_fit, tightest
 from engine.gpu.inventory import Inventory
 from engine.gpu.left import Left, completed, devices_asked, gpu_use, share_use, unused
 from engine.gpu.resources import WHOLE
-from engine.records import DeviceRequest, DeviceUse
 
 Holder = tuple[str, ...]
 _Size = tuple[bool, int, int, int, int, int, int]

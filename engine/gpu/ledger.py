@@ -12,13 +12,13 @@ from functools import partial
 
 import numpy as np
 
+from engine.api.device import DeviceRequest, DeviceUse
 from engine.gpu import fit
 from engine.gpu.choose import choose
 from engine.gpu.inventory import Inventory
 from engine.gpu.laying import Holder, Holding, laid
 from engine.gpu.left import Left
 from engine.gpu.table import Arrays, Bank, Ints, Rows
-from engine.records import DeviceRequest, DeviceUse
 
 _NOTHING = Inventory()
 _GPU_AMOUNTS = {

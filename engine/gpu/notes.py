@@ -10,11 +10,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
+from engine.api.names import ORIGINAL_REQUESTS
 from engine.gpu.containers import AmountError, Container, PodResources
 from engine.gpu.request import dimensions
 from engine.gpu.resources import GPU, MEMORY, RATIO, device_names
 from engine.gpu.rules import validate
-from engine.names import ORIGINAL_REQUESTS
 
 _MAX_TEXT: Final = 256 * 1024  # of all annotations of an object
 

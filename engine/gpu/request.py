@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from engine.api.device import DeviceRequest
 from engine.gpu.combinations import contradictions, devices
 from engine.gpu.resources import CORE, FPGA, GPU, KOORDINATOR, MEMORY, RATIO, RDMA, WHOLE, whole_names
-from engine.records import DeviceRequest
 
 
 def device_request(requests: Mapping[str, int], *, vendors: Collection[str] = ()) -> DeviceRequest | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
+from engine.api.field import FieldError
+from engine.api.text import plain
 from engine.gpu.combinations import Contradiction, contradictions
 from engine.gpu.containers import AmountError, Container, Path, PodResources, amount
 from engine.gpu.resources import FPGA, GPU, MEMORY, RATIO, RDMA, device_names, family, whole_names
-from engine.outcomes import FieldError
-from engine.wording import plain
 
 REASON: Final = "GPURequestInvalid"
 

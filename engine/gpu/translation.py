@@ -9,25 +9,15 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
+from engine.api.device import DeviceRequest
+from engine.api.field import FieldError
+from engine.api.names import GPU_REQUEST, ORIGINAL_REQUESTS
+from engine.api.text import joined
 from engine.gpu.containers import Container, Path, PodResources, amount
 from engine.gpu.notes import as_written, gpu_request, original_requests, standing_notes
 from engine.gpu.request import device_request
-from engine.gpu.resources import (
-    CORE,
-    GPU,
-    KOORDINATOR,
-    MEMORY,
-    NVIDIA,
-    RATIO,
-    WHOLE,
-    device_names,
-    whole_names,
-)
+from engine.gpu.resources import CORE, GPU, KOORDINATOR, MEMORY, NVIDIA, RATIO, WHOLE, device_names, whole_names
 from engine.gpu.rules import validate
-from engine.names import GPU_REQUEST, ORIGINAL_REQUESTS
-from engine.outcomes import FieldError
-from engine.records import DeviceRequest
-from engine.wording import joined
 
 Mode = Literal["auto", "rewrite", "annotate", "off"]
 Scope = Literal["managed", "all"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from engine.api.text import quote
 from engine.kinds.expressions import MAX_DEPTH, Expression
 from engine.kinds.schema import KindEntry, PodSetSpec, Text
-from engine.wording import quote
 
 Steps = tuple[str | int, ...]
 Problem = tuple[Steps, str]

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from engine.api.schema import LabelKey
 from engine.kinds.fields import ManyPath, Part
 from engine.kinds.paths import Node, Path, Scope, each, find, mapping_at
-from engine.policy_fields import LabelKey
 
 MAX_PARTS: Final = 8
 _MAX_TEXT: Final = 63

@@ -10,14 +10,15 @@ import re
 from dataclasses import replace
 from typing import Final
 
+from engine.api.field import is_label_value
+from engine.api.rank import MAX_NUMBER, Missing
 from engine.kinds.conditions import holds
-from engine.kinds.expressions import Missing, number
-from engine.kinds.paths import MAX_NUMBER, Node, NodeError, Path, Scope, Steps, each, find, mapping_at, shown, text_at
+from engine.kinds.expressions import number
+from engine.kinds.paths import Node, NodeError, Path, Scope, Steps, each, find, mapping_at, shown, text_at
 from engine.kinds.podsets import Found, cost, pod_sets_of
 from engine.kinds.registry import Registry
 from engine.kinds.schema import MAX_POD_SETS, Contained, KindEntry
 from engine.kinds.structure import PodSet
-from engine.presets import is_label_value
 
 _STEP: Final = re.compile(r"(?:^|\.)([A-Za-z_][-_A-Za-z0-9]{0,62})|\[([0-9]{1,4})\]", re.ASCII)
 _MAX_STEPS: Final = 16

@@ -8,23 +8,19 @@ reason: `sum` and `mul` pass it on, `min` and `max` go by what is there.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from math import prod
-from typing import Annotated, Final, Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
+from engine.api.rank import MAX_NUMBER, LabelTerm, Missing, Operator, Term, combine, index_of
+from engine.api.schema import LabelKey
 from engine.kinds.conditions import MAX_PARTS, Condition, holds, metadata
 from engine.kinds.fields import OnePath, Part, VariableName
-from engine.kinds.paths import MAX_NUMBER, NodeError, Scope, find, shown, whole_number
-from engine.policy_fields import LabelKey
+from engine.kinds.paths import NodeError, Scope, find, shown, whole_number
 
 MAX_DEPTH: Final = 8
-_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)  # as strconv.Itoa writes it, and nothing else
 
-Operator = Literal["min", "max", "sum", "mul"]
 Number = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
 Count = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
 
@@ -74,38 +70,7 @@ class Expression(Part):
                 yield (name,), one
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """No number, and why; `wrong` when something stands there that is none."""
-
-    reason: str
-    wrong: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LabelTerm:
-    """The index in a label of the pod; `below` bounds it."""
-
-    key: str
-    below: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Combined:
-    """Several terms under one operator."""
-
-    operator: Operator
-    parts: tuple[Term, ...]
-
-
-Term = int | Missing | LabelTerm | Combined
 Variables = Mapping[str, int | Missing]
-_OPERATIONS: Final[Mapping[Operator, Callable[[Sequence[int]], int]]] = {
-    "min": min,
-    "max": max,
-    "sum": sum,
-    "mul": prod,
-}
 
 
 def bind(expression: Expression, scope: Scope, variables: Variables) -> Term:
@@ -139,46 +104,6 @@ def number(expression: Expression, scope: Scope, variables: Variables) -> int | 
     return found if isinstance(found, int | Missing) else Missing("it depends on the labels of a pod")
 
 
-def value(term: Term, labels: Mapping[str, str]) -> int | Missing:
-    """Return the number that a term gives for a pod with these labels."""
-    match term:
-        case LabelTerm(key, below):
-            index = index_of(labels.get(key))
-            if index is None:
-                return Missing(f"the label {key} is {'missing' if key not in labels else 'no index'}", key in labels)
-            if below is not None and index >= below:
-                return Missing(f"the label {key} is {index}, and not below {below}", wrong=True)
-            return index
-        case Combined(operator, parts):
-            found = combine(operator, tuple(value(part, labels) for part in parts))
-            return found if isinstance(found, int | Missing) else Missing("it is not a number")
-    return term
-
-
-def index_of(text: object) -> int | None:
-    """Return the index that a label says, None unless it is one as controllers write it.
-
-    Decimal digits without sign, spaces or zeros in front, up to 2^31-1.
-    """
-    if not isinstance(text, str) or _INDEX.fullmatch(text) is None or int(text) > MAX_NUMBER:
-        return None
-    return int(text)
-
-
-def combine(operator: Operator, parts: tuple[Term, ...]) -> Term:
-    """Return several terms under one operator, as a number where all of them are known."""
-    if any(isinstance(part, LabelTerm | Combined) for part in parts):
-        return Combined(operator, parts)
-    missing = [part for part in parts if isinstance(part, Missing)]
-    known = [part for part in parts if isinstance(part, int)]
-    wrong = next((part for part in missing if part.wrong), None)
-    if wrong is not None:
-        return wrong
-    if missing and (operator in ("sum", "mul") or not known):
-        return missing[0]
-    return _capped(_OPERATIONS[operator](known))
-
-
 def _several(expression: Expression) -> tuple[Operator, tuple[Expression, ...]]:
     if expression.min is not None:
         return "min", expression.min
@@ -205,7 +130,3 @@ def _annotation(key: str, scope: Scope, default: int | None) -> int | Missing:
         wanted = f"must be a whole number from 0 to {MAX_NUMBER:,}, as text"
         raise NodeError(("metadata", "annotations", key), f"{wanted}; got {shown(text)}")
     return index
-
-
-def _capped(found: int) -> int:
-    return max(-MAX_NUMBER, min(found, MAX_NUMBER))

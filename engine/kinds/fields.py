@@ -5,20 +5,13 @@ from __future__ import annotations
 import re
 from typing import Annotated, Final
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    WithJsonSchema,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from engine.api.text import quote
 from engine.kinds.paths import Path, parse_path
-from engine.wording import quote
 
 _PART: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 GROUP_REGEX: Final = rf"^(?!.{{254}})({_PART}([.]{_PART})*)?$"

@@ -13,16 +13,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from engine.outcomes import FieldError
-from engine.policy_errors import path_of
-from engine.wording import plain, quote
+from engine.api.field import FieldError, path_of
+from engine.api.rank import MAX_NUMBER
+from engine.api.text import plain, quote
 
 MAX_STEPS: Final = 16  # the deepest template of a known kind is ten steps down
 MAX_TEXT: Final = 256
 MAX_STARS: Final = 2
 ITEMS: Final = "[*]"
 VALUES: Final = "{*}"
-MAX_NUMBER: Final = 2**31 - 1  # counts are int32 in the Kubernetes API
 MAX_ENTRIES: Final = 256  # that a condition looks through, all lists of one path together
 _STEP: Final = re.compile(r'\.([A-Za-z_][-_A-Za-z0-9]*)|\["([^"\[\]{}\\]{1,253})"\]|(\[\*\]|\{\*\})', re.ASCII)
 _READABLE: Final = 10**18  # Python refuses to print integers of thousands of digits

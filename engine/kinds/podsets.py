@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
+from engine.api.field import is_label_value
+from engine.api.rank import Missing, Term
 from engine.kinds.conditions import holds
-from engine.kinds.expressions import Expression, Missing, Term, Variables, bind, number
+from engine.kinds.expressions import Expression, Variables, bind, number
 from engine.kinds.paths import Node, NodeError, Path, Scope, Steps, each, find, mapping_at, shown, text_at
 from engine.kinds.schema import MAX_POD_SETS, Cost, Creation, KindEntry, PodSetSpec, Text
 from engine.kinds.structure import PodSet
-from engine.presets import is_label_value
 
 T = TypeVar("T")
 Found = tuple[tuple[PodSet, ...], list[NodeError]]

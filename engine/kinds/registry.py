@@ -11,12 +11,11 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from engine import strict_yaml
+from engine.api import strict_yaml
+from engine.api.field import FieldError, path_of
+from engine.api.schema import in_order, structural_errors, without_nulls, wrong
 from engine.kinds.checks import problems
 from engine.kinds.schema import ANY_VERSION, KindEntry
-from engine.outcomes import FieldError
-from engine.policy_errors import in_order, path_of, structural_errors, wrong
-from engine.policy_sections import without_nulls
 
 MAX_EXTRA: Final = 64
 _BUILT_IN: Final = "built-in"

@@ -11,10 +11,10 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
+from engine.api.schema import DnsLabel, LabelKey
 from engine.kinds.conditions import Condition
 from engine.kinds.expressions import Expression
 from engine.kinds.fields import Group, KindName, ManyPath, OnePath, Part, Resource, Subresource, VariableName, Version
-from engine.policy_fields import DnsLabel, LabelKey
 
 MAX_POD_SETS: Final = 64  # of one workload
 ANY_VERSION: Final = "*"

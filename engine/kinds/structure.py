@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engine.kinds.expressions import Term
+from engine.api.field import path_of
+from engine.api.rank import Term
 from engine.kinds.paths import Steps
 from engine.kinds.schema import Cost, Creation, KindEntry, Unit
-from engine.policy_errors import path_of
 
 
 @dataclass(frozen=True, slots=True)

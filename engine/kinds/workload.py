@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
+from engine.api.field import FieldError
+from engine.api.rank import MAX_NUMBER, Missing
 from engine.kinds.conditions import holds
 from engine.kinds.contained import contained_pod_sets
-from engine.kinds.expressions import Expression, Missing, number
-from engine.kinds.paths import MAX_NUMBER, Node, NodeError, Scope, each, find, mapping_at, parse_path, shown, text_at
+from engine.kinds.expressions import Expression, number
+from engine.kinds.paths import Node, NodeError, Scope, each, find, mapping_at, parse_path, shown, text_at
 from engine.kinds.podsets import pod_sets_of
 from engine.kinds.registry import Registry
 from engine.kinds.schema import Finished, GangSpec, KindEntry
 from engine.kinds.structure import Gang, PodSet, Structure, Suspension
-from engine.outcomes import FieldError
 
 T = TypeVar("T")
 _CONDITIONS: Final = parse_path("$.status.conditions[*]")

@@ -1,4 +1,4 @@
-"""Where a gang goes: the entry point of the planner."""
+"""Plans one pod set: the planner's entry point, and slot counts kept summed up between decisions."""
 
 from __future__ import annotations
 

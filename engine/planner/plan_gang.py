@@ -1,4 +1,4 @@
-"""Where the pod sets of a gang go: all of their pods, or as many as there is room for from the minimum up."""
+"""Plans a gang of several pod sets: uniform search, batch by batch, exact search; then the order of its hosts."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Final, get_origin
 import click
 from pydantic import BaseModel
 
-from engine.policy_sections import fields_of, section_of
+from engine.api.schema import fields_of, section_of
 from webhook.cli import main as topogate
 from webhook.simulation_output import Simulation, Verdict
 

@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from engine.kinds import Registry, built_in
+from engine.api.text import joined
 from engine.kinds.conditions import Condition
 from engine.kinds.expressions import Expression
+from engine.kinds.registry import Registry, built_in
 from engine.kinds.schema import Cost, Creation, Handling, KindEntry, PodSetSpec, Text, Unit
-from engine.wording import joined
 
 _CREATION: Final[dict[Creation, str]] = {
     "all-at-once": "all at once",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from engine import names
-from engine.kinds import built_in, rules
+from engine.api import names
+from engine.kinds.access import rules
+from engine.kinds.registry import built_in
 from webhook.entries import MUTATING, VALIDATING, Condition, Entry, Resource, manifest_entries
 from webhook.extra_rights import comment_lines, flow_list, role_lines
 

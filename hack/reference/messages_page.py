@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.event_reasons import ON_PODS, ON_POLICY, ON_WORKLOADS, PHASES_TOLD
-from engine.reasons import REASONS, Kind
+from engine.api.event_reasons import ON_PODS, ON_POLICY, ON_WORKLOADS, PHASES_TOLD
+from engine.api.reasons import REASONS, Kind
 
 _KINDS: Final[dict[Kind, str]] = {
     "user": "Faults of a request",
@@ -35,7 +35,7 @@ def messages_page() -> str:
     lines = [
         "# Messages and reason codes",
         "",
-        "<!-- Generated from engine/reasons.py and event_reasons.py by `python -m hack.reference`; do not edit. -->",
+        "<!-- Generated from engine/api by `python -m hack.reference`; do not edit. -->",
         "",
         "Codes are a stable API: they do not change their meaning. How messages are written: one sentence for one "
         "problem; numbers as needed / have / best candidate; *never* (bigger than any domain could ever hold) or *not "

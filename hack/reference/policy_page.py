@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from engine import names
+from engine.api import names
+from engine.api.schema import fields_of, section_of
 from engine.policy import Policy, default_policy
-from engine.policy_sections import fields_of, section_of
 from engine.presets import presets
 from engine.topology import HOST
 from hack.reference.schemas import policy_schema

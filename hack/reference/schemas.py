@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from engine.durations import format_duration
+from engine.api.duration import format_duration
 from engine.policy import Policy
 from webhook.simulation_output import Simulation
 

@@ -10,7 +10,9 @@ import msgspec
 import pytest
 import yaml
 
-from engine import names
+from engine.api import names
+from engine.api.objects import ConfigMap
+from engine.api.pod import Pod
 from engine.cluster import projections, writes
 from engine.cluster.api import Api, ApiError, connect, object_path
 from engine.cluster.election import Terms
@@ -19,7 +21,6 @@ from engine.cluster.lease import LeaseCandidate
 from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
 from engine.cluster.writes import Conflict, Done, Gone, Refused
-from engine.records import ConfigMap, Pod
 from local.client import Client
 from local.controlplane import ControlPlane
 from tests.support.eventually import eventually

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from engine import names
+from engine.api import names
 from engine.policy import parse_policy
 from local.client import ClientError
 from local.controlplane import ControlPlane

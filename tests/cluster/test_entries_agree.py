@@ -14,7 +14,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from engine import names
+from engine.api import names
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane
 from tests.support.admission import FakeView, review

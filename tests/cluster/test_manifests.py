@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import yaml
 
-from engine import names
 from engine.actions import Status
+from engine.api import names
+from engine.api.placement import Assignment, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
 from engine.cluster.placements import placement_body
 from engine.outcomes import Placed
-from engine.records import Assignment, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
 from engine.status import status_body
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from engine import names
-from engine.kinds import built_in
+from engine.api import names
+from engine.kinds.registry import built_in
 from engine.kinds.schema import KindEntry
 from engine.policy import parse_policy
 from local.client import Client

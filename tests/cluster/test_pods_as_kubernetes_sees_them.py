@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from engine import names
+from engine.api import names
+from engine.api.placement import Slot
 from engine.cluster import projections
 from engine.pin import placed_pod, release_patch
-from engine.records import Slot
 from engine.shapes import merge_runtime_class
 from local.client import Client
 from local.nodes import BLOCK, RACK

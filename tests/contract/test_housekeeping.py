@@ -12,12 +12,12 @@ import pytest
 from certs.authority import new_authority
 from certs.secret import SecretUnusable
 from certs.serving import ServingCertificate
-from engine import names
+from engine.api import names
+from engine.api.objects import ConfigMap
 from engine.cluster.api import Api
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
 from engine.policy_source import PolicySource
-from engine.records import ConfigMap
 from engine.stores import Stores
 from tests.support.eventually import PROMPT, eventually
 from tests.support.fake_api import Answer, FakeApi

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pytest
 
+from engine.api.objects import ConfigMap
 from engine.cluster.api import Api
 from engine.cluster.reflector import ABSENT_LOOK, Reflector
 from engine.cluster.store import Store
-from engine.records import ConfigMap
 from engine.stores import Stores
 from tests.support.eventually import eventually
 from tests.support.fake_api import Answer, FakeApi

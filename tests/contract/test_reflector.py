@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from engine.api.objects import ConfigMap
 from engine.cluster import projections
 from engine.cluster.api import Api, connect
 from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
-from engine.records import ConfigMap
 from tests.support.eventually import PROMPT, eventually
 from tests.support.fake_api import Answer, FakeApi, Lines, Request, Reset, Split, Stall, Twice
 

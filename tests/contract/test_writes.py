@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 
-from engine import metrics, names
+from engine import metrics
+from engine.api import names
+from engine.api.placement import Placement, WorkloadRef
+from engine.api.pod import Pod, PodSpec, Shape
+from engine.api.workload import PodSet, Workload
 from engine.cluster import writes
 from engine.cluster.api import Api, ApiError, ApiUnavailable
 from engine.cluster.lease import NotLeader
 from engine.cluster.workloads import workload
 from engine.cluster.writes import Conflict, Done, Gone, Refused, Result
-from engine.kinds import built_in
-from engine.records import Placement, Pod, PodSet, PodSpec, Shape, Workload, WorkloadRef
+from engine.kinds.registry import built_in
 from tests.support.fake_api import Answer, FakeApi, Hang
 
 JOB = "/apis/batch/v1/namespaces/team/jobs/train"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.quantities import MAX_UNITS, QuantityError, format_units, to_units
+from engine.api.resources import MAX_UNITS, QuantityError, format_units, to_units
 
 _SCALES = {
     **{"n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1)},

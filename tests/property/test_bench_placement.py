@@ -12,7 +12,7 @@ from bench.placement.jobs import Job, Placement
 from bench.placement.optimum import fewest, used
 from bench.placement.rules import OURS, RULES
 from bench.placement.simulator import simulate
-from engine.planner import build_tree
+from engine.planner.tree import build_tree
 
 SMALL = settings(max_examples=60, deadline=None)
 

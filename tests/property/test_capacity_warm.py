@@ -7,10 +7,10 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.api.pod import Shape
+from engine.api.resources import apart, host_port
 from engine.capacity import Capacity
-from engine.claims import apart, host_port
 from engine.presets import presets
-from engine.records import Shape
 from engine.topology import Topology, build_topology
 from tests.support.cluster_records import gpu_nodes, job, node, pod, shape
 

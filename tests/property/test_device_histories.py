@@ -11,18 +11,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine import names
 from engine.actions import ChooseAnew, GiveBack, Release
+from engine.api import names
+from engine.api.device import DeviceUse
+from engine.api.names import MAIN
+from engine.api.placement import Placement
+from engine.api.pod import Pod
 from engine.cluster.placements import placement, placement_body
 from engine.device_choice import chosen_anew
 from engine.gangs import decide
 from engine.gpu.allocated import parse_allocated
 from engine.members import rank_of
-from engine.names import MAIN
 from engine.outcomes import Placed
 from engine.pod_devices import allocation
 from engine.proposal import plan_in_view, proposed
-from engine.records import DeviceUse, Placement, Pod
 from engine.seats import done_ranks, slot_by_rank, slots_of
 from engine.sight import Gang
 from engine.slot_devices import devices_by_rank

@@ -9,11 +9,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.api.device import Device, DeviceRequest, DeviceUse
 from engine.gpu.fit import pods, slots
 from engine.gpu.inventory import Inventory
 from engine.gpu.ledger import DeviceLedger
 from engine.gpu.left import gpu_use, share_use, unused
-from engine.records import Device, DeviceRequest, DeviceUse
 
 amounts = st.sampled_from([0, 25, 33, 50, 75, 100])
 devices = st.builds(

@@ -9,9 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from engine import names
+from engine.api import names
+from engine.api.objects import Node
+from engine.api.pod import Pod
 from engine.members import pinned_host
-from engine.records import Node, Pod
 from tests.support.cluster_records import changed, gpu_nodes, job, pod, shape, spec
 from tests.support.gang_oracles import overbooked_hosts, ranks_of, scattered
 from tests.support.leader import POLICY, Leader

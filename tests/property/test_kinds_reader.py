@@ -9,8 +9,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.cluster.workloads import ProjectionError, workload
-from engine.kinds import UnreadableWorkload, built_in, read
+from engine.cluster.wire import ProjectionError
+from engine.cluster.workloads import workload
+from engine.kinds.registry import built_in
+from engine.kinds.workload import UnreadableWorkload, read
 from engine.members import pod_set_of, rank_of
 from tests.support import kinds
 from tests.support.kinds import FILES, Labels, example, group_of, merged, pod_of, workload_of

@@ -10,7 +10,7 @@ import jsonpatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import names
+from engine.api import names
 from engine.gpu.resources import CORE, GPU, KOORDINATOR, NVIDIA, RATIO
 from engine.gpu.translation import Reported
 from tests.support.admission import (

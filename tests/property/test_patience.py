@@ -7,9 +7,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import names
+from engine.api import names
+from engine.api.objects import Node
 from engine.patience import RENEW_EVERY
-from engine.records import Node
 from tests.support.cluster_records import changed, gpu_nodes, job
 from tests.support.leader import POLICY, Leader
 

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.planner import build_tree
 from engine.planner.amounts import amounts
 from engine.planner.bounds import candidates, lowest_fit
 from engine.planner.cover import fewest_of
+from engine.planner.tree import build_tree
 
 HOSTS = [
     (f"b{b}", f"r{b}-{r}", f"h{b}-{r}-{h}") for b in range(4) for r in range(1 + b) for h in range(1 + (b + r * 2) % 4)

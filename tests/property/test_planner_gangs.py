@@ -6,7 +6,11 @@ import numpy as np
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
-from engine.planner import Gang, GangPlan, NoFit, PodSet, Slices, Tree, Undecided, build_tree, plan_gang
+from engine.planner.gang import Gang, GangPlan, PodSet, Undecided
+from engine.planner.plan import NoFit
+from engine.planner.plan_gang import plan_gang
+from engine.planner.slices import Slices
+from engine.planner.tree import Tree, build_tree
 from tests.support.gang_oracles import brute_force_gang, opened, valid
 
 Free = list[list[int]]

@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.planner import NoFit, Plan, Request, build_tree, lowest_level, plan
+from engine.planner.plan import NoFit, Plan, Request, lowest_level, plan
+from engine.planner.tree import build_tree
 
 LEVELS = ("block", "rack", "host")
 

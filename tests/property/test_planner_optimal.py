@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.planner import NoFit, Plan, Request, build_tree, plan
+from engine.planner.plan import NoFit, Plan, Request, plan
+from engine.planner.tree import build_tree
 from tests.support.planner_oracles import brute_force, depth_of, exact
 from tests.support.small_trees import grow
 

@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from bench.placement.cluster import Cluster
 from bench.placement.jobs import Job, Placement
 from bench.placement.rules import RULES
-from engine.planner import Gang, GangPlan, Plan, PodSet, Request, Tree, build_tree, plan, plan_gang
+from engine.planner.gang import Gang, GangPlan, PodSet
+from engine.planner.plan import Plan, Request, plan
+from engine.planner.plan_gang import plan_gang
+from engine.planner.tree import Tree, build_tree
 
 PEERS = sorted(set(RULES) - {"topogate"})
 

@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.planner import NoFit, Plan, Request, Slices, plan
+from engine.planner.plan import NoFit, Plan, Request, plan
+from engine.planner.slices import Slices
 from tests.support.planner_oracles import brute_force, exact
 from tests.support.small_trees import grow
 

@@ -6,8 +6,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.durations import format_duration, parse_duration
-from engine.policy import PolicyError, default_policy, parse_policy
+from engine.api.duration import format_duration, parse_duration
+from engine.api.schema import PolicyError
+from engine.policy import default_policy, parse_policy
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=80)
 ANYTHING = st.recursive(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import names
+from engine.api import names
 from engine.policy import default_policy
 from engine.requests import understand
 from engine.topologies import topologies_of

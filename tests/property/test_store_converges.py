@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from engine.api.objects import ConfigMap
 from engine.cluster.store import Store
-from engine.records import ConfigMap
 
 NAMES = st.sampled_from(["a", "b", "c"])
 

@@ -7,8 +7,11 @@ from dataclasses import replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from engine.api.objects import Node
+from engine.api.placement import Placement
+from engine.api.pod import Pod
+from engine.api.workload import Workload
 from engine.lingering import LINGER
-from engine.records import Node, Placement, Pod, Workload
 from engine.stores import Stores
 from engine.view import View
 from tests.support.cluster_records import changed, gpu_nodes, job, node, placement, pod

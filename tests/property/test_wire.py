@@ -8,11 +8,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.api.device import DeviceUse
+from engine.api.placement import Assignment, GangRequest, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
+from engine.api.rank import format_ranks, join_ranks, parse_ranks
+from engine.cluster.devices import node_devices
 from engine.cluster.placements import placement, placement_body
-from engine.cluster.projections import job, node, node_devices, pod, quota
+from engine.cluster.projections import job, node, pod, quota
 from engine.cluster.wire import ProjectionError
-from engine.ranks import format_ranks, join_ranks, parse_ranks
-from engine.records import Assignment, DeviceUse, GangRequest, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
 
 _NAMES = st.text("abcz0189.-", min_size=1, max_size=12)
 _LEVELS = st.none() | st.sampled_from(("block", "rack", "auto"))

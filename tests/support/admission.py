@@ -10,31 +10,23 @@ from typing import Any
 
 import jsonpatch
 
-from engine import names
+from engine.api import names
+from engine.api.device import NodeDevices
+from engine.api.objects import Node
+from engine.api.placement import Assignment, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
+from engine.api.pod import OwnerRef, Shape
+from engine.api.resources import Requests
+from engine.api.workload import PodSet, Workload
+from engine.cluster import placements as cluster_placements
 from engine.cluster import projections
 from engine.gang_keys import placed_key
 from engine.gpu.translation import Reported
-from engine.kinds import Registry
+from engine.kinds.registry import Registry
 from engine.lineage import Lineage
 from engine.outcomes import Outcome
 from engine.owners import Key, Link
 from engine.pod_devices import Uses, allocation
 from engine.policy import Policy, default_policy
-from engine.records import (
-    Assignment,
-    Node,
-    NodeDevices,
-    OwnerRef,
-    Placement,
-    PodSet,
-    PodSetPlan,
-    PodSetRequest,
-    Requests,
-    Shape,
-    Slot,
-    Workload,
-    WorkloadRef,
-)
 from engine.requests import Understanding
 from engine.shapes import shape_hash
 from engine.topologies import topologies_of
@@ -196,7 +188,7 @@ def placed(owner: Workload, hosts: Sequence[str], *, revision: int = 1, count: i
     request = PodSetRequest("main", owner.slots, owner.slots, "rack", None, True, shape_hash(owner.template.shape))
     return Placement(
         namespace=owner.namespace,
-        name=projections.placement_name(owner.kind, owner.name, owner.uid),
+        name=cluster_placements.placement_name(owner.kind, owner.name, owner.uid),
         uid="uid-placement",
         resource_version="1",
         workload=WorkloadRef(owner.api_version, owner.kind, owner.name, owner.uid),

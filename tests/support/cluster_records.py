@@ -6,24 +6,11 @@ import itertools
 from dataclasses import replace
 from typing import Any
 
-from engine import names
-from engine.records import (
-    Assignment,
-    Expression,
-    Node,
-    OwnerRef,
-    Placement,
-    Pod,
-    PodSet,
-    PodSetPlan,
-    PodSetRequest,
-    PodSpec,
-    SelectorTerm,
-    Shape,
-    Slot,
-    Workload,
-    WorkloadRef,
-)
+from engine.api import names
+from engine.api.objects import Node
+from engine.api.placement import Assignment, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
+from engine.api.pod import Expression, OwnerRef, Pod, PodSpec, SelectorTerm, Shape
+from engine.api.workload import PodSet, Workload
 from engine.shapes import shape_hash
 
 POD_SET_FIELDS = ("template", "slots", "total", "remaining", "ranked", "finished_ranks")

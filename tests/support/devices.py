@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from engine.api.device import Device, DeviceRequest, DeviceUse
 from engine.gpu.inventory import Inventory
-from engine.records import Device, DeviceRequest, DeviceUse
 
 GIB = 2**30
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from engine import names
-from engine.records import Owned, OwnerRef, Pod, Workload
+from engine.api import names
+from engine.api.pod import OwnerRef, Pod
+from engine.api.workload import Owned, Workload
 from tests.support import cluster_records
 from tests.support.cluster_records import job, pod_set, spec
 from tests.support.pod_sets import REPLICATED_JOB

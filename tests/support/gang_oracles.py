@@ -9,8 +9,9 @@ from itertools import combinations_with_replacement, product
 
 import numpy as np
 
-from engine.planner import Gang, PodSet, Tree
-from engine.records import Placement
+from engine.api.placement import Placement
+from engine.planner.gang import Gang, PodSet
+from engine.planner.tree import Tree
 from engine.view import View
 
 Cost = tuple[int, ...]

@@ -6,10 +6,13 @@ import itertools
 from dataclasses import replace
 from typing import Any
 
-from engine import names
+from engine.api import names
+from engine.api.device import Device, DeviceUse, NodeDevices
+from engine.api.objects import Node
+from engine.api.pod import Pod, Shape
+from engine.api.workload import Workload
 from engine.gpu.allocated import format_allocated
 from engine.gpu.request import device_request
-from engine.records import Device, DeviceUse, Node, NodeDevices, Pod, Shape, Workload
 from tests.support.cluster_records import changed, job, node
 
 GIB = 2**30

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine import names
+from engine.api import names
 from tests.support.gangs import require
 from tests.support.kind_gangs import Gangs
 from tests.support.workloads import Json

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from engine import names
-from engine.kinds import built_in
+from engine.api import names
+from engine.kinds.registry import built_in
 from engine.kinds.schema import KindEntry
 from local import nodes
 from local.client import ClientError

@@ -11,8 +11,12 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, cast
 
-from engine import names
 from engine.actions import LetGo, Status
+from engine.api import names
+from engine.api.objects import Node
+from engine.api.placement import Assignment, Placement
+from engine.api.pod import Pod
+from engine.api.workload import Owned, Workload
 from engine.cluster.api import Api, ApiUnavailable
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
@@ -23,7 +27,6 @@ from engine.gangs import request_written
 from engine.outcomes import Placed
 from engine.policy import parse_policy
 from engine.proposal import rewritten
-from engine.records import Assignment, Node, Owned, Placement, Pod, Workload
 from engine.requests import relaxed
 from engine.seats import Seat
 from engine.sight import Gang

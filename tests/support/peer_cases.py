@@ -10,7 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.planner import Gang, GangPlan, NoFit, PodSet, Slices, Tree, Undecided, build_tree, plan_gang
+from engine.planner.gang import Gang, GangPlan, PodSet, Undecided
+from engine.planner.plan import NoFit
+from engine.planner.plan_gang import plan_gang
+from engine.planner.slices import Slices
+from engine.planner.tree import Tree, build_tree
 
 Cost = tuple[int, ...]
 Path_ = tuple[str, ...]

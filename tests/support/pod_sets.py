@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine import names
-from engine.records import OwnerRef, Pod, PodSet, Shape, Workload
+from engine.api import names
+from engine.api.pod import OwnerRef, Pod, Shape
+from engine.api.workload import PodSet, Workload
 from tests.support import cluster_records
 from tests.support.cluster_records import job, spec
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engine import names
+from engine.api import names
 from engine.policy import Policy
 from webhook.objects_file import FileObject, read_objects
 from webhook.offline import offline_cluster

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.planner import Tree, build_tree
+from engine.planner.tree import Tree, build_tree
 
 LEVELS = ("zone", "block", "rack", "host")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 
-from engine import names
-from engine.wording import MAX_WARNING
+from engine.api import names
+from engine.api.text import MAX_WARNING
 from tests.support.admission import (
     FakeView,
     Json,

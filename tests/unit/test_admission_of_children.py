@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from engine import names
-from engine.records import WorkloadRef
+from engine.api import names
+from engine.api.placement import WorkloadRef
 from tests.support.admission import UID, FakeView, Json, apply, live, placed, raw_job, review
 from tests.support.kinds import example, workload_of
 from webhook.mutate import mutate

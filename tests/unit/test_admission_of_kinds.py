@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from engine import names
-from engine.policy_errors import path_of
+from engine.api import names
+from engine.api.field import path_of
 from tests.support.admission import FakeView, Json, apply, live, review
 from tests.support.kinds import FILES, example, workload_of
 from webhook.marks import bare, templates

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine.records import Pod, Workload
+from engine.api.pod import Pod
+from engine.api.workload import Workload
 from engine.reservations import adrift
 from engine.stores import Stores
 from engine.view import View

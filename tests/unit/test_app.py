@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from werkzeug.test import Client, TestResponse
 
-from engine.outcomes import FieldError
+from engine.api.field import FieldError
 from tests.support.replica import review_body
 from webhook.app import MAX_BODY, RECEIVED, Handler, create_app
 from webhook.metrics import Metrics

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from bench.churn import LEVELS, SIZES, Churn
-from engine import names
+from engine.api import names
 from local.client import Client
 
 

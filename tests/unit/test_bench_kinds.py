@@ -6,7 +6,7 @@ import pytest
 
 from bench.specimens import SPECIMENS, Specimen
 from engine.cluster import workloads
-from engine.kinds import built_in
+from engine.kinds.registry import built_in
 from engine.kinds.schema import KindEntry
 from local.controllers.catalogue import CONTROLLERS
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine import names
+from engine.api import names
 from engine.outcomes import Waits
 from engine.policy import parse_policy
 from tests.support.admission import FakeView, rack_job, raw_job, raw_pod, review, with_policy

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from engine.api.pod import Expression, SelectorTerm
 from engine.capacity import Capacity
 from engine.eligibility import MAX_WEIGHT, weight_of
-from engine.planner import Plan, Request
-from engine.records import Expression, SelectorTerm
+from engine.planner.plan import Plan, Request
 from engine.topology import Level, build_topology
 from tests.support.cluster_records import job, node, pod, shape
 

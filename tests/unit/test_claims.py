@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from engine.api.pod import Pod, Shape
 from engine.capacity import Capacity, Count
 from engine.cluster.projections import job, pod
-from engine.records import Pod, Shape
 from engine.shapes import covers
 from engine.topology import Topology, build_topology
 from tests.support.cluster_records import gpu_nodes

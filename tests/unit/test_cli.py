@@ -14,7 +14,7 @@ import yaml
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from engine import names
+from engine.api import names
 from engine.cluster import projections
 from local.__main__ import main as local
 from tests.support.simulation import grid, job, policy_map

@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 
-from engine import names
+from engine.api import names
+from engine.api.placement import Placement
 from engine.lingering import LINGER
-from engine.records import Placement
 from engine.running import BLOCKED_LOOK
 from engine.term import RETRY_FIRST
 from engine.timers import PAUSE_FIRST

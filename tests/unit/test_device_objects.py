@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from engine.api.device import Device
 from engine.cluster.devices import MAX_DEVICES, MAX_FAULTS, node_devices
-from engine.cluster.projections import ProjectionError
-from engine.records import Device
+from engine.cluster.wire import ProjectionError
 
 GPU: dict[str, Any] = {
     "type": "gpu",

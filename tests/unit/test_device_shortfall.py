@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from engine import names
+from engine.api import names
+from engine.api.device import DeviceRequest, DeviceUse, NodeDevices
+from engine.api.objects import Node
+from engine.api.pod import Shape
 from engine.device_shortfall import asked_in_words
 from engine.gpu.request import device_request
 from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.proposal import plan_in_view
-from engine.records import DeviceRequest, DeviceUse, Node, NodeDevices, Shape
 from engine.stores import Stores
 from engine.view import View
 from tests.support.cluster_records import node, pod

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from engine import names
+from engine.api import names
+from engine.api.field import path_of
 from engine.gpu.resources import CORE, GPU, KOORDINATOR, NVIDIA, RATIO
 from engine.gpu.translation import Reported
 from engine.policy import parse_policy
-from engine.policy_errors import path_of
 from tests.support.admission import UID, FakeView, Json, apply, review
 from tests.support.kinds import FILES, example, workload_of
 from webhook.marks import templates

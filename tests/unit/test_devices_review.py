@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine import names
+from engine.api import names
 from engine.gpu.resources import CORE, GPU, KOORDINATOR, NVIDIA, RATIO
 from engine.gpu.translation import Reported
 from engine.policy import Policy, parse_policy

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from engine import names
-from engine.explain import render
-from engine.kinds import built_in
-from engine.policy import Policy, PolicyError, default_policy, parse_policy
-from engine.policy_sections import fields_of
+from engine.api import names
+from engine.api.field import render
+from engine.api.schema import PolicyError, fields_of
+from engine.kinds.registry import built_in
+from engine.policy import Policy, default_policy, parse_policy
 from engine.presets import presets
 from engine.requests import Understanding, understand
 from engine.topology import Topology, build_topology

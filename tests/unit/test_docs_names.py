@@ -12,8 +12,8 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from certs import secret
 from engine import metrics as engine_metrics
-from engine import names
-from engine.reasons import REASONS
+from engine.api import names
+from engine.api.reasons import REASONS
 from tests.support.pages import ROOT, pages
 from webhook.metrics import Metrics
 
@@ -42,7 +42,7 @@ WIRE = sorted(
 
 @pytest.mark.parametrize("name", WIRE)
 def test_every_wire_name_is_on_the_page(name: str) -> None:
-    """docs/reference/names.md has every constant of engine/names.py, and what the Secret of the CA has."""
+    """docs/reference/names.md has every constant of engine/api/names.py, and what the Secret of the CA has."""
     assert any(name in span for span in NAMES.spans)
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.durations import DurationError, format_duration, parse_duration
+from engine.api.duration import DurationError, format_duration, parse_duration
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from typing import SupportsIndex, overload
 import pytest
 
 from engine import eligibility, node_columns
+from engine.api.objects import Node, Taint
+from engine.api.pod import Expression, SelectorTerm, Shape, Toleration
 from engine.eligibility import Eligibility
-from engine.records import Expression, Node, SelectorTerm, Shape, Taint, Toleration
 from engine.shapes import exclusion
 from tests.support.cluster_records import node, shape
 

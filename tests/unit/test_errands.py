@@ -11,8 +11,11 @@ from typing import Any, cast
 
 import pytest
 
-from engine import names
 from engine.actions import LetGo, Status
+from engine.api import names
+from engine.api.placement import Assignment
+from engine.api.pod import Pod
+from engine.api.workload import Workload
 from engine.cluster.api import Api, ApiError, ApiFault, ApiUnavailable
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
@@ -21,8 +24,7 @@ from engine.cluster.workloads import workload
 from engine.cluster.writes import WriteRefused
 from engine.errands import Errands
 from engine.extension import Extension
-from engine.kinds import built_in
-from engine.records import Assignment, Pod, Workload
+from engine.kinds.registry import built_in
 from engine.seats import Seat, slots_of
 from engine.sight import Gang
 from engine.stores import Stores

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from engine.explain import forecast, placed_text, render, unsupported
-from engine.outcomes import FieldError, Never, Outcome, Placed, Waits
-from engine.records import PodSetPlan, Slot
+from engine.api.field import FieldError, render, unsupported
+from engine.api.placement import PodSetPlan, Slot
+from engine.explain import forecast, placed_text
+from engine.outcomes import Never, Outcome, Placed, Waits
 from tests.support.golden import golden
 
 LEVELS = ("block", "rack", "host")

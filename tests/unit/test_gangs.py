@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from engine import names
 from engine.actions import Decision, Extend, GiveBack, LetGo, Plan, Release, Remove, Rest, Resume, Shrink, Status
+from engine.api import names
+from engine.api.field import FieldError
+from engine.api.placement import Placement, PodSetRequest
+from engine.api.pod import OwnerRef, Pod
+from engine.api.workload import Workload
 from engine.gangs import decide
-from engine.outcomes import FieldError
 from engine.policy import Policy, default_policy, parse_policy
-from engine.records import OwnerRef, Placement, Pod, PodSetRequest, Workload
 from engine.requests import Understanding
 from engine.shapes import shape_hash
 from engine.sight import Gang

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bench.jobs import job_spec
-from engine import names
+from engine.api import names
+from engine.api.placement import PodSetRequest
+from engine.api.pod import Pod
+from engine.api.workload import Workload
 from engine.extension import growth
-from engine.records import Pod, PodSetRequest, Workload
 from tests.support.cluster_records import placement
 from tests.support.kinds import workload_of
 from tests.support.pod_sets import member

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from engine.api.objects import Node
+from engine.api.pod import Pod
+from engine.api.workload import Workload
 from engine.outcomes import Outcome, Placed, Waits
 from engine.proposal import plan_in_view
-from engine.records import Node, Pod, Workload
 from engine.stores import Stores
 from engine.view import View
 from tests.support.cluster_records import gpu_nodes, job, pod

@@ -9,8 +9,9 @@ import jsonschema
 import pytest
 import yaml
 
+from engine.api.rank import Missing, value
 from engine.kinds.conditions import Condition, holds
-from engine.kinds.expressions import Expression, Missing, bind, number, value
+from engine.kinds.expressions import Expression, bind, number
 from engine.kinds.paths import Node, NodeError, Scope, each, find, parse_path
 from engine.kinds.schema import KindEntry
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from engine.kinds import UnreadableWorkload, built_in, read
-from engine.kinds.expressions import index_of
+from engine.api.rank import index_of
+from engine.kinds.registry import built_in
+from engine.kinds.workload import UnreadableWorkload, read
 from engine.members import pod_set_of, rank_of
 from tests.support.kinds import TEMPLATE, example, group_of, merged, pod_of, structure_of, workload_of
 

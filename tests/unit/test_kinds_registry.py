@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from engine.kinds import RegistryError, built_in, read, registry_of, rules
-from engine.reasons import REASONS
+from engine.api.reasons import REASONS
+from engine.kinds.access import rules
+from engine.kinds.registry import RegistryError, built_in, registry_of
+from engine.kinds.workload import read
 from tests.support.kinds import TEMPLATE, merged
 
 ENTRY: dict[str, Any] = {

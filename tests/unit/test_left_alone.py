@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from engine import names
+from engine.api import names
+from engine.api.text import MAX_WARNING
 from engine.misspelt_keys import misspelt
-from engine.wording import MAX_WARNING
 from tests.support.admission import FakeView, Json, apply, raw_job, raw_pod, review, with_policy
 from tests.support.golden import golden
 from webhook.mutate import mutate

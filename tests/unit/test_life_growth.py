@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from engine import names
-from engine.records import Pod, Workload
+from engine.api import names
+from engine.api.pod import Pod
+from engine.api.workload import Workload
 from tests.support.cluster_records import REFUSAL, changed, gpu_nodes, job, pod
 from tests.support.gang_oracles import ranks_of
 from tests.support.leader import POLICY, Leader

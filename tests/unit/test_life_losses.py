@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from engine import names
+from engine.api import names
+from engine.api.objects import Node
+from engine.api.pod import Pod
+from engine.api.workload import Workload
 from engine.losses import GONE_AFTER
-from engine.records import Node, Pod, Workload
 from engine.running import MISSED_AFTER
 from tests.support.cluster_records import changed, gpu_nodes, job, pod
 from tests.support.gang_oracles import ranks_of

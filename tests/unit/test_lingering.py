@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from engine import names
+from engine.api import names
+from engine.api.pod import Pod
+from engine.api.workload import Workload
 from engine.lingering import LINGER
-from engine.records import Pod, Workload
 from tests.support.cluster_records import changed, gpu_nodes, job, placement, pod, shape
 from tests.support.leader import Leader
 

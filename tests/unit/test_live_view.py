@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from engine.api.pod import OwnerRef, Pod
+from engine.api.resources import Requests
 from engine.policy import default_policy
-from engine.records import OwnerRef, Pod, Requests
 from engine.requests import understand
 from engine.stores import Stores
 from engine.template_bounds import checks

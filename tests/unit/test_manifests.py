@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from engine import names
-from engine.kinds import Registry, built_in, rules
+from engine.api import names
+from engine.kinds.access import rules
 from engine.kinds.conditions import Condition
+from engine.kinds.registry import Registry, built_in
 from engine.policy import parse_policy
 from engine.presets import presets
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from engine import names
-from engine.cluster.projections import placement_name
+from engine.api import names
+from engine.api.objects import Taint
+from engine.cluster.placements import placement_name
 from engine.policy import Policy
-from engine.records import Taint
 from tests.support.admission import (
     NODES,
     UID,

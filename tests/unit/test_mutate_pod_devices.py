@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from engine import names
-from engine.records import DeviceUse, NodeDevices
+from engine.api import names
+from engine.api.device import DeviceUse, NodeDevices
 from tests.support.admission import FakeView, Json, apply, gang_view, live, rack_job, raw_pod, review
 from tests.support.gpu_hosts import gpus
 from webhook.mutate import mutate

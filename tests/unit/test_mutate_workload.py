@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine import names
-from engine.records import Workload
+from engine.api import names
+from engine.api.workload import Workload
 from tests.support.admission import (
     US,
     FakeView,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine import names
+from engine.api import names
 from engine.controller import BEYOND_LOOK
 from engine.pace import BURST, EACH_SECOND, Pace
 from engine.policy import parse_policy

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine import names
-from engine.records import Pod, Workload
+from engine.api import names
+from engine.api.pod import Pod
+from engine.api.workload import Workload
 from tests.support.cluster_records import gpu_nodes, shape
 from tests.support.leader import Leader
 from tests.support.pod_sets import member, pods_of, several

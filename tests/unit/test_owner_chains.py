@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from engine import names
+from engine.api import names
+from engine.api.pod import OwnerRef, Pod
+from engine.api.workload import Workload
 from engine.policy import parse_policy
-from engine.records import OwnerRef, Pod, Workload
 from engine.stores import Stores
 from engine.unclaimed import UNCLAIMED_AFTER
 from engine.view import View

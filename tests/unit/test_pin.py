@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from engine.api.placement import Slot
+from engine.api.pod import Expression, Pod, SelectorTerm
 from engine.cluster.projections import pod
 from engine.pin import pin_labels, pinned_terms, placed_pod, release_patch
-from engine.records import Expression, Pod, SelectorTerm, Slot
 
 _PIN = {"key": "metadata.name", "operator": "In", "values": ["host-1"]}
 _ZONE = Expression("zone", "In", ("a", "b"))

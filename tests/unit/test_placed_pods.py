@@ -8,12 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from engine import errands, names
+from engine import errands
+from engine.api import names
+from engine.api.pod import Pod
 from engine.cluster import projections
 from engine.cluster.api import Api
 from engine.cluster.events import Recorder
 from engine.policy import default_policy
-from engine.records import Pod
 from engine.seats import Seat
 from engine.sight import Gang
 from engine.stores import Stores

@@ -9,19 +9,11 @@ from typing import Any
 
 import pytest
 
+from engine.api.device import DeviceUse
+from engine.api.placement import Assignment, GangRequest, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
+from engine.api.pod import OwnerRef
 from engine.cluster.placements import placement, placement_body, placement_name
 from engine.cluster.wire import ProjectionError
-from engine.records import (
-    Assignment,
-    DeviceUse,
-    GangRequest,
-    OwnerRef,
-    Placement,
-    PodSetPlan,
-    PodSetRequest,
-    Slot,
-    WorkloadRef,
-)
 
 _BODY: dict[str, Any] = {
     "apiVersion": "topogate.dev/v1alpha1",

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine import names
-from engine.records import OwnerRef, Pod
+from engine.api import names
+from engine.api.pod import OwnerRef, Pod
 from engine.shapes import with_requests
 from tests.support.cluster_records import gpu_nodes, job
 from tests.support.families import below, plain

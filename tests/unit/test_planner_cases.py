@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.planner import NoFit, Plan, Request, build_tree, plan
+from engine.planner.plan import NoFit, Plan, Request, plan
+from engine.planner.tree import build_tree
 from tests.support.small_trees import grow
 
 ZONE_LESS = {"block": 0, "rack": 1, "host": 2}

@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.planner import Gang, GangPlan, NoFit, PodSet, Seats, Slices, Tree, Undecided, build_tree, plan_gang
+from engine.planner.gang import Gang, GangPlan, PodSet, Seats, Undecided
+from engine.planner.plan import NoFit
+from engine.planner.plan_gang import plan_gang
+from engine.planner.slices import Slices
+from engine.planner.tree import Tree, build_tree
 from tests.support.small_trees import grow
 
 RACK, HOST = 1, 2

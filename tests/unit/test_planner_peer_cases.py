@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.planner import GangPlan, NoFit
+from engine.planner.gang import GangPlan
+from engine.planner.plan import NoFit
 from tests.support.peer_cases import PeerCase, peer_cases
 
 CASES = peer_cases()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.planner import build_tree
+from engine.planner.tree import build_tree
 
 LEVELS = ("block", "rack", "host")
 PATHS = [("b2", "r1", "n10"), ("b2", "r1", "n9"), ("b10", "r1", "n1"), ("b2", "r10", "n3"), ("b2", "r2", "n2")]

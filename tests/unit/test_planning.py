@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from engine import names
+from engine.api import names
+from engine.api.objects import Node, Taint
+from engine.api.workload import Workload
 from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.planning import plan_gang
 from engine.policy import Policy, parse_policy
-from engine.records import Node, Taint, Workload
 from engine.stores import Stores
 from engine.view import View
 from tests.support.cluster_records import gpu_nodes, job, node, placement, shape

@@ -6,8 +6,11 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 
-from engine import names
 from engine.actions import ChooseAnew, GiveBack, Release
+from engine.api import names
+from engine.api.device import DeviceUse, NodeDevices
+from engine.api.placement import Placement
+from engine.api.pod import Pod, Shape
 from engine.cluster.placements import placement, placement_body
 from engine.device_choice import chosen_anew
 from engine.gangs import decide
@@ -16,7 +19,6 @@ from engine.outcomes import Placed
 from engine.pin import placed_pod, release_patch
 from engine.pod_devices import allocation, devices_of
 from engine.proposal import plan_in_view, proposed
-from engine.records import DeviceUse, NodeDevices, Placement, Pod, Shape
 from engine.seats import seat, slots_of, trimmed
 from engine.sight import Gang
 from engine.stores import Stores

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from engine import names
+from engine.api import names
 from tests.support.admission import UID, FakeView, Json, apply, raw_pod, review
 from tests.support.kinds import example, merged, workload_of
 from webhook.mutate import mutate

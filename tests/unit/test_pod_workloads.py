@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine import names
-from engine.records import RuntimeClass
+from engine.api import names
+from engine.api.objects import RuntimeClass
 from tests.support.cluster_records import gpu_nodes
 from tests.support.families import plain
 from tests.support.leader import Leader

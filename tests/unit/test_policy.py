@@ -5,7 +5,8 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from engine.policy import Policy, PolicyError, default_policy, parse_policy
+from engine.api.schema import PolicyError
+from engine.policy import Policy, default_policy, parse_policy
 from engine.presets import presets
 from engine.topology import HOST, Level
 

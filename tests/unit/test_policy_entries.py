@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine import names
+from engine.api import names
 from engine.cluster.api import ApiError
 from engine.policy import Policy, parse_policy
 from webhook.entries import MUTATING, Resource

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from engine import names
+from engine.api import names
+from engine.api.objects import ConfigMap
 from engine.cluster.events import Recorder
 from engine.policy_source import PolicySource
-from engine.records import ConfigMap
 from webhook.ops import policy_check
 from webhook.policy_events import PolicyEvents
 

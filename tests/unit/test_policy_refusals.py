@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.policy import PolicyError, parse_policy
+from engine.api.schema import PolicyError
+from engine.policy import parse_policy
 from tests.support.golden import golden
 
 MANY = ", ".join(f"{{name: l{n}, keys: [x/l{n}]}}" for n in range(7))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from engine import names
+from engine.api import names
+from engine.api.objects import ConfigMap
 from engine.policy import Policy
 from engine.policy_source import PolicySource
-from engine.records import ConfigMap
 
 GOOD = "mode: observe"
 BETTER = "mode: off"

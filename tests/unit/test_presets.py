@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.presets import choose_default, default_preset, is_label_key, known_levels, parse_presets, presets
+from engine.api.field import is_label_key
+from engine.presets import choose_default, default_preset, known_levels, parse_presets, presets
 from engine.topology import HOST
 
 

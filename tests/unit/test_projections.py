@@ -9,9 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.cluster.projections import ProjectionError, config_map, job, node, pod, priority_class, quota, runtime_class
-from engine.kinds import built_in, read
-from engine.records import DeviceRequest, Expression, OwnerRef, SelectorTerm, Taint, Toleration
+from engine.api.device import DeviceRequest
+from engine.api.objects import Taint
+from engine.api.pod import Expression, OwnerRef, SelectorTerm, Toleration
+from engine.cluster.projections import config_map, job, node, pod, priority_class, quota, runtime_class
+from engine.cluster.wire import ProjectionError
+from engine.kinds.registry import built_in
+from engine.kinds.workload import read
 from engine.shapes import merge_runtime_class
 
 _NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC).timestamp()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.quantities import MAX_UNITS, Quantity, QuantityError, format_units, nano, to_units
+from engine.api.resources import MAX_UNITS, Quantity, QuantityError, format_units, nano, to_units
 
 
 @pytest.mark.parametrize(

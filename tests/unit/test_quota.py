@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from engine.api.objects import Quota
+from engine.api.pod import PodSpec
 from engine.quota import applies, shortfall
-from engine.records import PodSpec, Quota
 from tests.support.cluster_records import shape, spec
 
 

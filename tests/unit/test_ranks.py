@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.ranks import count_ranks, format_ranks, join_ranks, parse_ranks
+from engine.api.rank import count_ranks, format_ranks, join_ranks, parse_ranks
 
 
 def test_ranges_and_their_text() -> None:

@@ -10,9 +10,10 @@ import pytest
 import yaml
 from pydantic import Field, create_model
 
-from engine.event_reasons import ON_PODS, ON_POLICY, ON_WORKLOADS, PHASES_TOLD, Happening
-from engine.policy import PolicyError, default_policy, parse_policy
-from engine.reasons import REASONS, Code, Phase
+from engine.api.event_reasons import ON_PODS, ON_POLICY, ON_WORKLOADS, PHASES_TOLD, Happening
+from engine.api.reasons import REASONS, Code, Phase
+from engine.api.schema import PolicyError
+from engine.policy import default_policy, parse_policy
 from hack.reference import pages
 from hack.reference.policy_page import takes
 from hack.reference.schemas import policy_schema

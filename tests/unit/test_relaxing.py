@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from engine import names
 from engine.actions import Status
+from engine.api import names
+from engine.api.duration import timestamp
+from engine.api.placement import GangRequest, Placement, PodSetRequest, waiting_since
 from engine.policy import default_policy, parse_policy
-from engine.records import GangRequest, Placement, PodSetRequest
 from engine.relaxing import in_force, relaxes_at, relaxing_text
 from engine.requests import Understanding, relaxed
-from engine.status import status_body, timestamp, waiting_since
+from engine.status import status_body
 from tests.support.cluster_records import changed, gpu_nodes, job, pod
 from tests.support.leader import Leader
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+from engine.api.objects import Node
 from engine.gpu.resources import CORE, MEMORY, NVIDIA, RATIO
 from engine.gpu.translation import Reported
-from engine.records import Node
 from engine.reported import ReportedNodes, gpu_memory
 from engine.stores import Stores
 from tests.support.cluster_records import gpu_nodes

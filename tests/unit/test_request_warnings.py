@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from engine import names
-from engine.wording import MAX_WARNING
+from engine.api import names
+from engine.api.text import MAX_WARNING
 from tests.support.admission import FakeView, Json, apply, raw_job, review
 from tests.support.golden import golden
 from tests.support.kinds import example, merged

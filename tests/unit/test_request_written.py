@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from engine import names
+from engine.api import names
 from engine.cluster.placements import placement, placement_body
 from engine.cluster.workloads import workload
 from engine.gangs import request_written
-from engine.kinds import built_in
+from engine.kinds.registry import built_in
 from engine.sight import Gang
 from tests.support.cluster_records import gpu_nodes
 from tests.support.kinds import FILES, example, merged

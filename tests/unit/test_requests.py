@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from engine import names
-from engine.outcomes import FieldError
+from engine.api import names
+from engine.api.field import FieldError
+from engine.api.objects import Node
+from engine.api.pod import OwnerRef
 from engine.policy import Policy, default_policy
-from engine.records import Node, OwnerRef
 from engine.requests import Understanding, path_of, understand
 from engine.topologies import topologies_of
 from tests.support.admission import NODES, raw_job, with_policy, workload

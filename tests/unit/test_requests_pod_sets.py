@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from engine import names
+from engine.api import names
+from engine.api.placement import GangRequest
+from engine.api.workload import PodSet, Workload
 from engine.policy import default_policy, parse_policy
-from engine.records import GangRequest, PodSet, Workload
 from engine.requests import Understanding, understand
 from engine.topologies import topologies_of
 from tests.support.admission import NODES

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.explain import render
-from engine.outcomes import FieldError
-from engine.wording import MAX_WARNING
+from engine.api.field import FieldError, render
+from engine.api.text import MAX_WARNING
 from webhook.review import (
     MAX_CAUSES,
     MAX_JSON_VALUES,

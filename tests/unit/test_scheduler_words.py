@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine import names
-from engine.records import Pod
+from engine.api import names
+from engine.api.pod import Pod
 from engine.scheduler_words import about_the_pod
 from engine.timers import PAUSE_FIRST, PAUSE_MOST
 from tests.support.cluster_records import REFUSAL, gpu_nodes, job, pod

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine import names
+from engine.api import names
 from engine.members import pinned_host
 from engine.reservations import reservation
 from engine.seats import moved, seat, slot_by_rank, slots_of, trimmed

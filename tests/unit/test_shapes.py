@@ -4,17 +4,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from engine.records import Expression, Node, RuntimeClass, SelectorTerm, Shape, Taint, Toleration
-from engine.shapes import (
-    covers,
-    effective,
-    exclusion,
-    in_units,
-    merge_runtime_class,
-    pod_limits,
-    pod_requests,
-    shape_hash,
-)
+from engine.api.objects import Node, RuntimeClass, Taint
+from engine.api.pod import Expression, SelectorTerm, Shape, Toleration
+from engine.api.resources import effective, in_units, pod_limits, pod_requests
+from engine.shapes import covers, exclusion, merge_runtime_class, shape_hash
 
 _CORE = 10**9
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from engine.api.pod import Toleration
+from engine.api.workload import Workload
 from engine.errand_lines import ErrandLines
-from engine.records import Toleration, Workload
 from engine.shares import LEAST, WHOLE, Shares
 from engine.term import WRITERS
 from tests.support.cluster_records import changed, gpu_nodes, job, pod, shape

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from engine.explain import REASONS, Shortfall, infeasible
+from engine.api.reasons import REASONS
 from engine.outcomes import Never, Waits
+from engine.shortfall import Shortfall, infeasible
 from engine.topology import OUTSIDE_SELECTOR
 from tests.support.golden import golden
 

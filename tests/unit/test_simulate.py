@@ -7,10 +7,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from engine import names
+from engine.api import names
+from engine.api.reasons import REASONS
 from engine.cluster import projections
 from engine.policy import parse_policy
-from engine.reasons import REASONS
 from tests.support.golden import golden
 from tests.support.simulation import (
     Json,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from engine import names
+from engine.api import names
 from engine.policy import parse_policy
 from tests.support.simulation import (
     BLOCK,

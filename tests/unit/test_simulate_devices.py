@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from engine import names
+from engine.api import names
 from engine.gpu.resources import CORE, GPU, MEMORY, NVIDIA, RATIO
 from engine.policy import parse_policy
 from tests.support.simulation import Json, answer, grid, job, pod, simulated

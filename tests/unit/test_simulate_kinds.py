@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine import names
+from engine.api import names
 from tests.support.golden import golden
 from tests.support.kinds import FILES, example
 from tests.support.simulation import grid, job, simulated

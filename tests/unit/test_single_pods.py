@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from engine import names, plain_gangs, single_pods
-from engine.records import OwnerRef, Pod, Workload
+from engine import plain_gangs, single_pods
+from engine.api import names
+from engine.api.pod import OwnerRef, Pod
+from engine.api.workload import Workload
 from tests.support.cluster_records import gpu_nodes, job
 from tests.support.families import below, link, plain
 from tests.support.leader import POLICY, Leader

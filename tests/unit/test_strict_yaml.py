@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.strict_yaml import MAX_BYTES, YAMLTextError, load
+from engine.api.strict_yaml import MAX_BYTES, YAMLTextError, load
 
 
 def test_off_is_text() -> None:

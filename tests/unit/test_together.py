@@ -6,12 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from engine import names
-from engine.claims import host_port
+from engine.api import names
+from engine.api.device import NodeDevices
+from engine.api.objects import Node
+from engine.api.pod import Pod, Shape
+from engine.api.resources import host_port
+from engine.api.workload import PodSet, Workload
 from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.policy import Policy, parse_policy
 from engine.proposal import plan_in_view, proposed
-from engine.records import Node, NodeDevices, Pod, PodSet, Shape, Workload
 from engine.seats import slot_by_rank
 from engine.stores import Stores
 from engine.view import View

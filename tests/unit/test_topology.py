@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from engine.records import Node
+from engine.api.objects import Node
 from engine.topology import OUTSIDE_SELECTOR, Level, build_topology
 
 BLOCK = Level("block", ("example.com/block",))

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from engine import names
+from engine.api import names
+from engine.api.text import MAX_WARNING
 from engine.policy import parse_policy
 from engine.unread_keys import HELP
-from engine.wording import MAX_WARNING
 from tests.support.admission import FakeView, raw_job, review
 from tests.support.golden import golden
 from webhook.review import Response

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from engine import names
+from engine.api import names
+from engine.api.placement import WorkloadRef
 from engine.cluster import projections
 from engine.gang_keys import placed_key
 from engine.gpu.translation import Reported
 from engine.outcomes import Never, Waits
 from engine.policy import default_policy
-from engine.records import WorkloadRef
 from engine.requests import Understanding
 from tests.support.admission import (
     FakeView,

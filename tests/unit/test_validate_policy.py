@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine import names
+from engine.api import names
 from tests.support.admission import FakeView, Json, review
 from webhook.review import BadReview, Response
 from webhook.validate import validate

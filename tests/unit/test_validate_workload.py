@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from engine import names
+from engine.api import names
+from engine.api.objects import Taint
+from engine.api.placement import PodSetPlan, Slot
+from engine.api.text import MAX_WARNING
 from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.policy import parse_policy
-from engine.records import PodSetPlan, Slot, Taint
 from engine.requests import Understanding
-from engine.wording import MAX_WARNING
 from tests.support.admission import (
     NODES,
     US,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from engine import names
-from engine.records import Pod, Quota
+from engine.api import names
+from engine.api.objects import Quota
+from engine.api.pod import Pod
 from tests.support.cluster_records import gpu_nodes, job, pod
 from tests.support.gang_oracles import ranks_of
 from tests.support.leader import POLICY, Leader

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.wording import fit, joined, listed, plural, quote, suggest
+from engine.api.text import fit, joined, listed, plural, quote, suggest
 
 LEVELS = ("block", "rack", "host")
 

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from engine.api.workload import Workload
 from engine.cluster.podspecs import KEPT_PREFIXES
-from engine.cluster.workloads import ProjectionError, UnreadableWorkload, owned, workload
-from engine.kinds import built_in, label_keys
-from engine.records import Workload
+from engine.cluster.wire import ProjectionError
+from engine.cluster.workloads import owned, workload
+from engine.kinds.access import label_keys
+from engine.kinds.registry import built_in
+from engine.kinds.workload import UnreadableWorkload
 from tests.support.kinds import FILES, example, merged, structure_of
 
 KINDS = [path.stem for path in FILES]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine import names
+from engine.api import names
 from engine.outcomes import Never
 from engine.policy import parse_policy
 from engine.policy_defaults import requests_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.placement.cluster import Cluster
 from bench.placement.jobs import Job, Placement
-from engine.planner import Plan, Request, plan
+from engine.planner.plan import Plan, Request, plan
 
 
 def place(cluster: Cluster, job: Job) -> Placement | None:

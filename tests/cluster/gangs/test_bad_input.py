@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import urllib3
 
-from engine import names
+from engine.api import names
 from local.client import Client, ClientError
 from local.service import CONFIGURATIONS, Service
 from tests.support.gangs import Namespace, job_body, require

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine import names
+from engine.api import names
 from engine.gpu.resources import CORE, GPU, MEMORY, NVIDIA, RATIO
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine import names
+from engine.api import names
 from tests.support.gangs import Namespace, prefer, require
 
 pytestmark = pytest.mark.timeout(120)

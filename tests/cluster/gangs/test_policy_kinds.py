@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from click.testing import CliRunner
 
-from engine import names
+from engine.api import names
 from local.controlplane import ControlPlane
 from local.service import Service
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce

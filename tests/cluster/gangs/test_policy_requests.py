@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine import names
+from engine.api import names
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
 from tests.support.eventually import eventually
 from tests.support.gangs import Json, Namespace, job_body, require

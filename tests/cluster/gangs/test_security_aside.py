@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine import names
+from engine.api import names
 from local.client import Client
 from tests.support.eventually import eventually
 from tests.support.gangs import Namespace, job_body, require

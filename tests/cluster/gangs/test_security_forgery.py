@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine import names
+from engine.api import names
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane
 from tests.support.books import Books

@@ -13,7 +13,7 @@ import pytest
 import urllib3
 
 from certs.secret import DROP, RENEW, ensure_ca
-from engine import names
+from engine.api import names
 from engine.cluster.api import connect
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane

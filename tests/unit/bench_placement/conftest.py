@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bench.placement.cluster import Cluster
-from engine.planner import build_tree
+from engine.planner.tree import build_tree
 
 Racks = Sequence[Sequence[Sequence[int]]]
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from engine.api.device import DeviceRequest, DeviceUse
 from engine.gpu.choose import choose
 from engine.gpu.inventory import Inventory
 from engine.gpu.laying import Holding, laid
-from engine.records import DeviceRequest, DeviceUse
 from tests.support.devices import GIB, card, eight, gpu, memory, minors, part, use, whole
 
 

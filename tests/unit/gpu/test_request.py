@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from engine.api.device import DeviceRequest
+from engine.api.resources import MAX_UNITS
 from engine.gpu.request import device_request
 from engine.gpu.resources import CORE, FPGA, GPU, MEMORY, NVIDIA, RATIO, RDMA, SHARED
-from engine.quantities import MAX_UNITS
-from engine.records import DeviceRequest
 
 GI = 2**30
 

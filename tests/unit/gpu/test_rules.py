@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from engine.api.field import FieldError
 from engine.gpu.containers import PodResources, pod_resources
 from engine.gpu.resources import CORE, FPGA, GPU, MEMORY, NVIDIA, RATIO, RDMA, SHARED
 from engine.gpu.rules import validate
-from engine.outcomes import FieldError
 from tests.support.golden import golden
 from tests.support.translations import pod_of
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine.kinds import built_in
+from engine.kinds.registry import built_in
 from local.controllers import building
 from local.controllers.building import ensure_controllers, key, undescribed
 from local.controllers.catalogue import (

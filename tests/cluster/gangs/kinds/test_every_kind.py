@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from engine import names
-from engine.kinds import built_in
+from engine.api import names
+from engine.kinds.registry import built_in
 from tests.support.eventually import always, eventually
 from tests.support.kind_cases import ALL, CASES, KindCase
 from tests.support.kind_gangs import Gangs, neighbours, suspend_path, told_right

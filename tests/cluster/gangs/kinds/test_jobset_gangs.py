@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine import names
+from engine.api import names
 from local.kubelets import complete_pod, fail_pod
 from tests.support.eventually import always, eventually
 from tests.support.gangs import require

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine import names
+from engine.api import names
 from tests.support.kind_gangs import Gangs
 from tests.support.workloads import Json
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from engine.kinds import built_in
+from engine.kinds.registry import built_in
 from tests.support.kind_gangs import Gangs, told_right
 from tests.support.pages import pages
 from tests.support.workloads import KINDS, RESOURCES

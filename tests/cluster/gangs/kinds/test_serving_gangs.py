@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine import names
+from engine.api import names
 from tests.support.eventually import always, eventually
 from tests.support.gangs import require
 from tests.support.kind_cases import CASES, apps, leader_worker_set

@@ -12,7 +12,7 @@ from typing import Final
 
 import yaml
 
-from engine.wording import plain, quote
+from engine.api.text import plain, quote
 
 MAX_BYTES: Final = 256 * 1024  # a quarter of what a ConfigMap can hold at all
 MAX_DEPTH: Final = 32

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from engine.reasons import Code, Phase
+from engine.api.reasons import Code, Phase
 
 Happening = Literal[
     "Grown",

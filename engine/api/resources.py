@@ -1,15 +1,39 @@
-"""Kubernetes quantities <-> whole planner units.
+"""Resource quantities in whole planner units, the resources of a pod, and claims that only one pod per host can hold.
 
 The grammar is `resource.Quantity`'s: sign, decimal digits, then a suffix (n u m k M G T P E, Ki..Ei) or a decimal
 exponent. Amounts are exact down to one billionth, finer ones round away from zero, as in apimachinery; no float is
-involved. Units are those of `engine.records`.
+involved. Units are those of `engine.api.pod`.
+
+A claim has a space in its name, so that no resource of a node can be mistaken for one.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
+
+_HOST_PORT: Final = "host port "
+_APART: Final = "apart from "
+
+
+def host_port(port: int, protocol: str) -> str:
+    """Return the claim on a port of the host. The address is left out: one pod per port, whichever address it binds."""
+    return f"{_HOST_PORT}{port}/{protocol}"
+
+
+def apart(namespace: str, selector: str) -> str:
+    """Return the claim of pods that keep each other off a host (required anti-affinity); `selector` is canonical."""
+    digest = hashlib.sha256(f"{namespace}\n{selector}".encode()).hexdigest()[:10]
+    return f"{_APART}pods {digest}"
+
+
+def is_claim(resource: str) -> bool:
+    """Return whether a name among the requests is a claim."""
+    return resource.startswith((_HOST_PORT, _APART))
+
 
 Quantity = str | int | float
 
@@ -136,3 +160,90 @@ def _shown(quantity: Quantity) -> str:
     """Return what the user wrote, short and without control characters."""
     text = ascii(quantity) if isinstance(quantity, str) else repr(quantity)
     return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 3]}..."
+
+
+Resources = Mapping[str, int]
+Requests = tuple[tuple[str, int], ...]  # (resource, planner units), sorted by name
+
+
+Amounts = Mapping[str, int]  # resource -> billionths (engine.api.resources.nano)
+
+
+def effective(containers: Iterable[Amounts], init_containers: Iterable[tuple[Amounts, bool]] = ()) -> dict[str, int]:
+    """Return what the containers of a pod need together, in billionths.
+
+    `init_containers` are (amounts, sidecar) in order; a sidecar (restartPolicy Always) goes on running beside all that
+    come after it. The answer is the larger of what the running pod and any moment of its start needs.
+    """
+    total: dict[str, int] = {}
+    for amounts in containers:
+        add(total, amounts)
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for amounts, sidecar in init_containers:
+        if sidecar:
+            add(total, amounts)
+            add(sidecars, amounts)
+            moment = sidecars
+        else:
+            moment = dict(sidecars)
+            add(moment, amounts)
+        _raise_to(peak, moment)
+    _raise_to(total, peak)
+    return total
+
+
+def pod_requests(
+    containers: Amounts, *, pod_requests: Amounts, pod_limits: Amounts, overhead: Amounts
+) -> dict[str, int]:
+    """Return a pod's requests from its containers' `effective` ones, its pod-level resources and its overhead.
+
+    A pod-level request replaces the sum of the containers; a pod-level limit stands in where neither asks (for
+    hugepages, which cannot be overcommitted, whatever the containers ask).
+    """
+    total = dict(containers)
+    for resource, amount in pod_limits.items():
+        if is_pod_level(resource) and (resource not in total or resource.startswith("hugepages-")):
+            total[resource] = amount
+    total.update((resource, amount) for resource, amount in pod_requests.items() if is_pod_level(resource))
+    add(total, overhead)
+    return total
+
+
+def pod_limits(containers: Amounts, *, pod_limits: Amounts, overhead: Amounts) -> dict[str, int]:
+    """Return a pod's limits; overhead counts only where there is a limit."""
+    total = dict(containers)
+    total.update((resource, amount) for resource, amount in pod_limits.items() if is_pod_level(resource))
+    add(total, {resource: amount for resource, amount in overhead.items() if resource in total})
+    return total
+
+
+def is_pod_level(resource: str) -> bool:
+    """Return whether `spec.resources` of a pod may name the resource."""
+    return resource in ("cpu", "memory") or resource.startswith("hugepages-")
+
+
+def in_units(amounts: Amounts) -> Requests:
+    """Return amounts as planner units, rounded up, sorted by name, without zeros."""
+    return tuple(sorted((name, nano_to_units(name, amount, up=True)) for name, amount in amounts.items() if amount))
+
+
+def largest(requests: Iterable[Requests]) -> Requests:
+    """Return the largest amount of every resource."""
+    amounts: dict[str, int] = {}
+    for one in requests:
+        for resource, amount in one:
+            amounts[resource] = max(amount, amounts.get(resource, 0))
+    return tuple(sorted(amounts.items()))
+
+
+def add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
+    """Add amounts to a total in place."""
+    for resource, amount in amounts.items():
+        total[resource] = total.get(resource, 0) + amount
+
+
+def _raise_to(total: dict[str, int], amounts: Mapping[str, int]) -> None:
+    for resource, amount in amounts.items():
+        if amount > total.get(resource, -1):
+            total[resource] = amount

@@ -1,8 +1,9 @@
-"""Durations as Go writes them: `90s`, `1h30m`, `1.5h`, `250ms`."""
+"""Durations as Go writes them (`90s`, `1h30m`) and Kubernetes timestamps, both as seconds."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Final
 
@@ -48,3 +49,15 @@ def format_duration(seconds: float) -> str:
     elif left:
         parts.append(f"{left}s")
     return "".join(parts) or "0s"
+
+
+def timestamp(now: float) -> str:
+    """RFC 3339 with seconds, as metav1.Time writes it."""
+    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def epoch(moment: datetime | None) -> float:
+    """Return seconds since the epoch; a moment without a zone is UTC, none at all is 0.0."""
+    if moment is None:
+        return 0.0
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,75 @@
+"""Records of devices: what a pod requests, what a node has, what a slot was given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """What one pod needs of a host's devices.
+
+    `gpus` GPUs, each with `core` percent of its compute and `ratio` percent, or else `memory` bytes, of its memory (the
+    other one is 0). `whole`: no other pod may be on them. `rdma`, `fpga`: percent of such devices, 100 is one; more is
+    a number of whole ones.
+    """
+
+    gpus: int = 0
+    core: int = 0
+    ratio: int = 0
+    memory: int = 0
+    whole: bool = False
+    rdma: int = 0
+    fpga: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One healthy or unhealthy device of a host.
+
+    `kind` is gpu, rdma or fpga. `core` and `ratio` are percent (0 for what is no GPU), `memory` bytes (0: not known),
+    `share` percent of an RDMA or FPGA device. `numa` is None and `pcie` "" where the topology is not known.
+    """
+
+    kind: str
+    minor: int
+    id: str
+    healthy: bool
+    core: int = 0
+    ratio: int = 0
+    memory: int = 0
+    share: int = 0
+    numa: int | None = None
+    pcie: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDevices:
+    """A Device object (scheduling.koordinator.sh): the devices of the node of that name, by kind and minor.
+
+    `partitions`: sets of GPU minors that are linked as one, by their number (empty where the table is not known).
+    `given`: the devices that the kubelet gave to pods by itself, as (kind, minor) by the pod's uid. `faults` says what
+    in the object was not understood and therefore left out.
+    """
+
+    name: str
+    uid: str
+    resource_version: str
+    devices: tuple[Device, ...]
+    partitions: Mapping[int, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    given: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """A pod's part of one device: percent of core and memory and bytes of a GPU, or percent (`share`) of another."""
+
+    kind: str
+    minor: int
+    id: str = ""
+    core: int = 0
+    ratio: int = 0
+    memory: int = 0
+    share: int = 0

@@ -1,0 +1,85 @@
+"""A field error, the path that it names, and the label syntax that most of them are about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from engine.api.reasons import Code
+from engine.api.text import did_you_mean, listed, plain, quote
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One thing that is wrong with an object that a user wrote.
+
+    `field` is a JSON path (`metadata.annotations[topogate.dev/require-topology]`), `kind` Kubernetes' own word
+    (`Unsupported value`, `Invalid value`, `Required value`, `Forbidden`), `value` what was seen (None: not shown),
+    `reason` our stable code, `message` what is allowed and what to do. `entry` names the entry of the policy's kinds
+    that may be wrong instead of the object (`kinds[0] (bench)`).
+    """
+
+    field: str
+    kind: str
+    value: str | None
+    reason: Code
+    message: str
+    entry: str = ""
+
+
+def render(error: FieldError) -> str:
+    """Return the message of a cause: `Unsupported value: "rak": allowed: block, rack, host; did you mean "rack"?`."""
+    value = "" if error.value is None else f"{quote(error.value)}: "
+    return f"{error.kind}: {value}{error.message}"
+
+
+def unsupported(path: str, value: str, allowed: Sequence[str], *, reason: Code) -> FieldError:
+    """Return the error of a value that is none of the allowed ones, with the closest one as a suggestion."""
+    message = f"allowed: {listed(allowed)}{did_you_mean(value, allowed)}"
+    return FieldError(field=path, kind="Unsupported value", value=value, reason=reason, message=message)
+
+
+_FIELD: Final = re.compile(r"[A-Za-z][-_A-Za-z0-9]{0,62}", re.ASCII)
+_DIGITS: Final = re.compile(r"([0-9]+)")
+
+
+def path_of(steps: Sequence[str | int]) -> str:
+    """Return `topologies[0].levels[1].keys`; keys that are no field names stand in brackets, quoted where need be."""
+    path = ""
+    for step in steps:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        elif _FIELD.fullmatch(step):
+            path += f".{step}" if path else step
+        else:
+            path += f"[{plain(step)}]"
+    return path
+
+
+def natural_order(path: str) -> list[tuple[int, str]]:
+    """Return a sort key that orders the numbers in a path by value."""
+    return [(int(part), "") if part.isdigit() and len(part) < 10 else (-1, part) for part in _DIGITS.split(path)]  # noqa: PLR2004
+
+
+_LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)
+_NAME_PART: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
+
+
+def is_dns_label(text: str) -> bool:
+    """True for an RFC 1123 label: lower-case letters, digits and dashes, at most 63."""
+    return len(text) <= 63 and _LABEL.fullmatch(text) is not None  # noqa: PLR2004 - RFC 1123
+
+
+def is_label_key(text: str) -> bool:
+    """True for a valid label key: an optional DNS prefix, a slash, a name. Source: apimachinery IsQualifiedName."""
+    prefix, slash, name = text.rpartition("/")
+    if slash and not (len(prefix) <= 253 and all(is_dns_label(part) for part in prefix.split("."))):  # noqa: PLR2004
+        return False
+    return is_label_value(name) and bool(name)
+
+
+def is_label_value(text: str) -> bool:
+    """True for a valid label value; the empty one is. Source: apimachinery IsValidLabelValue."""
+    return not text or (len(text) <= 63 and _NAME_PART.fullmatch(text) is not None)  # noqa: PLR2004

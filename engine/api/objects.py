@@ -1,0 +1,83 @@
+"""Records of cluster objects that are neither pods nor workloads: nodes, quotas, priority classes, ConfigMaps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from engine.api.pod import Toleration
+from engine.api.resources import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A node's taint; `effect` is NoSchedule, PreferNoSchedule or NoExecute."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node."""
+
+    name: str
+    uid: str
+    resource_version: str
+    labels: Mapping[str, str]
+    allocatable: Resources
+    taints: tuple[Taint, ...]
+    unschedulable: bool
+    ready: bool
+    settled_at: float  # the later of creation and the last change to Ready; 0.0 when unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A ResourceQuota: `hard` and `used` by quota resource name (`requests.cpu`, `pods`, ...), planner units.
+
+    `scopes` are (scopeName, operator, values).
+    """
+
+    namespace: str
+    name: str
+    hard: Resources
+    used: Resources
+    scopes: tuple[tuple[str, str, tuple[str, ...]], ...]
+    uid: str = field(default="", compare=False)
+    resource_version: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityClass:
+    """A PriorityClass."""
+
+    name: str
+    value: int
+    default: bool
+    uid: str = field(default="", compare=False)
+    resource_version: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeClass:
+    """A RuntimeClass: pod overhead and scheduling constraints that admission merges into pods."""
+
+    name: str
+    overhead: Resources
+    node_selector: Mapping[str, str]
+    tolerations: tuple[Toleration, ...]
+    uid: str = field(default="", compare=False)
+    resource_version: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigMap:
+    """A ConfigMap (the policy)."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    data: Mapping[str, str]

@@ -1,0 +1,152 @@
+"""Records of placements: slots, assignments, requests, and what a Placement's status tells about waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from engine.api.device import DeviceUse
+from engine.api.duration import epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The slots of a pod set on one host: `count` pods; `ranks` are inclusive ranges, None when unranked.
+
+    `devices`: of each of its pods, in the order of the ranks; None when the host does not tell its devices.
+    """
+
+    domain: tuple[str, ...]  # label values, host last
+    count: int
+    ranks: tuple[tuple[int, int], ...] | None
+    devices: tuple[tuple[DeviceUse, ...], ...] | None = None
+
+    @property
+    def host(self) -> str:
+        """The node's name."""
+        return self.domain[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetPlan:
+    """The slots of one pod set, ordered by lowest rank."""
+
+    name: str
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Where a gang goes; `revision` goes up with every re-plan."""
+
+    revision: int
+    pod_sets: tuple[PodSetPlan, ...]
+
+    def plan_of(self, name: str) -> PodSetPlan:
+        """The slots of the pod set of that name; none when it has none."""
+        return next((plan for plan in self.pod_sets if plan.name == name), PodSetPlan(name, ()))
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetRequest:
+    """A pod set as understood: counts and levels (aliases, resolved; `auto` is kept as "auto" in require).
+
+    `slices` are (level, size): each group of `size` consecutive ranks in one domain of the level. Pod sets of one gang
+    with the same `colocate` share one domain of the required level. `relaxed`: the level that was required until the
+    gang had waited too long for it.
+    """
+
+    name: str
+    count: int
+    min_available: int
+    require: str | None
+    prefer: str | None
+    ranked: bool
+    shape_hash: str
+    unconstrained: bool = False
+    slices: tuple[tuple[str, int], ...] = ()
+    colocate: str | None = None
+    relaxed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GangRequest:
+    """What holds for all pod sets of a gang together; `min_available` None: all of them, or as each says."""
+
+    require: str | None
+    prefer: str | None
+    min_available: int | None
+    relaxed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadRef:
+    """The workload that a Placement belongs to."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A Placement object. `assignment` is None while the gang waits; `status` is the raw status mapping.
+
+    `gang` is None with one pod set. `group`: the index of the replica, for kinds with a gang per replica.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    workload: WorkloadRef
+    topology: str
+    priority: int
+    pod_sets: tuple[PodSetRequest, ...]
+    assignment: Assignment | None
+    deleting: bool
+    created: float
+    gang: GangRequest | None = None
+    group: str | None = None
+    generation: int = 0  # metadata.generation: goes up with every change of spec, also when the assignment is dropped
+    status: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return (self.namespace, self.name)
+
+
+def kept_hosts(status: Mapping[str, Any]) -> tuple[str, ...]:
+    """The hosts that are kept free for a gang, as its status says."""
+    hosts = status.get("keptHosts")
+    return tuple(host for host in hosts if isinstance(host, str)) if isinstance(hosts, list | tuple) else ()
+
+
+def waiting_since(status: Mapping[str, Any]) -> float | None:
+    """Since when a gang waits for us (seconds since the epoch); None when it does not, or nobody can read it."""
+    since = status.get("waitingSince")
+    try:
+        return epoch(datetime.fromisoformat(since)) if isinstance(since, str) else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def incomplete_since(status: Mapping[str, Any]) -> float | None:
+    """Since when the status says Incomplete (seconds since the epoch); None when it does not, or nobody can read it.
+
+    Two conditions change with that phase: Complete when the gang was whole before, Released when it never was.
+    """
+    conditions = status.get("conditions")
+    times: list[float] = []
+    for one in conditions if isinstance(conditions, list | tuple) and status.get("phase") == "Incomplete" else ():
+        stamp = one.get("lastTransitionTime") if isinstance(one, Mapping) else None
+        if isinstance(stamp, str) and one.get("type") in ("Complete", "Released"):
+            try:
+                times.append(epoch(datetime.fromisoformat(stamp)))
+            except (ValueError, OverflowError):
+                continue
+    return max(times, default=None)

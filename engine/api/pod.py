@@ -1,0 +1,124 @@
+"""Records of pods: their spec, and the shape that the planner sees.
+
+`engine.cluster.projections` makes them from the API server's bytes (watch, review or file: one code path), everything
+else only reads them. Resource amounts are in planner units: milli-CPU for `cpu`, MiB for `memory`, `ephemeral-storage`
+and `hugepages-*`, whole counts for everything else; requests rounded up, capacity rounded down, so that the arithmetic
+never admits more than the bytes would. Times are seconds since the epoch (UTC).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from engine.api.device import DeviceRequest
+from engine.api.resources import Requests
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerRef:
+    """An owner reference of an object."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """A toleration; empty `key` with operator Exists tolerates everything; empty `effect` matches every effect."""
+
+    key: str
+    operator: str  # Exists | Equal | Lt | Gt
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """One requirement of a node selector term."""
+
+    key: str
+    operator: str  # In | NotIn | Exists | DoesNotExist | Gt | Lt
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorTerm:
+    """One node selector term: all of its expressions (labels) and fields (metadata.name) must hold."""
+
+    expressions: tuple[Expression, ...]
+    fields: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What one pod needs: requests, devices and eligibility.
+
+    `requests` are effective (Kubernetes formula: max of init, sum of containers and sidecars, plus overhead), sorted by
+    name, in planner units, always `pods: 1` among them; claims (`engine.api.resources`: host ports and the like) are
+    requests of 1. `affinity` is None when no required node affinity is given;
+    its terms are ORed. `devices` is what the requests mean in devices (`engine.gpu`), None when they name none.
+    Hashable: slots are cached per shape.
+    """
+
+    requests: Requests
+    node_selector: tuple[tuple[str, str], ...] = ()
+    affinity: tuple[SelectorTerm, ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    devices: DeviceRequest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PodSpec:
+    """What a pod template or a pod says that concerns us.
+
+    `unmodelled` names what the kube-scheduler would look at and we do not (volumes, pod affinity, spread constraints,
+    resource claims), `preferences` what it would prefer and a pin leaves no choice of: for warnings.
+    """
+
+    shape: Shape
+    limits: Requests  # effective limits, for quota
+    gates: tuple[str, ...]
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    node_name: str
+    scheduler_name: str
+    priority_class: str
+    priority: int | None
+    runtime_class: str
+    has_scheduling_group: bool  # spec.schedulingGroup: core gang scheduling
+    deadline: bool  # spec.activeDeadlineSeconds is set (quota scope Terminating)
+    unmodelled: tuple[str, ...]
+    preferences: tuple[str, ...] = ()
+    containers: int = 0  # init containers among them
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod. `spec.labels`/`spec.annotations` are its own metadata."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    spec: PodSpec
+    owner: OwnerRef | None  # the controller reference
+    phase: str  # Pending | Running | Succeeded | Failed | Unknown
+    nominated_node: str
+    created: float
+    deleting: bool
+    unschedulable: str  # why the scheduler did not bind it, in its own words; "" while it has said nothing
+    mirror: bool
+
+    @property
+    def finished(self) -> bool:
+        """True when the pod uses no capacity any more."""
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return (self.namespace, self.name)

@@ -1,0 +1,128 @@
+"""Records of workloads: their pod sets, and the objects between a workload and its pods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from engine.api.pod import OwnerRef, PodSpec
+
+if TYPE_CHECKING:
+    from engine.api.rank import Term
+
+
+TO_ANNOTATIONS: Final = ("metadata", "annotations")  # the steps to a template's annotations
+
+
+@dataclass(frozen=True, slots=True)
+class PodSet:
+    """The pods of one template of a workload, or of one of its replica groups.
+
+    `slots` is how many run at a time at most, `total` how many completions are wanted in all (equal to `slots` where
+    the kind knows no such thing), `remaining` how many completions are still missing. `finished_ranks` are completed
+    ranks as inclusive ranges. `path`: the steps to the template in the object. `rank`: over a pod's labels, None for
+    the completion index of a Job. `selector`: labels of its pods (None: any value), as the kind's controller sets them;
+    empty: every pod of the workload. `ordered`: its pods come one after the other. `replace`: what deleting one that is
+    not bound costs (`engine.kinds`). `minimum`: how many make a gang, as the object itself says; None: all.
+    `replica`: pods of one of its replicas, where it has such (a JobSet's Jobs): a slice without a size is one of them.
+    `counted`: the steps to the field that makes the count, None where none does.
+    `templated`: the object has the template (else its shape is known only by its pods); `missing`: what it lacks of
+    `TO_ANNOTATIONS`.
+    """
+
+    name: str
+    template: PodSpec
+    slots: int
+    total: int
+    remaining: int
+    ranked: bool
+    finished_ranks: tuple[tuple[int, int], ...] = ()
+    path: tuple[str | int, ...] = ("spec", "template")
+    rank: Term | None = None
+    selector: tuple[tuple[str, str | None], ...] = ()
+    ordered: bool = False
+    replace: str = "retry"
+    minimum: int | None = None
+    replica: int | None = None
+    counted: tuple[str | int, ...] | None = None
+    templated: bool = True
+    missing: tuple[str, ...] = TO_ANNOTATIONS[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A workload of a registered kind as the engine sees it; only one that is placed `through` another has no pod set.
+
+    `suspended` is the field at `suspend_path` (None: the kind has none), `suspendable` whether it may be set; `started`
+    means that the object tells of a start (older servers keep a Job's template immutable then). `templates_fixed`: the
+    kind's own webhook never lets the templates be changed. `resource` is the plural that URLs name. A kind with a gang
+    per replica (`unit` replica; else workload, pod: each alone, or child: none, as what is made of it are gangs) has
+    `groups` of them, and the index of a pod's in the label `group_label`; its pod sets are those of one. `minimum`: how
+    many pods make a gang, as the object itself says. `aside`: the reason code when the object says that somebody else
+    places it. `handling` as in `engine.kinds`.
+    """
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    generation: int
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    pod_sets: tuple[PodSet, ...]
+    suspended: bool
+    suspendable: bool
+    started: bool
+    finished: bool  # Complete or Failed (or their *Target conditions)
+    deleting: bool
+    created: float
+    owner: OwnerRef | None
+    aside: str | None
+    resource: str = "jobs"
+    suspend_path: tuple[str | int, ...] | None = ("spec", "suspend")
+    templates_fixed: bool = False
+    groups: int = 1
+    group_label: str | None = None
+    minimum: int | None = None
+    unit: str = "workload"
+    handling: str = "placed"
+    failed: bool = False  # finished, and not well
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """Group, kind, namespace and name: the same in every version of the kind."""
+        return (self.api_version.rpartition("/")[0], self.kind, self.namespace, self.name)
+
+    @property
+    def template(self) -> PodSpec:
+        """The template of the first pod set."""
+        return self.pod_sets[0].template
+
+    @property
+    def slots(self) -> int:
+        """How many pods of one gang run at a time at most."""
+        return sum(pod_set.slots for pod_set in self.pod_sets)
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """An object between a pod and its workload, of a kind that is none of the registered ones: its name and its owner.
+
+    `owner` is the controller reference.
+    """
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    owner: OwnerRef | None
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """Group, kind, namespace and name, as a workload's."""
+        return (self.api_version.rpartition("/")[0], self.kind, self.namespace, self.name)
