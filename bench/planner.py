@@ -26,11 +26,10 @@ from bench import results
 from engine.api.objects import Node
 from engine.api.pod import Shape
 from engine.capacity import Capacity
-from engine.planner.index import SlotIndex
-from engine.planner.plan import Plan, Request, plan
+from engine.planner.plan import Plan, Request, SlotIndex, plan
 from engine.planner.tree import Tree, build_tree
-from engine.presets import presets
-from engine.topology import build_topology
+from engine.topology.levels import presets
+from engine.topology.topology import build_topology
 
 HOSTS_IN_RACK, RACKS_IN_BLOCK = 16, 8
 BLOCK, RACK, HOST = range(3)

@@ -13,7 +13,7 @@ from engine.api.pod import Pod
 from engine.api.reasons import Code
 from engine.api.text import listed, plain, suggest
 from engine.api.workload import Workload
-from engine.levels import LevelNames
+from engine.topology.choice import LevelNames
 
 NATIVE_DIALECT = "topogate"
 POD_GROUP_DIALECT = "pod-group"

@@ -23,9 +23,9 @@ from engine.gpu.resources import KOORDINATOR, WHOLE
 from engine.host_amounts import HostAmounts, Ints
 from engine.host_devices import Held, HostDevices, by_vendor_name
 from engine.node_columns import Mask
-from engine.planner.index import SlotIndex
+from engine.planner.plan import SlotIndex
 from engine.pod_devices import devices_of
-from engine.topology import Topology
+from engine.topology.topology import Topology
 
 Uses = tuple[DeviceUse, ...]
 

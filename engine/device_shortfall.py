@@ -14,7 +14,7 @@ from engine.api.resources import format_bytes, is_claim
 from engine.api.text import joined, plain, plural
 from engine.capacity import Capacity, Count
 from engine.gpu.resources import KOORDINATOR, WHOLE, whole_names
-from engine.topology import Topology
+from engine.topology.topology import Topology
 
 # Why a host with enough by its numbers has no room; the words stand in the list of nodes as they are.
 IN_PART: Final = "with GPUs used in part"

@@ -10,7 +10,7 @@ from engine.capacity import Capacity
 from engine.seats import moved
 from engine.shapes import exclusion
 from engine.sight import GONE, Gang
-from engine.topology import Topology
+from engine.topology.topology import Topology
 
 
 class GangHosts:

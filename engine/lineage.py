@@ -18,7 +18,7 @@ from engine.plain_gangs import plain_key
 from engine.policy import Policy
 from engine.requests import Understanding, understand
 from engine.single_pods import single_key
-from engine.topology import Topology
+from engine.topology.topology import Topology
 
 PART_OF_GANG = "PartOfGang"
 CHILD = "child"  # the unit of kinds whose children are gangs of their own

@@ -27,7 +27,7 @@ from engine.requests import Understanding
 from engine.shapes import REFUSED_LATELY, ROOM_KEPT, TAINT, repairable
 from engine.shortfall import WHOLE_TOPOLOGY, Shortfall, infeasible
 from engine.together import Question, plan_together
-from engine.topology import Topology
+from engine.topology.topology import Topology
 
 Ints = npt.NDArray[np.int64]
 

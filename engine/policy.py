@@ -14,14 +14,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, ValidationError
 
-from engine.api import names, strict_yaml
+from engine.api import strict_yaml
 from engine.api.field import FieldError
 from engine.api.schema import (
     MAX_LIST,
-    DnsLabel,
     Duration,
-    LabelKey,
-    LabelMap,
     PolicyError,
     Section,
     apart_from,
@@ -31,67 +28,11 @@ from engine.api.schema import (
     text_errors,
     without_nulls,
 )
-from engine.kinds.access import label_keys
 from engine.kinds.registry import Registry, registry_of
-from engine.policy_fields import (
-    Annotations,
-    ExemptNamespaces,
-    Identities,
-    NamespacePattern,
-    PresetName,
-    ResourceNames,
-    Schedulers,
-)
+from engine.kinds.rules import label_keys
+from engine.policy_fields import Annotations, ExemptNamespaces, Identities, NamespacePattern, ResourceNames, Schedulers
 from engine.policy_rules import rule_errors
-from engine.presets import MAX_KEYS, MAX_LEVELS, presets
-from engine.topology import HOST, Level
-
-
-class LevelSpec(Section):
-    """One level of a topology that the admin writes out."""
-
-    name: DnsLabel = Field(description="The alias that requests use.")
-    keys: tuple[LabelKey, ...] = Field(
-        default=(),
-        max_length=MAX_KEYS,
-        description="Node label keys; of several the first that a node carries counts. Only the level `host` has none.",
-    )
-
-
-class ObjectRef(Section):
-    """A topology object of another system."""
-
-    group: Literal["kueue.x-k8s.io", "kai.scheduler"] = Field(description="The API group of the Topology object.")
-    name: DnsLabel = Field(description="Its name.")
-
-
-class TopologySpec(Section):
-    """A named list of levels over a set of nodes; exactly one of preset, levels and fromObject says which levels."""
-
-    name: DnsLabel = Field(description="What the annotation `topogate.dev/topology` names.")
-    preset: PresetName | None = Field(default=None, description="The levels of a known platform.")
-    levels: tuple[LevelSpec, ...] | None = Field(
-        default=None,
-        min_length=1,
-        max_length=MAX_LEVELS + 1,
-        description=f"The levels, coarse to fine, at most {MAX_LEVELS}; the host level is always there, last.",
-    )
-    from_object: ObjectRef | None = Field(default=None, description="The levels of a Kueue or KAI Topology object.")
-    node_selector: LabelMap = Field(
-        default={}, description="Which nodes belong to it; recommended: the label of the GPU pool."
-    )
-    missing_label: Literal["exclude", "own-domain"] = Field(
-        default="exclude",
-        description="A node without a level's label is left out (and counted), or is a domain of its own there.",
-    )
-
-    def resolved_levels(self) -> tuple[Level, ...]:
-        """The levels coarse to fine, the host level last."""
-        if self.preset is not None:
-            return presets()[self.preset]
-        above = (Level(level.name, level.keys) for level in self.levels or () if level.name != names.HOST_LEVEL)
-        return (*above, HOST)
-
+from engine.topology.spec import TopologySpec
 
 Dialect = Literal["topogate", "kueue", "kai", "pod-group"]
 

@@ -18,7 +18,7 @@ from engine.api.text import quote
 from engine.api.workload import PodSet, Workload
 from engine.policy import Policy
 from engine.requests import understand
-from engine.topology import Topology
+from engine.topology.topology import Topology
 
 _METADATA: Final = "metadata."
 

@@ -9,8 +9,8 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from engine.api.schema import MAX_LIST, LabelKey, distinct, rule
-from engine.api.text import did_you_mean, listed, quote
-from engine.presets import RESERVED_NAMES, presets
+from engine.api.text import quote
+from engine.topology.levels import RESERVED_NAMES
 
 _MAX_IDENTITY: Final = 253
 _PATTERN: Final = re.compile(r"[a-z0-9*](?:[-a-z0-9*]{0,61}[a-z0-9*])?", re.ASCII)
@@ -23,13 +23,6 @@ def _not_reserved(text: str) -> str:
     return text
 
 
-def _known_preset(text: str) -> str:
-    if text not in presets():
-        known = tuple(presets())
-        raise ValueError(f"must be one of {listed(known)}; got {quote(text)}{did_you_mean(text, known)}")
-    return text
-
-
 def _plain_words(text: str) -> bool:
     return 0 < len(text) <= _MAX_IDENTITY and text.isprintable() and " " not in text
 
@@ -38,7 +31,6 @@ def _always_kube_system(exempt: tuple[str, ...]) -> tuple[str, ...]:
     return exempt if "kube-system" in exempt else ("kube-system", *exempt)
 
 
-PresetName = Annotated[str, AfterValidator(_known_preset), WithJsonSchema({"type": "string", "enum": list(presets())})]
 Annotations = Annotated[Mapping[str, str], Field(max_length=32)]
 NamespacePattern = Annotated[
     str,

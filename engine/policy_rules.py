@@ -16,7 +16,7 @@ from engine.api.schema import wrong
 from engine.api.text import joined, listed, quote
 from engine.gpu.resources import KOORDINATOR, NVIDIA
 from engine.kinds.registry import RegistryError, registry_of
-from engine.presets import MAX_LEVELS, RESERVED_NAMES, known_levels, presets
+from engine.topology.levels import MAX_LEVELS, RESERVED_NAMES, known_levels, presets
 
 DEFAULT_REQUESTS: Final = frozenset(
     {names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.TOPOLOGY, names.RELAX_AFTER}

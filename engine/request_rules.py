@@ -10,9 +10,9 @@ from engine.api.field import FieldError, path_of
 from engine.api.text import plural
 from engine.api.workload import Workload
 from engine.gang_keys import MAX_GROUPS
-from engine.levels import LevelNames
 from engine.policy import Policy
 from engine.request_scopes import Scope, slices_of
+from engine.topology.choice import LevelNames
 
 _OF_PLAIN_PODS = (names.GANG_NAME, names.GANG_SIZE)
 

@@ -12,7 +12,6 @@ from engine.api.field import path_of as path_of_steps
 from engine.api.placement import GangRequest, PodSetRequest
 from engine.api.workload import PodSet, Workload
 from engine.aside import standing_aside
-from engine.levels import LevelNames, choose_topology, level_names
 from engine.policy import Policy
 from engine.request_rules import (
     asks_for_no_level,
@@ -29,7 +28,8 @@ from engine.request_scopes import Scope, slices_of
 from engine.request_warnings import request_warnings
 from engine.shapes import shape_hash
 from engine.template_bounds import template_errors
-from engine.topology import Topology
+from engine.topology.choice import LevelNames, choose_topology, level_names
+from engine.topology.topology import Topology
 from engine.unread_keys import unread
 
 _POD_GROUP_ONLY = "pod-group labels ask when a workload is created; add topogate.dev/unconstrained-topology: true"

@@ -22,7 +22,7 @@ from engine.outcomes import Outcome, Placed
 from engine.patience import Room, Waiting
 from engine.planner.plan import domain_slots
 from engine.requests import Understanding
-from engine.topology import Topology
+from engine.topology.topology import Topology
 
 Ints = npt.NDArray[np.int64]
 # Plan with these hosts as if they were empty, and without those.

@@ -18,7 +18,7 @@ from engine.api.workload import PodSet, Workload
 from engine.members import by_pod_set, host_of, pod_set_of, rank_is_slot, rank_of
 from engine.pod_devices import Uses
 from engine.slot_devices import below, devices_by_rank, fewer, spare_devices
-from engine.topology import Topology
+from engine.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from engine.device_shortfall import DeviceShortfall, how_near, nobody_reports
 from engine.gpu.resources import KOORDINATOR
 from engine.host_devices import DISAGREEING, NOT_UNDERSTOOD, UNHEALTHY
 from engine.outcomes import Never, Waits
-from engine.topology import OUTSIDE_SELECTOR
+from engine.topology.topology import OUTSIDE_SELECTOR
 
 WHOLE_TOPOLOGY: Final = "topology"  # what `fits_level` says when only the whole topology has room
 _MAX_GROUPS: Final = 6

@@ -15,7 +15,7 @@ from engine.cluster.parts import Parts
 from engine.cluster.store import Store
 from engine.gang_keys import placed_key
 from engine.reported import ReportedNodes
-from engine.topology_objects import GROUPS, PLURAL, TopologyObject
+from engine.topology.objects import GROUPS, PLURAL, TopologyObject
 
 
 class Stores:

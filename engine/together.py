@@ -28,7 +28,7 @@ from engine.planner.plan import NoFit
 from engine.planner.plan_gang import plan_gang
 from engine.policy import Policy
 from engine.shapes import repairable
-from engine.topology import Topology
+from engine.topology.topology import Topology
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

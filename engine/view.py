@@ -36,9 +36,8 @@ from engine.policy import Policy, default_policy
 from engine.requests import Understanding
 from engine.reservations import open_slots
 from engine.stores import Stores
-from engine.topologies import topologies_of
-from engine.topology import Topology
-from engine.topology_objects import PLURAL
+from engine.topology.objects import PLURAL
+from engine.topology.topology import Topology, topologies_of
 
 # Another thread is telling what a write of ours answered: a matter of microseconds, unless the machine is drowning.
 TOLD_WITHIN = 2.0

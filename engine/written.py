@@ -14,7 +14,7 @@ from engine.api.workload import Workload
 from engine.cluster import placements, projections, wire, workloads, writes
 from engine.cluster.api import Api, ApiError, ApiFault, object_path
 from engine.cluster.writes import Conflict, Done, Gone, Refused, Result
-from engine.kinds import workload as kinds_workload
+from engine.kinds import read
 from engine.plain_gangs import is_plain
 from engine.sight import Gang
 from engine.view import View
@@ -102,7 +102,7 @@ class Written:
         entry = registry.find(group, workload.kind, version)
         try:
             return workloads.workload(body, entry=entry, registry=registry) if entry is not None else None
-        except (wire.ProjectionError, kinds_workload.UnreadableWorkload) as fault:
+        except (wire.ProjectionError, read.UnreadableWorkload) as fault:
             log.warning("%s cannot be read any more: %s", workload.name, fault)
             return None
 

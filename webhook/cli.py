@@ -17,7 +17,7 @@ from webhook.logs import FORMATS, start_logging
 from webhook.settings import Settings, SettingsError, own_identity, own_namespace
 
 if TYPE_CHECKING:
-    from engine.topology import Topology
+    from engine.topology.topology import Topology
     from webhook.objects_file import FileObject
 
 
@@ -274,8 +274,8 @@ def policy_check(file: str, cluster_files: tuple[str, ...], samples: tuple[str, 
       kubectl get nodes,crds -o json | topogate policy check policy.yaml --cluster -
       kubectl get crd benches.example.com -o json | topogate policy check policy.yaml --object -
     """  # noqa: D301 - click wants the backspace itself
-    from engine.coverage import covered, uncovered
     from engine.policy_defaults import default_errors
+    from engine.topology.topology import covered, uncovered
     from webhook.extra_rights import extra_rights_page
     from webhook.kind_trial import definition_trials, trials
     from webhook.objects_file import FileProblem, policy_text

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from engine.api import names
-from engine.kinds.access import rules
 from engine.kinds.registry import Registry
+from engine.kinds.rules import rules
 from engine.kinds.schema import KindEntry
 from webhook import conditions, pod_conditions
 from webhook.aside_conditions import DEFAULT_SCHEDULERS

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from engine.api import names
-from engine.kinds.access import rules
 from engine.kinds.registry import built_in
+from engine.kinds.rules import rules
 from engine.policy import Policy
 
 _WIDTH: Final = 118

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from engine.api.field import path_of
 from engine.api.text import plain, plural
+from engine.kinds.crd_validation import schemas_of, unserved_paths
+from engine.kinds.read import UnreadableWorkload, read
 from engine.kinds.registry import Registry
 from engine.kinds.schema import KindEntry
-from engine.kinds.served_paths import schemas_of, unserved_paths
 from engine.kinds.structure import Structure
-from engine.kinds.workload import UnreadableWorkload, read
 from webhook.objects_file import FileObject
 
 _DEFINITION: Final = ("apiextensions.k8s.io", "CustomResourceDefinition")

@@ -25,7 +25,7 @@ from engine.proposal import answer_in_view
 from engine.requests import Understanding
 from engine.seats import slot_of_rank
 from engine.template_bounds import checks
-from engine.topology import Topology
+from engine.topology.topology import Topology
 from engine.view import View
 from webhook.allowance import Allowance
 from webhook.arrivals import Arrivals

@@ -17,9 +17,9 @@ from engine.api.field import FieldError, path_of
 from engine.api.workload import Workload
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import workload
-from engine.kinds.made import MadeObject, annotated_parts, beside_templates, configured_annotations, made_objects
+from engine.kinds.children import MadeObject, annotated_parts, beside_templates, configured_annotations, made_objects
+from engine.kinds.read import UnreadableWorkload
 from engine.kinds.schema import KindEntry
-from engine.kinds.workload import UnreadableWorkload
 from engine.misspelt_keys import misspelt
 from engine.policy import Policy
 from engine.requests import understand

@@ -20,8 +20,8 @@ from engine.api.workload import Workload
 from engine.cluster import projections
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import workload
+from engine.kinds.read import UnreadableWorkload
 from engine.kinds.schema import KindEntry
-from engine.kinds.workload import UnreadableWorkload
 from engine.policy import Policy
 from webhook.review import BadReview, Review
 from webhook.type_words import located

@@ -22,15 +22,16 @@ from engine.cluster import placements, projections
 from engine.cluster.topologies import topology_object
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import owned, workload
-from engine.coverage import left_out
+from engine.kinds.read import UnreadableWorkload
 from engine.kinds.registry import Registry
-from engine.kinds.workload import UnreadableWorkload
 from engine.outcomes import Outcome
-from engine.policy import LevelSpec, Policy, TopologySpec, default_policy, parse_policy
+from engine.policy import Policy, default_policy, parse_policy
 from engine.requests import Understanding
 from engine.stores import Stores
-from engine.topology import Level
-from engine.topology_objects import PLURAL, levels_of
+from engine.topology.levels import Level
+from engine.topology.objects import PLURAL, levels_of
+from engine.topology.spec import LevelSpec, TopologySpec
+from engine.topology.topology import left_out
 from engine.view import View
 from webhook.live import LiveView
 from webhook.objects_file import FileObject, FileProblem

@@ -25,12 +25,12 @@ from engine.cluster.api import Api, ApiFault, connect
 from engine.cluster.events import Recorder
 from engine.cluster.lease import LeaseCandidate, lease_holder
 from engine.controller import Controller
-from engine.coverage import Coverage
 from engine.device_faults import DeviceFaults
 from engine.errands import Errands
 from engine.policy import Policy
 from engine.policy_source import PolicySource
 from engine.stores import Stores
+from engine.topology.topology import Coverage
 from engine.view import View
 from webhook.allowance import Allowance
 from webhook.app import create_app

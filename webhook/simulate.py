@@ -27,7 +27,7 @@ from engine.explain import forecast
 from engine.extension import growth
 from engine.gang_keys import keys_of
 from engine.gangs import decide
-from engine.kinds.workload import UnreadableWorkload
+from engine.kinds.read import UnreadableWorkload
 from engine.members import suspended_by_user
 from engine.outcomes import Never, Placed, Waits
 from engine.plain_gangs import place_of

@@ -10,7 +10,7 @@ from engine.api.pod import Pod
 from engine.cluster import projections
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import workload
-from engine.kinds.workload import UnreadableWorkload
+from engine.kinds.read import UnreadableWorkload
 from engine.plain_gangs import plain_key, plain_workload
 from engine.view import View
 from webhook.objects import POD

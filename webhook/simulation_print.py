@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 import click
 
-from engine.topology import Topology
+from engine.topology.topology import Topology
 from webhook import simulation_text
 from webhook.simulate import Simulated
 from webhook.simulation_objects import Show, as_yaml, shown

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from engine.api.text import plain, plural
-from engine.topology import Topology
+from engine.topology.topology import Topology
 from webhook.simulation_output import Gang, HostSlots, Simulation
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from engine.api.reasons import known_code
 from engine.api.workload import Workload
 from engine.cluster.wire import ProjectionError
 from engine.gpu.rules import REASON as GPU_INVALID
-from engine.kinds.workload import UnreadableWorkload
+from engine.kinds.read import UnreadableWorkload
 from webhook.marks import templates
 from webhook.mutate import mutate
 from webhook.objects_file import FileObject

@@ -16,7 +16,7 @@ from engine.cluster.reflector import Reflector
 from engine.cluster.topologies import topology_object
 from engine.policy import Policy
 from engine.stores import Stores
-from engine.topology_objects import GROUPS, PLURAL
+from engine.topology.objects import GROUPS, PLURAL
 
 LOOK_EVERY: Final = 15.0  # seconds between looks whether the objects' kind has come or gone
 

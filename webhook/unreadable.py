@@ -13,7 +13,7 @@ from engine.annotations import meanings
 from engine.api import names
 from engine.api.field import FieldError
 from engine.aside import exempt
-from engine.kinds.workload import UnreadableWorkload, read
+from engine.kinds.read import UnreadableWorkload, read
 from engine.policy import Policy
 from webhook.answers import answer
 from webhook.devices import beside_unreadable

@@ -8,9 +8,9 @@ from engine.api import names
 from engine.api.field import FieldError
 from engine.api.schema import PolicyError
 from engine.cluster import projections
-from engine.coverage import uncovered
 from engine.policy import parse_policy
 from engine.policy_defaults import default_errors
+from engine.topology.topology import uncovered
 from webhook.budget import BudgetExceeded
 from webhook.objects import POD, Unreadable, entry_of, projected
 from webhook.review import Response, Review, Unavailable, allowed, denied

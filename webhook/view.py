@@ -18,7 +18,7 @@ from engine.owners import Key, Link
 from engine.pod_devices import Uses
 from engine.policy import Policy
 from engine.requests import Understanding
-from engine.topology import Topology
+from engine.topology.topology import Topology
 
 
 class View(Protocol):

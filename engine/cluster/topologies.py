@@ -13,7 +13,7 @@ import msgspec
 from engine.api.text import plain
 from engine.cluster import wire
 from engine.cluster.wire import ProjectionError, Source
-from engine.topology_objects import TopologyObject
+from engine.topology.objects import TopologyObject
 
 MAX_LEVELS: Final = 16  # Kueue's and KAI's own limit
 _MAX_TEXT: Final = 400  # of a problem

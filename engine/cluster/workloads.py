@@ -16,10 +16,10 @@ from engine.cluster import projections, wire
 from engine.cluster.podspecs import KEPT_PREFIXES, kept, pod_spec
 from engine.cluster.wire import ProjectionError, Source
 from engine.kinds import structure as kinds
+from engine.kinds.read import read
 from engine.kinds.registry import Registry
 from engine.kinds.schema import ANY_VERSION, KindEntry
 from engine.kinds.structure import Structure
-from engine.kinds.workload import read
 
 _JOB: Final = ("batch", "Job")
 # What an object says to us, or to another one about its placement, has one of these in a key.

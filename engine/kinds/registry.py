@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from engine.api import strict_yaml
 from engine.api.field import FieldError, path_of
 from engine.api.schema import in_order, structural_errors, without_nulls, wrong
-from engine.kinds.checks import problems
 from engine.kinds.schema import ANY_VERSION, KindEntry
+from engine.kinds.validation import problems
 
 MAX_EXTRA: Final = 64
 _BUILT_IN: Final = "built-in"

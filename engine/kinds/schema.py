@@ -1,7 +1,7 @@
 """The schema of a registry entry: what one kind of workload looks like, as data.
 
 The same for the built-ins (`kinds.yaml`) and for the entries of a policy (`kinds`). What a path, a condition and an
-expression may be: `engine.kinds.paths`, `conditions`, `expressions`. Rules across fields: `engine.kinds.checks`.
+expression may be: `engine.kinds.paths`, `conditions`, `expressions`. Rules across fields: `engine.kinds.validation`.
 """
 
 from __future__ import annotations

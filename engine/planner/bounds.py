@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.planner.amounts import Amounts
 from engine.planner.cover import cover_of, fewest, fewest_of
+from engine.planner.sums import Amounts
 from engine.planner.tree import Ints64
 
 

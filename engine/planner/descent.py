@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.planner.amounts import Amounts
 from engine.planner.cover import SMALL, best_last, cover, fewest_in, tightest
 from engine.planner.slices import shares
+from engine.planner.sums import Amounts
 from engine.planner.tree import Ints, Ints64, runs
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.planner.amounts import Amounts
 from engine.planner.cover import fewest_of
+from engine.planner.sums import Amounts
 from engine.planner.tree import Bools, Ints64
 
 Reaches = list[Ints64]

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from engine.planner.amounts import Amounts
 from engine.planner.bounds import Candidate, tightened
 from engine.planner.descent import PICKS, Choice, choice, descend, rank
 from engine.planner.exact import OutOfSteps, Search, Steps
+from engine.planner.sums import Amounts
 from engine.planner.tree import Ints
 
 # Candidates that are descended into before the exact search: descents cost some 50 us each, and the first few in the

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from engine.api import names
-from engine.kinds.access import rules
 from engine.kinds.registry import built_in
+from engine.kinds.rules import rules
 from webhook.entries import MUTATING, VALIDATING, Condition, Entry, Resource, manifest_entries
 from webhook.extra_rights import comment_lines, flow_list, role_lines
 

@@ -9,8 +9,7 @@ from typing import Any
 from engine.api import names
 from engine.api.schema import fields_of, section_of
 from engine.policy import Policy, default_policy
-from engine.presets import presets
-from engine.topology import HOST
+from engine.topology.levels import HOST, presets
 from hack.reference.schemas import policy_schema
 
 

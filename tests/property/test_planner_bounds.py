@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.planner.amounts import amounts
 from engine.planner.bounds import candidates, lowest_fit
 from engine.planner.cover import fewest_of
+from engine.planner.sums import amounts
 from engine.planner.tree import build_tree
 
 HOSTS = [

@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.planner.index import SlotIndex
-from engine.planner.plan import Request, plan
+from engine.planner.plan import Request, SlotIndex, plan
 from engine.planner.tree import build_tree
 
 HOSTS = [(f"b{b}", f"r{b}{r}", f"h{b}{r}{h}") for b in range(2) for r in range(3) for h in range(1 + (b + r) % 3)]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from engine.api import names
 from engine.policy import default_policy
 from engine.requests import understand
-from engine.topologies import topologies_of
+from engine.topology.topology import topologies_of
 from tests.support.admission import NODES, raw_job, workload
 
 ALIAS_KEYS = [key for aliases in names.ALIASES.values() for key in aliases]

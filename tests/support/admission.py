@@ -29,8 +29,7 @@ from engine.pod_devices import Uses, allocation
 from engine.policy import Policy, default_policy
 from engine.requests import Understanding
 from engine.shapes import shape_hash
-from engine.topologies import topologies_of
-from engine.topology import Topology
+from engine.topology.topology import Topology, topologies_of
 from tests.support.cluster_records import gpu_nodes
 from webhook.review import Response, Review, decode_review
 

@@ -18,9 +18,9 @@ from engine.api.pod import Pod
 from engine.api.workload import Workload
 from engine.cluster import projections
 from engine.cluster.workloads import workload
+from engine.kinds.read import read
 from engine.kinds.registry import built_in
 from engine.kinds.structure import Structure
-from engine.kinds.workload import read
 
 FILES = sorted((Path(__file__).parents[1] / "data" / "kinds").glob("*.yaml"))
 TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "example.com/train"}]}}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from engine.kinds.read import read
 from engine.kinds.registry import built_in
 from engine.kinds.schema import KindEntry
-from engine.kinds.workload import read
 from tests.support.definitions import Definition
 from tests.support.kinds import TEMPLATE, example
 

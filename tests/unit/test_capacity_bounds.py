@@ -8,7 +8,8 @@ from engine.api.pod import Expression, SelectorTerm
 from engine.capacity import Capacity
 from engine.eligibility import MAX_WEIGHT, weight_of
 from engine.planner.plan import Plan, Request
-from engine.topology import Level, build_topology
+from engine.topology.levels import Level
+from engine.topology.topology import build_topology
 from tests.support.cluster_records import job, node, pod, shape
 
 

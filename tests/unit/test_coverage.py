@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 
 from engine import metrics
-from engine.coverage import Coverage, left_out
 from engine.policy import Policy, parse_policy
 from engine.stores import Stores
-from engine.topologies import topologies_of
+from engine.topology.topology import Coverage, left_out, topologies_of
 from engine.view import View
 from tests.support.cluster_records import gpu_nodes
 

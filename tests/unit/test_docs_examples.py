@@ -13,9 +13,9 @@ from engine.api.field import render
 from engine.api.schema import PolicyError, fields_of
 from engine.kinds.registry import built_in
 from engine.policy import Policy, default_policy, parse_policy
-from engine.presets import presets
 from engine.requests import Understanding, understand
-from engine.topology import Topology, build_topology
+from engine.topology.levels import presets
+from engine.topology.topology import Topology, build_topology
 from tests.support.cluster_records import gpu_nodes
 from tests.support.kinds import workload_of
 from tests.support.pages import ROOT, pages

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from engine.kinds.read import UnreadableWorkload, read
 from engine.kinds.registry import registry_of
-from engine.kinds.workload import UnreadableWorkload, read
 from engine.policy import parse_policy
 from tests.support.admission import FakeView, review
 from webhook.cli import main

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from engine.api.rank import index_of
+from engine.kinds.read import UnreadableWorkload, read
 from engine.kinds.registry import built_in
-from engine.kinds.workload import UnreadableWorkload, read
 from engine.members import pod_set_of, rank_of
 from tests.support.kinds import TEMPLATE, example, group_of, merged, pod_of, structure_of, workload_of
 
@@ -274,7 +274,7 @@ def test_lists_in_lists_are_not_looked_through_without_end() -> None:
 def test_what_concerns_all_pod_sets_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The policies of a Volcano Job say what a lost pod costs, whichever task it is of."""
     asked: list[object] = []
-    monkeypatch.setattr("engine.kinds.podsets.cost", lambda _entry, spec, _scope: asked.append(spec) or "free")
+    monkeypatch.setattr("engine.kinds.pod_sets.cost", lambda _entry, spec, _scope: asked.append(spec) or "free")
     tasks = [{"name": f"t{number}", "template": TEMPLATE} for number in range(20)]
     structure = structure_of(merged(example("volcano-job")["object"], {"spec": {"tasks": tasks}}))
     assert [one.replace for one in structure.pod_sets] == ["free"] * 20

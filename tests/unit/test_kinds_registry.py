@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from engine.api.reasons import REASONS
-from engine.kinds.access import rules
+from engine.kinds.read import read
 from engine.kinds.registry import RegistryError, built_in, registry_of
-from engine.kinds.workload import read
+from engine.kinds.rules import rules
 from tests.support.kinds import TEMPLATE, merged
 
 ENTRY: dict[str, Any] = {

@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 from engine.api import names
-from engine.kinds.access import rules
 from engine.kinds.conditions import Condition
 from engine.kinds.registry import Registry, built_in
+from engine.kinds.rules import rules
 from engine.policy import parse_policy
-from engine.presets import presets
+from engine.topology.levels import presets
 
 ROOT = Path(__file__).parents[2]
 BASE = ROOT / "manifests" / "base"

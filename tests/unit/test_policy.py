@@ -7,8 +7,7 @@ from pydantic import ValidationError
 
 from engine.api.schema import PolicyError
 from engine.policy import Policy, default_policy, parse_policy
-from engine.presets import presets
-from engine.topology import HOST, Level
+from engine.topology.levels import HOST, Level, presets
 
 CONTRACT = """
 apiVersion: topogate.dev/v1alpha1

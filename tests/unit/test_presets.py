@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from engine.api.field import is_label_key
-from engine.presets import choose_default, default_preset, known_levels, parse_presets, presets
-from engine.topology import HOST
+from engine.topology.levels import HOST, choose_default, default_preset, known_levels, parse_presets, presets
 
 
 def test_presets_stand_in_the_order_of_precedence() -> None:

@@ -14,8 +14,8 @@ from engine.api.objects import Taint
 from engine.api.pod import Expression, OwnerRef, SelectorTerm, Toleration
 from engine.cluster.projections import config_map, job, node, pod, priority_class, quota, runtime_class
 from engine.cluster.wire import ProjectionError
+from engine.kinds.read import read
 from engine.kinds.registry import built_in
-from engine.kinds.workload import read
 from engine.shapes import merge_runtime_class
 
 _NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC).timestamp()

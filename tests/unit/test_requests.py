@@ -14,7 +14,7 @@ from engine.api.objects import Node
 from engine.api.pod import OwnerRef
 from engine.policy import Policy, default_policy
 from engine.requests import Understanding, path_of, understand
-from engine.topologies import topologies_of
+from engine.topology.topology import topologies_of
 from tests.support.admission import NODES, raw_job, with_policy, workload
 from tests.support.cluster_records import node
 

@@ -12,7 +12,7 @@ from engine.api.placement import GangRequest
 from engine.api.workload import PodSet, Workload
 from engine.policy import default_policy, parse_policy
 from engine.requests import Understanding, understand
-from engine.topologies import topologies_of
+from engine.topology.topology import topologies_of
 from tests.support.admission import NODES
 from tests.support.families import leader_worker_set
 from tests.support.pod_sets import pods_of, several

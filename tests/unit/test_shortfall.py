@@ -7,7 +7,7 @@ import pytest
 from engine.api.reasons import REASONS
 from engine.outcomes import Never, Waits
 from engine.shortfall import Shortfall, infeasible
-from engine.topology import OUTSIDE_SELECTOR
+from engine.topology.topology import OUTSIDE_SELECTOR
 from tests.support.golden import golden
 
 # 512 nodes in racks of at most 18; a pod takes a whole host of 8 GPUs.

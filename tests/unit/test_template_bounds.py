@@ -12,7 +12,7 @@ from engine.kinds.registry import built_in
 from engine.policy import default_policy
 from engine.requests import Understanding, understand
 from engine.template_bounds import MAX_ALL_CONTAINERS, MAX_CONTAINERS, MAX_REQUIREMENTS, MAX_VALUES
-from engine.topologies import topologies_of
+from engine.topology.topology import topologies_of
 from tests.support.admission import NODES, raw_job, workload
 from tests.support.cluster_records import gpu_nodes
 

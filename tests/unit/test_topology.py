@@ -8,7 +8,8 @@ from collections.abc import Mapping
 import pytest
 
 from engine.api.objects import Node
-from engine.topology import OUTSIDE_SELECTOR, Level, build_topology
+from engine.topology.levels import Level
+from engine.topology.topology import OUTSIDE_SELECTOR, build_topology
 
 BLOCK = Level("block", ("example.com/block",))
 RACK = Level("rack", ("example.com/rack", "old.example.com/rack"))

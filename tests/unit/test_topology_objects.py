@@ -9,12 +9,13 @@ import pytest
 
 from engine.cluster.topologies import topology_object
 from engine.cluster.wire import ProjectionError
-from engine.levels import level_names
-from engine.policy import ObjectRef, parse_policy
+from engine.policy import parse_policy
 from engine.stores import Stores
-from engine.topologies import topologies_of
-from engine.topology import HOST, Level
-from engine.topology_objects import TopologyObject, from_object, levels_of
+from engine.topology.choice import level_names
+from engine.topology.levels import HOST, Level
+from engine.topology.objects import TopologyObject, from_object, levels_of
+from engine.topology.spec import ObjectRef
+from engine.topology.topology import topologies_of
 from engine.view import View
 from tests.support.cluster_records import gpu_nodes
 from tests.support.simulation import node

@@ -11,9 +11,9 @@ from engine.api.workload import Workload
 from engine.cluster.podspecs import KEPT_PREFIXES
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import owned, workload
-from engine.kinds.access import label_keys
+from engine.kinds.read import UnreadableWorkload
 from engine.kinds.registry import built_in
-from engine.kinds.workload import UnreadableWorkload
+from engine.kinds.rules import label_keys
 from tests.support.kinds import FILES, example, merged, structure_of
 
 KINDS = [path.stem for path in FILES]

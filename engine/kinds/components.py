@@ -15,7 +15,7 @@ from engine.api.rank import MAX_NUMBER, Missing
 from engine.kinds.conditions import holds
 from engine.kinds.expressions import number
 from engine.kinds.paths import Node, NodeError, Path, Scope, Steps, each, find, mapping_at, shown, text_at
-from engine.kinds.podsets import Found, cost, pod_sets_of
+from engine.kinds.pod_sets import Found, cost, pod_sets_of
 from engine.kinds.registry import Registry
 from engine.kinds.schema import MAX_POD_SETS, Contained, KindEntry
 from engine.kinds.structure import PodSet

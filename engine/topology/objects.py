@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from engine.api import names
 from engine.api.field import is_label_key
 from engine.api.text import quote
-from engine.policy import ObjectRef
-from engine.presets import MAX_LEVELS, RESERVED_NAMES
-from engine.topology import HOST, Level, Topology, build_topology
+from engine.topology.levels import HOST, MAX_LEVELS, RESERVED_NAMES, Level
+from engine.topology.spec import ObjectRef
 
 GROUPS: Final = ("kueue.x-k8s.io", "kai.scheduler")
 PLURAL: Final = "topologies"
@@ -73,8 +72,3 @@ def from_object(reference: ObjectRef, objects: Objects) -> tuple[Level, ...] | s
         return levels_of(found.levels)
     except ValueError as error:
         return f"{what} cannot be used: {error}"
-
-
-def waiting_topology(name: str, *, why: str) -> Topology:
-    """Return the topology of no node whose levels are not known now."""
-    return replace(build_topology(name, (HOST,), ()), waits=why)

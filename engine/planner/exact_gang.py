@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine.planner.backtrack import Cost
+from engine.planner.batches import Parts
 from engine.planner.exact import OutOfSteps, Steps
-from engine.planner.fits import roomy
+from engine.planner.feasibility import roomy
 from engine.planner.gang import Room
-from engine.planner.joint import Cost
-from engine.planner.lots import Parts
 from engine.planner.slices import shares
 from engine.planner.tree import Ints64
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from engine.api import names
 from engine.api.field import is_label_key
-from engine.policy import TopologySpec
-from engine.presets import presets
-from engine.topology import Level, Topology
+from engine.topology.levels import Level, presets
+from engine.topology.spec import TopologySpec
+from engine.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)

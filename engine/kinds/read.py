@@ -11,11 +11,11 @@ from typing import Final, TypeVar
 
 from engine.api.field import FieldError
 from engine.api.rank import MAX_NUMBER, Missing
+from engine.kinds.components import contained_pod_sets
 from engine.kinds.conditions import holds
-from engine.kinds.contained import contained_pod_sets
 from engine.kinds.expressions import Expression, number
 from engine.kinds.paths import Node, NodeError, Scope, each, find, mapping_at, parse_path, shown, text_at
-from engine.kinds.podsets import pod_sets_of
+from engine.kinds.pod_sets import pod_sets_of
 from engine.kinds.registry import Registry
 from engine.kinds.schema import Finished, GangSpec, KindEntry
 from engine.kinds.structure import Gang, PodSet, Structure, Suspension

@@ -1,9 +1,9 @@
-"""Presets: the node labels of known platforms as levels, and which of them a cluster without a policy gets."""
+"""Levels, and the presets of known platforms with the one that a cluster without a policy gets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
@@ -11,7 +11,24 @@ from typing import Final
 
 from engine.api import names, strict_yaml
 from engine.api.field import is_dns_label, is_label_key
-from engine.topology import HOST, Level
+from engine.api.names import HOST_LEVEL, HOSTNAME
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A level: its alias, and the node-label keys to look for, the first present one wins.
+
+    `also`: other words by which a request may name it.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    also: tuple[str, ...] = ()
+
+
+# Users of other systems name the host level by the hostname label; hosts are told apart by node name all the same.
+HOST = Level(HOST_LEVEL, (HOSTNAME,))
+
 
 MAX_LEVELS: Final = 6  # above the host; the deepest fabric we know of has five
 MAX_KEYS: Final = 8
@@ -23,7 +40,7 @@ _ZONE: Final = "topology.kubernetes.io/zone"
 @cache
 def presets() -> Mapping[str, tuple[Level, ...]]:
     """Every preset by name in the order of precedence; levels coarse to fine, the host level last."""
-    return parse_presets(resources.files("engine").joinpath("presets.yaml").read_text(encoding="utf-8"))
+    return parse_presets(resources.files("engine.topology").joinpath("presets.yaml").read_text(encoding="utf-8"))
 
 
 def parse_presets(text: str) -> Mapping[str, tuple[Level, ...]]:

@@ -6,11 +6,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from engine.planner.batches import Kin, Lot, Tie
 from engine.planner.cover import NEVER, fewest
 from engine.planner.gang import Room
-from engine.planner.lots import Kin, Lot
 from engine.planner.slices import whole_slots
-from engine.planner.ties import Tie
 from engine.planner.tree import Bools, Ints64, Tree
 
 

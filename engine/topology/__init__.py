@@ -1,0 +1,1 @@
+"""Levels, presets, and topologies built from nodes; which level a request may name."""

@@ -1,0 +1,269 @@
+"""A topology: its levels, the tree of its nodes, and the nodes that it leaves out.
+
+A node without the label of a level cannot be placed on by that topology; nobody would see why, were it not counted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from engine import metrics
+from engine.api.names import AUTO, HOST_LEVEL
+from engine.api.objects import Node
+from engine.api.text import plural
+from engine.planner.plan import lowest_level
+from engine.planner.slices import Slices
+from engine.planner.tree import Tree, build_tree
+from engine.topology.levels import HOST, Level, choose_default, nearly_default, with_preset_words
+from engine.topology.objects import GROUPS, Objects, from_object
+from engine.topology.spec import ObjectRef, TopologySpec
+
+Ints = npt.NDArray[np.int64]
+
+OUTSIDE_SELECTOR = "nodeSelector of the topology"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Topology:
+    """A named topology over the nodes of a cluster.
+
+    `levels` are coarse to fine, the host level last. `outside` says of each node that is left out why; `coverage` says
+    per level above the host how many of the selected nodes carry its label, and of how many. `waits` says why the
+    levels are not known now; it has no nodes then. `nearly`: presets that would have been chosen but for one level, and
+    that level, when the topology has only hosts for want of a preset that fits.
+    """
+
+    name: str
+    levels: tuple[Level, ...]
+    tree: Tree
+    pins: Mapping[str, Mapping[str, str]]
+    outside: Mapping[str, str]
+    coverage: Mapping[str, tuple[int, int]]
+    waits: str = ""
+    nearly: tuple[tuple[str, Level], ...] = ()
+
+    def level_index(self, alias_or_key: str) -> int | None:
+        """The index of a level by its alias or by one of its label keys; aliases go first; None when unknown."""
+        for i, level in enumerate(self.levels):
+            if alias_or_key == level.name:
+                return i
+        for i, level in enumerate(self.levels):
+            if alias_or_key in level.keys:
+                return i
+        return None
+
+    def level_of(self, asked: str | None) -> int | None:
+        """The index of the level that a request names; None when it names none that is there, or `auto`."""
+        return None if asked in (None, AUTO) else self.level_index(asked)
+
+    def slices(self, asked: Iterable[tuple[str, int]]) -> tuple[Slices, ...]:
+        """Slices (level, size) by index of their level; one of a level that is not there is left out."""
+        levels = [(self.level_index(level), size) for level, size in asked]
+        return tuple(Slices(level, size) for level, size in levels if level is not None)
+
+    def auto_level(self, count: int, slices: Iterable[tuple[str, int]], *, empty: Ints) -> int:
+        """The index of the level that `auto` is for so many equal pods, by the slots of empty hosts, in tree order.
+
+        The lowest one of which a domain holds them all, in whole slices; the coarsest when none does.
+        """
+        return lowest_level(self.tree, empty, count, self.slices(slices)) or 0
+
+    def pin_labels(self, host: str) -> dict[str, str]:
+        """The labels of the levels above the host as this node carries them; {} for a node that is outside."""
+        return dict(self.pins.get(host, {}))
+
+
+def build_topology(
+    name: str,
+    levels: Iterable[Level],
+    nodes: Iterable[Node],
+    *,
+    node_selector: Mapping[str, str] | None = None,
+    missing_label: Literal["exclude", "own-domain"] = "exclude",
+) -> Topology:
+    """The topology of the nodes that carry `node_selector`, whatever order they come in.
+
+    A node without a level's label (an empty value counts as none) is outside, or, with "own-domain", alone in a domain
+    of that level and of the levels below it that it has no label for. `levels` may end with the host level or leave it
+    out. Raises ValueError when the host level stands anywhere else, or two levels share an alias or a label key.
+    """
+    above = _above_host(tuple(levels))
+    wanted = (node_selector or {}).items()
+    keys = [level.keys for level in above]
+    outside: dict[str, str] = {}
+    pins: dict[str, dict[str, str]] = {}
+    paths: list[tuple[str, ...]] = []
+    have = [0] * len(above)
+    selected = 0
+    for node in nodes:
+        labels = node.labels
+        if wanted and not wanted <= labels.items():
+            outside[node.name] = OUTSIDE_SELECTOR
+            continue
+        selected += 1
+        path: list[str] = []
+        pin: dict[str, str] = {}
+        for i, candidates in enumerate(keys):
+            key = next((key for key in candidates if labels.get(key)), None)
+            if key is None:
+                outside.setdefault(node.name, f"no label {above[i].name}")
+                path.append(_own_domain(node.name))
+            else:
+                have[i] += 1
+                path.append(labels[key])
+                pin[key] = labels[key]
+        if node.name in outside and missing_label == "exclude":
+            continue
+        outside.pop(node.name, None)
+        pins[node.name] = pin
+        path.append(node.name)
+        paths.append(tuple(path))
+    tree = build_tree([level.name for level in above] + [HOST_LEVEL], paths)
+    coverage = {level.name: (count, selected) for level, count in zip(above, have, strict=True)}
+    return Topology(name, (*above, HOST), tree, pins, outside, coverage)
+
+
+def _own_domain(node: str) -> str:
+    """A domain value that no label can have: label values never contain a slash or brackets."""
+    return f"({node})"
+
+
+def _above_host(levels: tuple[Level, ...]) -> tuple[Level, ...]:
+    if levels and levels[-1].name == HOST_LEVEL:
+        levels = levels[:-1]
+    aliases = [level.name for level in levels]
+    if HOST_LEVEL in aliases:
+        raise ValueError(f"levels: {HOST_LEVEL!r} is the last level")
+    keys = [key for level in levels for key in level.keys]
+    for what, values in (("alias", aliases), ("label key", keys)):
+        double = next((value for value in values if values.count(value) > 1), None)
+        if double is not None:
+            raise ValueError(f"levels: {what} {double!r} stands more than once")
+    for level in levels:
+        if not level.keys:
+            raise ValueError(f"levels: {level.name!r} has no label keys")
+    return levels
+
+
+_topology_log = logging.getLogger("topogate.topologies")
+
+
+def left_out(topology: Topology) -> str:
+    """Why nodes that belong to a topology are not in it, with their numbers; "" when nothing is wrong."""
+    reasons = Counter(topology.outside.values())
+    del reasons[OUTSIDE_SELECTOR]
+    parts = [f"{plural(number, 'node')} with {why}" for why, number in sorted(reasons.items())]
+    return topology.waits or ("left out: " + ", ".join(parts) if parts else _nearly(topology))
+
+
+def _nearly(topology: Topology) -> str:
+    """Which presets fit but for one level, so that nobody wonders why there are only hosts."""
+    missed = [f"{name}, but no node has a label of its {_labels_of(level)}" for name, level in topology.nearly]
+    return f"hosts alone, as no preset fits; nearest: {'; '.join(missed)}" if missed else ""
+
+
+def _labels_of(level: Level) -> str:
+    return f"level {level.name} ({' or '.join(level.keys)})"
+
+
+def uncovered(topology: Topology) -> str:
+    """Why a topology takes no node; "" when it takes some."""
+    if topology.waits or topology.tree.hosts:
+        return topology.waits
+    if not topology.outside:
+        return "there is none"
+    unlabelled = sum(1 for reason in topology.outside.values() if reason != OUTSIDE_SELECTOR)
+    if not unlabelled:
+        return f"no node of {len(topology.outside):,} has the labels of its nodeSelector"
+    bare = [level for level in topology.levels if topology.coverage.get(level.name, (1, 1))[0] == 0]
+    return f"no node of {unlabelled:,} has a label of {_labels_of(bare[0]) if bare else 'every level'}"
+
+
+def covered(topology: Topology) -> str:
+    """What a topology takes of the nodes: `480 nodes; left out: 8 nodes with no label rack; 24 not selected`."""
+    others = sum(1 for reason in topology.outside.values() if reason == OUTSIDE_SELECTOR)
+    parts = (plural(len(topology.tree.hosts), "node"), left_out(topology), f"{others:,} not selected" if others else "")
+    return "; ".join(part for part in parts if part)
+
+
+class Coverage:
+    """Tells of the topologies in force at every change; for one thread at a time."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, str] = {}
+
+    def changed(self, topologies: Mapping[str, Topology]) -> None:
+        """Take over the topologies that are in force now."""
+        metrics.topology_nodes.clear()
+        told: dict[str, str] = {}
+        for name, topology in topologies.items():
+            reasons = Counter(topology.outside.values())
+            others = reasons.pop(OUTSIDE_SELECTOR, 0)
+            counts = {"in": len(topology.tree.hosts), "unlabelled": reasons.total(), "unselected": others}
+            for state, number in counts.items():
+                metrics.topology_nodes.labels(name, state).set(number)
+            told[name] = left_out(topology)
+            if told[name] != self._told.get(name, ""):
+                _topology_log.warning("topology %s: %s", name, told[name] or "every node has its labels")
+        self._told = told
+
+
+def waiting_topology(name: str, *, why: str) -> Topology:
+    """Return the topology of no node whose levels are not known now."""
+    return replace(build_topology(name, (HOST,), ()), waits=why)
+
+
+DEFAULT: Final = "default"  # the name of the topology where the policy names none
+
+
+def topologies_of(
+    specs: Sequence[TopologySpec], nodes: Iterable[Node], *, objects: Objects = MappingProxyType({})
+) -> dict[str, Topology]:
+    """The topologies that a policy names; without any those of the Topology objects, and the default one.
+
+    The default is a preset that covers the nodes, else hosts alone. It comes last where there are Topology objects:
+    gangs that were placed on it before these came go on there.
+    """
+    nodes = list(nodes)
+    if not specs:
+        found = _of_objects(nodes, objects)
+        return found if DEFAULT in found else found | {DEFAULT: _default(nodes)}
+    return {spec.name: _topology(spec, nodes, objects) for spec in specs}
+
+
+def _of_objects(nodes: Sequence[Node], objects: Objects) -> dict[str, Topology]:
+    """A topology for every Topology object that can be read, by name; of two of one name that of the first group."""
+    found: dict[str, Topology] = {}
+    for group in GROUPS:
+        for name in sorted(objects.get(group, {})):
+            levels = from_object(ObjectRef(group=group, name=name), objects)
+            if not isinstance(levels, str) and name not in found:
+                found[name] = build_topology(name, with_preset_words(levels), nodes)
+    return found
+
+
+def _default(nodes: Sequence[Node]) -> Topology:
+    levels = choose_default(node.labels for node in nodes)
+    topology = build_topology(DEFAULT, levels, nodes)
+    return (
+        topology
+        if levels != (HOST,)
+        else replace(topology, nearly=tuple(nearly_default(node.labels for node in nodes).items()))
+    )
+
+
+def _topology(spec: TopologySpec, nodes: Iterable[Node], objects: Objects) -> Topology:
+    levels: tuple[Level, ...] | str = spec.resolved_levels()
+    if spec.from_object is not None:
+        levels = from_object(spec.from_object, objects)
+    if isinstance(levels, str):
+        return waiting_topology(spec.name, why=levels)
+    return build_topology(spec.name, levels, nodes, node_selector=spec.node_selector, missing_label=spec.missing_label)
