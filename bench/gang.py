@@ -12,7 +12,7 @@ from bench.jobs import job_body
 from engine.api import names
 from engine.cluster import projections
 from engine.outcomes import Placed
-from engine.policy import parse_policy
+from engine.policy.model import parse_policy
 from engine.proposal import plan_in_view, proposed
 from engine.stores import Stores
 from engine.view import View

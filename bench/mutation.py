@@ -21,8 +21,8 @@ from bench import results
 from bench.gang import CONTROLLER, NAMESPACE, POLICY, Json, live_view, review_body
 from bench.subjects import COLUMNS, Subject, measured
 from engine.cluster import projections
-from engine.gpu.resources import CORE, GPU, MEMORY, RATIO
-from engine.policy import parse_policy
+from engine.devices.resources import CORE, GPU, MEMORY, RATIO
+from engine.policy.model import parse_policy
 from engine.stores import Stores
 from engine.view import View
 from local import nodes

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from engine.api import names
 from engine.api.pod import PodSpec
 from engine.api.workload import Workload
-from engine.policy import Policy
+from engine.policy.model import Policy
 
 
 def standing_aside(workload: Workload, *, policy: Policy, own_namespace: str = names.NAMESPACE) -> str | None:

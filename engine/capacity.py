@@ -18,13 +18,13 @@ from engine.api.device import DeviceRequest, DeviceUse, NodeDevices
 from engine.api.objects import Node
 from engine.api.pod import Pod, Shape
 from engine.api.resources import Requests, is_claim
+from engine.devices.allocation import devices_of
+from engine.devices.hosts import Held, HostDevices, by_vendor_name
+from engine.devices.resources import KOORDINATOR, WHOLE
 from engine.eligibility import MAX_WEIGHT, Eligibility, Verdicts, weight_of
-from engine.gpu.resources import KOORDINATOR, WHOLE
 from engine.host_amounts import HostAmounts, Ints
-from engine.host_devices import Held, HostDevices, by_vendor_name
 from engine.node_columns import Mask
 from engine.planner.plan import SlotIndex
-from engine.pod_devices import devices_of
 from engine.topology.topology import Topology
 
 Uses = tuple[DeviceUse, ...]
@@ -357,7 +357,7 @@ class Capacity:
         return summary.partly if summary is not None else 0
 
     def device_trouble(self, host: str) -> str:
-        """Why devices of a host do not count (`engine.host_devices`), in few words; "" when all count."""
+        """Why devices of a host do not count (`engine.devices.hosts`), in few words; "" when all count."""
         row = self._rows.get(host)
         return "" if row is None else self._devices.trouble(row)
 

@@ -14,10 +14,10 @@ from engine.api.placement import Assignment, PodSetPlan, Slot
 from engine.api.pod import Pod, Shape
 from engine.api.workload import PodSet
 from engine.capacity import Capacity
+from engine.devices.allocation import Uses, devices_of
 from engine.extension import Kept
 from engine.members import by_pod_set, host_of, rank_is_slot, rank_of
 from engine.outcomes import Placed
-from engine.pod_devices import Uses, devices_of
 from engine.sight import Gang
 
 

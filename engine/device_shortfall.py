@@ -8,12 +8,12 @@ from typing import Final
 
 import numpy as np
 
-from engine.api.device import DeviceRequest
 from engine.api.pod import Shape
-from engine.api.resources import format_bytes, is_claim
+from engine.api.resources import is_claim
 from engine.api.text import joined, plain, plural
 from engine.capacity import Capacity, Count
-from engine.gpu.resources import KOORDINATOR, WHOLE, whole_names
+from engine.devices.request import asked_in_words
+from engine.devices.resources import KOORDINATOR, WHOLE, whole_names
 from engine.topology.topology import Topology
 
 # Why a host with enough by its numbers has no room; the words stand in the list of nodes as they are.
@@ -96,33 +96,6 @@ def unreported(shape: Shape, capacity: Capacity) -> tuple[str, ...]:
         for name, amount in shape.requests
         if amount > 0 and "/" in name and not is_claim(name) and not capacity.reports(name)
     )
-
-
-def asked_in_words(request: DeviceRequest) -> str:
-    """`4 GPUs`, `50% of a GPU`, `30Gi of the memory and 20% of the compute of a GPU`, each with its RDMA devices."""
-    parts = []
-    if request.gpus:
-        parts.append(plural(request.gpus, "GPU") if request.whole else _part(request))
-    for noun, percent in (("RDMA device", request.rdma), ("FPGA", request.fpga)):
-        if percent:
-            article = "an" if noun[0] in "RF" else "a"
-            share = percent < WHOLE
-            parts.append(f"{percent}% of {article} {noun}" if share else plural(percent // WHOLE, noun))
-    return joined(parts)
-
-
-def _part(request: DeviceRequest) -> str:
-    of = "a GPU" if request.gpus == 1 else f"each of {plural(request.gpus, 'GPU')}"
-    if request.core and request.core == request.ratio and not request.memory:
-        return f"{request.core}% of {of}"
-    said = []
-    if request.memory:
-        said.append(f"{format_bytes(request.memory)} of the memory")
-    elif request.ratio:
-        said.append(f"{request.ratio}% of the memory")
-    if request.core:
-        said.append(f"{request.core}% of the compute")
-    return f"{joined(said)} of {of}"
 
 
 def how_near(devices: DeviceShortfall) -> str:

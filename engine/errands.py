@@ -25,12 +25,12 @@ from engine.cluster.api import Api, ApiFault
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
 from engine.cluster.writes import Gone, Refused, Result
+from engine.devices.allocation import allocation
 from engine.extension import Extension
 from engine.gangs import request_written
 from engine.members import pod_set_of
 from engine.outcomes import Outcome, Placed
 from engine.pin import placed_pod, release_patch
-from engine.pod_devices import allocation
 from engine.pod_workloads import in_order
 from engine.proposal import extend_in_view, plan_in_view, proposed, rewritten
 from engine.relaxing import relaxing_text

@@ -17,10 +17,9 @@ from engine.api.placement import Assignment, GangRequest, Placement, PodSetPlan,
 from engine.api.pod import Pod
 from engine.api.rank import join_ranks
 from engine.api.workload import PodSet, Workload
+from engine.devices.allocation import Uses, devices_by_rank, devices_of
 from engine.members import by_pod_set, host_of, rank_is_slot, rank_of
-from engine.pod_devices import Uses, devices_of
 from engine.seats import done_ranks, slot_by_rank, wanted_slots
-from engine.slot_devices import devices_by_rank
 
 Blocked = Callable[[str], bool]
 Missed = Callable[[str, int], bool]

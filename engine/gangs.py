@@ -19,7 +19,7 @@ from engine.api.reasons import known_code
 from engine.api.text import plain
 from engine.api.workload import Workload
 from engine.members import held_by_us, suspended_by_user
-from engine.policy import Policy
+from engine.policy.model import Policy
 from engine.running import running
 from engine.seats import slots_of
 from engine.sight import Gang, Hosts, can_suspend, ours

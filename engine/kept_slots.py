@@ -13,8 +13,8 @@ from engine.api.resources import is_claim, largest
 from engine.api.workload import Workload
 from engine.capacity import Capacity
 from engine.coming_pods import ComingPods
+from engine.devices.allocation import Uses
 from engine.members import pinned_host, pod_set_of, released
-from engine.pod_devices import Uses
 from engine.reservations import adrift, reservations
 from engine.shapes import with_requests
 

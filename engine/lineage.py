@@ -15,7 +15,7 @@ from engine.gang_keys import joined_key
 from engine.kinds.registry import Registry
 from engine.owners import NOT_ASKING, Chain, Find, chain_of, decider, key_to, leads_to, reference_to
 from engine.plain_gangs import plain_key
-from engine.policy import Policy
+from engine.policy.model import Policy
 from engine.requests import Understanding, understand
 from engine.single_pods import single_key
 from engine.topology.topology import Topology

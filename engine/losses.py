@@ -8,7 +8,7 @@ from engine.actions import Decision, GiveBack, Remove, Rest, Status
 from engine.api.pod import Pod
 from engine.api.text import joined, plain, plural
 from engine.members import by_pod_set, rank_of
-from engine.policy import Policy
+from engine.policy.model import Policy
 from engine.sight import GONE, Gang, Hosts, can_suspend
 from engine.timers import REMOVE_AGAIN, Timers
 

@@ -16,7 +16,7 @@ from engine.api.pod import PodSpec, Shape
 from engine.api.schema import wrong
 from engine.api.text import quote
 from engine.api.workload import PodSet, Workload
-from engine.policy import Policy
+from engine.policy.model import Policy
 from engine.requests import understand
 from engine.topology.topology import Topology
 
@@ -41,7 +41,7 @@ def by_default(workload: Workload, policy: Policy) -> bool:
 def default_errors(policy: Policy, topologies: Mapping[str, Topology]) -> Iterator[FieldError]:
     """Yield what is wrong with defaults that no workload could carry, given the topologies of the policy.
 
-    What the text alone tells is refused when it is read (`engine.policy_rules`).
+    What the text alone tells is refused when it is read (`engine.policy.rules`).
     """
     selectors = [spec.node_selector for spec in policy.topologies if spec.name in topologies] or [{}]
     for index, default in enumerate(policy.namespaces.defaults if topologies else ()):

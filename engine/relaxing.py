@@ -9,7 +9,7 @@ from __future__ import annotations
 from engine.api.duration import format_duration
 from engine.api.placement import GangRequest, Placement, PodSetRequest, waiting_since
 from engine.api.text import joined, plain
-from engine.policy import Policy
+from engine.policy.model import Policy
 from engine.requests import Understanding, relaxed
 
 Relaxed = tuple[str | None, tuple[tuple[str, str | None], ...]]

@@ -10,7 +10,7 @@ from engine.api.field import FieldError, path_of
 from engine.api.text import plural
 from engine.api.workload import Workload
 from engine.gang_keys import MAX_GROUPS
-from engine.policy import Policy
+from engine.policy.model import Policy
 from engine.request_scopes import Scope, slices_of
 from engine.topology.choice import LevelNames
 

@@ -12,7 +12,7 @@ from engine.api.field import path_of as path_of_steps
 from engine.api.placement import GangRequest, PodSetRequest
 from engine.api.workload import PodSet, Workload
 from engine.aside import standing_aside
-from engine.policy import Policy
+from engine.policy.model import Policy
 from engine.request_rules import (
     asks_for_no_level,
     bounds,

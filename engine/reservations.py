@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from engine.api.placement import Placement, PodSetPlan
 from engine.api.pod import Pod
 from engine.api.workload import PodSet, Workload
+from engine.devices.allocation import Uses, devices_by_rank, devices_of, spare_devices
 from engine.members import by_pod_set, over, pinned_host, pod_set_of, rank_is_slot, rank_of, released
-from engine.pod_devices import Uses, devices_of
 from engine.seats import done_ranks, seat, slot_by_rank
-from engine.slot_devices import devices_by_rank, spare_devices
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from engine.api.text import plain, plural
 from engine.extension import Extension, growth, repair
 from engine.losses import losses, named, stuck
 from engine.members import host_of, pinned_host, pod_set_of
-from engine.policy import Policy
+from engine.policy.model import Policy
 from engine.reservations import reservation
 from engine.scheduler_words import about_the_pod
 from engine.seats import Seating, seat, trimmed

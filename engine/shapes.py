@@ -15,7 +15,7 @@ from typing import Final
 from engine.api.objects import Node, RuntimeClass, Taint
 from engine.api.pod import Expression, SelectorTerm, Shape, Toleration
 from engine.api.resources import Requests, add, is_claim
-from engine.gpu.request import device_request
+from engine.devices.request import device_request
 
 TAINT: Final = "taint "  # what a reason begins with that a taint gives
 REFUSED_LATELY: Final = "refused by the scheduler lately"

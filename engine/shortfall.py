@@ -15,8 +15,8 @@ from engine.api.reasons import Code
 from engine.api.resources import format_units
 from engine.api.text import plain, plural
 from engine.device_shortfall import DeviceShortfall, how_near, nobody_reports
-from engine.gpu.resources import KOORDINATOR
-from engine.host_devices import DISAGREEING, NOT_UNDERSTOOD, UNHEALTHY
+from engine.devices.hosts import DISAGREEING, NOT_UNDERSTOOD, UNHEALTHY
+from engine.devices.resources import KOORDINATOR
 from engine.outcomes import Never, Waits
 from engine.topology.topology import OUTSIDE_SELECTOR
 

@@ -20,7 +20,7 @@ from engine.api.resources import largest
 from engine.api.workload import Workload
 from engine.aside import template_aside
 from engine.pod_workloads import KIND, eligible, in_order, is_live, template_of, workload_of
-from engine.policy import Policy
+from engine.policy.model import Policy
 from engine.shapes import with_requests
 
 _GROUP = "pods-"

@@ -13,8 +13,8 @@ from engine.api.pod import Pod
 from engine.api.workload import Owned, Workload
 from engine.cluster.parts import Parts
 from engine.cluster.store import Store
+from engine.devices.resources import ReportedNodes
 from engine.gang_keys import placed_key
-from engine.reported import ReportedNodes
 from engine.topology.objects import GROUPS, PLURAL, TopologyObject
 
 

@@ -26,7 +26,7 @@ from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.planner.gang import Gang, GangPlan, PodSet, Seats, Undecided
 from engine.planner.plan import NoFit
 from engine.planner.plan_gang import plan_gang
-from engine.policy import Policy
+from engine.policy.model import Policy
 from engine.shapes import repairable
 from engine.topology.topology import Topology
 

@@ -32,7 +32,7 @@ from engine.known_gangs import KnownGangs
 from engine.lineage import Lineage
 from engine.lingering import LINGER, Lingering
 from engine.members import host_of, over, released
-from engine.policy import Policy, default_policy
+from engine.policy.model import Policy, default_policy
 from engine.requests import Understanding
 from engine.reservations import open_slots
 from engine.stores import Stores

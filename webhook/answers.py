@@ -9,7 +9,7 @@ from typing import Final
 
 from engine.api.field import FieldError, render
 from engine.api.text import MAX_WARNING
-from engine.policy import Policy
+from engine.policy.model import Policy
 from webhook.review import Response, Review, allowed, denied, forbidden
 
 # A refusal for these is the admin's decision (403), not a fault of what the user wrote (422).

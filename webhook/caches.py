@@ -15,7 +15,7 @@ from engine.cluster import devices, placements, projections
 from engine.cluster.api import Api, object_path
 from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
-from engine.policy import Policy, default_policy
+from engine.policy.model import Policy, default_policy
 from engine.stores import Stores
 from webhook.kind_caches import KindCaches
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from engine.api.schema import PolicyError
-from engine.policy import Policy, parse_policy
+from engine.policy.model import Policy, PolicyError, parse_policy
 from webhook.budget import REVIEW_CPU
 from webhook.logs import FORMATS, start_logging
 from webhook.settings import Settings, SettingsError, own_identity, own_namespace

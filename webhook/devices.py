@@ -14,12 +14,11 @@ from typing import Any, Final
 
 from engine.api import names
 from engine.api.field import FieldError, path_of
-from engine.gpu.containers import PodResources, pod_resources
-from engine.gpu.notes import written_at_first
-from engine.gpu.reapplied import reapplied
-from engine.gpu.resources import device_names, whole_names
-from engine.gpu.translation import Translation, in_scope, translate
-from engine.policy import Policy
+from engine.devices.annotations import reapplied, written_at_first
+from engine.devices.containers import PodResources, pod_resources
+from engine.devices.resources import device_names, whole_names
+from engine.devices.translation import Translation, in_scope, translate
+from engine.policy.model import Policy
 from webhook.patch import Edits, Path
 from webhook.review import Review
 from webhook.view import View

@@ -9,7 +9,7 @@ from typing import Any, Final
 from engine.api import names
 from engine.kinds.registry import built_in
 from engine.kinds.rules import rules
-from engine.policy import Policy
+from engine.policy.model import Policy
 
 _WIDTH: Final = 118
 _EXTRA_ROLE: Final = "topogate-policy-kinds"

@@ -14,7 +14,7 @@ from engine.api.field import path_of as path_of_steps
 from engine.api.placement import Placement, PodSetRequest
 from engine.api.workload import PodSet, Workload
 from engine.members import held_by_us
-from engine.policy import Policy
+from engine.policy.model import Policy
 from engine.policy_defaults import by_default
 from engine.requests import LEVELS, Understanding, path_of, said_by
 from webhook.marks import ANNOTATIONS, LABELS, template_labels, templates

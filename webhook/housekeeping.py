@@ -17,8 +17,8 @@ from engine.api import names
 from engine.cluster import writes
 from engine.cluster.api import Api, ApiFault
 from engine.cluster.lease import LeaseCandidate, NotLeader
-from engine.gpu.resources import whole_names
-from engine.policy_source import PolicySource
+from engine.devices.resources import whole_names
+from engine.policy.source import PolicySource
 from webhook.authority import AuthorityInForce
 from webhook.own_objects import OwnObjects
 from webhook.policy_entries import RESOURCES, PairMalformed, entries, keep

@@ -23,7 +23,7 @@ from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
 from engine.kinds.registry import Registry
 from engine.kinds.schema import KindEntry
-from engine.policy import Policy
+from engine.policy.model import Policy
 from engine.sight import ours
 from engine.stores import Stores
 

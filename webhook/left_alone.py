@@ -11,7 +11,7 @@ from engine.api.pod import Pod, PodSpec
 from engine.api.text import did_you_mean, joined, quote
 from engine.api.workload import Workload
 from engine.misspelt_keys import misspelt
-from engine.policy import Policy
+from engine.policy.model import Policy
 from webhook.marks import templates
 from webhook.patch import Edits, Path
 

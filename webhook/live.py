@@ -12,15 +12,15 @@ from engine.api.placement import Placement
 from engine.api.pod import OwnerRef, Pod, Shape
 from engine.api.resources import Requests
 from engine.api.workload import PodSet, Workload
+from engine.devices.allocation import Uses, allocation
+from engine.devices.resources import Reported
 from engine.gang_keys import placed_key
-from engine.gpu.translation import Reported
 from engine.kinds.registry import Registry
 from engine.lineage import Lineage
 from engine.members import host_of, pod_set_of, rank_is_slot, rank_of
 from engine.outcomes import Outcome
 from engine.owners import Key, Link
-from engine.pod_devices import Uses, allocation
-from engine.policy import Policy
+from engine.policy.model import Policy
 from engine.proposal import answer_in_view
 from engine.requests import Understanding
 from engine.seats import slot_of_rank

@@ -21,7 +21,7 @@ from engine.kinds.children import MadeObject, annotated_parts, beside_templates,
 from engine.kinds.read import UnreadableWorkload
 from engine.kinds.schema import KindEntry
 from engine.misspelt_keys import misspelt
-from engine.policy import Policy
+from engine.policy.model import Policy
 from engine.requests import understand
 from engine.unread_keys import unread
 from webhook.devices import checked

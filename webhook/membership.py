@@ -15,7 +15,7 @@ from engine.aside import exempt, kueue_has, template_aside
 from engine.gang_keys import has_group, parts
 from engine.lineage import Lineage
 from engine.members import pod_set_of
-from engine.policy import Policy
+from engine.policy.model import Policy
 from engine.requests import Understanding
 from webhook.view import View
 

@@ -13,7 +13,7 @@ from engine.api import names
 from engine.api.workload import PodSet, Workload
 from engine.aside import standing_aside
 from engine.members import held_by_us
-from engine.policy import Policy
+from engine.policy.model import Policy
 from engine.requests import Understanding, understand
 from engine.sight import can_suspend
 from webhook.budget import Budget

@@ -22,7 +22,7 @@ from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import workload
 from engine.kinds.read import UnreadableWorkload
 from engine.kinds.schema import KindEntry
-from engine.policy import Policy
+from engine.policy.model import Policy
 from webhook.review import BadReview, Review
 from webhook.type_words import located
 from webhook.view import View

@@ -14,7 +14,6 @@ from engine.api import names
 from engine.api.device import NodeDevices
 from engine.api.objects import Node
 from engine.api.pod import Pod
-from engine.api.schema import PolicyError
 from engine.api.text import plain
 from engine.api.workload import Owned, Workload
 from engine.cluster import devices as cluster_devices
@@ -25,7 +24,7 @@ from engine.cluster.workloads import owned, workload
 from engine.kinds.read import UnreadableWorkload
 from engine.kinds.registry import Registry
 from engine.outcomes import Outcome
-from engine.policy import Policy, default_policy, parse_policy
+from engine.policy.model import Policy, PolicyError, default_policy, parse_policy
 from engine.requests import Understanding
 from engine.stores import Stores
 from engine.topology.levels import Level

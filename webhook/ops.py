@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from engine.policy_source import PolicySource
+from engine.policy.source import PolicySource
 from webhook.plain_http import Page, Pages
 
 MAX_DETAIL: Final = 500  # characters of a line

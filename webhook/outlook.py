@@ -9,7 +9,7 @@ from engine.api.workload import Workload
 from engine.explain import forecast
 from engine.members import suspended_by_user
 from engine.outcomes import Never, Outcome, Placed, Waits
-from engine.policy import Policy
+from engine.policy.model import Policy
 from engine.policy_defaults import by_default
 from engine.relaxing import relaxing_forecast
 from engine.requests import Understanding, path_of, relaxed

@@ -8,7 +8,7 @@ from engine.api.pod import OwnerRef
 from engine.api.workload import Workload
 from engine.lineage import Lineage
 from engine.owners import NOT_ASKING
-from engine.policy import Policy
+from engine.policy.model import Policy
 from webhook.view import View
 
 Standing = Literal["alone", "child", "aside", "unsure"]

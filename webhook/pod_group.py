@@ -12,7 +12,7 @@ from typing import Final
 from engine.annotations import Source, asks_in_pod_group_labels, own_source
 from engine.api import names
 from engine.api.workload import Workload
-from engine.policy import Policy
+from engine.policy.model import Policy
 from webhook.patch import Edits, Path
 
 # What stands on a pod of a gang by style: the path, and True for the gang's name, False for how many pods make it.

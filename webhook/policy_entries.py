@@ -16,7 +16,7 @@ from typing import Any, Final
 from engine.api import names
 from engine.cluster.api import MERGE_PATCH, Api, ApiError
 from engine.kinds.registry import Registry, built_in
-from engine.policy import Policy
+from engine.policy.model import Policy
 from webhook import entries as entries_of
 from webhook import pod_conditions
 from webhook.aside_conditions import DEFAULT_SCHEDULERS

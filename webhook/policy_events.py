@@ -8,7 +8,7 @@ from typing import Final
 from engine.api.event_reasons import EventReason
 from engine.api.objects import ConfigMap
 from engine.cluster.events import Recorder
-from engine.policy_source import PolicySource
+from engine.policy.source import PolicySource
 
 _ACTION: Final = "TakePolicy"
 

@@ -27,8 +27,8 @@ from engine.cluster.lease import LeaseCandidate, lease_holder
 from engine.controller import Controller
 from engine.device_faults import DeviceFaults
 from engine.errands import Errands
-from engine.policy import Policy
-from engine.policy_source import PolicySource
+from engine.policy.model import Policy
+from engine.policy.source import PolicySource
 from engine.stores import Stores
 from engine.topology.topology import Coverage
 from engine.view import View

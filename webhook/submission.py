@@ -18,7 +18,7 @@ from engine.api.pod import Pod
 from engine.api.reasons import known_code
 from engine.api.workload import Workload
 from engine.cluster.wire import ProjectionError
-from engine.gpu.rules import REASON as GPU_INVALID
+from engine.devices.validation import REASON as GPU_INVALID
 from engine.kinds.read import UnreadableWorkload
 from webhook.marks import templates
 from webhook.mutate import mutate

@@ -15,7 +15,7 @@ from engine.annotations import POD_GROUP_DIALECT, meanings
 from engine.api import names
 from engine.api.field import FieldError
 from engine.aside import exempt
-from engine.policy import Policy
+from engine.policy.model import Policy
 from engine.policy_defaults import requests_of
 from webhook.answers import answer
 from webhook.budget import BudgetExceeded

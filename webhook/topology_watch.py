@@ -14,7 +14,7 @@ from engine.cluster.api import Api, ApiFault
 from engine.cluster.discovery import Discovery, Wanted
 from engine.cluster.reflector import Reflector
 from engine.cluster.topologies import topology_object
-from engine.policy import Policy
+from engine.policy.model import Policy
 from engine.stores import Stores
 from engine.topology.objects import GROUPS, PLURAL
 

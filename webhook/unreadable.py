@@ -14,7 +14,7 @@ from engine.api import names
 from engine.api.field import FieldError
 from engine.aside import exempt
 from engine.kinds.read import UnreadableWorkload, read
-from engine.policy import Policy
+from engine.policy.model import Policy
 from webhook.answers import answer
 from webhook.devices import beside_unreadable
 from webhook.objects import POD, Unreadable, decoded, entry_of, workload_of

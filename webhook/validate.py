@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from engine.api import names
 from engine.api.field import FieldError
-from engine.api.schema import PolicyError
 from engine.cluster import projections
-from engine.policy import parse_policy
+from engine.policy.model import PolicyError, parse_policy
 from engine.policy_defaults import default_errors
 from engine.topology.topology import uncovered
 from webhook.budget import BudgetExceeded

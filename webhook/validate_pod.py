@@ -12,7 +12,7 @@ from engine.api import names
 from engine.api.field import FieldError
 from engine.api.pod import Pod
 from engine.api.text import quote
-from engine.policy import Policy
+from engine.policy.model import Policy
 from engine.unread_keys import unread
 from webhook.answers import answer
 from webhook.devices import annotation_errors, checked

@@ -18,7 +18,7 @@ from engine.api.text import plain
 from engine.api.workload import Workload
 from engine.aside import exempt, standing_aside
 from engine.gang_keys import keys_of
-from engine.policy import Policy
+from engine.policy.model import Policy
 from engine.policy_defaults import by_default
 from engine.request_rules import beside
 from engine.requests import Understanding, understand

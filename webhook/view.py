@@ -10,13 +10,13 @@ from engine.api.placement import Placement
 from engine.api.pod import OwnerRef, Shape
 from engine.api.resources import Requests
 from engine.api.workload import PodSet, Workload
-from engine.gpu.translation import Reported
+from engine.devices.allocation import Uses
+from engine.devices.resources import Reported
 from engine.kinds.registry import Registry
 from engine.lineage import Lineage
 from engine.outcomes import Outcome
 from engine.owners import Key, Link
-from engine.pod_devices import Uses
-from engine.policy import Policy
+from engine.policy.model import Policy
 from engine.requests import Understanding
 from engine.topology.topology import Topology
 

@@ -19,7 +19,7 @@ from engine.api.field import path_of, render
 from engine.api.text import MAX_WARNING, fit
 from engine.api.workload import Workload
 from engine.aside import standing_aside
-from engine.policy import Policy
+from engine.policy.model import Policy
 from engine.policy_defaults import requests_of
 from engine.requests import Understanding, understand
 from webhook.objects import decoded, workload_of

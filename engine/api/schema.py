@@ -83,22 +83,9 @@ DOCUMENT: Final = "policy.yaml"  # the path of what concerns the text as a whole
 MAX_ERRORS: Final = 100
 
 
-class PolicyError(ValueError):
-    """The policy is refused; `errors` holds everything that is wrong, ordered by path."""
-
-    def __init__(self, errors: tuple[FieldError, ...]) -> None:
-        super().__init__("\n".join(f"{error.field}: {error.message}" for error in errors))
-        self.errors = errors
-
-
 def wrong(path: str, message: str, *, kind: str = "Invalid value", reason: Code = INVALID) -> FieldError:
     """Return an error of the policy; the value seen is part of the message."""
     return FieldError(field=path, kind=kind, value=None, reason=reason, message=message)
-
-
-def text_errors(problems: Iterable[str]) -> tuple[FieldError, ...]:
-    """Return the errors of a text that is no policy at all."""
-    return tuple(wrong(DOCUMENT, problem) for problem in problems)
 
 
 def in_order(errors: Iterable[FieldError]) -> tuple[FieldError, ...]:

@@ -20,7 +20,7 @@ from engine.api.resources import Quantity, QuantityError, nano
 from engine.api.text import plain, quote
 from engine.cluster import wire
 from engine.cluster.wire import ProjectionError, Source, decode
-from engine.gpu.resources import CORE, FPGA, MEMORY, RATIO, RDMA, WHOLE
+from engine.devices.resources import CORE, FPGA, MEMORY, RATIO, RDMA, WHOLE
 
 API_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"
 PLURAL: Final = "devices"

@@ -13,7 +13,7 @@ from engine.api.resources import Quantity, QuantityError, Requests, effective, i
 from engine.cluster import wire
 from engine.cluster.podclaims import anti_affinity, claims_of, selector_of
 from engine.cluster.wire import ProjectionError
-from engine.gpu.request import device_request
+from engine.devices.request import device_request
 
 # Labels and annotations of pods and templates that anybody here reads; of 100,000 pods the rest would be most bytes.
 KEPT_PREFIXES: Final = (

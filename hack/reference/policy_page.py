@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.api import names
 from engine.api.schema import fields_of, section_of
-from engine.policy import Policy, default_policy
+from engine.policy.model import Policy, default_policy
 from engine.topology.levels import HOST, presets
 from hack.reference.schemas import policy_schema
 
@@ -19,7 +19,7 @@ def policy_page() -> str:
     lines = [
         "# The policy",
         "",
-        "<!-- Generated from engine/policy.py by `python -m hack.reference`; do not edit. -->",
+        "<!-- Generated from engine/policy/model.py by `python -m hack.reference`; do not edit. -->",
         "",
         f"One YAML document under the key `{names.POLICY_KEY}` of the ConfigMap `{names.POLICY_NAME}` in Topogate's "
         "namespace. Every field may be left out; a field that is null counts as left out. A policy with a fault is "

@@ -6,7 +6,7 @@ import json
 from typing import Any, Final
 
 from engine.api.duration import format_duration
-from engine.policy import Policy
+from engine.policy.model import Policy
 from webhook.simulation_output import Simulation
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"

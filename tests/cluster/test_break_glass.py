@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from engine.api import names
-from engine.policy import parse_policy
+from engine.policy.model import parse_policy
 from local.client import ClientError
 from local.controlplane import ControlPlane
 from tests.support.definitions import Definition

@@ -11,7 +11,7 @@ import pytest
 from engine.cluster import writes
 from engine.cluster.api import Api, connect
 from engine.cluster.writes import Conflict, Done
-from engine.policy import default_policy
+from engine.policy.model import default_policy
 from engine.stores import Stores
 from local.client import Client
 from local.controlplane import ControlPlane

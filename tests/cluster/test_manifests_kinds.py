@@ -15,7 +15,7 @@ import pytest
 from engine.api import names
 from engine.kinds.registry import built_in
 from engine.kinds.schema import KindEntry
-from engine.policy import parse_policy
+from engine.policy.model import parse_policy
 from local.client import Client
 from local.controlplane import ControlPlane
 from tests.support.definitions import Definition

@@ -17,7 +17,7 @@ from engine.api.objects import ConfigMap
 from engine.cluster.api import Api
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
-from engine.policy_source import PolicySource
+from engine.policy.source import PolicySource
 from engine.stores import Stores
 from tests.support.eventually import PROMPT, eventually
 from tests.support.fake_api import Answer, FakeApi

@@ -12,7 +12,7 @@ import pytest
 from engine.cluster.api import Api, ApiFault
 from engine.cluster.discovery import Discovery, wanted_kinds
 from engine.kinds.registry import built_in, registry_of
-from engine.policy import default_policy
+from engine.policy.model import default_policy
 from engine.stores import Stores
 from tests.support.eventually import eventually
 from tests.support.fake_api import Answer, FakeApi, Request

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from engine.cluster.api import Api, ApiFault
-from engine.policy import Policy, parse_policy
+from engine.policy.model import Policy, parse_policy
 from engine.stores import Stores
 from tests.support.eventually import eventually
 from tests.support.fake_api import Answer, FakeApi

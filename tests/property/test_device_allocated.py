@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api.device import DeviceUse
-from engine.gpu.allocated import format_allocated, parse_allocated
+from engine.devices.allocation import format_allocated, parse_allocated
 
 percent = st.integers(0, 100)
 names = st.text(st.characters(categories=("L", "N", "P", "S")), max_size=40)

@@ -19,15 +19,13 @@ from engine.api.placement import Placement
 from engine.api.pod import Pod
 from engine.cluster.placements import placement, placement_body
 from engine.device_choice import chosen_anew
+from engine.devices.allocation import allocation, devices_by_rank, parse_allocated
 from engine.gangs import decide
-from engine.gpu.allocated import parse_allocated
 from engine.members import rank_of
 from engine.outcomes import Placed
-from engine.pod_devices import allocation
 from engine.proposal import plan_in_view, proposed
 from engine.seats import done_ranks, slot_by_rank, slots_of
 from engine.sight import Gang
-from engine.slot_devices import devices_by_rank
 from engine.stores import Stores
 from engine.timers import Timers
 from engine.view import View

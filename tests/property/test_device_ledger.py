@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from engine.api.device import DeviceRequest, DeviceUse
-from engine.gpu.choose import choose
-from engine.gpu.fit import slots
-from engine.gpu.inventory import Inventory
-from engine.gpu.laying import laid
-from engine.gpu.ledger import DeviceLedger
+from engine.devices.choose import choose
+from engine.devices.fit import slots
+from engine.devices.inventory import Inventory
+from engine.devices.ledger import DeviceLedger
+from engine.devices.usage import laid
 from tests.support.devices import card, eight, gpu, memory, part, whole
 
 HOSTS = (

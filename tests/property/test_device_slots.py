@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.api.device import Device, DeviceRequest, DeviceUse
-from engine.gpu.fit import pods, slots
-from engine.gpu.inventory import Inventory
-from engine.gpu.ledger import DeviceLedger
-from engine.gpu.left import gpu_use, share_use, unused
+from engine.devices.fit import pods, slots
+from engine.devices.free import gpu_use, share_use, unused
+from engine.devices.inventory import Inventory
+from engine.devices.ledger import DeviceLedger
 
 amounts = st.sampled_from([0, 25, 33, 50, 75, 100])
 devices = st.builds(

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.api import names
-from engine.gpu.resources import CORE, GPU, KOORDINATOR, NVIDIA, RATIO
-from engine.gpu.translation import Reported
+from engine.devices.resources import CORE, GPU, KOORDINATOR, NVIDIA, RATIO, Reported
 from tests.support.admission import (
     UID,
     FakeView,

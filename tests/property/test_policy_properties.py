@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.api.duration import format_duration, parse_duration
-from engine.api.schema import PolicyError
-from engine.policy import default_policy, parse_policy
+from engine.policy.model import PolicyError, default_policy, parse_policy
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=80)
 ANYTHING = st.recursive(

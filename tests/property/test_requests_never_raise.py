@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.api import names
-from engine.policy import default_policy
+from engine.policy.model import default_policy
 from engine.requests import understand
 from engine.topology.topology import topologies_of
 from tests.support.admission import NODES, raw_job, workload

@@ -19,14 +19,14 @@ from engine.api.resources import Requests
 from engine.api.workload import PodSet, Workload
 from engine.cluster import placements as cluster_placements
 from engine.cluster import projections
+from engine.devices.allocation import Uses, allocation
+from engine.devices.resources import Reported
 from engine.gang_keys import placed_key
-from engine.gpu.translation import Reported
 from engine.kinds.registry import Registry
 from engine.lineage import Lineage
 from engine.outcomes import Outcome
 from engine.owners import Key, Link
-from engine.pod_devices import Uses, allocation
-from engine.policy import Policy, default_policy
+from engine.policy.model import Policy, default_policy
 from engine.requests import Understanding
 from engine.shapes import shape_hash
 from engine.topology.topology import Topology, topologies_of

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.api.device import DeviceRequest, DeviceUse
-from engine.gpu.inventory import Inventory
-from engine.gpu.ledger import DeviceLedger
+from engine.devices.inventory import Inventory
+from engine.devices.ledger import DeviceLedger
 from tests.support.devices import card, gpu, minors
 
 _FILE = Path(__file__).parent.parent / "data" / "koordinator_alloc_cases.json"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.api.device import Device, DeviceRequest, DeviceUse
-from engine.gpu.inventory import Inventory
+from engine.devices.inventory import Inventory
 
 GIB = 2**30
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from engine.api.device import Device, DeviceRequest
-from engine.gpu.containers import Container, PodResources, amount
-from engine.gpu.fit import slots
-from engine.gpu.left import gpu_use, unused
-from engine.gpu.request import dimensions
-from engine.gpu.resources import CORE, KOORDINATOR, MEMORY, RATIO, whole_names
-from engine.gpu.translation import Reported, translate
+from engine.devices.containers import Container, PodResources, amount
+from engine.devices.fit import slots
+from engine.devices.free import gpu_use, unused
+from engine.devices.request import dimensions
+from engine.devices.resources import CORE, KOORDINATOR, MEMORY, RATIO, Reported, whole_names
+from engine.devices.translation import translate
 from tests.support.translations import applied
 
 _FILE = Path(__file__).parent.parent / "data" / "koordinator_cases.json"

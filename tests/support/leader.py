@@ -25,7 +25,7 @@ from engine.errands import Errands
 from engine.extension import Extension
 from engine.gangs import request_written
 from engine.outcomes import Placed
-from engine.policy import parse_policy
+from engine.policy.model import parse_policy
 from engine.proposal import rewritten
 from engine.requests import relaxed
 from engine.seats import Seat

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.api import names
-from engine.policy import Policy
+from engine.policy.model import Policy
 from webhook.objects_file import FileObject, read_objects
 from webhook.offline import offline_cluster
 from webhook.simulate import Simulated, facts, simulate

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.gpu.containers import Container, PodResources
-from engine.gpu.translation import Translation
+from engine.devices.containers import Container, PodResources
+from engine.devices.translation import Translation
 
 
 def applied(pod: PodResources, done: Translation) -> PodResources:

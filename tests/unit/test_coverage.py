@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from engine import metrics
-from engine.policy import Policy, parse_policy
+from engine.policy.model import Policy, parse_policy
 from engine.stores import Stores
 from engine.topology.topology import Coverage, left_out, topologies_of
 from engine.view import View

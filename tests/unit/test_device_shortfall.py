@@ -11,8 +11,7 @@ from engine.api import names
 from engine.api.device import DeviceRequest, DeviceUse, NodeDevices
 from engine.api.objects import Node
 from engine.api.pod import Shape
-from engine.device_shortfall import asked_in_words
-from engine.gpu.request import device_request
+from engine.devices.request import asked_in_words, device_request
 from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.proposal import plan_in_view
 from engine.stores import Stores

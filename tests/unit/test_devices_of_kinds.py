@@ -10,9 +10,8 @@ import pytest
 
 from engine.api import names
 from engine.api.field import path_of
-from engine.gpu.resources import CORE, GPU, KOORDINATOR, NVIDIA, RATIO
-from engine.gpu.translation import Reported
-from engine.policy import parse_policy
+from engine.devices.resources import CORE, GPU, KOORDINATOR, NVIDIA, RATIO, Reported
+from engine.policy.model import parse_policy
 from tests.support.admission import UID, FakeView, Json, apply, review
 from tests.support.kinds import FILES, example, workload_of
 from webhook.marks import templates

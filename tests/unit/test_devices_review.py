@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from engine.api import names
-from engine.gpu.resources import CORE, GPU, KOORDINATOR, NVIDIA, RATIO
-from engine.gpu.translation import Reported
-from engine.policy import Policy, parse_policy
+from engine.devices.resources import CORE, GPU, KOORDINATOR, NVIDIA, RATIO, Reported
+from engine.policy.model import Policy, parse_policy
 from tests.support.admission import FakeView, Json, apply, gang_view, live, rack_job, raw_job, raw_pod, review
 from tests.support.golden import golden
 from webhook.mutate import mutate

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.api import names
-from engine.policy import Policy, parse_policy
+from engine.policy.model import Policy, parse_policy
 from tests.support.admission import FakeView, review
 from webhook.entry_faults import LOG_SECONDS, EntryFaults
 from webhook.metrics import Metrics

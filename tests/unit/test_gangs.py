@@ -14,7 +14,7 @@ from engine.api.placement import Placement, PodSetRequest
 from engine.api.pod import OwnerRef, Pod
 from engine.api.workload import Workload
 from engine.gangs import decide
-from engine.policy import Policy, default_policy, parse_policy
+from engine.policy.model import Policy, default_policy, parse_policy
 from engine.requests import Understanding
 from engine.shapes import shape_hash
 from engine.sight import Gang

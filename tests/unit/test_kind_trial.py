@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from engine.kinds.read import UnreadableWorkload, read
 from engine.kinds.registry import registry_of
-from engine.policy import parse_policy
+from engine.policy.model import parse_policy
 from tests.support.admission import FakeView, review
 from webhook.cli import main
 from webhook.validate import validate

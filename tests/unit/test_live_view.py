@@ -10,7 +10,7 @@ import pytest
 
 from engine.api.pod import OwnerRef, Pod
 from engine.api.resources import Requests
-from engine.policy import default_policy
+from engine.policy.model import default_policy
 from engine.requests import understand
 from engine.stores import Stores
 from engine.template_bounds import checks

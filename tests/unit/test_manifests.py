@@ -16,7 +16,7 @@ from engine.api import names
 from engine.kinds.conditions import Condition
 from engine.kinds.registry import Registry, built_in
 from engine.kinds.rules import rules
-from engine.policy import parse_policy
+from engine.policy.model import parse_policy
 from engine.topology.levels import presets
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ import pytest
 from engine.api import names
 from engine.controller import BEYOND_LOOK
 from engine.pace import BURST, EACH_SECOND, Pace
-from engine.policy import parse_policy
+from engine.policy.model import parse_policy
 from tests.support.admission import FakeView, raw_job, review
 from tests.support.cluster_records import changed, gpu_nodes, job
 from tests.support.leader import POLICY, Leader

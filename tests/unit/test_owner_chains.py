@@ -11,7 +11,7 @@ import pytest
 from engine.api import names
 from engine.api.pod import OwnerRef, Pod
 from engine.api.workload import Workload
-from engine.policy import parse_policy
+from engine.policy.model import parse_policy
 from engine.stores import Stores
 from engine.unclaimed import UNCLAIMED_AFTER
 from engine.view import View

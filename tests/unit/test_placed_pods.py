@@ -14,7 +14,7 @@ from engine.api.pod import Pod
 from engine.cluster import projections
 from engine.cluster.api import Api
 from engine.cluster.events import Recorder
-from engine.policy import default_policy
+from engine.policy.model import default_policy
 from engine.seats import Seat
 from engine.sight import Gang
 from engine.stores import Stores

@@ -11,7 +11,7 @@ from engine.api.objects import Node, Taint
 from engine.api.workload import Workload
 from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.planning import plan_gang
-from engine.policy import Policy, parse_policy
+from engine.policy.model import Policy, parse_policy
 from engine.stores import Stores
 from engine.view import View
 from tests.support.cluster_records import gpu_nodes, job, node, placement, shape

@@ -13,11 +13,11 @@ from engine.api.placement import Placement
 from engine.api.pod import Pod, Shape
 from engine.cluster.placements import placement, placement_body
 from engine.device_choice import chosen_anew
+from engine.devices.allocation import allocation, devices_of
 from engine.gangs import decide
 from engine.members import rank_of
 from engine.outcomes import Placed
 from engine.pin import placed_pod, release_patch
-from engine.pod_devices import allocation, devices_of
 from engine.proposal import plan_in_view, proposed
 from engine.seats import seat, slots_of, trimmed
 from engine.sight import Gang

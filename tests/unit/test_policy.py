@@ -5,8 +5,7 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from engine.api.schema import PolicyError
-from engine.policy import Policy, default_policy, parse_policy
+from engine.policy.model import Policy, PolicyError, default_policy, parse_policy
 from engine.topology.levels import HOST, Level, presets
 
 CONTRACT = """

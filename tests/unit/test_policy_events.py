@@ -7,7 +7,7 @@ from typing import Any, cast
 from engine.api import names
 from engine.api.objects import ConfigMap
 from engine.cluster.events import Recorder
-from engine.policy_source import PolicySource
+from engine.policy.source import PolicySource
 from webhook.ops import policy_check
 from webhook.policy_events import PolicyEvents
 

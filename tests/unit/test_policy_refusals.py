@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.api.schema import PolicyError
-from engine.policy import parse_policy
+from engine.policy.model import PolicyError, parse_policy
 from tests.support.golden import golden
 
 MANY = ", ".join(f"{{name: l{n}, keys: [x/l{n}]}}" for n in range(7))

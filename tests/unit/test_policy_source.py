@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from engine.api import names
 from engine.api.objects import ConfigMap
-from engine.policy import Policy
-from engine.policy_source import PolicySource
+from engine.policy.model import Policy
+from engine.policy.source import PolicySource
 
 GOOD = "mode: observe"
 BETTER = "mode: off"

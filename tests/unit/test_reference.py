@@ -12,8 +12,7 @@ from pydantic import Field, create_model
 
 from engine.api.event_reasons import ON_PODS, ON_POLICY, ON_WORKLOADS, PHASES_TOLD, Happening
 from engine.api.reasons import REASONS, Code, Phase
-from engine.api.schema import PolicyError
-from engine.policy import default_policy, parse_policy
+from engine.policy.model import PolicyError, default_policy, parse_policy
 from hack.reference import pages
 from hack.reference.policy_page import takes
 from hack.reference.schemas import policy_schema

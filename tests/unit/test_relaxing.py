@@ -10,7 +10,7 @@ from engine.actions import Status
 from engine.api import names
 from engine.api.duration import timestamp
 from engine.api.placement import GangRequest, Placement, PodSetRequest, waiting_since
-from engine.policy import default_policy, parse_policy
+from engine.policy.model import default_policy, parse_policy
 from engine.relaxing import in_force, relaxes_at, relaxing_text
 from engine.requests import Understanding, relaxed
 from engine.status import status_body

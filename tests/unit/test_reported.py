@@ -6,9 +6,7 @@ import random
 from dataclasses import replace
 
 from engine.api.objects import Node
-from engine.gpu.resources import CORE, MEMORY, NVIDIA, RATIO
-from engine.gpu.translation import Reported
-from engine.reported import ReportedNodes, gpu_memory
+from engine.devices.resources import CORE, MEMORY, NVIDIA, RATIO, Reported, ReportedNodes, gpu_memory
 from engine.stores import Stores
 from tests.support.cluster_records import gpu_nodes
 

@@ -12,7 +12,7 @@ from engine.api import names
 from engine.api.field import FieldError
 from engine.api.objects import Node
 from engine.api.pod import OwnerRef
-from engine.policy import Policy, default_policy
+from engine.policy.model import Policy, default_policy
 from engine.requests import Understanding, path_of, understand
 from engine.topology.topology import topologies_of
 from tests.support.admission import NODES, raw_job, with_policy, workload
@@ -42,7 +42,7 @@ def only(found: Understanding) -> FieldError:
 
 
 def two_topologies() -> Policy:
-    from engine.policy import parse_policy
+    from engine.policy.model import parse_policy
 
     return parse_policy(
         """

@@ -10,7 +10,7 @@ import pytest
 from engine.api import names
 from engine.api.placement import GangRequest
 from engine.api.workload import PodSet, Workload
-from engine.policy import default_policy, parse_policy
+from engine.policy.model import default_policy, parse_policy
 from engine.requests import Understanding, understand
 from engine.topology.topology import topologies_of
 from tests.support.admission import NODES

@@ -10,7 +10,7 @@ import pytest
 from engine.api import names
 from engine.api.reasons import REASONS
 from engine.cluster import projections
-from engine.policy import parse_policy
+from engine.policy.model import parse_policy
 from tests.support.golden import golden
 from tests.support.simulation import (
     Json,

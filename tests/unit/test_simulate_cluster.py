@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from engine.api import names
-from engine.policy import parse_policy
+from engine.policy.model import parse_policy
 from tests.support.simulation import (
     BLOCK,
     RACK,

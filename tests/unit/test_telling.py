@@ -10,7 +10,7 @@ from engine.api import names
 from engine.api.objects import PriorityClass, Quota
 from engine.api.pod import Pod
 from engine.api.workload import Workload
-from engine.policy import parse_policy
+from engine.policy.model import parse_policy
 from engine.telling import PODS_AT_A_TIME, TEXT_EVERY
 from engine.term import TEXTS
 from tests.support.cluster_records import REFUSAL, changed, gpu_nodes, job, node, pod

@@ -9,7 +9,7 @@ import pytest
 from engine.api import names
 from engine.cluster.workloads import workload as of_kind
 from engine.kinds.registry import built_in
-from engine.policy import default_policy
+from engine.policy.model import default_policy
 from engine.requests import Understanding, understand
 from engine.template_bounds import MAX_ALL_CONTAINERS, MAX_CONTAINERS, MAX_REQUIREMENTS, MAX_VALUES
 from engine.topology.topology import topologies_of

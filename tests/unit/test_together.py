@@ -13,7 +13,7 @@ from engine.api.pod import Pod, Shape
 from engine.api.resources import host_port
 from engine.api.workload import PodSet, Workload
 from engine.outcomes import Never, Outcome, Placed, Waits
-from engine.policy import Policy, parse_policy
+from engine.policy.model import Policy, parse_policy
 from engine.proposal import plan_in_view, proposed
 from engine.seats import slot_by_rank
 from engine.stores import Stores

@@ -9,7 +9,7 @@ import pytest
 
 from engine.cluster.topologies import topology_object
 from engine.cluster.wire import ProjectionError
-from engine.policy import parse_policy
+from engine.policy.model import parse_policy
 from engine.stores import Stores
 from engine.topology.choice import level_names
 from engine.topology.levels import HOST, Level

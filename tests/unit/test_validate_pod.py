@@ -10,10 +10,10 @@ import pytest
 from engine.api import names
 from engine.api.placement import WorkloadRef
 from engine.cluster import projections
+from engine.devices.resources import Reported
 from engine.gang_keys import placed_key
-from engine.gpu.translation import Reported
 from engine.outcomes import Never, Waits
-from engine.policy import default_policy
+from engine.policy.model import default_policy
 from engine.requests import Understanding
 from tests.support.admission import (
     FakeView,

@@ -10,7 +10,7 @@ import pytest
 
 from engine.api import names
 from engine.outcomes import Never
-from engine.policy import parse_policy
+from engine.policy.model import parse_policy
 from engine.policy_defaults import requests_of
 from tests.support.admission import FakeView, Json, apply, edited, live, raw_job, review
 from webhook.mutate import mutate

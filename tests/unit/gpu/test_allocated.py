@@ -7,7 +7,7 @@ import json
 import pytest
 
 from engine.api.device import DeviceUse
-from engine.gpu.allocated import format_allocated, parse_allocated
+from engine.devices.allocation import format_allocated, parse_allocated
 from tests.support.devices import GIB
 
 CORE, RATIO, MEMORY = "koordinator.sh/gpu-core", "koordinator.sh/gpu-memory-ratio", "koordinator.sh/gpu-memory"

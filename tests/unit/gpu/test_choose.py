@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from engine.api.device import DeviceRequest, DeviceUse
-from engine.gpu.choose import choose
-from engine.gpu.inventory import Inventory
-from engine.gpu.laying import Holding, laid
+from engine.devices.choose import choose
+from engine.devices.inventory import Inventory
+from engine.devices.usage import Holding, laid
 from tests.support.devices import GIB, card, eight, gpu, memory, minors, part, use, whole
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from engine.api.device import DeviceRequest, DeviceUse
-from engine.gpu.fit import UNLIMITED
-from engine.gpu.inventory import Inventory
-from engine.gpu.ledger import DeviceLedger, Summary
+from engine.devices.fit import UNLIMITED
+from engine.devices.inventory import Inventory
+from engine.devices.ledger import DeviceLedger, Summary
 from tests.support.devices import card, eight, gpu, memory, minors, part, use, whole
 
 FOUR = Inventory(tuple(gpu(at) for at in range(4)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.gpu.table import Arrays, Bank, Ints
+from engine.devices.ledger import Arrays, Bank, Ints
 
 HOSTS = {0: 8, 1: 3, 2: 0, 3: 200, 4: 9, 5: 8}
 

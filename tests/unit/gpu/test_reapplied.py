@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from engine.gpu.containers import PodResources, pod_resources
-from engine.gpu.reapplied import reapplied
-from engine.gpu.resources import CORE, GPU, KOORDINATOR, NVIDIA, RATIO, whole_names
-from engine.gpu.translation import Reported, translate
+from engine.devices.annotations import reapplied
+from engine.devices.containers import PodResources, pod_resources
+from engine.devices.resources import CORE, GPU, KOORDINATOR, NVIDIA, RATIO, Reported, whole_names
+from engine.devices.translation import translate
 
 DIMENSIONS = Reported(frozenset({"cpu", *KOORDINATOR}))
 Sides = dict[str, dict[str, Any]]

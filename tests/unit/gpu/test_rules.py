@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from engine.api.field import FieldError
-from engine.gpu.containers import PodResources, pod_resources
-from engine.gpu.resources import CORE, FPGA, GPU, MEMORY, NVIDIA, RATIO, RDMA, SHARED
-from engine.gpu.rules import validate
+from engine.devices.containers import PodResources, pod_resources
+from engine.devices.resources import CORE, FPGA, GPU, MEMORY, NVIDIA, RATIO, RDMA, SHARED
+from engine.devices.validation import validate
 from tests.support.golden import golden
 from tests.support.translations import pod_of
 

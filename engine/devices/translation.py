@@ -13,27 +13,27 @@ from engine.api.device import DeviceRequest
 from engine.api.field import FieldError
 from engine.api.names import GPU_REQUEST, ORIGINAL_REQUESTS
 from engine.api.text import joined
-from engine.gpu.containers import Container, Path, PodResources, amount
-from engine.gpu.notes import as_written, gpu_request, original_requests, standing_notes
-from engine.gpu.request import device_request
-from engine.gpu.resources import CORE, GPU, KOORDINATOR, MEMORY, NVIDIA, RATIO, WHOLE, device_names, whole_names
-from engine.gpu.rules import validate
+from engine.devices.annotations import as_written, gpu_request, original_requests, standing_notes
+from engine.devices.containers import Container, Path, PodResources, amount
+from engine.devices.request import device_request
+from engine.devices.resources import (
+    CORE,
+    GPU,
+    KOORDINATOR,
+    MEMORY,
+    NVIDIA,
+    RATIO,
+    WHOLE,
+    Reported,
+    device_names,
+    whole_names,
+)
+from engine.devices.validation import validate
 
 Mode = Literal["auto", "rewrite", "annotate", "off"]
 Scope = Literal["managed", "all"]
 
 _MAX_NAMED: Final = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Reported:
-    """What nodes report: the names with an amount on at least one node, and the bytes of one GPU's memory.
-
-    `memory` is None where GPUs differ or their size is not known. No names at all: nothing is known of the nodes.
-    """
-
-    names: frozenset[str] = frozenset()
-    memory: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

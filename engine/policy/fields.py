@@ -1,4 +1,4 @@
-"""The field types of the policy: text with a rule, durations with bounds."""
+"""Field types of the policy: text with a rule, durations with bounds."""
 
 from __future__ import annotations
 

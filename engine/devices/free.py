@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.api.device import Device, DeviceRequest, DeviceUse
-from engine.gpu.resources import WHOLE
+from engine.devices.resources import WHOLE
 
 # The most bytes that a device is believed to have (1 PiB): a hundred times that stays inside int64.
 MAX_BYTES: Final = 2**50

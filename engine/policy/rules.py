@@ -14,7 +14,7 @@ from engine.api import names
 from engine.api.field import FieldError, path_of
 from engine.api.schema import wrong
 from engine.api.text import joined, listed, quote
-from engine.gpu.resources import KOORDINATOR, NVIDIA
+from engine.devices.resources import KOORDINATOR, NVIDIA
 from engine.kinds.registry import RegistryError, registry_of
 from engine.topology.levels import MAX_LEVELS, RESERVED_NAMES, known_levels, presets
 

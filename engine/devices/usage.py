@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from engine.api.device import DeviceRequest, DeviceUse
-from engine.gpu.choose import best_fit, tightest
-from engine.gpu.inventory import Inventory
-from engine.gpu.left import Left, completed, devices_asked, gpu_use, share_use, unused
-from engine.gpu.resources import WHOLE
+from engine.devices.choose import best_fit, tightest
+from engine.devices.free import Left, completed, devices_asked, gpu_use, share_use, unused
+from engine.devices.inventory import Inventory
+from engine.devices.resources import WHOLE
 
 Holder = tuple[str, ...]
 _Size = tuple[bool, int, int, int, int, int, int]

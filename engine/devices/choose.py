@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from engine.api.device import Device, DeviceRequest, DeviceUse
-from engine.gpu.fit import slots, times
-from engine.gpu.left import Left, devices_asked, gpu_use, share_use
-from engine.gpu.resources import WHOLE
+from engine.devices.fit import slots, times
+from engine.devices.free import Left, devices_asked, gpu_use, share_use
+from engine.devices.resources import WHOLE
 
 Partitions = Mapping[int, tuple[tuple[int, ...], ...]]
 Scope = Callable[[Device], Hashable]

@@ -7,9 +7,9 @@ from typing import Final
 
 from engine.api.field import FieldError
 from engine.api.text import plain
-from engine.gpu.combinations import Contradiction, contradictions
-from engine.gpu.containers import AmountError, Container, Path, PodResources, amount
-from engine.gpu.resources import FPGA, GPU, MEMORY, RATIO, RDMA, device_names, family, whole_names
+from engine.devices.containers import AmountError, Container, Path, PodResources, amount
+from engine.devices.request import Contradiction, contradictions
+from engine.devices.resources import FPGA, GPU, MEMORY, RATIO, RDMA, device_names, family, whole_names
 
 REASON: Final = "GPURequestInvalid"
 

@@ -14,8 +14,7 @@ from collections.abc import Callable
 from engine import metrics
 from engine.api import names
 from engine.api.objects import ConfigMap
-from engine.api.schema import PolicyError
-from engine.policy import Policy, default_policy, parse_policy
+from engine.policy.model import Policy, PolicyError, default_policy, parse_policy
 
 log = logging.getLogger("topogate.policy")
 

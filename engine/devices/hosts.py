@@ -18,14 +18,14 @@ import numpy.typing as npt
 from engine.api.device import DeviceRequest, DeviceUse, NodeDevices
 from engine.api.objects import Node
 from engine.api.resources import Requests
-from engine.gpu.choose import choose
-from engine.gpu.fit import slots as slots_on
-from engine.gpu.inventory import Inventory, inventory
-from engine.gpu.laying import Holder, Holding, laid
-from engine.gpu.ledger import DeviceLedger, Summary
-from engine.gpu.left import Left, completed
-from engine.gpu.resources import KOORDINATOR, WHOLE
-from engine.pod_devices import believed
+from engine.devices.allocation import believed
+from engine.devices.choose import choose
+from engine.devices.fit import slots as slots_on
+from engine.devices.free import Left, completed
+from engine.devices.inventory import Inventory, inventory
+from engine.devices.ledger import DeviceLedger, Summary
+from engine.devices.resources import KOORDINATOR, WHOLE
+from engine.devices.usage import Holder, Holding, laid
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]

@@ -1,7 +1,7 @@
-"""The policy: what an admin decides about topologies, namespaces, limits and times.
+"""The policy model: what an admin decides about topologies, namespaces, limits and times.
 
 The models are the source of `schemas/policy.schema.json` and `docs/reference/policy.md`. `parse_policy` is the way in
-for text: it adds the rules across fields (`engine.policy_rules`) and reports every error at once. Durations are
+for text: it adds the rules across fields (`engine.policy.rules`) and reports every error at once. Durations are
 seconds in here and Go-style text outside. In text, a field that is null counts as left out, as in Kubernetes.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from typing import Annotated, Literal
 
@@ -17,22 +18,36 @@ from pydantic import AfterValidator, Field, JsonValue, ValidationError
 from engine.api import strict_yaml
 from engine.api.field import FieldError
 from engine.api.schema import (
+    DOCUMENT,
     MAX_LIST,
     Duration,
-    PolicyError,
     Section,
     apart_from,
     distinct,
     in_order,
     structural_errors,
-    text_errors,
     without_nulls,
+    wrong,
 )
 from engine.kinds.registry import Registry, registry_of
 from engine.kinds.rules import label_keys
-from engine.policy_fields import Annotations, ExemptNamespaces, Identities, NamespacePattern, ResourceNames, Schedulers
-from engine.policy_rules import rule_errors
+from engine.policy.fields import Annotations, ExemptNamespaces, Identities, NamespacePattern, ResourceNames, Schedulers
+from engine.policy.rules import rule_errors
 from engine.topology.spec import TopologySpec
+
+
+class PolicyError(ValueError):
+    """The policy is refused; `errors` holds everything that is wrong, ordered by path."""
+
+    def __init__(self, errors: tuple[FieldError, ...]) -> None:
+        super().__init__("\n".join(f"{error.field}: {error.message}" for error in errors))
+        self.errors = errors
+
+
+def text_errors(problems: Iterable[str]) -> tuple[FieldError, ...]:
+    """Return the errors of a text that is no policy at all."""
+    return tuple(wrong(DOCUMENT, problem) for problem in problems)
+
 
 Dialect = Literal["topogate", "kueue", "kai", "pod-group"]
 

@@ -1,4 +1,4 @@
-"""Which device amounts go together: what does not, said once for a container and for a pod's total.
+"""A device request: which amounts may be combined, and the request in words.
 
 The rules are Koordinator's (its list of 17 valid combinations, the 100 % rule, the rules of `gpu.shared`), with what
 it lets through and can never place refused as well.
@@ -10,8 +10,51 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from engine.api.device import DeviceRequest
+from engine.api.resources import format_bytes
 from engine.api.text import joined, plural
-from engine.gpu.resources import CORE, DIMENSIONS, FPGA, GPU, MAX_DEVICES, MEMORY, RATIO, RDMA, SHARED, WHOLE
+from engine.devices.resources import (
+    CORE,
+    DIMENSIONS,
+    FPGA,
+    GPU,
+    KOORDINATOR,
+    MAX_DEVICES,
+    MEMORY,
+    RATIO,
+    RDMA,
+    SHARED,
+    WHOLE,
+    whole_names,
+)
+
+
+def asked_in_words(request: DeviceRequest) -> str:
+    """`4 GPUs`, `50% of a GPU`, `30Gi of the memory and 20% of the compute of a GPU`, each with its RDMA devices."""
+    parts = []
+    if request.gpus:
+        parts.append(plural(request.gpus, "GPU") if request.whole else _part(request))
+    for noun, percent in (("RDMA device", request.rdma), ("FPGA", request.fpga)):
+        if percent:
+            article = "an" if noun[0] in "RF" else "a"
+            share = percent < WHOLE
+            parts.append(f"{percent}% of {article} {noun}" if share else plural(percent // WHOLE, noun))
+    return joined(parts)
+
+
+def _part(request: DeviceRequest) -> str:
+    of = "a GPU" if request.gpus == 1 else f"each of {plural(request.gpus, 'GPU')}"
+    if request.core and request.core == request.ratio and not request.memory:
+        return f"{request.core}% of {of}"
+    said = []
+    if request.memory:
+        said.append(f"{format_bytes(request.memory)} of the memory")
+    elif request.ratio:
+        said.append(f"{request.ratio}% of the memory")
+    if request.core:
+        said.append(f"{request.core}% of the compute")
+    return f"{joined(said)} of {of}"
+
 
 # Device resource -> amount; None: it is asked for, and its value is wrong in itself.
 Asked = Mapping[str, int | None]
@@ -141,3 +184,39 @@ def _too_many(name: str, noun: str) -> Contradiction:
 
 def _pair(name: str, message: str) -> Contradiction:
     return Contradiction(name, message, combination=True)
+
+
+def device_request(requests: Mapping[str, int], *, vendors: Collection[str] = ()) -> DeviceRequest | None:
+    """Return what effective requests of a pod (planner units) mean in devices; `vendors` are the policy's.
+
+    None when they name no device, or a combination that is refused at admission. Parts of several GPUs are rounded up.
+    A memory ratio of 100 on each GPU needs the whole GPU; memory in bytes never does (Koordinator's rule).
+    """
+    whole = whole_names(vendors)
+    asked = {name: amount for name, amount in requests.items() if amount > 0 and (name in whole or name in KOORDINATOR)}
+    if not asked or contradictions(asked, whole):
+        return None
+    rdma, fpga = asked.pop(RDMA, 0), asked.pop(FPGA, 0)
+    if not asked:
+        return DeviceRequest(rdma=rdma, fpga=fpga)
+    counted = next((amount for name, amount in asked.items() if name in whole), 0)
+    if counted:
+        return DeviceRequest(gpus=counted, core=WHOLE, ratio=WHOLE, whole=True, rdma=rdma, fpga=fpga)
+    gpus = devices(asked)
+    ratio = -(-asked.get(RATIO, asked.get(GPU, 0)) // gpus)
+    return DeviceRequest(
+        gpus=gpus,
+        core=-(-asked.get(CORE, asked.get(GPU, 0)) // gpus),
+        ratio=ratio,
+        memory=-(-asked.get(MEMORY, 0) // gpus),
+        whole=ratio >= WHOLE,
+        rdma=rdma,
+        fpga=fpga,
+    )
+
+
+def dimensions(amounts: Mapping[str, int], whole: Collection[str]) -> dict[str, int]:
+    """Return amounts without contradiction in Koordinator's dimensions; `whole` are the names of whole GPUs."""
+    named = {name: amount for name, amount in amounts.items() if name in KOORDINATOR and name != GPU and amount}
+    percent = amounts.get(GPU, 0) or sum(amount for name, amount in amounts.items() if name in whole) * WHOLE
+    return {CORE: percent, RATIO: percent, **named} if percent else named

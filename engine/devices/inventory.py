@@ -8,8 +8,8 @@ from typing import Final
 
 from engine.api.device import Device, NodeDevices
 from engine.api.resources import Resources
-from engine.gpu.left import MAX_BYTES
-from engine.gpu.resources import CORE, FPGA, GPU, MEMORY, RATIO, RDMA, WHOLE, whole_names
+from engine.devices.free import MAX_BYTES
+from engine.devices.resources import CORE, FPGA, GPU, MEMORY, RATIO, RDMA, WHOLE, whole_names
 
 # Devices of one kind on one host. The densest have 16 GPUs, time slicing multiplies that; beyond it is a mistake.
 MAX_DEVICES: Final = 256

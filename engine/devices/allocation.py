@@ -1,0 +1,248 @@
+"""The devices of a pod: the `scheduling.koordinator.sh/device-allocated` annotation, and the devices of slots by rank.
+
+A JSON object from kind to devices; of each its minor, its resources as quantities in text, and its id. What we write is
+byte for byte what Koordinator writes: kinds and resources by name, no spaces, no id where there is none. What we read
+may come from anybody.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Final
+
+from engine.api import names
+from engine.api.device import DeviceRequest, DeviceUse, NodeDevices
+from engine.api.placement import PodSetPlan, Slot
+from engine.api.pod import Pod
+from engine.api.resources import QuantityError, format_bytes, nano
+from engine.api.text import plain, quote
+from engine.devices.free import MAX_BYTES
+from engine.devices.inventory import MAX_DEVICES
+from engine.devices.resources import CORE, FPGA, MEMORY, RATIO, RDMA, WHOLE
+
+# Characters; the longest that hosts of 256 devices of each kind can cause, and what the API server keeps at most.
+MAX_TEXT: Final = 256 * 1024
+_MAX_ID: Final = 253
+_MAX_MINOR: Final = 2**31 - 1
+_NANO: Final = 10**9
+_FIELDS: Final = {
+    "fpga": {FPGA: "share"},
+    "gpu": {CORE: "core", MEMORY: "memory", RATIO: "ratio"},
+    "rdma": {RDMA: "share"},
+}
+_ORDER: Final = ("gpu", "rdma", "fpga")
+
+
+class _Unreadable(ValueError):
+    """Why an annotation says nothing; the text starts with the path of what is wrong."""
+
+
+def format_allocated(uses: Iterable[DeviceUse]) -> str:
+    """Return the annotation's value; devices of a kind stay in their order, amounts of 0 are left out."""
+    kinds: dict[str, list[dict[str, Any]]] = {kind: [] for kind in _FIELDS}
+    for use in uses:
+        amounts = {name: getattr(use, field) for name, field in _FIELDS[use.kind].items()}
+        entry: dict[str, Any] = {
+            "minor": use.minor,
+            "resources": {
+                name: format_bytes(amount) if name == MEMORY else str(amount)
+                for name, amount in amounts.items()
+                if amount
+            },
+        }
+        if use.id:
+            entry["id"] = use.id
+        kinds[use.kind].append(entry)
+    return _json({kind: entries for kind, entries in kinds.items() if entries})
+
+
+def parse_allocated(text: str) -> tuple[tuple[DeviceUse, ...] | None, str]:
+    """Return the devices (GPUs, RDMA, FPGAs, each in the order of the text) and "", or None and why it is not readable.
+
+    Kinds, resources and fields that we do not know are ignored; quantities may be text or numbers. Never raises.
+    """
+    if len(text) > MAX_TEXT:
+        return None, f"longer than {MAX_TEXT:,} characters"
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return None, "not JSON" if isinstance(error, ValueError) else "nested too deeply"
+    if not isinstance(found, dict):
+        return None, "not a JSON object"
+    try:
+        return tuple(use for kind in _ORDER for use in _uses(kind, found.get(kind))), ""
+    except _Unreadable as error:
+        return None, str(error)
+
+
+def _uses(kind: str, entries: object) -> list[DeviceUse]:
+    if entries is None:
+        return []
+    if not isinstance(entries, list):
+        raise _Unreadable(f"{kind}: not a list")
+    if len(entries) > MAX_DEVICES:
+        raise _Unreadable(f"{kind}: more than {MAX_DEVICES} devices")
+    uses = [_use(kind, entry, f"{kind}[{position}]") for position, entry in enumerate(entries)]
+    if len({use.minor for use in uses}) < len(uses):
+        raise _Unreadable(f"{kind}: names a device twice")
+    return uses
+
+
+def _use(kind: str, entry: object, path: str) -> DeviceUse:
+    if not isinstance(entry, dict):
+        raise _Unreadable(f"{path}: not an object")
+    minor, device_id = entry.get("minor"), entry.get("id")
+    if not isinstance(minor, int) or isinstance(minor, bool) or not 0 <= minor <= _MAX_MINOR:
+        raise _Unreadable(f"{path}.minor: not a number from 0")
+    device_id = "" if device_id is None else device_id
+    if not isinstance(device_id, str) or len(device_id) > _MAX_ID or not device_id.isprintable():
+        raise _Unreadable(f"{path}.id: not a plain text of {_MAX_ID} characters at most")
+    resources = entry.get("resources")
+    if resources is None:
+        resources = {}
+    if not isinstance(resources, dict):
+        raise _Unreadable(f"{path}.resources: not an object")
+    amounts = {
+        field: _amount(name, resources[name], f"{path}.resources[{name}]")
+        for name, field in _FIELDS[kind].items()
+        if name in resources
+    }
+    return DeviceUse(kind, minor, device_id, **amounts)
+
+
+def _amount(name: str, quantity: Any, path: str) -> int:
+    most = MAX_BYTES if name == MEMORY else WHOLE
+    try:
+        amount = nano(name, quantity) // _NANO
+    except QuantityError as error:
+        raise _Unreadable(f"{path}: {plain(str(error))}") from None
+    if not 0 <= amount <= most:
+        raise _Unreadable(f"{path}: {quote(str(quantity))} is not from 0 to {most:,}")
+    return amount
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+Uses = tuple[DeviceUse, ...]
+
+_KEPT_TEXT = 4096  # characters; a longer annotation is read anew each time: what somebody wrote must not fill the cache
+
+
+def devices_of(pod: Pod) -> Uses | None:
+    """Return the devices that a pod's annotation names; None when it names none that can be believed.
+
+    Only which devices they are is taken from the annotation. How much of each the pod has is what it asks for, and it
+    has no more of them than it asks for: whoever writes the annotation can neither hide what he uses nor take more.
+    """
+    text, request = pod.spec.annotations.get(names.DEVICE_ALLOCATED), pod.spec.shape.devices
+    if not text or request is None:
+        return None
+    return (_kept if len(text) <= _KEPT_TEXT else _believed)(text, request)
+
+
+def _believed(text: str, request: DeviceRequest) -> Uses | None:
+    told, _ = parse_allocated(text)
+    return believed(told, request) if told else None
+
+
+def believed(told: Sequence[DeviceUse], request: DeviceRequest) -> Uses | None:
+    """Return the devices that a pod is told to have, no more of them than it asks for, each with what it asks for."""
+    parts = {
+        "gpu": (request.gpus, DeviceUse("gpu", 0, core=request.core, ratio=request.ratio, memory=request.memory)),
+        "rdma": _shares("rdma", request.rdma),
+        "fpga": _shares("fpga", request.fpga),
+    }
+    found: list[DeviceUse] = []
+    for kind, (most, part) in parts.items():
+        of_kind = [use for use in told if use.kind == kind][:most]
+        found += [DeviceUse(kind, use.minor, use.id, part.core, part.ratio, part.memory, part.share) for use in of_kind]
+    return tuple(found) or None
+
+
+_kept = lru_cache(maxsize=4096)(_believed)
+
+
+def _shares(kind: str, percent: int) -> tuple[int, DeviceUse]:
+    return -(-percent // WHOLE), DeviceUse(kind, 0, share=min(percent, WHOLE))
+
+
+def allocation(uses: Uses, devices: NodeDevices | None) -> str | None:
+    """Return the annotation of a pod that gets these devices of a host, with their ids of now.
+
+    None when the host does not tell of one of them any more, or tells that it is sick: then nobody gets it.
+    """
+    known = {(one.kind, one.minor): one for one in devices.devices} if devices is not None else {}
+    whole: list[DeviceUse] = []
+    for use in uses:
+        device = known.get((use.kind, use.minor))
+        if device is None or not device.healthy:
+            return None
+        whole.append(DeviceUse(use.kind, use.minor, device.id, use.core, use.ratio, use.memory, use.share))
+    return format_allocated(whole)
+
+
+def devices_by_rank(plan: PodSetPlan) -> dict[int, Uses]:
+    """Rank -> devices of its pod; without the ranks of which they are not known."""
+    found: dict[int, Uses] = {}
+    for slot in plan.slots:
+        if slot.devices is not None:
+            ranks = [rank for first, last in slot.ranks or () for rank in range(first, last + 1)]
+            found.update(pair for pair in zip(ranks, slot.devices, strict=False) if pair[1])
+    return found
+
+
+def spare_devices(slot: Slot, pods: Iterable[Pod]) -> list[Uses]:
+    """The devices of a slot that none of these pods has, in order; what is not known of its pods comes as ()."""
+    held = Counter(_which(uses) for pod in pods if (uses := devices_of(pod)) is not None)
+    spare: list[Uses] = []
+    for uses in slot.devices or ():
+        if uses and held[_which(uses)] > 0:
+            held[_which(uses)] -= 1
+        else:
+            spare.append(uses)
+    return spare
+
+
+def fewer(slot: Slot, count: int, there: Iterable[Pod]) -> Slot:
+    """The slot with the lowest `count` ranks, and with the devices of the pods that are there."""
+    devices = slot.devices
+    if devices is not None and count < slot.count:
+        spare = spare_devices(slot, there)
+        given = list(devices)
+        for uses in spare:
+            given.remove(uses)
+        devices = (*given, *spare)[:count]
+    return replace(slot, count=count, ranks=_lowest(slot.ranks, count), devices=devices)
+
+
+def below(slot: Slot, limit: int) -> Slot | None:
+    """The slot without its ranks from `limit` on; None when none is left. A slot without ranks stays whole."""
+    if slot.ranks is None or slot.ranks[-1][1] < limit:
+        return slot
+    count = sum(max(0, min(last, limit - 1) - first + 1) for first, last in slot.ranks)
+    devices = None if slot.devices is None else slot.devices[:count]  # in the order of the ranks
+    return replace(slot, count=count, ranks=_lowest(slot.ranks, count), devices=devices) if count else None
+
+
+def _which(uses: Uses) -> frozenset[tuple[str, int]]:
+    return frozenset((use.kind, use.minor) for use in uses)
+
+
+def _lowest(ranks: tuple[tuple[int, int], ...] | None, count: int) -> tuple[tuple[int, int], ...] | None:
+    """The lowest `count` ranks of a list of inclusive ranges."""
+    if ranks is None:
+        return None
+    kept: list[tuple[int, int]] = []
+    for first, last in ranks:
+        if count <= 0:
+            break
+        take = min(count, last - first + 1)
+        kept.append((first, first + take - 1))
+        count -= take
+    return tuple(kept)

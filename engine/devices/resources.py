@@ -1,0 +1,118 @@
+"""Resource names of GPUs and other devices, their units, and which of them the nodes report.
+
+Every review of a GPU request asks for it, so that nothing is counted there: a node's change costs the names of that
+node, and the answer is made anew only when it differs.
+
+Source: Koordinator's fine-grained device scheduling (apis/extension/device_share.go); the vendors' device plugins.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, TypeVar
+
+from engine.api.objects import Node
+
+NVIDIA: Final = "nvidia.com/gpu"
+GPU: Final = "koordinator.sh/gpu"  # percent of compute and of memory alike
+CORE: Final = "koordinator.sh/gpu-core"  # percent of one GPU's compute
+RATIO: Final = "koordinator.sh/gpu-memory-ratio"  # percent of one GPU's memory
+MEMORY: Final = "koordinator.sh/gpu-memory"  # bytes
+SHARED: Final = "koordinator.sh/gpu.shared"  # GPUs that a share spans
+RDMA: Final = "koordinator.sh/rdma"  # percent of one device
+FPGA: Final = "koordinator.sh/fpga"  # percent of one device
+
+DIMENSIONS: Final = (CORE, RATIO, MEMORY, SHARED)
+KOORDINATOR: Final = frozenset({GPU, *DIMENSIONS, RDMA, FPGA})
+
+# Whole GPUs of other vendors by their device plugins: counted, and never rewritten. The policy adds further ones.
+# Intel's plugin also reports names that are no devices (monitoring, tiles, millicores): these count nothing.
+VENDORS: Final = frozenset({"amd.com/gpu", "dcu.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"})
+_KNOWN: Final = VENDORS | {NVIDIA}
+
+WHOLE: Final = 100  # of a percentage: one device
+
+# No host comes near it, and nothing that loops over a pod's devices may be made to loop for ever.
+MAX_DEVICES: Final = 4096
+
+
+def whole_names(vendors: Collection[str] = ()) -> frozenset[str]:
+    """Return the names that count whole GPUs; `vendors` are the policy's.
+
+    A native resource (`cpu`) or one of Koordinator's is never a vendor's, whatever the policy says.
+    """
+    return _whole(frozenset(vendors))
+
+
+@lru_cache(maxsize=16)
+def device_names(whole: frozenset[str]) -> frozenset[str]:
+    """Return every name that asks for a device: those that count whole GPUs, and Koordinator's."""
+    return whole | KOORDINATOR
+
+
+@lru_cache(maxsize=16)
+def _whole(vendors: frozenset[str]) -> frozenset[str]:
+    return frozenset({NVIDIA}) | VENDORS | {name for name in vendors if "/" in name and name not in KOORDINATOR}
+
+
+def family(name: str) -> str:
+    """Return which devices a device resource is about: gpu, rdma or fpga."""
+    return {RDMA: "rdma", FPGA: "fpga"}.get(name, "gpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What nodes report: the names with an amount on at least one node, and the bytes of one GPU's memory.
+
+    `memory` is None where GPUs differ or their size is not known. No names at all: nothing is known of the nodes.
+    """
+
+    names: frozenset[str] = frozenset()
+    memory: int | None = None
+
+
+Key = TypeVar("Key", int, str)
+
+
+class ReportedNodes:
+    """Follows a store of nodes: subscribe `changed`, read `now` from any thread.
+
+    Cordoned and unready nodes count too: what pods are called must not change whenever a node is away for a moment.
+    """
+
+    def __init__(self) -> None:
+        self._names: Counter[str] = Counter()
+        self._memories: Counter[int] = Counter()
+        self.now = Reported()
+
+    def changed(self, _key: object, old: Node | None, new: Node | None) -> None:
+        """Take one change of a node; one at a time, as a store tells them."""
+        before = old.allocatable if old is not None else {}
+        after = new.allocatable if new is not None else {}
+        if before == after:
+            return
+        for allocatable, sign in ((before, -1), (after, 1)):
+            for name, amount in allocatable.items():
+                if amount > 0:
+                    _count(self._names, name, sign)
+            if memory := gpu_memory(allocatable):
+                _count(self._memories, memory, sign)
+        sizes = tuple(self._memories)
+        fresh = Reported(frozenset(self._names), sizes[0] if len(sizes) == 1 else None)
+        if fresh != self.now:
+            self.now = fresh
+
+
+def gpu_memory(allocatable: Mapping[str, int]) -> int:
+    """Return the bytes of one GPU of a node, rounded down; 0 where the node does not say."""
+    gpus = allocatable.get(CORE, 0) // WHOLE
+    return allocatable.get(MEMORY, 0) // gpus if gpus else 0
+
+
+def _count(counter: Counter[Key], key: Key, sign: int) -> None:
+    counter[key] += sign
+    if not counter[key]:
+        del counter[key]
