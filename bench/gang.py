@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.jobs import job_body
 from engine.api import names
-from engine.cluster import projections
+from engine.cluster import objects, workloads
 from engine.outcomes import Placed
 from engine.policy.model import parse_policy
 from engine.proposal import plan_in_view, proposed
@@ -46,7 +46,7 @@ class PlacedGang:
     def make(cls, grid: Grid, *, pods: int, annotations: Mapping[str, str]) -> PlacedGang:
         """Submit a Job, plan it and resume it, as the service would."""
         view = View(Stores(), parse_policy(POLICY))
-        view.stores.nodes.replace([projections.node(json.dumps(body).encode()) for body in nodes.grid_nodes(grid)])
+        view.stores.nodes.replace([objects.node(json.dumps(body).encode()) for body in nodes.grid_nodes(grid)])
         live = live_view(view)
         view.refresh()
         sent = job_body(JOB, pods=pods, annotations=annotations)
@@ -54,7 +54,7 @@ class PlacedGang:
         review = decode_review(review_body(sent, group="batch", user="alice"))
         held = apply_patch(sent, mutate(review, live, math.inf).patch)
         held["metadata"] |= {"uid": UID, "resourceVersion": "100", "generation": 1}
-        view.stores.workloads.replace([projections.job(json.dumps(held).encode())])
+        view.stores.workloads.replace([workloads.job(json.dumps(held).encode())])
         view.refresh()
         gang = view.gangs.get(UID)
         assert gang is not None
@@ -69,7 +69,7 @@ class PlacedGang:
         resumed["spec"]["template"]["metadata"].setdefault("annotations", {}).update(
             {names.PLACEMENT: placement.name, names.REVISION: "1"}
         )
-        view.stores.workloads.replace([projections.job(json.dumps(resumed).encode())])
+        view.stores.workloads.replace([workloads.job(json.dumps(resumed).encode())])
         view.refresh()
         return cls(live, view, resumed, pods)
 

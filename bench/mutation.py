@@ -20,7 +20,7 @@ from rich.table import Table
 from bench import results
 from bench.gang import CONTROLLER, NAMESPACE, POLICY, Json, live_view, review_body
 from bench.subjects import COLUMNS, Subject, measured
-from engine.cluster import projections
+from engine.cluster import objects
 from engine.devices.resources import CORE, GPU, MEMORY, RATIO
 from engine.policy.model import parse_policy
 from engine.stores import Stores
@@ -65,7 +65,7 @@ def _view() -> LiveView:
     """A cluster of 512 hosts that report Koordinator's dimensions."""
     view = View(Stores(), parse_policy(POLICY))
     bodies = nodes.grid_nodes(Grid(8, 8, 8), shape=TOLD)
-    view.stores.nodes.replace([projections.node(json.dumps(body).encode()) for body in bodies])
+    view.stores.nodes.replace([objects.node(json.dumps(body).encode()) for body in bodies])
     view.refresh()
     return live_view(view)
 

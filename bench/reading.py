@@ -22,7 +22,7 @@ from rich.table import Table
 from bench import results
 from bench.gang import PlacedGang
 from bench.subjects import Subject, measured
-from engine.cluster import projections
+from engine.cluster import pods
 from local.nodes import Grid
 from webhook.yaml_documents import documents
 
@@ -101,7 +101,7 @@ def _pods() -> dict[str, Callable[[bytes], object]]:
 
     client = ApiClient()
     return {
-        "ours": projections.pod,
+        "ours": pods.pod,
         "json.loads": json.loads,
         "V1Pod": lambda body: client.deserialize(body.decode(), "V1Pod", "application/json"),
     }

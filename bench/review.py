@@ -23,7 +23,7 @@ from bench import results
 from bench.cluster import SCENES, Scene
 from bench.gang import CONTROLLER, PlacedGang, review_body
 from bench.subjects import COLUMNS, Subject, measured
-from engine.cluster import projections
+from engine.cluster import pods
 from local.nodes import Grid
 from webhook.app import create_app
 from webhook.metrics import Metrics
@@ -60,7 +60,7 @@ def main() -> int:
 def _subjects(gang: PlacedGang) -> tuple[list[Subject], list[bytes]]:
     """What is measured, and the reviews of 20 pods (or as many as there are) of a gang of which half exists."""
     half = gang.pods // 2
-    gang.view.stores.pods.replace([projections.pod(gang.stored(rank)) for rank in range(half)])
+    gang.view.stores.pods.replace([pods.pod(gang.stored(rank)) for rank in range(half)])
     gang.view.refresh()
     ranks = cycle(range(half, gang.pods))
     bodies = [review_body(gang.pod(next(ranks)), group="", user=CONTROLLER) for _ in range(20)]

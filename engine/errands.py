@@ -21,7 +21,7 @@ from engine.api.reasons import Code, known_code
 from engine.api.text import quote
 from engine.api.workload import Workload
 from engine.cluster import writes
-from engine.cluster.api import Api, ApiFault
+from engine.cluster.client import Api, ApiFault
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
 from engine.cluster.writes import Gone, Refused, Result

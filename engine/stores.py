@@ -11,8 +11,7 @@ from engine.api.objects import Node, PriorityClass, Quota, RuntimeClass
 from engine.api.placement import Placement
 from engine.api.pod import Pod
 from engine.api.workload import Owned, Workload
-from engine.cluster.parts import Parts
-from engine.cluster.store import Store
+from engine.cluster.store import Parts, Store
 from engine.devices.resources import ReportedNodes
 from engine.gang_keys import placed_key
 from engine.topology.objects import GROUPS, PLURAL, TopologyObject

@@ -11,7 +11,7 @@ from typing import Final
 
 from engine import metrics
 from engine.actions import Status
-from engine.cluster.api import ApiFault
+from engine.cluster.client import ApiFault
 from engine.cluster.lease import NotLeader
 from engine.cluster.wire import ProjectionError
 from engine.errand_lines import ErrandLines

@@ -11,8 +11,8 @@ from engine.api import names
 from engine.api.placement import Placement
 from engine.api.pod import Pod
 from engine.api.workload import Workload
-from engine.cluster import placements, projections, wire, workloads, writes
-from engine.cluster.api import Api, ApiError, ApiFault, object_path
+from engine.cluster import placements, pods, wire, workloads, writes
+from engine.cluster.client import Api, ApiError, ApiFault, object_path
 from engine.cluster.writes import Conflict, Done, Gone, Refused, Result
 from engine.kinds import read
 from engine.plain_gangs import is_plain
@@ -120,7 +120,7 @@ class Written:
         """Take in what a write of a pod answered."""
         match result:
             case Done(body=body):
-                self._view.stores.pods.apply_own_write(projections.pod(body, labels=self._view.policy.pod_labels))
+                self._view.stores.pods.apply_own_write(pods.pod(body, labels=self._view.policy.pod_labels))
             case Refused(message=message):
                 raise writes.WriteRefused(message)
             case Conflict() | Gone():

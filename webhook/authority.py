@@ -15,7 +15,7 @@ from certs.injection import ConfigurationMalformed, carries
 from certs.rotation import Deleted, Found, Kept, Unusable, advanced, mended
 from certs.secret import SecretUnusable, ensure_ca, new_ca, read_kept, write
 from engine.api import names
-from engine.cluster.api import Api, ApiError
+from engine.cluster.client import Api, ApiError
 from webhook.own_objects import OwnObjects, own_object
 
 log = logging.getLogger("topogate.authority")

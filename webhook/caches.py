@@ -11,8 +11,8 @@ from typing import Any
 from engine.api import names
 from engine.api.objects import ConfigMap
 from engine.api.pod import Pod
-from engine.cluster import devices, placements, projections
-from engine.cluster.api import Api, object_path
+from engine.cluster import devices, objects, placements, pods
+from engine.cluster.client import Api, object_path
 from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
 from engine.policy.model import Policy, default_policy
@@ -36,7 +36,7 @@ class Caches:
         self.last_good: Store[ConfigMap] = Store(key=lambda config: config.name)
         config_maps = object_path("v1", "configmaps", namespace=namespace)
         self._reflectors: dict[str, Reflector[object]] = {}
-        self._add(api, "nodes", object_path("v1", "nodes"), projections.node, stores.nodes)
+        self._add(api, "nodes", object_path("v1", "nodes"), objects.node, stores.nodes)
         self._add(api, "pods", object_path("v1", "pods"), self._pod(), stores.pods, fieldSelector=UNFINISHED)
         self._add(
             api,
@@ -45,19 +45,19 @@ class Caches:
             placements.placement,
             stores.placements,
         )
-        self._add(api, "resourcequotas", object_path("v1", "resourcequotas"), projections.quota, stores.quotas)
+        self._add(api, "resourcequotas", object_path("v1", "resourcequotas"), objects.quota, stores.quotas)
         self._add(
             api,
             "priorityclasses",
             object_path("scheduling.k8s.io/v1", "priorityclasses"),
-            projections.priority_class,
+            objects.priority_class,
             stores.priority_classes,
         )
         self._add(
             api,
             "runtimeclasses",
             object_path("node.k8s.io/v1", "runtimeclasses"),
-            projections.runtime_class,
+            objects.runtime_class,
             stores.runtime_classes,
         )
         self._add(
@@ -69,7 +69,7 @@ class Caches:
             optional=True,
         )
         for name, store in ((names.POLICY_NAME, self.policy), (names.LAST_GOOD_POLICY_NAME, self.last_good)):
-            self._add(api, name, config_maps, projections.config_map, store, fieldSelector=f"metadata.name={name}")
+            self._add(api, name, config_maps, objects.config_map, store, fieldSelector=f"metadata.name={name}")
 
     def _add(
         self, api: Api, name: str, path: str, project: object, store: object, *, optional: bool = False, **query: str
@@ -133,4 +133,4 @@ class Caches:
         return {**self._reflectors, **self.kinds.reflectors()}
 
     def _pod(self) -> Callable[[Any], Pod]:
-        return partial(projections.pod, labels=self._pod_labels)
+        return partial(pods.pod, labels=self._pod_labels)

@@ -15,7 +15,7 @@ from certs.serving import ServingCertificate
 from engine import metrics as engine_metrics
 from engine.api import names
 from engine.cluster import writes
-from engine.cluster.api import Api, ApiFault
+from engine.cluster.client import Api, ApiFault
 from engine.cluster.lease import LeaseCandidate, NotLeader
 from engine.devices.resources import whole_names
 from engine.policy.source import PolicySource

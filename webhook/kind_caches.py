@@ -16,8 +16,8 @@ from functools import partial
 from typing import Any, Final
 
 from engine.api.workload import Owned, Workload
-from engine.cluster import projections, workloads
-from engine.cluster.api import Api, ApiFault
+from engine.cluster import workloads
+from engine.cluster.client import Api, ApiFault
 from engine.cluster.discovery import Collection, Discovery, wanted_kinds
 from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
@@ -232,5 +232,5 @@ def _projection(reading: _Reading, registry: Registry) -> Callable[[Any], Worklo
     if entry is None:
         return partial(workloads.owned, api_version=collection.api_version, kind=collection.kind)
     if (collection.group, collection.kind) == ("batch", "Job"):
-        return projections.job
+        return workloads.job
     return partial(workloads.modest, entry=entry, registry=registry, version=collection.version)

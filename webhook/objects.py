@@ -17,7 +17,7 @@ import msgspec
 from engine.api.field import FieldError
 from engine.api.pod import Pod
 from engine.api.workload import Workload
-from engine.cluster import projections
+from engine.cluster import pods
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import workload
 from engine.kinds.read import UnreadableWorkload
@@ -101,7 +101,7 @@ def workload_of(review: Review, raw: msgspec.Raw | None, view: View) -> Workload
 
 def pod_of(review: Review, policy: Policy) -> Pod:
     """The pod in a review, in the namespace that the API server names, with the labels that matter under a policy."""
-    pod = projected(review.object, partial(projections.pod, labels=policy.pod_labels))
+    pod = projected(review.object, partial(pods.pod, labels=policy.pod_labels))
     review.budget.check()
     return replace(pod, namespace=review.namespace or pod.namespace)
 

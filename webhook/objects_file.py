@@ -1,6 +1,6 @@
 """Kubernetes objects out of files: YAML or JSON, many documents, `List` kinds, what `kubectl get -o json` prints.
 
-Objects stay as close to the file as can be: of JSON lists each item keeps its bytes, which the projections read as they
+Objects stay as close to the file as can be: of JSON lists each item keeps its bytes, which the decoders read as they
 read those of a watch. What cannot be read ends everything, with one line that says where.
 """
 

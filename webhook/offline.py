@@ -17,8 +17,9 @@ from engine.api.pod import Pod
 from engine.api.text import plain
 from engine.api.workload import Owned, Workload
 from engine.cluster import devices as cluster_devices
-from engine.cluster import placements, projections
-from engine.cluster.topologies import topology_object
+from engine.cluster import objects as cluster_objects
+from engine.cluster import placements, pods
+from engine.cluster.objects import topology_object
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import owned, workload
 from engine.kinds.read import UnreadableWorkload
@@ -39,12 +40,12 @@ from webhook.type_words import in_words, located
 KUBELET_PODS: Final = 110  # the kubelet's default of maxPods, for a Node of the file that names no number
 
 _STORES: Final[dict[tuple[str, str], tuple[str, Callable[[Any], Any]]]] = {
-    ("", "Node"): ("nodes", projections.node),
-    ("", "Pod"): ("pods", projections.pod),
+    ("", "Node"): ("nodes", cluster_objects.node),
+    ("", "Pod"): ("pods", pods.pod),
     (names.API_GROUP, names.PLACEMENT_KIND): ("placements", placements.placement),
-    ("", "ResourceQuota"): ("quotas", projections.quota),
-    ("scheduling.k8s.io", "PriorityClass"): ("priorityclasses", projections.priority_class),
-    ("node.k8s.io", "RuntimeClass"): ("runtimeclasses", projections.runtime_class),
+    ("", "ResourceQuota"): ("quotas", cluster_objects.quota),
+    ("scheduling.k8s.io", "PriorityClass"): ("priorityclasses", cluster_objects.priority_class),
+    ("node.k8s.io", "RuntimeClass"): ("runtimeclasses", cluster_objects.runtime_class),
 }
 _DEVICE: Final = ("scheduling.koordinator.sh", "Device")
 _CONFIG_MAP: Final = ("", "ConfigMap")
@@ -217,7 +218,7 @@ def _policy_of(config_maps: Iterable[FileObject]) -> Policy | None:
     """The policy in the ConfigMap of that name: the one in our namespace before any other."""
     policies = []
     for one in config_maps:
-        config = _projected(one, projections.config_map)
+        config = _projected(one, cluster_objects.config_map)
         if config.name == names.POLICY_NAME:
             policies.append((config.namespace != names.NAMESPACE, one.where, config))
     if not policies:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from engine.api import names
-from engine.cluster.api import Api, object_path
+from engine.cluster.client import Api, object_path
 from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
 from webhook.entries import MUTATING, VALIDATING, Resource

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from engine.api import names
-from engine.cluster.api import MERGE_PATCH, Api, ApiError
+from engine.cluster.client import MERGE_PATCH, Api, ApiError
 from engine.kinds.registry import Registry, built_in
 from engine.policy.model import Policy
 from webhook import entries as entries_of

@@ -21,7 +21,7 @@ from certs.secret import SecretUnusable
 from certs.serving import ServingCertificate
 from engine import metrics as engine_metrics
 from engine.api import names
-from engine.cluster.api import Api, ApiFault, connect
+from engine.cluster.client import Api, ApiFault, connect
 from engine.cluster.events import Recorder
 from engine.cluster.lease import LeaseCandidate, lease_holder
 from engine.controller import Controller

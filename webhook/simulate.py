@@ -20,7 +20,7 @@ from engine.api.pod import Pod
 from engine.api.reasons import REASONS
 from engine.api.workload import Workload
 from engine.aside import exempt, template_aside
-from engine.cluster import projections
+from engine.cluster import pods as cluster_pods
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import workload
 from engine.explain import forecast
@@ -132,12 +132,12 @@ class _Run:
         made: list[tuple[Pod, Submitted]] = []
         offline = OfflineView(view)
         for entry in turn:
-            submitted = submit(entry.one, entry.sent, offline, projection=projections.pod)
+            submitted = submit(entry.one, entry.sent, offline, projection=cluster_pods.pod)
             about = About(*entry.key[1:], warnings=submitted.warnings)
             if submitted.errors:
                 answers.append(Simulated(rejected(about, submitted.errors), None, ()))
                 continue
-            pod = projections.pod(msgspec.json.encode(submitted.stored))
+            pod = cluster_pods.pod(msgspec.json.encode(submitted.stored))
             if names.GATE not in pod.spec.gates:
                 answers.append(Simulated(self._pod(about, submitted, offline), submitted.stored, submitted.patch))
                 continue
@@ -166,7 +166,7 @@ class _Run:
     def _projection(self, one: FileObject) -> Callable[[Any], Pod | Workload] | None:
         """How the objects of a kind are read; None for a kind that nobody registered."""
         if one.what == POD:
-            return projections.pod
+            return cluster_pods.pod
         registry = self._view.registry
         entry = registry.find(one.group, one.kind, one.version)
         if entry is None:
@@ -263,7 +263,7 @@ class _Run:
 
     def _single(self, entry: Entry, about: About, submitted: Submitted, offline: OfflineView) -> output.Gang | None:
         """A pod that is placed by itself, near those of its controller that came before it; None for any other pod."""
-        view, pod = self._view, projections.pod(msgspec.json.encode(submitted.stored))
+        view, pod = self._view, cluster_pods.pod(msgspec.json.encode(submitted.stored))
         pod = replace(pod, uid=str(uuid.uuid5(_UIDS, "/".join(entry.key))), created=entry.made)
         key = view.lineage.claim(pod).key
         if key is None or not is_single(key) or names.GATE not in pod.spec.gates:
@@ -292,7 +292,7 @@ class _Run:
     def _pod(self, about: About, submitted: Submitted, offline: OfflineView) -> output.Gang:
         """A pod that is let through is none of ours, or a member of a workload's gang."""
         policy = self._view.policy
-        pod = projections.pod(msgspec.json.encode(submitted.stored))
+        pod = cluster_pods.pod(msgspec.json.encode(submitted.stored))
         if names.GATE in pod.spec.gates:
             return held(about, "WaitingForMembers")
         if not asks_anywhere(submitted.stored, policy.annotations.dialects):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from engine.api.pod import Pod
-from engine.cluster import projections
+from engine.cluster import pods
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import workload
 from engine.kinds.read import UnreadableWorkload
@@ -93,7 +93,7 @@ def _plain(one: FileObject, sent: Json, view: View) -> str | None:
 
 def _pod(raw: Json) -> Pod | None:
     try:
-        return projections.pod(raw)
+        return pods.pod(raw)
     except ProjectionError:
         return None
 

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from engine.cluster.api import Api, ApiFault
+from engine.cluster.client import Api, ApiFault
 from engine.cluster.discovery import Discovery, Wanted
+from engine.cluster.objects import topology_object
 from engine.cluster.reflector import Reflector
-from engine.cluster.topologies import topology_object
 from engine.policy.model import Policy
 from engine.stores import Stores
 from engine.topology.objects import GROUPS, PLURAL

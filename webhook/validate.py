@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from engine.api import names
 from engine.api.field import FieldError
-from engine.cluster import projections
+from engine.cluster import objects
 from engine.policy.model import PolicyError, parse_policy
 from engine.policy_defaults import default_errors
 from engine.topology.topology import uncovered
@@ -57,7 +57,7 @@ def validate(review: Review, view: View, deadline: float) -> Response:
 def _validate_policy(review: Review, view: View) -> Response:
     if review.namespace != view.own_namespace or review.name not in (names.POLICY_NAME, ""):
         return allowed()
-    config = projected(review.object, projections.config_map)
+    config = projected(review.object, objects.config_map)
     if config.name != names.POLICY_NAME:
         return allowed()
     text = config.data.get(names.POLICY_KEY)

@@ -1,6 +1,6 @@
 """Records of pods: their spec, and the shape that the planner sees.
 
-`engine.cluster.projections` makes them from the API server's bytes (watch, review or file: one code path), everything
+`engine.cluster.objects` makes them from the API server's bytes (watch, review or file: one code path), everything
 else only reads them. Resource amounts are in planner units: milli-CPU for `cpu`, MiB for `memory`, `ephemeral-storage`
 and `hugepages-*`, whole counts for everything else; requests rounded up, capacity rounded down, so that the arithmetic
 never admits more than the bytes would. Times are seconds since the epoch (UTC).

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from engine.cluster.api import Api, ApiError, ApiFault, ApiUnavailable, object_path
+from engine.cluster.client import Api, ApiError, ApiFault, ApiUnavailable, object_path
 from engine.cluster.wire import UNREADABLE
 from engine.kinds.registry import Registry
 from engine.kinds.schema import ANY_VERSION

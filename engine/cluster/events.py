@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from engine.api.event_reasons import EventReason
 from engine.api.names import FIELD_MANAGER
-from engine.cluster.api import Api, ApiError, ApiFault, object_path
+from engine.cluster.client import Api, ApiError, ApiFault, object_path
 
 CONTROLLER: Final = "topogate.dev/engine"
 # Limits of the API: a longer field is refused.

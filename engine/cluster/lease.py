@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from engine.api.names import FIELD_MANAGER
-from engine.cluster.api import APPLY_PATCH, Api, ApiError, ApiFault, object_path
+from engine.cluster.client import APPLY_PATCH, Api, ApiError, ApiFault, object_path
 from engine.cluster.election import (
     Action,
     Create,

@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
 from collections.abc import Set as AbstractSet
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 R = TypeVar("R")
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
@@ -313,3 +313,96 @@ def _same(before: Any, after: Any) -> bool:
     if _version(before) and _version(before) == _version(after):
         return _uid(before) == _uid(after)
     return bool(before == after)
+
+
+class Keyed(Protocol):
+    """A record with a key whose first two parts are the group and the kind."""
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """Group, kind, namespace and name."""
+
+    @property
+    def uid(self) -> str:
+        """The object's uid."""
+
+
+K = TypeVar("K", bound=Keyed)
+
+
+class Parts(Generic[K]):
+    """One `Store` for each group and kind, indexed by uid, with the reading and writing side of a single store.
+
+    Changes are told in order within a kind; between kinds there is no order, as between watches.
+    """
+
+    def __init__(self) -> None:
+        self._parts: dict[tuple[str, str], Store[K]] = {}
+        self._subscribers: list[Subscriber[K]] = []
+        self._lock = threading.Lock()
+
+    def part(self, group: str, kind: str) -> Store[K]:
+        """Return the store of one kind, made when it is first asked for."""
+        with self._lock:
+            found = self._parts.get((group, kind))
+            if found is None:
+                found = Store(key=_key, index=_uid_of)
+                for callback in self._subscribers:
+                    found.subscribe(callback)
+                self._parts[(group, kind)] = found
+            return found
+
+    def __len__(self) -> int:
+        return sum(len(part) for part in self._all())
+
+    def get(self, key: tuple[str, str, str, str]) -> K | None:
+        """Return the record of a key, or None."""
+        part = self._parts.get(key[:2])
+        return part.get(key) if part is not None else None
+
+    def values(self) -> list[K]:
+        """Return all records, those of each kind at one moment."""
+        return [record for part in self._all() for record in part.values()]
+
+    def get_by(self, uid: Hashable) -> list[K]:
+        """Return the records of a uid."""
+        return [record for part in self._all() if len(part) for record in part.get_by(uid)]
+
+    def subscribe(self, callback: Subscriber[K]) -> None:
+        """Call `callback` for every change from now on, of kinds that come later too."""
+        with self._lock:
+            self._subscribers.append(callback)
+            for part in self._parts.values():
+                part.subscribe(callback)
+
+    def replace(self, items: Iterable[K], *, resource_version: str = "") -> None:
+        """Take all records of all kinds at once: what is not among them is deleted."""
+        by_part: dict[tuple[str, str], list[K]] = {key: [] for key in list(self._parts)}
+        for record in items:
+            by_part.setdefault(record.key[:2], []).append(record)
+        for (group, kind), records in by_part.items():
+            self.part(group, kind).replace(records, resource_version=resource_version)
+
+    def apply(self, event: EventType, record: K) -> None:
+        """Take one watch event (`Store.apply`)."""
+        self.part(*record.key[:2]).apply(event, record)
+
+    def apply_own_write(self, record: K) -> None:
+        """Take what a write of ours answered (`Store.apply_own_write`)."""
+        self.part(*record.key[:2]).apply_own_write(record)
+
+    def wait_told(self, timeout: float) -> bool:
+        """Wait up to `timeout` seconds until subscribers know every change made so far."""
+        end = time.monotonic() + timeout
+        return all(part.wait_told(max(0.0, end - time.monotonic())) for part in self._all())
+
+    def _all(self) -> list[Store[K]]:
+        return list(self._parts.values())
+
+
+def _key(record: Keyed) -> Hashable:
+    return record.key
+
+
+def _uid_of(record: Keyed) -> Hashable | None:
+    return record.uid or None

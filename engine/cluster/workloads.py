@@ -11,15 +11,105 @@ from typing import Any, Final
 from engine.api.duration import epoch
 from engine.api.names import MAIN
 from engine.api.pod import PodSpec
-from engine.api.workload import Owned, PodSet, Workload
-from engine.cluster import projections, wire
-from engine.cluster.podspecs import KEPT_PREFIXES, kept, pod_spec
-from engine.cluster.wire import ProjectionError, Source
+from engine.api.rank import Ranges, count_ranks, join_ranks, parse_ranks
+from engine.api.workload import TO_ANNOTATIONS, Owned, PodSet, Workload
+from engine.cluster import pods, wire
+from engine.cluster.objects import _FAILURES, labels_of
+from engine.cluster.pods import KEPT_PREFIXES, controller_of, kept, pod_spec
+from engine.cluster.wire import ProjectionError, Source, decode
 from engine.kinds import structure as kinds
 from engine.kinds.read import read
 from engine.kinds.registry import Registry
 from engine.kinds.schema import ANY_VERSION, KindEntry
 from engine.kinds.structure import Structure
+
+_JOB_CONTROLLERS: Final = (None, "", "kubernetes.io/job-controller")
+_KUEUE_CONTROLLER: Final = "kueue.x-k8s.io/multikueue"
+_OVER: Final = frozenset({"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"})
+
+
+def job(source: Source) -> Workload:
+    """Return a batch/v1 Job as a Workload.
+
+    Without `completions` (a work queue) as many are missing as run at a time, until the Job is over. An index that
+    failed for good (backoffLimitPerIndex) counts as finished: it gets no further pod.
+    """
+    raw = decode(wire.Job, source)
+    meta, spec, status = raw.metadata or wire.ObjectMeta(), raw.spec or wire.JobSpec(), raw.status or wire.JobStatus()
+    template = spec.template or wire.Template()
+    completed = _indexes(status.completed_indexes, "completedIndexes")
+    failed = _indexes(status.failed_indexes, "failedIndexes")
+    ends = [one.type for one in status.conditions or () if one.status == "True" and one.type in _OVER]
+    finished = bool(ends)
+    slots = 1 if spec.parallelism is None else spec.parallelism
+    if spec.completions is None:
+        total = slots
+        remaining = 0 if finished else slots
+    else:
+        slots, total = min(slots, spec.completions), spec.completions
+        remaining = max(0, total - (status.succeeded or 0) - count_ranks(failed))
+    owner = controller_of(meta.owner_references)
+    return Workload(
+        api_version="batch/v1",
+        kind="Job",
+        namespace=intern(meta.namespace or ""),
+        name=meta.name or "",
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        generation=meta.generation or 0,
+        labels=labels_of(meta.labels),
+        annotations=labels_of(meta.annotations),
+        pod_sets=(
+            PodSet(
+                name=MAIN,
+                template=pod_spec(
+                    template.spec or wire.PodSpec(),
+                    template.metadata or wire.ObjectMeta(),
+                    "$.spec.template.spec",
+                    namespace=meta.namespace or "",
+                ),
+                slots=slots,
+                total=total,
+                remaining=remaining,
+                ranked=spec.completion_mode == "Indexed",
+                finished_ranks=join_ranks((*completed, *failed)),
+                missing=missing_steps(template.metadata),
+            ),
+        ),
+        suspended=bool(spec.suspend),
+        suspendable=True,
+        started=status.start_time is not None,
+        finished=finished,
+        failed=not _FAILURES.isdisjoint(ends),
+        deleting=meta.deletion_timestamp is not None,
+        created=epoch(meta.creation_timestamp),
+        owner=owner,
+        aside=_aside(spec),
+    )
+
+
+def missing_steps(metadata: wire.ObjectMeta | None) -> tuple[str, ...]:
+    """What a template with that metadata lacks of `TO_ANNOTATIONS`."""
+    if metadata is None:
+        return TO_ANNOTATIONS
+    return TO_ANNOTATIONS[1:] if metadata.annotations is None else ()
+
+
+def _indexes(text: str | None, field: str) -> Ranges:
+    try:
+        return parse_ranks(text or "")
+    except ValueError as error:
+        raise ProjectionError(f"$.status.{field}: {error}") from None
+
+
+def _aside(spec: wire.JobSpec) -> str | None:
+    """As the entry of the kind says (`engine.kinds`)."""
+    if spec.managed_by == _KUEUE_CONTROLLER:
+        return "ManagedByKueue"
+    if spec.managed_by not in _JOB_CONTROLLERS:
+        return "OtherController"
+    return "CoreGang" if spec.scheduling is not None else None
+
 
 _JOB: Final = ("batch", "Job")
 # What an object says to us, or to another one about its placement, has one of these in a key.
@@ -43,7 +133,7 @@ def workload(source: Source, *, entry: KindEntry, registry: Registry, version: s
     the API server (JSON, wrong types of what every kind has) and UnreadableWorkload for what its entry cannot read.
     """
     if (entry.match.group, entry.match.kind) == _JOB:
-        return projections.job(source)
+        return job(source)
     raw = source if isinstance(source, Mapping) else wire.decode(dict, source)
     meta = wire.decode(wire.Object, raw).metadata or wire.ObjectMeta()
     structure = read(entry, raw, registry=registry)
@@ -69,7 +159,7 @@ def workload(source: Source, *, entry: KindEntry, registry: Registry, version: s
         failed=structure.failed,
         deleting=meta.deletion_timestamp is not None,
         created=epoch(meta.creation_timestamp),
-        owner=projections.controller_of(meta.owner_references),
+        owner=pods.controller_of(meta.owner_references),
         aside=structure.stand_aside,
         resource=intern(entry.match.resource),
         suspend_path=suspension.steps if suspension is not None else None,
@@ -112,7 +202,7 @@ def modest(source: Source, *, entry: KindEntry, registry: Registry, version: str
         finished=False,
         deleting=meta.deletion_timestamp is not None,
         created=epoch(meta.creation_timestamp),
-        owner=projections.controller_of(meta.owner_references),
+        owner=pods.controller_of(meta.owner_references),
         aside=None,
         resource=intern(entry.match.resource),
         suspend_path=None,
@@ -134,7 +224,7 @@ def owned(source: Source, *, api_version: str, kind: str) -> Owned:
         name=meta.name or "",
         uid=meta.uid or "",
         resource_version=meta.resource_version or "",
-        owner=projections.controller_of(meta.owner_references),
+        owner=pods.controller_of(meta.owner_references),
     )
 
 
@@ -172,7 +262,7 @@ def _template(found: kinds.PodSet, *, namespace: str) -> tuple[PodSpec, tuple[st
         raise ProjectionError(f"{where}{str(error).removeprefix('$')}") from None
     meta = template.metadata or wire.ObjectMeta()
     spec = pod_spec(template.spec or wire.PodSpec(), meta, f"{where}.spec", namespace=namespace)
-    return spec, projections.missing_steps(template.metadata)
+    return spec, missing_steps(template.metadata)
 
 
 def _named_version(entry: KindEntry) -> str:

@@ -13,8 +13,8 @@ import yaml
 from engine.api import names
 from engine.api.objects import ConfigMap
 from engine.api.pod import Pod
-from engine.cluster import projections, writes
-from engine.cluster.api import Api, ApiError, connect, object_path
+from engine.cluster import objects, pods, workloads, writes
+from engine.cluster.client import Api, ApiError, connect, object_path
 from engine.cluster.election import Terms
 from engine.cluster.events import Recorder
 from engine.cluster.lease import LeaseCandidate
@@ -43,7 +43,7 @@ def config_map(namespace: str, name: str, text: str) -> dict[str, Any]:
 def reflector(api: Api, namespace: str) -> Iterator[Reflector[ConfigMap]]:
     store: Store[ConfigMap] = Store(lambda item: item.name)
     path = object_path("v1", "configmaps", namespace=namespace)
-    reflector = Reflector(api, path, projections.config_map, store, first_page=2)
+    reflector = Reflector(api, path, objects.config_map, store, first_page=2)
     reflector.start()
     yield reflector
     reflector.stop()
@@ -60,7 +60,7 @@ def test_a_reflector_follows_a_real_collection(
     assert reflector.refresh(20)
     body = {"data": {"x": "é漢🚀"}}
     answer = api.request("PATCH", f"{path}/m1", body=body, content_type="application/merge-patch+json")
-    version = int(projections.config_map(answer).resource_version)
+    version = int(objects.config_map(answer).resource_version)
     assert reflector.store.wait_seen(version, 10)
     changed = reflector.store.get("m1")
     assert changed is not None
@@ -145,7 +145,7 @@ def gated(client: Client, namespace: str, name: str) -> Pod:
         },
     }
     created = client.create(object_path("v1", "pods", namespace=namespace), body)
-    return projections.pod(msgspec.json.encode(created))
+    return pods.pod(msgspec.json.encode(created))
 
 
 def test_releases_are_answered_as_the_writes_expect(api: Api, client: Client, namespace: str) -> None:
@@ -155,7 +155,7 @@ def test_releases_are_answered_as_the_writes_expect(api: Api, client: Client, na
     assert isinstance(writes.release_pod(api, pod, body, fence=ok), Done)
     result = writes.release_pod(api, pod, body, fence=ok)
     assert isinstance(result, Done)
-    released = projections.pod(result.body)
+    released = pods.pod(result.body)
     assert released.spec.gates == ("example.com/theirs",)
     assert writes.release_pod(api, replace(pod, uid="0" * 36), body, fence=ok) == Gone()
     api.request(
@@ -174,12 +174,12 @@ def test_jobs_are_suspended_and_resumed_as_we_know_them(api: Api, client: Client
     path = object_path("batch/v1", "jobs", namespace=namespace)
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "example.com/x"}]}}
     created = client.create(path, {"metadata": {"name": "j"}, "spec": {"suspend": True, "template": template}})
-    job = projections.job(msgspec.json.encode(created))
+    job = workloads.job(msgspec.json.encode(created))
     client.patch(f"{path}/j", {"spec": {"parallelism": 2}})
     # By the server's words: were they others, it would be asked again without the template, for another conflict.
     conflict = Conflict("the server rejected our request due to an error in our request")
     assert writes.resume_workload(api, job, placement="p", revision=3, fence=ok) == conflict
-    job = projections.job(msgspec.json.encode(client.patch(f"{path}/j", {"spec": {"parallelism": 1}})))
+    job = workloads.job(msgspec.json.encode(client.patch(f"{path}/j", {"spec": {"parallelism": 1}})))
     eventually(lambda: client.get(f"{path}/j")["status"].get("conditions"))
     client.patch(f"{path}/j", {"metadata": {"labels": {"a": "b"}}})
     result = writes.resume_workload(api, job, placement="p", revision=3, fence=ok)
@@ -189,7 +189,7 @@ def test_jobs_are_suspended_and_resumed_as_we_know_them(api: Api, client: Client
     assert annotations == {names.PLACEMENT: "p", names.REVISION: "3"}
 
     def suspend() -> bool:
-        job = projections.job(api.request("GET", f"{path}/j"))
+        job = workloads.job(api.request("GET", f"{path}/j"))
         return isinstance(writes.suspend_workload(api, job, fence=ok), Done)
 
     eventually(suspend)

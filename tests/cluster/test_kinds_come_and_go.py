@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.cluster import writes
-from engine.cluster.api import Api, connect
+from engine.cluster.client import Api, connect
 from engine.cluster.writes import Conflict, Done
 from engine.policy.model import default_policy
 from engine.stores import Stores

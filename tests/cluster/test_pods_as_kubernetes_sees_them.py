@@ -11,7 +11,8 @@ import pytest
 
 from engine.api import names
 from engine.api.placement import Slot
-from engine.cluster import projections
+from engine.cluster import objects
+from engine.cluster import pods as cluster_pods
 from engine.pin import placed_pod, release_patch
 from engine.shapes import merge_runtime_class
 from local.client import Client
@@ -79,20 +80,20 @@ def test_quota_counts_what_we_count(client: Client, namespace: str, runtime_clas
 
     expected: Counter[str] = Counter()
     for body in pods:
-        created = projections.pod(raw(client.create(f"/api/v1/namespaces/{namespace}/pods", body)))
+        created = cluster_pods.pod(raw(client.create(f"/api/v1/namespaces/{namespace}/pods", body)))
         for resource, units in created.spec.shape.requests:
             expected["pods" if resource == "pods" else f"requests.{resource}"] += units
         for resource, units in created.spec.limits:
             if resource in ("cpu", "memory"):
                 expected[f"limits.{resource}"] += units
-        template = projections.pod(body).spec.shape
+        template = cluster_pods.pod(body).spec.shape
         if body["metadata"]["name"] == "sandboxed":
-            template = merge_runtime_class(template, projections.runtime_class(raw(runtime_class)))
+            template = merge_runtime_class(template, objects.runtime_class(raw(runtime_class)))
             assert set(template.tolerations) <= set(created.spec.shape.tolerations)
             assert created.spec.shape.node_selector == template.node_selector
         assert created.spec.shape.requests == template.requests
 
-    used = projections.quota(raw(client.get(f"{quotas}/all"))).used
+    used = objects.quota(raw(client.get(f"{quotas}/all"))).used
     assert used == expected
 
 
@@ -116,7 +117,7 @@ def test_a_release_pins_the_pod_and_keeps_the_rest(client: Client, namespace: st
     }
     pods = f"/api/v1/namespaces/{namespace}/pods"
     body = held("p", containers=[container("a", "1", "1Gi")], affinity=affinity, nodeSelector=nodes.selector)
-    record = projections.pod(raw(client.create(pods, body)))
+    record = cluster_pods.pod(raw(client.create(pods, body)))
 
     block, rack = nodes.rack_of(host)
     labels = {BLOCK: block, RACK: rack, **nodes.selector}
@@ -134,7 +135,7 @@ def test_a_release_pins_the_pod_and_keeps_the_rest(client: Client, namespace: st
     assert "schedulingGates" not in released["spec"]
     eventually(lambda: client.get(f"{pods}/p")["spec"].get("nodeName") == host, message="the pod is bound to its host")
 
-    bound = projections.pod(raw(client.get(f"{pods}/p")))
+    bound = cluster_pods.pod(raw(client.get(f"{pods}/p")))
     assert bound.spec.annotations[names.DOMAIN_PATH] == f"{block}/{rack}/{host}"
     assert (bound.spec.annotations[names.RANK], bound.spec.labels[names.GANG]) == ("3", "job-x-12345678")
     assert client.patch(f"{pods}/p", patch, kind="strategic")["spec"]["affinity"] == affinity

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from engine.cluster.api import Api, connect
+from engine.cluster.client import Api, connect
 from tests.support.fake_api import FakeApi
 from tests.support.replica import write_authority
 

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from engine.cluster import api as api_module
-from engine.cluster.api import MERGE_PATCH, Api, ApiError, ApiUnavailable, connect, object_path, status_error
+from engine.cluster import client as api_module
+from engine.cluster.client import MERGE_PATCH, Api, ApiError, ApiUnavailable, connect, object_path, status_error
 from tests.support.eventually import PROMPT
 from tests.support.fake_api import Answer, FakeApi, Hang, Lines, Reset, Split, Stall
 

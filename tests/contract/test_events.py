@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.cluster import events
-from engine.cluster.api import Api
+from engine.cluster.client import Api
 from engine.cluster.events import Recorder, Regarding, cut, event_body
 from tests.support.eventually import PROMPT, eventually
 from tests.support.fake_api import Answer, FakeApi, Stall

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.cluster.api import Api
+from engine.cluster.client import Api
 from engine.cluster.election import Terms
 from engine.cluster.lease import LeaseCandidate
 from tests.support.eventually import eventually

@@ -14,7 +14,7 @@ from certs.secret import SecretUnusable
 from certs.serving import ServingCertificate
 from engine.api import names
 from engine.api.objects import ConfigMap
-from engine.cluster.api import Api
+from engine.cluster.client import Api
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
 from engine.policy.source import PolicySource

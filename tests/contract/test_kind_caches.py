@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine.cluster.api import Api, ApiFault
+from engine.cluster.client import Api, ApiFault
 from engine.cluster.discovery import Discovery, wanted_kinds
 from engine.kinds.registry import built_in, registry_of
 from engine.policy.model import default_policy

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from engine.cluster.api import Api
+from engine.cluster.client import Api
 from engine.cluster.election import Terms
 from engine.cluster.lease import LeaseCandidate, NotLeader, boottime, read_lease
 from tests.support.eventually import PROMPT, eventually

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from engine.api.objects import ConfigMap
-from engine.cluster.api import Api
+from engine.cluster.client import Api
 from engine.cluster.reflector import ABSENT_LOOK, Reflector
 from engine.cluster.store import Store
 from engine.stores import Stores

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from engine.api.objects import ConfigMap
-from engine.cluster import projections
-from engine.cluster.api import Api, connect
+from engine.cluster import objects
+from engine.cluster.client import Api, connect
 from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
 from tests.support.eventually import PROMPT, eventually
@@ -518,9 +518,9 @@ def test_an_unauthorized_watch_recovers(kubeconfig: Callable[..., str]) -> None:
 @pytest.mark.parametrize(
     ("path", "projection", "content"),
     [
-        ("/apis/scheduling.k8s.io/v1/priorityclasses", projections.priority_class, {"value": 7}),
-        ("/apis/node.k8s.io/v1/runtimeclasses", projections.runtime_class, {"handler": "x"}),
-        ("/api/v1/resourcequotas", projections.quota, {"spec": {"hard": {"pods": "7"}}}),
+        ("/apis/scheduling.k8s.io/v1/priorityclasses", objects.priority_class, {"value": 7}),
+        ("/apis/node.k8s.io/v1/runtimeclasses", objects.runtime_class, {"handler": "x"}),
+        ("/api/v1/resourcequotas", objects.quota, {"spec": {"hard": {"pods": "7"}}}),
     ],
 )
 def test_what_is_seldom_written_is_compared_too(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from engine.cluster.api import Api, ApiFault
+from engine.cluster.client import Api, ApiFault
 from engine.policy.model import Policy, parse_policy
 from engine.stores import Stores
 from tests.support.eventually import eventually

@@ -12,7 +12,7 @@ from engine.api.placement import Placement, WorkloadRef
 from engine.api.pod import Pod, PodSpec, Shape
 from engine.api.workload import PodSet, Workload
 from engine.cluster import writes
-from engine.cluster.api import Api, ApiError, ApiUnavailable
+from engine.cluster.client import Api, ApiError, ApiUnavailable
 from engine.cluster.lease import NotLeader
 from engine.cluster.workloads import workload
 from engine.cluster.writes import Conflict, Done, Gone, Refused, Result

@@ -12,9 +12,11 @@ from engine.api.device import DeviceUse
 from engine.api.placement import Assignment, GangRequest, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
 from engine.api.rank import format_ranks, join_ranks, parse_ranks
 from engine.cluster.devices import node_devices
+from engine.cluster.objects import node, quota
 from engine.cluster.placements import placement, placement_body
-from engine.cluster.projections import job, node, pod, quota
+from engine.cluster.pods import pod
 from engine.cluster.wire import ProjectionError
+from engine.cluster.workloads import job
 
 _NAMES = st.text("abcz0189.-", min_size=1, max_size=12)
 _LEVELS = st.none() | st.sampled_from(("block", "rack", "auto"))

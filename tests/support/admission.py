@@ -18,7 +18,7 @@ from engine.api.pod import OwnerRef, Shape
 from engine.api.resources import Requests
 from engine.api.workload import PodSet, Workload
 from engine.cluster import placements as cluster_placements
-from engine.cluster import projections
+from engine.cluster import workloads as cluster_workloads
 from engine.devices.allocation import Uses, allocation
 from engine.devices.resources import Reported
 from engine.gang_keys import placed_key
@@ -104,7 +104,7 @@ def edited(job: Json, **spec: Any) -> Json:
 
 
 def workload(job: Json) -> Workload:
-    return projections.job(job)
+    return cluster_workloads.job(job)
 
 
 def raw_pod(

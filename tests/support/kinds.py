@@ -16,7 +16,7 @@ import yaml
 from engine import gang_keys
 from engine.api.pod import Pod
 from engine.api.workload import Workload
-from engine.cluster import projections
+from engine.cluster import pods as cluster_pods
 from engine.cluster.workloads import workload
 from engine.kinds.read import read
 from engine.kinds.registry import built_in
@@ -49,7 +49,7 @@ def workload_of(raw: Mapping[str, Any]) -> Workload:
 
 def pod_of(labels: Mapping[str, str]) -> Pod:
     """A pod with these labels as the engine sees it."""
-    return projections.pod({"metadata": {"name": "p", "namespace": "team", "labels": dict(labels)}})
+    return cluster_pods.pod({"metadata": {"name": "p", "namespace": "team", "labels": dict(labels)}})
 
 
 def group_of(pod: Pod, workload: Workload) -> int | None:

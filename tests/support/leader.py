@@ -17,7 +17,7 @@ from engine.api.objects import Node
 from engine.api.placement import Assignment, Placement
 from engine.api.pod import Pod
 from engine.api.workload import Owned, Workload
-from engine.cluster.api import Api, ApiUnavailable
+from engine.cluster.client import Api, ApiUnavailable
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
 from engine.controller import Controller

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 
-from engine.cluster.api import connect
+from engine.cluster.client import connect
 from engine.cluster.election import Terms
 from engine.cluster.lease import LeaseCandidate, NotLeader
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import random
 
-from engine.cluster.backoff import Backoff
+from engine.cluster.reflector import Backoff
 
 
 class Clock:

@@ -9,7 +9,8 @@ import pytest
 
 from engine.api.pod import Pod, Shape
 from engine.capacity import Capacity, Count
-from engine.cluster.projections import job, pod
+from engine.cluster.pods import pod
+from engine.cluster.workloads import job
 from engine.shapes import covers
 from engine.topology.topology import Topology, build_topology
 from tests.support.cluster_records import gpu_nodes

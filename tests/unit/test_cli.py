@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from engine.api import names
-from engine.cluster import projections
+from engine.cluster import objects
 from local.__main__ import main as local
 from tests.support.simulation import grid, job, policy_map
 from webhook import simulation_text
@@ -92,7 +92,7 @@ def test_ignored_workloads_are_no_failure(files: Any) -> None:
 
 def test_the_example_cluster_is_that_of_the_demo() -> None:
     """2 blocks of 4 racks of 4 hosts of 8 GPUs."""
-    nodes = [projections.node(one.source) for one in read_objects((EXAMPLES / "cluster.yaml").read_bytes(), name="c")]
+    nodes = [objects.node(one.source) for one in read_objects((EXAMPLES / "cluster.yaml").read_bytes(), name="c")]
     assert len({node.name for node in nodes}) == 32
     assert len({node.labels["cloud.provider.com/topology-block"] for node in nodes}) == 2
     assert len({node.labels["cloud.provider.com/topology-rack"] for node in nodes}) == 8

@@ -16,7 +16,7 @@ from engine.api import names
 from engine.api.placement import Assignment
 from engine.api.pod import Pod
 from engine.api.workload import Workload
-from engine.cluster.api import Api, ApiError, ApiFault, ApiUnavailable
+from engine.cluster.client import Api, ApiError, ApiFault, ApiUnavailable
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
 from engine.cluster.placements import placement_body

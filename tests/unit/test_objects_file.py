@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from engine.cluster import projections
+from engine.cluster import objects
 from webhook.objects_file import FileProblem, policy_text, read_objects
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}
@@ -51,10 +51,10 @@ def test_byte_order_marks_are_skipped() -> None:
 
 
 def test_timestamps_can_be_projected_from_yaml() -> None:
-    """An unquoted timestamp stays the text that the projections expect."""
+    """An unquoted timestamp stays the text that the decoders expect."""
     text = "apiVersion: v1\nkind: Node\nmetadata: {name: host, creationTimestamp: 2026-11-21T08:00:00Z}\n"
     (one,) = read_objects(text.encode(), name="f")
-    assert projections.node(one.source).settled_at > 0
+    assert objects.node(one.source).settled_at > 0
 
 
 def test_the_same_object_from_json_and_yaml_is_the_same() -> None:
@@ -62,7 +62,7 @@ def test_the_same_object_from_json_and_yaml_is_the_same() -> None:
     body = {**NODE, "status": {"allocatable": {"cpu": "96", "memory": "1Ti", "nvidia.com/gpu": 8}}}
     (raw,) = read_objects(json.dumps(body).encode(), name="f")
     (parsed,) = read_objects(b"---\n" + json.dumps(body).encode(), name="f")
-    assert projections.node(raw.source) == projections.node(parsed.source)
+    assert objects.node(raw.source) == objects.node(parsed.source)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from engine.api.placement import Slot
 from engine.api.pod import Expression, Pod, SelectorTerm
-from engine.cluster.projections import pod
+from engine.cluster.pods import pod
 from engine.pin import pin_labels, pinned_terms, placed_pod, release_patch
 
 _PIN = {"key": "metadata.name", "operator": "In", "values": ["host-1"]}

@@ -11,8 +11,8 @@ import pytest
 from engine import errands
 from engine.api import names
 from engine.api.pod import Pod
-from engine.cluster import projections
-from engine.cluster.api import Api
+from engine.cluster import pods
+from engine.cluster.client import Api
 from engine.cluster.events import Recorder
 from engine.policy.model import default_policy
 from engine.seats import Seat
@@ -64,7 +64,7 @@ def released(raw: Json, monkeypatch: pytest.MonkeyPatch) -> Json:
     (workload,), (placement,) = view.workloads, view.placements
     stored = copy.deepcopy(raw)
     stored["metadata"] |= {"name": "p", "uid": "uid-p"}
-    pod = projections.pod(stored)
+    pod = pods.pod(stored)
     rank = int(pod.spec.labels[names.COMPLETION_INDEX])
     assert placement.assignment is not None
     slot = placement.assignment.pod_sets[0].slots[rank]

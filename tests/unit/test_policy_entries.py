@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.api import names
-from engine.cluster.api import ApiError
+from engine.cluster.client import ApiError
 from engine.policy.model import Policy, parse_policy
 from webhook.entries import MUTATING, Resource
 from webhook.policy_entries import RESOURCES, Entry, PairMalformed, entries, keep, patch_for

@@ -12,8 +12,10 @@ import pytest
 from engine.api.device import DeviceRequest
 from engine.api.objects import Taint
 from engine.api.pod import Expression, OwnerRef, SelectorTerm, Toleration
-from engine.cluster.projections import config_map, job, node, pod, priority_class, quota, runtime_class
+from engine.cluster.objects import config_map, node, priority_class, quota, runtime_class
+from engine.cluster.pods import pod
 from engine.cluster.wire import ProjectionError
+from engine.cluster.workloads import job
 from engine.kinds.read import read
 from engine.kinds.registry import built_in
 from engine.shapes import merge_runtime_class

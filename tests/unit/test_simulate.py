@@ -9,7 +9,7 @@ import pytest
 
 from engine.api import names
 from engine.api.reasons import REASONS
-from engine.cluster import projections
+from engine.cluster import workloads as cluster_workloads
 from engine.policy.model import parse_policy
 from tests.support.golden import golden
 from tests.support.simulation import (
@@ -348,7 +348,7 @@ def test_the_stored_object_is_what_the_webhook_makes_of_it() -> None:
     before = json.dumps(sent)
     (one,) = simulated(GRID, [sent])
     assert one.stored is not None
-    stored = projections.job(dict(one.stored))
+    stored = cluster_workloads.job(dict(one.stored))
     assert (stored.suspended, stored.annotations[names.HELD_BY]) == (True, names.HELD_BY_SUSPEND)
     assert (stored.template.gates, stored.template.labels[names.MANAGED]) == ((names.GATE,), "true")
     assert set(one.stored["metadata"]) == {"name", "namespace", "annotations"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.cluster.topologies import topology_object
+from engine.cluster.objects import topology_object
 from engine.cluster.wire import ProjectionError
 from engine.policy.model import parse_policy
 from engine.stores import Stores

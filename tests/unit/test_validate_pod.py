@@ -9,7 +9,7 @@ import pytest
 
 from engine.api import names
 from engine.api.placement import WorkloadRef
-from engine.cluster import projections
+from engine.cluster import pods
 from engine.devices.resources import Reported
 from engine.gang_keys import placed_key
 from engine.outcomes import Never, Waits
@@ -263,7 +263,7 @@ def test_a_plain_gang_that_is_known_already_is_not_planned_for_each_of_its_pods(
     owner = WorkloadRef("v1", "Pod", "g", "")
     known = replace(placed(workload(raw_job(GANG)), []), workload=owner)
     view = FakeView(outcome=WAITS, placements=[known])
-    found = alone(projections.pod(pod), view, default_policy())
+    found = alone(pods.pod(pod), view, default_policy())
     assert found is not None
     assert found.key == placed_key(known)
     assert admitted(pod, view).warnings == ()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 FIRST_USE = """
 import json, sys, threading
-from engine.cluster import projections
+from engine.cluster import pods, workloads
 sys.setswitchinterval(1e-6)
 metadata = {"name": "train", "namespace": "team", "uid": "u", "resourceVersion": "1"}
 spec = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}
@@ -19,7 +19,7 @@ def decode(project, raw):
     start.wait()
     for _ in range(50):
         project(raw)
-sorts = [(projections.pod, pod), (projections.job, job)] * 4
+sorts = [(pods.pod, pod), (workloads.job, job)] * 4
 threads = [threading.Thread(target=decode, args=sort) for sort in sorts]
 for thread in threads:
     thread.start()

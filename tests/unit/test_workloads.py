@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.api.workload import Workload
-from engine.cluster.podspecs import KEPT_PREFIXES
+from engine.cluster.pods import KEPT_PREFIXES
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import owned, workload
 from engine.kinds.read import UnreadableWorkload

@@ -14,7 +14,7 @@ import urllib3
 
 from certs.secret import DROP, RENEW, ensure_ca
 from engine.api import names
-from engine.cluster.api import connect
+from engine.cluster.client import connect
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane
 from local.service import CONFIGURATIONS, NAMESPACE, Service

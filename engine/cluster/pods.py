@@ -1,19 +1,81 @@
-"""A pod's or a template's spec on the wire -> PodSpec."""
+"""Decodes pods and pod templates into records, with their host ports and anti-affinity as claims."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from sys import intern
 from typing import Final
 
+from engine.api import names, resources
 from engine.api.device import DeviceRequest
-from engine.api.pod import Expression, PodSpec, SelectorTerm, Shape, Toleration
+from engine.api.duration import epoch
+from engine.api.pod import Expression, OwnerRef, Pod, PodSpec, SelectorTerm, Shape, Toleration
 from engine.api.resources import Quantity, QuantityError, Requests, effective, in_units, nano, pod_limits, pod_requests
 from engine.cluster import wire
-from engine.cluster.podclaims import anti_affinity, claims_of, selector_of
-from engine.cluster.wire import ProjectionError
+from engine.cluster.wire import ProjectionError, Source, decode
 from engine.devices.request import device_request
+
+
+def claims_of(spec: wire.PodSpec, labels: Mapping[str, str | None], namespace: str) -> set[str]:
+    """Return the claims of a pod with these labels in this namespace."""
+    found = set(_ports(spec))
+    for term in anti_affinity(spec):
+        if (selector := selector_of(term, labels, namespace)) is not None:
+            found.add(resources.apart(namespace, selector))
+    return found
+
+
+def anti_affinity(spec: wire.PodSpec) -> Sequence[wire.PodAffinityTerm]:
+    """Return the required terms."""
+    if spec.affinity is None or spec.affinity.pod_anti_affinity is None:
+        return ()
+    return spec.affinity.pod_anti_affinity.required or ()
+
+
+def selector_of(term: wire.PodAffinityTerm, labels: Mapping[str, str | None], namespace: str) -> str | None:
+    """Return the selector, in one spelling, of a term that keeps pods with these labels off each other's host.
+
+    None for every other term: of another level, about other pods, about other namespaces, or with label keys that the
+    API server merges into it only when the pod is created.
+    """
+    selector = term.label_selector
+    if term.topology_key != names.HOSTNAME or selector is None or term.namespace_selector is not None:
+        return None
+    if term.match_label_keys or term.mismatch_label_keys or set(term.namespaces or [namespace]) != {namespace}:
+        return None
+    rules = [(key, "In", [value or ""]) for key, value in (selector.match_labels or {}).items()]
+    rules += [(one.key or "", one.operator or "", one.values or []) for one in selector.match_expressions or ()]
+    if not all(_holds(labels, *rule) for rule in rules):
+        return None
+    return json.dumps(sorted((key, operator, sorted(values)) for key, operator, values in rules))
+
+
+def _holds(labels: Mapping[str, str | None], key: str, operator: str, values: list[str]) -> bool:
+    value = labels[key] or "" if key in labels else None
+    match operator:
+        case "In":
+            return value is not None and value in values
+        case "NotIn":
+            return value is None or value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case _:
+            return False
+
+
+def _ports(spec: wire.PodSpec) -> Iterator[str]:
+    sidecars = [one for one in spec.init_containers or () if one.restart_policy == "Always"]
+    for container in (*(spec.containers or ()), *sidecars):
+        for port in container.ports or ():
+            # On the host's network every port of a container is one of the host.
+            number = port.host_port or (port.container_port if spec.host_network else None)
+            if number:
+                yield resources.host_port(number, port.protocol or "TCP")
+
 
 # Labels and annotations of pods and templates that anybody here reads; of 100,000 pods the rest would be most bytes.
 KEPT_PREFIXES: Final = (
@@ -248,3 +310,51 @@ def _preferences(spec: wire.PodSpec) -> tuple[str, ...]:
 
 def _shown(name: str) -> str:
     return name if name.isprintable() else ascii(name)[1:-1]
+
+
+_REFUSALS: Final = ("Unschedulable", "SchedulerError")  # of PodScheduled=False; SchedulingGated is none
+_MIRROR: Final = "kubernetes.io/config.mirror"
+
+
+def pod(source: Source, *, labels: frozenset[str] = frozenset()) -> Pod:
+    """Return a Pod, with those labels and annotations that concern us; a pod under creation may lack name and uid.
+
+    `labels` concern us too (`Policy.pod_labels`).
+    """
+    raw = decode(wire.Pod, source)
+    meta, status = raw.metadata or wire.ObjectMeta(), raw.status or wire.PodStatus()
+    return Pod(
+        namespace=intern(meta.namespace or ""),
+        name=meta.name or "",
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        spec=pod_spec(raw.spec or wire.PodSpec(), meta, "$.spec", namespace=meta.namespace or "", labels=labels),
+        owner=controller_of(meta.owner_references),
+        phase=intern(status.phase or "Pending"),
+        nominated_node=intern(status.nominated_node_name or ""),
+        created=epoch(meta.creation_timestamp),
+        deleting=meta.deletion_timestamp is not None,
+        unschedulable=_unschedulable(status.conditions or ()),
+        mirror=meta.annotations is not None and _MIRROR in meta.annotations,
+    )
+
+
+def controller_of(references: Iterable[wire.OwnerReference] | None) -> OwnerRef | None:
+    """Return the controller reference; None when there is none."""
+    for reference in references or ():
+        if reference.controller:
+            return OwnerRef(
+                api_version=intern(reference.api_version or ""),
+                kind=intern(reference.kind or ""),
+                name=intern(reference.name or ""),
+                uid=intern(reference.uid or ""),
+                controller=True,
+            )
+    return None
+
+
+def _unschedulable(conditions: Iterable[wire.Condition]) -> str:
+    for condition in conditions:
+        if condition.type == "PodScheduled" and condition.status == "False" and condition.reason in _REFUSALS:
+            return condition.message or condition.reason or ""
+    return ""

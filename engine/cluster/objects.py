@@ -1,0 +1,177 @@
+"""Decodes cluster objects into records: nodes, quotas, classes, ConfigMaps, and Topology objects of Kueue and KAI.
+
+All of them take JSON bytes (watch, list, review) or the parsed object (files) and raise only ProjectionError, whose
+text starts with the JSON path. The Placement and the Device have their own modules and are offered here too.
+
+Both have `spec.levels[].nodeLabel`, coarse to fine; KAI's levels may have an `alias`. A spec that cannot be read is no
+fault of the projection: the record tells it, so that a topology says why it waits.
+"""
+
+from __future__ import annotations
+
+from sys import intern
+from typing import Final
+
+import msgspec
+
+from engine.api.duration import epoch
+from engine.api.objects import ConfigMap, Node, PriorityClass, Quota, RuntimeClass, Taint
+from engine.api.resources import nano_to_units
+from engine.api.text import plain
+from engine.cluster import wire
+from engine.cluster.pods import amount, amounts, tolerations
+from engine.cluster.wire import ProjectionError, Source, decode
+from engine.topology.objects import TopologyObject
+
+# Those of them that say that it went wrong.
+_FAILURES: Final = frozenset({"Failed", "FailureTarget"})
+_QUOTA_OF_PODS: Final = ("requests.", "limits.", "hugepages-")
+_QUOTA_NAMES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods", "count/pods"})
+
+
+def node(source: Source) -> Node:
+    """Return a Node; all of its labels are kept, amounts are rounded down."""
+    raw = decode(wire.Node, source)
+    meta, spec, status = raw.metadata or wire.ObjectMeta(), raw.spec or wire.NodeSpec(), raw.status or wire.NodeStatus()
+    ready, since = False, 0.0
+    for condition in status.conditions or ():
+        if condition.type == "Ready":
+            ready, since = condition.status == "True", epoch(condition.last_transition_time)
+    # As the API server's own defaulting does: a node that reports only capacity may be used wholly.
+    field = "capacity" if status.allocatable is None else "allocatable"
+    allocatable = status.capacity if status.allocatable is None else status.allocatable
+    return Node(
+        name=_name(meta),
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        labels=labels_of(meta.labels),
+        allocatable=_units(allocatable, f"$.status.{field}", up=False),
+        taints=tuple(
+            Taint(key=intern(taint.key or ""), value=taint.value or "", effect=intern(taint.effect or ""))
+            for taint in spec.taints or ()
+        ),
+        unschedulable=bool(spec.unschedulable),
+        ready=ready,
+        settled_at=max(epoch(meta.creation_timestamp), since),
+    )
+
+
+def quota(source: Source) -> Quota:
+    """Return a ResourceQuota: what the status says where there is one; only names that pods can use."""
+    raw = decode(wire.Quota, source)
+    meta, spec, status = raw.metadata or wire.ObjectMeta(), raw.spec or wire.QuotaSpec(), raw.status
+    status = status or wire.QuotaStatus()
+    where, hard = ("$.status.hard", status.hard) if status.hard else ("$.spec.hard", spec.hard)
+    selector = (spec.scope_selector.match_expressions if spec.scope_selector is not None else None) or ()
+    return Quota(
+        namespace=meta.namespace or "",
+        name=_name(meta),
+        hard=_quota_units(hard, where, up=False),
+        used=_quota_units(status.used, "$.status.used", up=True),
+        scopes=(
+            *((scope, "Exists", ()) for scope in spec.scopes or ()),
+            *((one.scope_name or "", one.operator or "", tuple(one.values or ())) for one in selector),
+        ),
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+    )
+
+
+def priority_class(source: Source) -> PriorityClass:
+    """Return a PriorityClass."""
+    raw = decode(wire.PriorityClass, source)
+    meta = raw.metadata or wire.ObjectMeta()
+    return PriorityClass(
+        name=_name(meta),
+        value=raw.value or 0,
+        default=bool(raw.global_default),
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+    )
+
+
+def runtime_class(source: Source) -> RuntimeClass:
+    """Return a RuntimeClass."""
+    raw = decode(wire.RuntimeClass, source)
+    scheduling = raw.scheduling or wire.Scheduling()
+    overhead = raw.overhead.pod_fixed if raw.overhead is not None else None
+    meta = raw.metadata or wire.ObjectMeta()
+    return RuntimeClass(
+        name=_name(meta),
+        overhead=_units(overhead, "$.overhead.podFixed", up=True),
+        node_selector=labels_of(scheduling.node_selector),
+        tolerations=tolerations(scheduling.tolerations),
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+    )
+
+
+def config_map(source: Source) -> ConfigMap:
+    """Return a ConfigMap's text data."""
+    raw = decode(wire.ConfigMap, source)
+    meta = raw.metadata or wire.ObjectMeta()
+    return ConfigMap(
+        namespace=meta.namespace or "",
+        name=_name(meta),
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        data={key: value or "" for key, value in (raw.data or {}).items()},
+    )
+
+
+def _name(meta: wire.ObjectMeta) -> str:
+    if not meta.name:
+        raise ProjectionError("$.metadata.name: is required")
+    return intern(meta.name)
+
+
+def labels_of(labels: wire.StringMap | None) -> dict[str, str]:
+    """Return labels as a dict of interned strings."""
+    return {intern(key): intern(value or "") for key, value in labels.items()} if labels else {}
+
+
+def _units(raw: wire.ResourceList | None, path: str, *, up: bool) -> dict[str, int]:
+    return {intern(name): nano_to_units(name, found, up=up) for name, found in amounts(raw, path).items()}
+
+
+def _quota_units(raw: wire.ResourceList | None, path: str, *, up: bool) -> dict[str, int]:
+    """Return units by quota name; counts of other objects and claims' storage are nothing that a pod uses."""
+    units = {}
+    for name, quantity in (raw or {}).items():
+        if name not in _QUOTA_NAMES and not name.startswith(_QUOTA_OF_PODS):
+            continue
+        resource = name.removeprefix("requests.").removeprefix("limits.")
+        if resource != "storage":
+            units[name] = nano_to_units(resource, amount(name, quantity, path), up=up)
+    return units
+
+
+MAX_LEVELS: Final = 16  # Kueue's and KAI's own limit
+_MAX_TEXT: Final = 400  # of a problem
+
+
+class _Level(wire.Struct):
+    node_label: str
+    alias: str | None = None
+
+
+class _Spec(wire.Struct):
+    levels: list[_Level]
+
+
+def topology_object(source: Source) -> TopologyObject:
+    """Return the levels of a Topology object of either group. Raises ProjectionError when it is no object."""
+    raw = wire.decode(dict, source)
+    meta = wire.decode(wire.Object, raw).metadata or wire.ObjectMeta()
+    if not meta.name:
+        raise ProjectionError("$.metadata.name: is required")
+    problem = ""
+    levels: tuple[tuple[str, str], ...] = ()
+    try:
+        spec = msgspec.convert(raw.get("spec"), _Spec)
+        levels = tuple((level.node_label, level.alias or "") for level in spec.levels)
+        if not 0 < len(levels) <= MAX_LEVELS:
+            problem, levels = f"spec.levels: must have 1 to {MAX_LEVELS} entries; has {len(levels)}", ()
+    except msgspec.ValidationError as error:
+        problem = plain("spec: " + str(error).replace("`", ""))[:_MAX_TEXT]
+    return TopologyObject(meta.name, meta.resource_version or "", levels, problem)
