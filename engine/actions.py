@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from engine.api.placement import Assignment
 from engine.api.pod import Pod
 from engine.api.reasons import Code, Phase, Why
-from engine.extension import Extension
-from engine.seats import Refused, Seat
+from engine.gang.repair import Extension
+from engine.gang.slots import Refused, Seat
 
 
 @dataclass(frozen=True, slots=True)

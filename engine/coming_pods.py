@@ -11,9 +11,9 @@ from dataclasses import replace
 from engine.api.pod import Pod, PodSpec, Shape
 from engine.api.resources import Requests, largest
 from engine.api.workload import PodSet, Workload
-from engine.gang_keys import key_of
-from engine.members import pod_set_of
-from engine.shapes import merge_runtime_class, with_requests
+from engine.gang.gang import pod_set_of
+from engine.gang.key import key_of
+from engine.gang.shape import merge_runtime_class, with_requests
 from engine.stores import Stores
 
 

@@ -32,13 +32,12 @@ from engine.actions import (
 )
 from engine.device_choice import chosen_anew
 from engine.errands import Errands
+from engine.gang.gang import Gang, let_loose
+from engine.gang.slots import Refused
 from engine.gang_hosts import GangHosts
 from engine.gang_parts import GangParts
-from engine.members import let_loose
 from engine.queue import Queue
-from engine.seats import Refused
 from engine.shares import Shares
-from engine.sight import Gang
 from engine.telling import Telling
 from engine.term import WRITERS, Memory, Term
 from engine.unclaimed import Unclaimed

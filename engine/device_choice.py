@@ -15,10 +15,9 @@ from engine.api.pod import Pod, Shape
 from engine.api.workload import PodSet
 from engine.capacity import Capacity
 from engine.devices.allocation import Uses, devices_of
-from engine.extension import Kept
-from engine.members import by_pod_set, host_of, rank_is_slot, rank_of
+from engine.gang.gang import Gang, by_pod_set, host_of, rank_is_slot, rank_of
+from engine.gang.repair import Kept
 from engine.outcomes import Placed
-from engine.sight import Gang
 
 
 def with_devices(

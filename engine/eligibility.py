@@ -14,8 +14,8 @@ import numpy as np
 
 from engine.api.objects import Node
 from engine.api.pod import Shape
+from engine.gang.shape import exclusion
 from engine.node_columns import Mask, NodeColumns
-from engine.shapes import exclusion
 
 ClassKey = tuple[object, object, object]
 

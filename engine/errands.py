@@ -26,17 +26,15 @@ from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
 from engine.cluster.writes import Gone, Refused, Result
 from engine.devices.allocation import allocation
-from engine.extension import Extension
+from engine.gang.gang import Gang, pod_set_of
+from engine.gang.pin import placed_pod, release_patch
+from engine.gang.plain_pods import in_order
+from engine.gang.relaxation import relaxed, relaxing_text
+from engine.gang.repair import Extension
+from engine.gang.slots import Seat
 from engine.gangs import request_written
-from engine.members import pod_set_of
 from engine.outcomes import Outcome, Placed
-from engine.pin import placed_pod, release_patch
-from engine.pod_workloads import in_order
 from engine.proposal import extend_in_view, plan_in_view, proposed, rewritten
-from engine.relaxing import relaxing_text
-from engine.requests import relaxed
-from engine.seats import Seat
-from engine.sight import Gang
 from engine.status import event_text, status_body
 from engine.view import View
 from engine.written import Outdated, Written, was_done

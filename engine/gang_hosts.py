@@ -7,9 +7,9 @@ from functools import cached_property
 
 from engine.api.placement import Slot
 from engine.capacity import Capacity
-from engine.seats import moved
-from engine.shapes import exclusion
-from engine.sight import GONE, Gang
+from engine.gang.gang import GONE, Gang
+from engine.gang.shape import exclusion
+from engine.gang.slots import moved
 from engine.topology.topology import Topology
 
 

@@ -8,9 +8,9 @@ from functools import partial
 from engine import metrics
 from engine.actions import Extend
 from engine.errands import Errands
+from engine.gang.gang import Gang
 from engine.outcomes import Outcome, Placed
 from engine.proposal import extended
-from engine.sight import Gang
 from engine.telling import Telling
 from engine.term import Term
 from engine.view import View

@@ -18,11 +18,10 @@ from engine.api.pod import Pod
 from engine.api.reasons import known_code
 from engine.api.text import plain
 from engine.api.workload import Workload
-from engine.members import held_by_us, suspended_by_user
+from engine.gang.gang import Gang, Hosts, can_suspend, held_by_us, ours, suspended_by_user
+from engine.gang.slots import slots_of
 from engine.policy.model import Policy
 from engine.running import running
-from engine.seats import slots_of
-from engine.sight import Gang, Hosts, can_suspend, ours
 from engine.timers import Timers
 
 

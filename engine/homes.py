@@ -12,10 +12,8 @@ from typing import Any
 from engine.api import names
 from engine.api.pod import Pod
 from engine.api.workload import Owned, Workload
-from engine.lineage import Lineage
-from engine.owners import Key, Link, key_of
-from engine.plain_gangs import is_plain
-from engine.single_pods import is_single
+from engine.gang.ownership import Key, Lineage, Link, key_of
+from engine.gang.plain_pods import is_plain, is_single
 
 PodKey = tuple[str, str]
 

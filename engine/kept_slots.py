@@ -14,9 +14,9 @@ from engine.api.workload import Workload
 from engine.capacity import Capacity
 from engine.coming_pods import ComingPods
 from engine.devices.allocation import Uses
-from engine.members import pinned_host, pod_set_of, released
-from engine.reservations import adrift, reservations
-from engine.shapes import with_requests
+from engine.gang.gang import pinned_host, pod_set_of, released
+from engine.gang.reservation import adrift, reservations
+from engine.gang.shape import with_requests
 
 
 class KeptSlots:

@@ -9,22 +9,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from engine import plain_gangs, single_pods
 from engine.api.placement import Placement, kept_hosts
 from engine.api.pod import Pod
 from engine.api.workload import Workload
 from engine.capacity import Capacity
 from engine.coming_pods import ComingPods
-from engine.gang_keys import has_group, key_of, keys_of, parts, placed_key
+from engine.gang import plain_pods
+from engine.gang.gang import Gang, by_pod_set
+from engine.gang.key import has_group, key_of, keys_of, parts, placed_key
+from engine.gang.ownership import Lineage, key_to
+from engine.gang.plain_pods import in_order
+from engine.gang.relaxation import in_force
+from engine.gang.request import Understanding
 from engine.homes import Homes
-from engine.lineage import Lineage
-from engine.members import by_pod_set
-from engine.owners import key_to
-from engine.pod_workloads import in_order
 from engine.quota import usage_of
-from engine.relaxing import in_force
-from engine.requests import Understanding
-from engine.sight import Gang
 
 
 class KnownGangs:
@@ -97,7 +95,7 @@ class KnownGangs:
             pods=pods,
             shapes=self._coming.shapes_of(workload),
             group=parts(key)[1],
-            later=single_pods.in_turn(self._homes.members(key))[1] if single_pods.is_single(key) else (),
+            later=plain_pods.in_turn(self._homes.members(key))[1] if plain_pods.is_single(key) else (),
         )
 
     def as_reviewed(self, workload: Workload, understanding: Understanding) -> Gang:
@@ -116,11 +114,11 @@ class KnownGangs:
 
     def workload_of(self, key: str) -> Workload | None:
         """The live workload that has a gang of that key, with all its pod sets."""
-        if plain_gangs.is_plain(key):
+        if plain_pods.is_plain(key):
             pods = self._homes.members(key)
             dialects = self._lineage().policy.annotations.dialects
-            return plain_gangs.plain_workload(key, pods, dialects=dialects) if pods else None
-        if single_pods.is_single(key):
+            return plain_pods.plain_workload(key, pods, dialects=dialects) if pods else None
+        if plain_pods.is_single(key):
             return self._single_workload(self.pods_of(key))
         uid, group = parts(key)
         workload = self._workloads.get(uid)
@@ -128,7 +126,7 @@ class KnownGangs:
 
     def namespace_of(self, key: str) -> str:
         """The namespace of a gang; "" when there is none of that key."""
-        if plain_gangs.is_plain(key) or single_pods.is_single(key):
+        if plain_pods.is_plain(key) or plain_pods.is_single(key):
             return next((pod.namespace for pod in self._homes.members(key)), "")
         workload = self._workloads.get(parts(key)[0])
         return workload.namespace if workload is not None else ""
@@ -168,14 +166,14 @@ class KnownGangs:
         return [
             placement
             for key, placements in self._placements.items()
-            if not plain_gangs.is_plain(key) and parts(key)[0] not in self._workloads
+            if not plain_pods.is_plain(key) and parts(key)[0] not in self._workloads
             for placement in placements.values()
         ]
 
     def pods_of(self, key: str) -> tuple[Pod, ...]:
         """The pods of a gang: those whose chain of controller references leads to its workload, and to its group."""
-        if single_pods.is_single(key):
-            return single_pods.in_turn(self._homes.members(key))[0]
+        if plain_pods.is_single(key):
+            return plain_pods.in_turn(self._homes.members(key))[0]
         return self._homes.members(key) if self.knows(key) else ()
 
     def gang_of(self, pod: Pod) -> str | None:
@@ -185,9 +183,9 @@ class KnownGangs:
 
     def knows(self, key: str) -> bool:
         """True when there is a gang of that key."""
-        if single_pods.is_single(key):
+        if plain_pods.is_single(key):
             return any(not pod.finished for pod in self._homes.members(key))
-        if plain_gangs.is_plain(key):
+        if plain_pods.is_plain(key):
             # Asked for every held pod, and the workload of a gang would be made of all of them.
             return self._homes.has_members(key)
         return self.workload_of(key) is not None
@@ -249,7 +247,7 @@ class KnownGangs:
         if not pods:
             return None
         above = self._lineage().claim(in_order(pods)[0]).controller
-        return single_pods.single_workload(above, pods, dialects=self._lineage().policy.annotations.dialects)
+        return plain_pods.single_workload(above, pods, dialects=self._lineage().policy.annotations.dialects)
 
     def _understanding(self, workload: Workload, pods: Sequence[Pod], placement: Placement | None) -> Understanding:
         lineage = self._lineage()
@@ -257,7 +255,7 @@ class KnownGangs:
         if workload.handling != "pods" or workload.unit == "pod" or found.ignored is not None:
             return found
         placed = placement is not None and placement.assignment is not None
-        errors = plain_gangs.faults(workload, pods, placed=placed, dialects=lineage.policy.annotations.dialects)
+        errors = plain_pods.faults(workload, pods, placed=placed, dialects=lineage.policy.annotations.dialects)
         return Understanding(errors=errors) if errors else found
 
 

@@ -15,8 +15,8 @@ from engine.api.placement import Placement
 from engine.api.pod import Pod, Shape
 from engine.api.workload import Workload
 from engine.capacity import Capacity
-from engine.members import host_of
-from engine.shapes import with_requests
+from engine.gang.gang import host_of
+from engine.gang.shape import with_requests
 
 # By how much a pod may be seen later than what its controller learned after making it: a create that is under way, and
 # a slow watch. Seconds.

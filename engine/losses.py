@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from engine.actions import Decision, GiveBack, Remove, Rest, Status
 from engine.api.pod import Pod
 from engine.api.text import joined, plain, plural
-from engine.members import by_pod_set, rank_of
+from engine.gang.gang import GONE, Gang, Hosts, by_pod_set, can_suspend, rank_of
 from engine.policy.model import Policy
-from engine.sight import GONE, Gang, Hosts, can_suspend
 from engine.timers import REMOVE_AGAIN, Timers
 
 # A node that is deleted may be registered again at once, with its pods still on it (seconds).

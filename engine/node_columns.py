@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from engine.api.objects import Node, Taint
 from engine.api.pod import Expression, SelectorTerm, Shape, Toleration
-from engine.shapes import exclusion, int64
+from engine.gang.shape import exclusion, int64
 
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.intp]
@@ -101,7 +101,8 @@ class NodeColumns:
         self._pending.update(rows)
 
     def verdicts(self, shape: Shape) -> tuple[list[str], Mask]:
-        """By row: why a shape's pods cannot go there (`engine.shapes.exclusion`; "" when they can), and where they can.
+        """By row: why a shape's pods cannot go there (`engine.gang.shape.exclusion`; "" when they can), and where they
+        can.
 
         Rows without a node are `absent`.
         """

@@ -19,12 +19,12 @@ from engine.capacity import Capacity, Count
 from engine.device_shortfall import device_name, device_shortfall, full, unreported, without_devices
 from engine.devices.resources import CORE, KOORDINATOR, RATIO, whole_names
 from engine.explain import placed_text
+from engine.gang.request import Understanding
+from engine.gang.shape import REFUSED_LATELY, ROOM_KEPT, TAINT, repairable
 from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.planner.plan import NoFit, Plan, Request, domain_slots, plan
 from engine.planner.slices import Slices
 from engine.policy.model import Policy
-from engine.requests import Understanding
-from engine.shapes import REFUSED_LATELY, ROOM_KEPT, TAINT, repairable
 from engine.shortfall import WHOLE_TOPOLOGY, Shortfall, infeasible
 from engine.together import Question, plan_together
 from engine.topology.topology import Topology

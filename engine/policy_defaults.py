@@ -16,8 +16,8 @@ from engine.api.pod import PodSpec, Shape
 from engine.api.schema import wrong
 from engine.api.text import quote
 from engine.api.workload import PodSet, Workload
+from engine.gang.request import understand
 from engine.policy.model import Policy
-from engine.requests import understand
 from engine.topology.topology import Topology
 
 _METADATA: Final = "metadata."

@@ -14,15 +14,15 @@ from engine import quota
 from engine.api.placement import Assignment, Placement, WorkloadRef
 from engine.api.text import did_you_mean, plural, quote
 from engine.api.workload import PodSet
-from engine.cluster.placements import assignment_body, name_of
+from engine.cluster.placements import assignment_body
 from engine.device_choice import with_devices
 from engine.devices.allocation import devices_of
-from engine.extension import Extension, Kept
-from engine.members import by_pod_set, host_of, rank_is_slot, rank_of
+from engine.gang.gang import Gang, by_pod_set, host_of, rank_is_slot, rank_of
+from engine.gang.key import name_of
+from engine.gang.repair import Extension, Kept
 from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.planning import plan_gang
 from engine.precedence import goes_first, in_turn, kept_for, precedence_of
-from engine.sight import Gang
 from engine.view import View
 
 # Bytes of an assignment: etcd takes 1.5 MiB at a time, for the request, status and managed fields too.

@@ -8,8 +8,8 @@ from math import inf
 
 from engine.api.names import AUTO
 from engine.api.pod import Shape
+from engine.gang.request import Understanding
 from engine.outcomes import Never, Waits
-from engine.requests import Understanding
 
 
 @dataclass(frozen=True, slots=True)

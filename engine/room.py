@@ -18,10 +18,10 @@ from engine.api.placement import PodSetRequest
 from engine.api.pod import Pod, Shape
 from engine.api.text import plain, plural
 from engine.capacity import Capacity
+from engine.gang.request import Understanding
 from engine.outcomes import Outcome, Placed
 from engine.patience import Room, Waiting
 from engine.planner.plan import domain_slots
-from engine.requests import Understanding
 from engine.topology.topology import Topology
 
 Ints = npt.NDArray[np.int64]

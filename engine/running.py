@@ -10,14 +10,13 @@ from engine.api.placement import Placement, incomplete_since
 from engine.api.pod import Pod
 from engine.api.reasons import Code, known_code
 from engine.api.text import plain, plural
-from engine.extension import Extension, growth, repair
+from engine.gang.gang import GONE, Gang, Hosts, can_suspend, host_of, pinned_host, pod_set_of
+from engine.gang.repair import Extension, growth, repair
+from engine.gang.reservation import reservation
+from engine.gang.slots import Seating, seat, trimmed
 from engine.losses import losses, named, stuck
-from engine.members import host_of, pinned_host, pod_set_of
 from engine.policy.model import Policy
-from engine.reservations import reservation
 from engine.scheduler_words import about_the_pod
-from engine.seats import Seating, seat, trimmed
-from engine.sight import GONE, Gang, Hosts, can_suspend
 from engine.timers import Timers
 
 # Characters of the scheduler's own words that are passed on; its list of reasons over all nodes can be far longer.

@@ -49,7 +49,7 @@ class Shortfall:
     capacity_total  the same of the whole topology
     per_host        slots of the largest empty host; None: unknown
     hosts           nodes looked at
-    exclusions      nodes by the reason why they have no room: of `engine.shapes.exclusion`, of `Topology.outside`,
+    exclusions      nodes by the reason why they have no room: of `engine.gang.shape.exclusion`, of `Topology.outside`,
                     "in use", "too small"; what is missing to `hosts` has room
     limiting        the resource that runs out first
     fits_level      nearest coarser level with a domain that has room now, "topology" for the whole; None: nowhere

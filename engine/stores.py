@@ -13,7 +13,7 @@ from engine.api.pod import Pod
 from engine.api.workload import Owned, Workload
 from engine.cluster.store import Parts, Store
 from engine.devices.resources import ReportedNodes
-from engine.gang_keys import placed_key
+from engine.gang.key import placed_key
 from engine.topology.objects import GROUPS, PLURAL, TopologyObject
 
 

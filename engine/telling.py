@@ -14,9 +14,9 @@ from engine.actions import Status
 from engine.api import names
 from engine.api.reasons import Code
 from engine.errands import TOLD_PODS, Errands
+from engine.gang.gang import Gang
+from engine.gang.plain_pods import in_order
 from engine.gangs import request_written
-from engine.pod_workloads import in_order
-from engine.sight import Gang
 from engine.status import differs, settle, status_of
 from engine.term import Memory, Term
 from engine.view import View

@@ -11,7 +11,7 @@ from engine.api import names
 from engine.api.placement import Placement
 from engine.api.pod import Pod
 from engine.errands import Errands
-from engine.gang_keys import placed_key
+from engine.gang.key import placed_key
 from engine.term import Term
 from engine.view import Changes, View
 

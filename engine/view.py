@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from engine import plain_gangs, single_pods
 from engine.api import names
 from engine.api.device import NodeDevices
 from engine.api.objects import Node
@@ -24,17 +23,18 @@ from engine.api.pod import Pod
 from engine.api.workload import Workload
 from engine.capacity import Capacity
 from engine.coming_pods import ComingPods
-from engine.gang_keys import has_group, keys_of, parts, placed_key
+from engine.gang import plain_pods
+from engine.gang.gang import host_of, over, released
+from engine.gang.key import has_group, keys_of, parts, placed_key
+from engine.gang.ownership import Lineage
+from engine.gang.request import Understanding
+from engine.gang.reservation import open_slots
 from engine.homes import Homes
 from engine.kept_slots import KeptSlots
 from engine.kinds.registry import Registry
 from engine.known_gangs import KnownGangs
-from engine.lineage import Lineage
 from engine.lingering import LINGER, Lingering
-from engine.members import host_of, over, released
 from engine.policy.model import Policy, default_policy
-from engine.requests import Understanding
-from engine.reservations import open_slots
 from engine.stores import Stores
 from engine.topology.objects import PLURAL
 from engine.topology.topology import Topology, topologies_of
@@ -232,13 +232,13 @@ class View:
 
     def _reserve(self, key: str) -> None:
         workload, placement = self.gangs.workload_of(key), self.gangs.plan_of(key)
-        if workload is None and (plain_gangs.is_plain(key) or single_pods.is_single(key)):
+        if workload is None and (plain_pods.is_plain(key) or plain_pods.is_single(key)):
             self.coming.forget(key)
             self.gangs.drop(key)
         pods: tuple[Pod, ...] = ()
         if workload is not None and placement is not None:
             pods = self.gangs.pods_of(key)
-            if not workload.finished and not single_pods.is_single(key):
+            if not workload.finished and not plain_pods.is_single(key):
                 self.coming.observe(workload, pods)
         stray = self._homes.stray(key)
         related = self._homes.members(key) if stray is None else (stray,)

@@ -15,15 +15,15 @@ from engine.api.placement import waiting_since
 from engine.api.reasons import Code
 from engine.api.text import plural
 from engine.errands import Errands
+from engine.gang.gang import Gang
+from engine.gang.relaxation import relaxed_text, relaxes_at
 from engine.outcomes import OWN_TROUBLE, Never, Outcome, Placed, Waits, own_trouble
 from engine.patience import Room, Waiting
 from engine.precedence import goes_first, in_turn, kept_for
 from engine.proposal import standing
 from engine.queue import Entry, Miss, Question, question_of
-from engine.relaxing import relaxed_text, relaxes_at
 from engine.room import room_for
 from engine.shares import Shares
-from engine.sight import Gang
 from engine.telling import TEXT_EVERY, Telling
 from engine.term import Term
 from engine.view import View

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from engine import plain_gangs
 from engine.api import names
 from engine.api.placement import Placement
 from engine.api.pod import Pod
@@ -14,9 +13,10 @@ from engine.api.workload import Workload
 from engine.cluster import placements, pods, wire, workloads, writes
 from engine.cluster.client import Api, ApiError, ApiFault, object_path
 from engine.cluster.writes import Conflict, Done, Gone, Refused, Result
+from engine.gang import plain_pods
+from engine.gang.gang import Gang
+from engine.gang.plain_pods import is_plain
 from engine.kinds import read
-from engine.plain_gangs import is_plain
-from engine.sight import Gang
 from engine.view import View
 
 log = logging.getLogger("topogate.errands")
@@ -46,7 +46,7 @@ class Written:
 
     def write(self, placement: Placement, gang: Gang) -> Placement:
         """Create or change a Placement's spec; the Placement as it stands now."""
-        body = placements.placement_body(placement, owners=plain_gangs.owners(gang.pods) if is_plain(gang.key) else ())
+        body = placements.placement_body(placement, owners=plain_pods.owners(gang.pods) if is_plain(gang.key) else ())
         if placement.uid:
             result = writes.replace_placement_spec(self._api, placement, body["spec"], fence=self._fence)
         else:

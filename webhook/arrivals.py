@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from engine.api.placement import Placement
 from engine.api.pod import Pod
-from engine.gang_keys import placed_key
+from engine.gang.key import placed_key
 from engine.stores import Stores
 
 Found = TypeVar("Found")

@@ -1,4 +1,5 @@
-"""Standing aside in CEL: what the code leaves alone (`engine.aside`) must not depend on the service being there.
+"""Standing aside in CEL: what the code leaves alone (`engine.gang.exemption`) must not depend on the service being
+there.
 
 A test on a real API server holds the two against each other.
 """

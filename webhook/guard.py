@@ -13,10 +13,10 @@ from engine.api.field import FieldError
 from engine.api.field import path_of as path_of_steps
 from engine.api.placement import Placement, PodSetRequest
 from engine.api.workload import PodSet, Workload
-from engine.members import held_by_us
+from engine.gang.gang import held_by_us
+from engine.gang.request import LEVELS, Understanding, path_of, said_by
 from engine.policy.model import Policy
 from engine.policy_defaults import by_default
-from engine.requests import LEVELS, Understanding, path_of, said_by
 from webhook.marks import ANNOTATIONS, LABELS, template_labels, templates
 
 _ASKS_NOTHING = "NoTopologyRequested"

@@ -21,10 +21,10 @@ from engine.cluster.client import Api, ApiFault
 from engine.cluster.discovery import Collection, Discovery, wanted_kinds
 from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
+from engine.gang.gang import ours
 from engine.kinds.registry import Registry
 from engine.kinds.schema import KindEntry
 from engine.policy.model import Policy
-from engine.sight import ours
 from engine.stores import Stores
 
 LOOK_EVERY: Final = (10.0, 20.0)

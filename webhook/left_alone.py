@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from engine.annotations import NATIVE_DIALECT
 from engine.api import names
 from engine.api.pod import Pod, PodSpec
 from engine.api.text import did_you_mean, joined, quote
 from engine.api.workload import Workload
-from engine.misspelt_keys import misspelt
+from engine.gang.annotations import NATIVE_DIALECT
+from engine.gang.warnings import misspelt
 from engine.policy.model import Policy
 from webhook.marks import templates
 from webhook.patch import Edits, Path

@@ -14,17 +14,16 @@ from engine.api.resources import Requests
 from engine.api.workload import PodSet, Workload
 from engine.devices.allocation import Uses, allocation
 from engine.devices.resources import Reported
-from engine.gang_keys import placed_key
+from engine.gang.gang import host_of, pod_set_of, rank_is_slot, rank_of
+from engine.gang.key import placed_key
+from engine.gang.ownership import Key, Lineage, Link
+from engine.gang.request import Understanding
+from engine.gang.slots import slot_of_rank
+from engine.gang.validation import checks
 from engine.kinds.registry import Registry
-from engine.lineage import Lineage
-from engine.members import host_of, pod_set_of, rank_is_slot, rank_of
 from engine.outcomes import Outcome
-from engine.owners import Key, Link
 from engine.policy.model import Policy
 from engine.proposal import answer_in_view
-from engine.requests import Understanding
-from engine.seats import slot_of_rank
-from engine.template_bounds import checks
 from engine.topology.topology import Topology
 from engine.view import View
 from webhook.allowance import Allowance

@@ -11,19 +11,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from engine.annotations import Source, own_source, read, unknown_keys
 from engine.api import names
 from engine.api.field import FieldError, path_of
 from engine.api.workload import Workload
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import workload
+from engine.gang.annotations import Source, own_source, read, unknown_keys
+from engine.gang.request import understand
+from engine.gang.warnings import misspelt, unread
 from engine.kinds.children import MadeObject, annotated_parts, beside_templates, configured_annotations, made_objects
 from engine.kinds.read import UnreadableWorkload
 from engine.kinds.schema import KindEntry
-from engine.misspelt_keys import misspelt
 from engine.policy.model import Policy
-from engine.requests import understand
-from engine.unread_keys import unread
 from webhook.devices import checked
 from webhook.left_alone import told_of_workload
 from webhook.marks import templates

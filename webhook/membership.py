@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine import plain_gangs, single_pods
-from engine.annotations import read_own
 from engine.api import names
 from engine.api.field import FieldError
 from engine.api.placement import PodSetRequest
 from engine.api.pod import OwnerRef, Pod
 from engine.api.workload import PodSet, Workload
-from engine.aside import exempt, kueue_has, template_aside
-from engine.gang_keys import has_group, parts
-from engine.lineage import Lineage
-from engine.members import pod_set_of
+from engine.gang import plain_pods
+from engine.gang.annotations import read_own
+from engine.gang.exemption import exempt, kueue_has, template_aside
+from engine.gang.gang import pod_set_of
+from engine.gang.key import has_group, parts
+from engine.gang.ownership import Lineage
+from engine.gang.request import Understanding
 from engine.policy.model import Policy
-from engine.requests import Understanding
 from webhook.view import View
 
 
@@ -41,7 +41,7 @@ class Unsure:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A pod of `pod_set` of a gang of `workload`, which asks for `ask`; `key` and `group` as in `engine.gang_keys`.
+    """A pod of `pod_set` of a gang of `workload`, which asks for `ask`; `key` and `group` as in `engine.gang.key`.
 
     `minimum`: how many pods of the gang exist at least before any of them can run.
     """
@@ -74,11 +74,11 @@ def membership(pod: Pod, view: View, policy: Policy) -> Membership:
         return Unsure(claim.missing) if held else Stranger("UnsupportedKind")
     if claim.workload is not None and claim.key is not None:
         return _of_workload(pod, claim.workload, claim.key, lineage)
-    if claim.key is not None and single_pods.is_single(claim.key):
-        return Unsure(mark=single_pods.mark_of(pod))
+    if claim.key is not None and plain_pods.is_single(claim.key):
+        return Unsure(mark=plain_pods.mark_of(pod))
     if claim.key is not None:
         dialects = policy.annotations.dialects
-        workload = plain_gangs.plain_workload(claim.key, [pod], dialects=dialects)
+        workload = plain_pods.plain_workload(claim.key, [pod], dialects=dialects)
         return _of_workload(pod, workload, claim.key, lineage)
     return Stranger("UnsupportedKind")
 
@@ -125,15 +125,15 @@ def alone(pod: Pod, view: View, policy: Policy) -> Alone | None:
     claim = lineage.claim(pod)
     if claim.workload is not None or claim.key is None:
         return None
-    if single_pods.is_single(claim.key):
-        workload = single_pods.single_workload(claim.controller, [pod], dialects=dialects)
-        faults = tuple(single_pods.errors(pod, dialects=dialects))
+    if plain_pods.is_single(claim.key):
+        workload = plain_pods.single_workload(claim.controller, [pod], dialects=dialects)
+        faults = tuple(plain_pods.errors(pod, dialects=dialects))
     else:
-        workload = plain_gangs.plain_workload(claim.key, [pod], dialects=dialects)
-        found = plain_gangs.faults(workload, [pod], placed=False, dialects=dialects)
+        workload = plain_pods.plain_workload(claim.key, [pod], dialects=dialects)
+        found = plain_pods.faults(workload, [pod], placed=False, dialects=dialects)
         faults = tuple(one for one in found if one.reason != "WaitingForMembers")
     understanding = lineage.own(workload)
-    gang = not single_pods.is_single(claim.key)
+    gang = not plain_pods.is_single(claim.key)
     return Alone(claim.key, workload, understanding, (*understanding.errors, *faults), gang)
 
 

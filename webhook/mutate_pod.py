@@ -11,13 +11,13 @@ from typing import Final
 from engine.api import names
 from engine.api.placement import Placement
 from engine.api.pod import Pod
-from engine.cluster.placements import name_of
 from engine.devices.allocation import devices_by_rank
-from engine.members import over, rank_is_slot, rank_of
-from engine.pin import PlacedPod, placed_pod
+from engine.gang.gang import over, rank_is_slot, rank_of
+from engine.gang.key import name_of
+from engine.gang.pin import PlacedPod, placed_pod
+from engine.gang.shape import covers, exclusion
+from engine.gang.slots import moved, slot_of_rank
 from engine.policy.model import Policy
-from engine.seats import moved, slot_of_rank
-from engine.shapes import covers, exclusion
 from webhook.devices import translate_in
 from webhook.marks import drop_all, drop_annotations, gate_off, mark
 from webhook.membership import Member, Membership, Stranger, Unsure, aside_of, membership

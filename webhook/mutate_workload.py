@@ -11,11 +11,10 @@ from typing import Any
 
 from engine.api import names
 from engine.api.workload import PodSet, Workload
-from engine.aside import standing_aside
-from engine.members import held_by_us
+from engine.gang.exemption import standing_aside
+from engine.gang.gang import can_suspend, held_by_us
+from engine.gang.request import Understanding, understand
 from engine.policy.model import Policy
-from engine.requests import Understanding, understand
-from engine.sight import can_suspend
 from webhook.budget import Budget
 from webhook.devices import translate_again, translate_in
 from webhook.marks import (

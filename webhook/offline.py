@@ -22,11 +22,11 @@ from engine.cluster import placements, pods
 from engine.cluster.objects import topology_object
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import owned, workload
+from engine.gang.request import Understanding
 from engine.kinds.read import UnreadableWorkload
 from engine.kinds.registry import Registry
 from engine.outcomes import Outcome
 from engine.policy.model import Policy, PolicyError, default_policy, parse_policy
-from engine.requests import Understanding
 from engine.stores import Stores
 from engine.topology.levels import Level
 from engine.topology.objects import PLURAL, levels_of

@@ -6,8 +6,7 @@ from typing import Literal
 
 from engine.api.pod import OwnerRef
 from engine.api.workload import Workload
-from engine.lineage import Lineage
-from engine.owners import NOT_ASKING
+from engine.gang.ownership import NOT_ASKING, Lineage
 from engine.policy.model import Policy
 from webhook.view import View
 
@@ -19,7 +18,7 @@ def standing(workload: Workload, view: View, policy: Policy) -> Standing:
 
     Of a kind that is placed through the workload it counts as asking until it is known.
 
-    Controller references lead there (`engine.owners`); labels prove nothing.
+    Controller references lead there (`engine.gang.ownership`); labels prove nothing.
     """
     lineage = view.lineage(policy)
     above = lineage.above(workload)

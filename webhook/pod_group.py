@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from engine.annotations import Source, asks_in_pod_group_labels, own_source
 from engine.api import names
 from engine.api.workload import Workload
+from engine.gang.annotations import Source, asks_in_pod_group_labels, own_source
 from engine.policy.model import Policy
 from webhook.patch import Edits, Path
 

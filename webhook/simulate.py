@@ -19,21 +19,19 @@ from engine.api.field import FieldError
 from engine.api.pod import Pod
 from engine.api.reasons import REASONS
 from engine.api.workload import Workload
-from engine.aside import exempt, template_aside
 from engine.cluster import pods as cluster_pods
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import workload
 from engine.explain import forecast
-from engine.extension import growth
-from engine.gang_keys import keys_of
+from engine.gang.exemption import exempt, template_aside
+from engine.gang.gang import Gang, suspended_by_user
+from engine.gang.key import keys_of
+from engine.gang.plain_pods import is_single, place_of
+from engine.gang.repair import growth
 from engine.gangs import decide
 from engine.kinds.read import UnreadableWorkload
-from engine.members import suspended_by_user
 from engine.outcomes import Never, Placed, Waits
-from engine.plain_gangs import place_of
 from engine.proposal import answer_in_view, extend_in_view, extended, proposed
-from engine.sight import Gang
-from engine.single_pods import is_single
 from engine.timers import Timers
 from engine.view import View
 from webhook import simulation_output as output

@@ -14,8 +14,8 @@ from engine.api.rank import format_ranks
 from engine.api.reasons import REASONS
 from engine.api.resources import format_bytes
 from engine.api.text import plural
+from engine.gang.gang import Gang
 from engine.outcomes import Never, Outcome, Placed
-from engine.sight import Gang
 from engine.view import View
 from webhook import simulation_output as output
 

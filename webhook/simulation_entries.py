@@ -10,8 +10,8 @@ from engine.api.pod import Pod
 from engine.cluster import pods
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import workload
+from engine.gang.plain_pods import plain_key, plain_workload
 from engine.kinds.read import UnreadableWorkload
-from engine.plain_gangs import plain_key, plain_workload
 from engine.view import View
 from webhook.objects import POD
 from webhook.objects_file import FileObject, FileProblem

@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
-from engine.annotations import POD_GROUP_DIALECT, meanings
 from engine.api import names
 from engine.api.field import FieldError
-from engine.aside import exempt
+from engine.gang.annotations import POD_GROUP_DIALECT, meanings
+from engine.gang.exemption import exempt
 from engine.policy.model import Policy
 from engine.policy_defaults import requests_of
 from webhook.answers import answer

@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from engine.annotations import meanings
 from engine.api import names
 from engine.api.field import FieldError
-from engine.aside import exempt
+from engine.gang.annotations import meanings
+from engine.gang.exemption import exempt
 from engine.kinds.read import UnreadableWorkload, read
 from engine.policy.model import Policy
 from webhook.answers import answer

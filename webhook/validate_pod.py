@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from engine.annotations import own_source, read_own, unknown_keys
 from engine.api import names
 from engine.api.field import FieldError
 from engine.api.pod import Pod
 from engine.api.text import quote
+from engine.gang.annotations import own_source, read_own, unknown_keys
+from engine.gang.warnings import unread
 from engine.policy.model import Policy
-from engine.unread_keys import unread
 from webhook.answers import answer
 from webhook.devices import annotation_errors, checked
 from webhook.left_alone import told_of_pod

@@ -9,19 +9,19 @@ from typing import Final
 
 import msgspec
 
-from engine.annotations import meanings
 from engine.api import names
 from engine.api.field import FieldError
 from engine.api.field import path_of as path_of_steps
 from engine.api.placement import Placement
 from engine.api.text import plain
 from engine.api.workload import Workload
-from engine.aside import exempt, standing_aside
-from engine.gang_keys import keys_of
+from engine.gang.annotations import meanings
+from engine.gang.exemption import exempt, standing_aside
+from engine.gang.key import keys_of
+from engine.gang.request import Understanding, understand
+from engine.gang.validation import beside
 from engine.policy.model import Policy
 from engine.policy_defaults import by_default
-from engine.request_rules import beside
-from engine.requests import Understanding, understand
 from webhook.answers import answer
 from webhook.budget import Budget
 from webhook.devices import annotation_errors, checked

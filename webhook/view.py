@@ -12,12 +12,11 @@ from engine.api.resources import Requests
 from engine.api.workload import PodSet, Workload
 from engine.devices.allocation import Uses
 from engine.devices.resources import Reported
+from engine.gang.ownership import Key, Lineage, Link
+from engine.gang.request import Understanding
 from engine.kinds.registry import Registry
-from engine.lineage import Lineage
 from engine.outcomes import Outcome
-from engine.owners import Key, Link
 from engine.policy.model import Policy
-from engine.requests import Understanding
 from engine.topology.topology import Topology
 
 

@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from engine.annotations import Source, own_source, read, unknown_keys
 from engine.api import names
 from engine.api.field import path_of, render
 from engine.api.text import MAX_WARNING, fit
 from engine.api.workload import Workload
-from engine.aside import standing_aside
+from engine.gang.annotations import Source, own_source, read, unknown_keys
+from engine.gang.exemption import standing_aside
+from engine.gang.request import Understanding, understand
 from engine.policy.model import Policy
 from engine.policy_defaults import requests_of
-from engine.requests import Understanding, understand
 from webhook.objects import decoded, workload_of
 from webhook.parents import standing
 from webhook.patch import Edits

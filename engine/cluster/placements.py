@@ -7,8 +7,6 @@ is looked up when the pod is told its devices.
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, Final
@@ -20,7 +18,6 @@ from engine.api.placement import Assignment, GangRequest, Placement, PodSetPlan,
 from engine.api.pod import OwnerRef
 from engine.api.rank import count_ranks, format_ranks, parse_ranks
 from engine.api.resources import QuantityError, format_bytes, nano
-from engine.api.workload import Workload
 from engine.cluster import wire
 from engine.cluster.wire import ProjectionError, Source, decode
 
@@ -77,12 +74,6 @@ def _use(raw: wire.PlacementDevice, where: str) -> DeviceUse:
         memory=memory,
         share=raw.share or 0,
     )
-
-
-_MAX_NAME: Final = 63  # the name is also the value of the pods' gang label
-_HASH_DIGITS: Final = 8
-_MAX_KIND: Final = 24
-_FOREIGN: Final = re.compile(r"[^a-z0-9.-]")
 
 
 def placement(source: Source) -> Placement:
@@ -194,35 +185,6 @@ def assignment_body(assignment: Assignment) -> dict[str, Any]:
             for plan in assignment.pod_sets
         ],
     }
-
-
-def placement_name(kind: str, workload_name: str, uid: str, group: str = "") -> str:
-    """Return `<kind>-<workload name, cut>-<8 digits of the hash of uid>[-<group>]`.
-
-    At most 63 characters, a valid object name and label value, whatever is handed in.
-    """
-    digest = hashlib.sha256(uid.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
-    tail = f"-{digest}-{_clean(group)}" if group else f"-{digest}"
-    tail = tail[: _MAX_NAME - _MAX_KIND - 1].rstrip("-.")
-    head = _clean(kind)[:_MAX_KIND].rstrip("-.") or "workload"
-    name = _clean(workload_name)[: _MAX_NAME - len(head) - 1 - len(tail)].rstrip("-.")
-    return f"{head}-{name}{tail}" if name else f"{head}{tail}"
-
-
-def name_of(workload: Workload, group: str | None = None) -> str:
-    """Return the name of the Placement of a gang; `pods-<gang-name>-<8 digits>` for a gang of plain pods.
-
-    Pods that are placed each by itself share the Placement `<kind>-<name>-<8 digits>` of their controller.
-    """
-    if not workload.uid and workload.handling == "pods":
-        return placement_name("Pods", workload.name, workload.name)
-    if workload.handling == "pods":
-        return placement_name(workload.kind, workload.name, f"{workload.uid}/{group}")
-    return placement_name(workload.kind, workload.name, workload.uid, group or "")
-
-
-def _clean(text: str) -> str:
-    return _FOREIGN.sub("-", text.lower()).strip("-.")
 
 
 def _gang(raw: wire.PlacementGang) -> GangRequest:

@@ -242,7 +242,7 @@ def suspend_workload(api: Api, workload: Workload, *, fence: Fence) -> Result:
 
 
 def release_pod(api: Api, pod: Pod, body: Mapping[str, Any], *, fence: Fence) -> Result:
-    """Send a release (`engine.pin.release_patch`) to this very pod; sent twice, it is `Done` twice."""
+    """Send a release (`engine.gang.pin.release_patch`) to this very pod; sent twice, it is `Done` twice."""
     pinned = {**body, "metadata": {**body.get("metadata", {}), "uid": pod.uid}}
     return _send(api, "PATCH", _pod(pod), pinned, STRATEGIC_MERGE_PATCH, fence=fence)
 

@@ -13,8 +13,8 @@ from engine.api import names
 from engine.api.placement import Slot
 from engine.cluster import objects
 from engine.cluster import pods as cluster_pods
-from engine.pin import placed_pod, release_patch
-from engine.shapes import merge_runtime_class
+from engine.gang.pin import placed_pod, release_patch
+from engine.gang.shape import merge_runtime_class
 from local.client import Client
 from local.nodes import BLOCK, RACK
 from tests.support.eventually import eventually

@@ -20,12 +20,11 @@ from engine.api.pod import Pod
 from engine.cluster.placements import placement, placement_body
 from engine.device_choice import chosen_anew
 from engine.devices.allocation import allocation, devices_by_rank, parse_allocated
+from engine.gang.gang import Gang, rank_of
+from engine.gang.slots import done_ranks, slot_by_rank, slots_of
 from engine.gangs import decide
-from engine.members import rank_of
 from engine.outcomes import Placed
 from engine.proposal import plan_in_view, proposed
-from engine.seats import done_ranks, slot_by_rank, slots_of
-from engine.sight import Gang
 from engine.stores import Stores
 from engine.timers import Timers
 from engine.view import View

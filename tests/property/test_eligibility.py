@@ -12,7 +12,7 @@ from engine import eligibility, node_columns
 from engine.api.objects import Node, Taint
 from engine.api.pod import Expression, SelectorTerm, Shape, Toleration
 from engine.eligibility import Eligibility
-from engine.shapes import exclusion
+from engine.gang.shape import exclusion
 from tests.support.cluster_records import node
 
 NAMES = [f"h{number}" for number in range(6)]

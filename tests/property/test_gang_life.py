@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from engine.api import names
 from engine.api.objects import Node
 from engine.api.pod import Pod
-from engine.members import pinned_host
+from engine.gang.gang import pinned_host
 from tests.support.cluster_records import changed, gpu_nodes, job, pod, shape, spec
 from tests.support.gang_oracles import overbooked_hosts, ranks_of, scattered
 from tests.support.leader import POLICY, Leader

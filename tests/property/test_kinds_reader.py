@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import workload
+from engine.gang.gang import pod_set_of, rank_of
 from engine.kinds.read import UnreadableWorkload, read
 from engine.kinds.registry import built_in
-from engine.members import pod_set_of, rank_of
 from tests.support import kinds
 from tests.support.kinds import FILES, Labels, example, group_of, merged, pod_of, workload_of
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.api.pod import OwnerRef, Pod
 from engine.api.workload import Owned, Workload
-from engine.owners import MAX_DEPTH, Key, Link, chain_of, key_of
+from engine.gang.ownership import MAX_DEPTH, Key, Link, chain_of, key_of
 from engine.stores import Stores
 from engine.view import View
 from tests.support.cluster_records import job, pod

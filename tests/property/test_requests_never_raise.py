@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.api import names
+from engine.gang.request import understand
 from engine.policy.model import default_policy
-from engine.requests import understand
 from engine.topology.topology import topologies_of
 from tests.support.admission import NODES, raw_job, workload
 

@@ -17,18 +17,17 @@ from engine.api.placement import Assignment, Placement, PodSetPlan, PodSetReques
 from engine.api.pod import OwnerRef, Shape
 from engine.api.resources import Requests
 from engine.api.workload import PodSet, Workload
-from engine.cluster import placements as cluster_placements
 from engine.cluster import workloads as cluster_workloads
 from engine.devices.allocation import Uses, allocation
 from engine.devices.resources import Reported
-from engine.gang_keys import placed_key
+from engine.gang import key as gang_key
+from engine.gang.key import placed_key
+from engine.gang.ownership import Key, Lineage, Link
+from engine.gang.request import Understanding
+from engine.gang.shape import shape_hash
 from engine.kinds.registry import Registry
-from engine.lineage import Lineage
 from engine.outcomes import Outcome
-from engine.owners import Key, Link
 from engine.policy.model import Policy, default_policy
-from engine.requests import Understanding
-from engine.shapes import shape_hash
 from engine.topology.topology import Topology, topologies_of
 from tests.support.cluster_records import gpu_nodes
 from webhook.review import Response, Review, decode_review
@@ -187,7 +186,7 @@ def placed(owner: Workload, hosts: Sequence[str], *, revision: int = 1, count: i
     request = PodSetRequest("main", owner.slots, owner.slots, "rack", None, True, shape_hash(owner.template.shape))
     return Placement(
         namespace=owner.namespace,
-        name=cluster_placements.placement_name(owner.kind, owner.name, owner.uid),
+        name=gang_key.placement_name(owner.kind, owner.name, owner.uid),
         uid="uid-placement",
         resource_version="1",
         workload=WorkloadRef(owner.api_version, owner.kind, owner.name, owner.uid),

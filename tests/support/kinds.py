@@ -13,11 +13,11 @@ from typing import Any
 
 import yaml
 
-from engine import gang_keys
 from engine.api.pod import Pod
 from engine.api.workload import Workload
 from engine.cluster import pods as cluster_pods
 from engine.cluster.workloads import workload
+from engine.gang import key as gang_key
 from engine.kinds.read import read
 from engine.kinds.registry import built_in
 from engine.kinds.structure import Structure
@@ -54,8 +54,8 @@ def pod_of(labels: Mapping[str, str]) -> Pod:
 
 def group_of(pod: Pod, workload: Workload) -> int | None:
     """Which of a workload's gangs a pod joins: 0 where there is one, None for a label that names none of them."""
-    key = gang_keys.joined_key(workload, pod)
-    return int(gang_keys.parts(key)[1] or 0) if key in gang_keys.keys_of(workload) else None
+    key = gang_key.joined_key(workload, pod)
+    return int(gang_key.parts(key)[1] or 0) if key in gang_key.keys_of(workload) else None
 
 
 def merged(raw: Any, patch: Any) -> Any:

@@ -22,14 +22,14 @@ from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
 from engine.controller import Controller
 from engine.errands import Errands
-from engine.extension import Extension
+from engine.gang.gang import Gang
+from engine.gang.relaxation import relaxed
+from engine.gang.repair import Extension
+from engine.gang.slots import Seat
 from engine.gangs import request_written
 from engine.outcomes import Placed
 from engine.policy.model import parse_policy
 from engine.proposal import rewritten
-from engine.requests import relaxed
-from engine.seats import Seat
-from engine.sight import Gang
 from engine.status import event_text, status_body
 from engine.stores import Stores
 from engine.view import View

@@ -9,7 +9,7 @@ import pytest
 
 from engine.api.pod import Pod
 from engine.api.workload import Workload
-from engine.reservations import adrift
+from engine.gang.reservation import adrift
 from engine.stores import Stores
 from engine.view import View
 from tests.support.cluster_records import REFUSAL, gpu_nodes, job, placement, pod

@@ -11,7 +11,7 @@ from engine.api.pod import Pod, Shape
 from engine.capacity import Capacity, Count
 from engine.cluster.pods import pod
 from engine.cluster.workloads import job
-from engine.shapes import covers
+from engine.gang.shape import covers
 from engine.topology.topology import Topology, build_topology
 from tests.support.cluster_records import gpu_nodes
 

@@ -11,7 +11,7 @@ import pytest
 
 from engine.controller import FOLLOW_EVERY, GANG_REST, LONGEST_REST, Controller
 from engine.errands import Errands
-from engine.sight import Gang
+from engine.gang.gang import Gang
 from engine.stores import Stores
 from engine.view import View
 from tests.support.cluster_records import gpu_nodes, job

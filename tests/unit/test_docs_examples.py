@@ -11,9 +11,9 @@ import yaml
 from engine.api import names
 from engine.api.field import render
 from engine.api.schema import fields_of
+from engine.gang.request import Understanding, understand
 from engine.kinds.registry import built_in
 from engine.policy.model import Policy, PolicyError, default_policy, parse_policy
-from engine.requests import Understanding, understand
 from engine.topology.levels import presets
 from engine.topology.topology import Topology, build_topology
 from tests.support.cluster_records import gpu_nodes

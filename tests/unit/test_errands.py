@@ -23,10 +23,10 @@ from engine.cluster.placements import placement_body
 from engine.cluster.workloads import workload
 from engine.cluster.writes import WriteRefused
 from engine.errands import Errands
-from engine.extension import Extension
+from engine.gang.gang import Gang
+from engine.gang.repair import Extension
+from engine.gang.slots import Seat, slots_of
 from engine.kinds.registry import built_in
-from engine.seats import Seat, slots_of
-from engine.sight import Gang
 from engine.stores import Stores
 from engine.view import View
 from engine.written import Outdated

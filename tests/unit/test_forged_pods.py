@@ -9,7 +9,7 @@ import pytest
 
 from engine.api.pod import Pod
 from engine.api.workload import Workload
-from engine.lineage import Claim, Lineage
+from engine.gang.ownership import Claim, Lineage
 from engine.stores import Stores
 from engine.view import View
 from tests.support.cluster_records import gpu_nodes, job, node, pinned, placement, pod, shape

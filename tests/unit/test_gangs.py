@@ -13,11 +13,11 @@ from engine.api.field import FieldError
 from engine.api.placement import Placement, PodSetRequest
 from engine.api.pod import OwnerRef, Pod
 from engine.api.workload import Workload
+from engine.gang.gang import Gang
+from engine.gang.request import Understanding
+from engine.gang.shape import shape_hash
 from engine.gangs import decide
 from engine.policy.model import Policy, default_policy, parse_policy
-from engine.requests import Understanding
-from engine.shapes import shape_hash
-from engine.sight import Gang
 from engine.timers import EXCLUDE_FIRST, Timers
 from tests.support.cluster_records import REFUSAL, changed, job, placement, pod
 

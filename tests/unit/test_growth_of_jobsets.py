@@ -9,7 +9,7 @@ from engine.api import names
 from engine.api.placement import PodSetRequest
 from engine.api.pod import Pod
 from engine.api.workload import Workload
-from engine.extension import growth
+from engine.gang.repair import growth
 from tests.support.cluster_records import placement
 from tests.support.kinds import workload_of
 from tests.support.pod_sets import member

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from engine.api.field import path_of
+from engine.gang.gang import pod_set_of, rank_of
 from engine.kinds.registry import built_in
-from engine.members import pod_set_of, rank_of
 from tests.support.kinds import FILES, example, group_of, merged, pod_of, structure_of, workload_of
 
 KINDS = [path.stem for path in FILES]

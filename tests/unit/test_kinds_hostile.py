@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from engine.api.rank import index_of
+from engine.gang.gang import pod_set_of, rank_of
 from engine.kinds.read import UnreadableWorkload, read
 from engine.kinds.registry import built_in
-from engine.members import pod_set_of, rank_of
 from tests.support.kinds import TEMPLATE, example, group_of, merged, pod_of, structure_of, workload_of
 
 JOBS = "spec.replicatedJobs"

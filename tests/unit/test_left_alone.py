@@ -8,7 +8,7 @@ import pytest
 
 from engine.api import names
 from engine.api.text import MAX_WARNING
-from engine.misspelt_keys import misspelt
+from engine.gang.warnings import misspelt
 from tests.support.admission import FakeView, Json, apply, raw_job, raw_pod, review, with_policy
 from tests.support.golden import golden
 from webhook.mutate import mutate

@@ -11,7 +11,7 @@ import pytest
 
 from engine.api import names
 from engine.api.objects import Taint
-from engine.cluster.placements import placement_name
+from engine.gang.key import placement_name
 from engine.policy.model import Policy
 from tests.support.admission import (
     NODES,

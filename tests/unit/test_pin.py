@@ -10,7 +10,7 @@ import pytest
 from engine.api.placement import Slot
 from engine.api.pod import Expression, Pod, SelectorTerm
 from engine.cluster.pods import pod
-from engine.pin import pin_labels, pinned_terms, placed_pod, release_patch
+from engine.gang.pin import pin_labels, pinned_terms, placed_pod, release_patch
 
 _PIN = {"key": "metadata.name", "operator": "In", "values": ["host-1"]}
 _ZONE = Expression("zone", "In", ("a", "b"))

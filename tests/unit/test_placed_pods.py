@@ -14,9 +14,9 @@ from engine.api.pod import Pod
 from engine.cluster import pods
 from engine.cluster.client import Api
 from engine.cluster.events import Recorder
+from engine.gang.gang import Gang
+from engine.gang.slots import Seat
 from engine.policy.model import default_policy
-from engine.seats import Seat
-from engine.sight import Gang
 from engine.stores import Stores
 from engine.view import View
 from tests.support.admission import NODES, Json, apply, gang_view, live, rack_job, raw_pod, review

@@ -12,8 +12,9 @@ import pytest
 from engine.api.device import DeviceUse
 from engine.api.placement import Assignment, GangRequest, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
 from engine.api.pod import OwnerRef
-from engine.cluster.placements import placement, placement_body, placement_name
+from engine.cluster.placements import placement, placement_body
 from engine.cluster.wire import ProjectionError
+from engine.gang.key import placement_name
 
 _BODY: dict[str, Any] = {
     "apiVersion": "topogate.dev/v1alpha1",

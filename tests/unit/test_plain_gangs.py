@@ -8,7 +8,7 @@ import pytest
 
 from engine.api import names
 from engine.api.pod import OwnerRef, Pod
-from engine.shapes import with_requests
+from engine.gang.shape import with_requests
 from tests.support.cluster_records import gpu_nodes, job
 from tests.support.families import below, plain
 from tests.support.leader import Leader
@@ -172,7 +172,7 @@ def test_switched_off_its_pods_are_freed() -> None:
 def test_whose_a_pod_is_is_told_without_looking_at_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked for every held pod: with ten thousand in one gang that would be done ten thousand times."""
     leader = led(plain("a"), plain("b"))
-    monkeypatch.setattr("engine.plain_gangs.plain_workload", None)
+    monkeypatch.setattr("engine.gang.plain_pods.plain_workload", None)
     assert leader.view.gangs.gang_of(plain("a")) == KEY
 
 

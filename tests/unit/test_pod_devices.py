@@ -14,13 +14,12 @@ from engine.api.pod import Pod, Shape
 from engine.cluster.placements import placement, placement_body
 from engine.device_choice import chosen_anew
 from engine.devices.allocation import allocation, devices_of
+from engine.gang.gang import Gang, rank_of
+from engine.gang.pin import placed_pod, release_patch
+from engine.gang.slots import seat, slots_of, trimmed
 from engine.gangs import decide
-from engine.members import rank_of
 from engine.outcomes import Placed
-from engine.pin import placed_pod, release_patch
 from engine.proposal import plan_in_view, proposed
-from engine.seats import seat, slots_of, trimmed
-from engine.sight import Gang
 from engine.stores import Stores
 from engine.timers import Timers
 from engine.view import View

@@ -10,9 +10,9 @@ from engine.actions import Status
 from engine.api import names
 from engine.api.duration import timestamp
 from engine.api.placement import GangRequest, Placement, PodSetRequest, waiting_since
+from engine.gang.relaxation import in_force, relaxed, relaxes_at, relaxing_text
+from engine.gang.request import Understanding
 from engine.policy.model import default_policy, parse_policy
-from engine.relaxing import in_force, relaxes_at, relaxing_text
-from engine.requests import Understanding, relaxed
 from engine.status import status_body
 from tests.support.cluster_records import changed, gpu_nodes, job, pod
 from tests.support.leader import Leader

@@ -12,8 +12,8 @@ from engine.api import names
 from engine.api.field import FieldError
 from engine.api.objects import Node
 from engine.api.pod import OwnerRef
+from engine.gang.request import Understanding, path_of, understand
 from engine.policy.model import Policy, default_policy
-from engine.requests import Understanding, path_of, understand
 from engine.topology.topology import topologies_of
 from tests.support.admission import NODES, raw_job, with_policy, workload
 from tests.support.cluster_records import node

@@ -10,8 +10,8 @@ import pytest
 from engine.api import names
 from engine.api.placement import GangRequest
 from engine.api.workload import PodSet, Workload
+from engine.gang.request import Understanding, understand
 from engine.policy.model import default_policy, parse_policy
-from engine.requests import Understanding, understand
 from engine.topology.topology import topologies_of
 from tests.support.admission import NODES
 from tests.support.families import leader_worker_set
@@ -181,7 +181,7 @@ def test_a_job_of_another_group_has_its_own_paths() -> None:
 def test_of_very_many_unknown_keys_the_first_get_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     """A comparison with every key costs more than the rest of the review."""
     asked: list[str] = []
-    monkeypatch.setattr("engine.annotations.suggest", lambda key, _: asked.append(key))
+    monkeypatch.setattr("engine.gang.annotations.suggest", lambda key, _: asked.append(key))
     found = read(two({f"topogate.dev/x-{number}": "1" for number in range(1000)}))
     assert len(found.errors) >= 1000
     assert len(asked) == 64

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from engine.api import names
-from engine.members import pinned_host
-from engine.reservations import reservation
-from engine.seats import moved, seat, slot_by_rank, slots_of, trimmed
+from engine.gang.gang import pinned_host
+from engine.gang.reservation import reservation
+from engine.gang.slots import moved, seat, slot_by_rank, slots_of, trimmed
 from engine.topology.levels import Level
 from engine.topology.topology import build_topology
 from tests.support.cluster_records import changed, gpu_nodes, job, placement, pod, shape

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from engine import plain_gangs, single_pods
 from engine.api import names
 from engine.api.pod import OwnerRef, Pod
 from engine.api.workload import Workload
+from engine.gang import plain_pods
 from tests.support.cluster_records import gpu_nodes, job
 from tests.support.families import below, link, plain
 from tests.support.leader import POLICY, Leader
@@ -118,7 +118,7 @@ def test_without_pods_its_placement_goes() -> None:
 def elsewhere(pod: Pod, *, marked: bool) -> Pod:
     """The pod, bound for hosts that are not there."""
     changed = replace(pod, spec=replace(pod.spec, shape=replace(pod.spec.shape, node_selector=(("pool", "none"),))))
-    labels = {**pod.spec.labels, names.POD_SET: single_pods.mark_of(changed if marked else pod)}
+    labels = {**pod.spec.labels, names.POD_SET: plain_pods.mark_of(changed if marked else pod)}
     return replace(changed, spec=replace(changed.spec, labels=labels))
 
 
@@ -131,7 +131,7 @@ def test_pods_that_may_go_elsewhere_hold_up_nobody() -> None:
 
 def test_a_pod_that_was_changed_after_its_admission_gets_no_slot_of_others() -> None:
     one = single("a")
-    one = replace(one, spec=replace(one.spec, labels={**one.spec.labels, names.POD_SET: single_pods.mark_of(one)}))
+    one = replace(one, spec=replace(one.spec, labels={**one.spec.labels, names.POD_SET: plain_pods.mark_of(one)}))
     other = replace(elsewhere(single("b"), marked=False), created=one.created + 1)
     leader = Leader(nodes=gpu_nodes(1, 1, 2))
     leader.has(other, one)
@@ -178,7 +178,7 @@ def test_switched_off_its_pods_are_freed() -> None:
 )
 def test_these_are_no_single_pods(change: dict[str, Any]) -> None:
     leader = led(single("a", **change))
-    assert not any(map(single_pods.is_single, leader.view.gangs.keys()))
+    assert not any(map(plain_pods.is_single, leader.view.gangs.keys()))
     assert not any(key.startswith("pods/elsewhere") for key in leader.view.gangs.keys())  # noqa: SIM118 - no mapping
 
 
@@ -191,7 +191,7 @@ def test_a_pod_that_had_its_host_before_anybody_asked_us_is_left_alone() -> None
 def test_whose_a_pod_is_is_told_without_looking_at_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked for every held pod of a controller that may have made thousands."""
     leader = led(single("a"), single("b"))
-    monkeypatch.setattr("engine.single_pods.in_turn", None)
+    monkeypatch.setattr("engine.gang.plain_pods.in_turn", None)
     assert leader.view.gangs.gang_of(single("a")) is not None
 
 
@@ -199,13 +199,13 @@ def test_other_gangs_are_not_looked_at_for_a_quota_that_is_not_theirs(monkeypatc
     """Of a thousand pods that are placed alone, each plan would make the workload of every other one."""
     leader = led(*(single(f"p{number}", owner=None) for number in range(3)))
     made: list[str] = []
-    build = single_pods.single_workload
+    build = plain_pods.single_workload
 
     def noted(owner: OwnerRef | None, pods: Sequence[Pod], *, dialects: Collection[str]) -> Workload:
         made.append(pods[0].namespace)
         return build(owner, pods, dialects=dialects)
 
-    monkeypatch.setattr("engine.single_pods.single_workload", noted)
+    monkeypatch.setattr("engine.gang.plain_pods.single_workload", noted)
     gang = leader.view.gangs.get(next(iter(leader.view.gangs.keys())))
     assert gang is not None
     made.clear()
@@ -218,4 +218,4 @@ def test_other_gangs_are_not_looked_at_for_a_quota_that_is_not_theirs(monkeypatc
 def test_a_plain_gang_is_none_of_them_whatever_its_namespace_is_called(namespace: str) -> None:
     """A namespace that begins as the key of single pods does made each pod of a gang one by itself."""
     for gang in ("mesh", "pods-0123456789abcdef"):
-        assert not single_pods.is_single(plain_gangs.gang_key(namespace, gang))
+        assert not plain_pods.is_single(plain_pods.gang_key(namespace, gang))

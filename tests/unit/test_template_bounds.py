@@ -8,10 +8,10 @@ import pytest
 
 from engine.api import names
 from engine.cluster.workloads import workload as of_kind
+from engine.gang.request import Understanding, understand
+from engine.gang.validation import MAX_ALL_CONTAINERS, MAX_CONTAINERS, MAX_REQUIREMENTS, MAX_VALUES
 from engine.kinds.registry import built_in
 from engine.policy.model import default_policy
-from engine.requests import Understanding, understand
-from engine.template_bounds import MAX_ALL_CONTAINERS, MAX_CONTAINERS, MAX_REQUIREMENTS, MAX_VALUES
 from engine.topology.topology import topologies_of
 from tests.support.admission import NODES, raw_job, workload
 from tests.support.cluster_records import gpu_nodes

@@ -8,8 +8,8 @@ import pytest
 
 from engine.api import names
 from engine.api.text import MAX_WARNING
+from engine.gang.warnings import HELP
 from engine.policy.model import parse_policy
-from engine.unread_keys import HELP
 from tests.support.admission import FakeView, raw_job, review
 from tests.support.golden import golden
 from webhook.review import Response

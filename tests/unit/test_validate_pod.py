@@ -11,10 +11,10 @@ from engine.api import names
 from engine.api.placement import WorkloadRef
 from engine.cluster import pods
 from engine.devices.resources import Reported
-from engine.gang_keys import placed_key
+from engine.gang.key import placed_key
+from engine.gang.request import Understanding
 from engine.outcomes import Never, Waits
 from engine.policy.model import default_policy
-from engine.requests import Understanding
 from tests.support.admission import (
     FakeView,
     Json,

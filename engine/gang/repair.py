@@ -1,8 +1,8 @@
 """What of a placed gang stays where it is when it is planned again: after a loss, or because it is to have more pods.
 
 A pod that has a host keeps it, whatever became of the host; a slot without such a pod stays unless nothing can go
-there any more. Where a rank is no slot (see `engine.seats`) slots are numbered in the order of the assignment, so that
-those of one slice stay together. Pure.
+there any more. Where a rank is no slot (see `engine.gang.slots`) slots are numbered in the order of the assignment, so
+that those of one slice stay together. Pure.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from engine.api.pod import Pod
 from engine.api.rank import join_ranks
 from engine.api.workload import PodSet, Workload
 from engine.devices.allocation import Uses, devices_by_rank, devices_of
-from engine.members import by_pod_set, host_of, rank_is_slot, rank_of
-from engine.seats import done_ranks, slot_by_rank, wanted_slots
+from engine.gang.gang import by_pod_set, host_of, rank_is_slot, rank_of
+from engine.gang.slots import done_ranks, slot_by_rank, wanted_slots
 
 Blocked = Callable[[str], bool]
 Missed = Callable[[str, int], bool]

@@ -13,8 +13,8 @@ from engine.api.placement import Placement, PodSetPlan
 from engine.api.pod import Pod
 from engine.api.workload import PodSet, Workload
 from engine.devices.allocation import Uses, devices_by_rank, devices_of, spare_devices
-from engine.members import by_pod_set, over, pinned_host, pod_set_of, rank_is_slot, rank_of, released
-from engine.seats import done_ranks, seat, slot_by_rank
+from engine.gang.gang import by_pod_set, over, pinned_host, pod_set_of, rank_is_slot, rank_of, released
+from engine.gang.slots import done_ranks, seat, slot_by_rank
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A required level that becomes a preferred one when a gang has waited too long for it. Pure.
+"""Turns a required level into a preferred one when a gang has waited for `relax-after`. Pure.
 
 The Placement is the memory: it says which levels were relaxed and since when the gang waits, so that neither a
 fail-over nor a re-plan starts the time anew or takes the relaxation back.
@@ -6,11 +6,34 @@ fail-over nor a re-plan starts the time anew or takes the relaxation back.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from engine.api import names
 from engine.api.duration import format_duration
 from engine.api.placement import GangRequest, Placement, PodSetRequest, waiting_since
 from engine.api.text import joined, plain
+from engine.gang.request import Understanding
 from engine.policy.model import Policy
-from engine.requests import Understanding, relaxed
+
+
+def relaxed(understanding: Understanding) -> Understanding:
+    """The request with what is required as what is preferred; slices stay as they are."""
+    gang = understanding.gang
+    if gang is not None and gang.require is not None:
+        gang = replace(gang, require=None, prefer=gang.prefer or _preferred(gang.require), relaxed=gang.require)
+    asks = tuple(
+        replace(ask, require=None, prefer=ask.prefer or _preferred(ask.require), relaxed=ask.require)
+        if ask.require is not None
+        else ask
+        for ask in understanding.asks
+    )
+    return replace(understanding, gang=gang, asks=asks)
+
+
+def _preferred(required: str) -> str:
+    """The level to prefer instead of one that was required; `auto` prefers the lowest one."""
+    return names.HOST_LEVEL if required == names.AUTO else required
+
 
 Relaxed = tuple[str | None, tuple[tuple[str, str | None], ...]]
 

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from engine.annotations import Said, Source, asks_in_pod_group_labels, check, own_source, read, unknown_keys
 from engine.api import names
 from engine.api.field import FieldError
 from engine.api.field import path_of as path_of_steps
 from engine.api.placement import GangRequest, PodSetRequest
 from engine.api.workload import PodSet, Workload
-from engine.aside import standing_aside
-from engine.policy.model import Policy
-from engine.request_rules import (
+from engine.gang.annotations import (
+    Said,
+    Scope,
+    Source,
+    asks_in_pod_group_labels,
+    check,
+    own_source,
+    read,
+    slices_of,
+    unknown_keys,
+)
+from engine.gang.exemption import standing_aside
+from engine.gang.shape import shape_hash
+from engine.gang.validation import (
     asks_for_no_level,
     bounds,
     colocation_errors,
@@ -23,14 +33,12 @@ from engine.request_rules import (
     nesting_errors,
     of_plain_pods,
     slice_errors,
+    template_errors,
 )
-from engine.request_scopes import Scope, slices_of
-from engine.request_warnings import request_warnings
-from engine.shapes import shape_hash
-from engine.template_bounds import template_errors
+from engine.gang.warnings import request_warnings, unread
+from engine.policy.model import Policy
 from engine.topology.choice import LevelNames, choose_topology, level_names
 from engine.topology.topology import Topology
-from engine.unread_keys import unread
 
 _POD_GROUP_ONLY = "pod-group labels ask when a workload is created; add topogate.dev/unconstrained-topology: true"
 LEVELS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY})
@@ -140,25 +148,6 @@ def understand(
         warnings=(*warnings, *told),
         relax_after=float(relax) if relax is not None else None,
     )
-
-
-def relaxed(understanding: Understanding) -> Understanding:
-    """The request with what is required as what is preferred; slices stay as they are."""
-    gang = understanding.gang
-    if gang is not None and gang.require is not None:
-        gang = replace(gang, require=None, prefer=gang.prefer or _preferred(gang.require), relaxed=gang.require)
-    asks = tuple(
-        replace(ask, require=None, prefer=ask.prefer or _preferred(ask.require), relaxed=ask.require)
-        if ask.require is not None
-        else ask
-        for ask in understanding.asks
-    )
-    return replace(understanding, gang=gang, asks=asks)
-
-
-def _preferred(required: str) -> str:
-    """The level to prefer instead of one that was required; `auto` prefers the lowest one."""
-    return names.HOST_LEVEL if required == names.AUTO else required
 
 
 def said_by(workload: Workload, *, policy: Policy) -> tuple[Said, ...]:

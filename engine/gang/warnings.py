@@ -1,17 +1,47 @@
-"""What is accepted in a request and does less than its user may think: sentences without a prefix. Pure."""
+"""Warnings about a request: what has less effect than expected, misspelt keys, foreign keys that are not read. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
-from engine.annotations import POD_GROUP_DIALECT
 from engine.api import names
 from engine.api.placement import GangRequest, PodSetRequest
-from engine.api.text import joined, plain, plural, quote
+from engine.api.text import joined, plain, plural, quote, suggest
 from engine.api.workload import Workload
-from engine.request_scopes import Scope
+from engine.gang.annotations import NATIVE_DIALECT, POD_GROUP_DIALECT, Scope, Source
+
+_PREFIX: Final = names.DOMAIN.partition(".")[0]
+_TOLD: Final = 4  # nobody reads more
+_SHOWN: Final = 50  # with the longest key that may be meant, a warning has at most 120 characters
+_OURS: Final = tuple(sorted(key.partition("/")[2] for key in names.REQUEST_KEYS))
+_KUEUE: Final = tuple(sorted(key.partition("/")[2] for key in names.ALIASES["kueue"]))
+_READ: Final = frozenset(key for keys in (*names.ALIASES.values(), *names.UNREAD.values()) for key in keys)
+# As the match conditions have it (`webhook.conditions`): other keys are never sent for their sake.
+_LOOKS: Final = re.compile(r"(podset-)?(slice-)?(req|pref|unc)[a-z]*-topology")
+
+
+def misspelt(keys: Iterable[str], *, dialects: Collection[str]) -> Iterator[str]:
+    """Yield a warning for each annotation that was probably meant for us: what it should be called."""
+    found = ((key, meant) for key in dict.fromkeys(keys) if (meant := _meant(key, dialects)) is not None)
+    for key, meant in islice(found, _TOLD):
+        yield f"{plain(key, _SHOWN)} is not read; did you mean {meant}?"
+
+
+def _meant(key: str, dialects: Collection[str]) -> str | None:
+    prefix, _, name = key.rpartition("/")
+    if prefix == names.DOMAIN or key in _READ:
+        return None
+    if f"{prefix}/" == names.KUEUE_PREFIX:
+        return suggest(name, _KUEUE) if _LOOKS.fullmatch(name) and "kueue" in dialects else None
+    if not (key.startswith(_PREFIX) or _LOOKS.fullmatch(name)) or NATIVE_DIALECT not in dialects:
+        return None
+    near = suggest(name if prefix else name.removeprefix(_PREFIX).lstrip("-._"), _OURS)
+    return f"{names.DOMAIN}/{near}" if near is not None else None
+
 
 _POD_GROUP: Final = frozenset({names.POD_GROUP_NAME, names.POD_GROUP_MIN})
 _MAX_VALUE: Final = 16  # of a label's value; the warning has 120 characters
@@ -88,3 +118,21 @@ def _not_planned_for(workload: Workload) -> Iterator[str]:
     preferred = tuple(dict.fromkeys(name for template in templates for name in template.preferences))
     if preferred:
         yield f"preferences ({', '.join(preferred)}) have no effect: pods are pinned to hosts"
+
+
+# What stands after the key; with it and our prefix a warning has at most 120 characters.
+HELP: Final[Mapping[str, str]] = {
+    "kueue.x-k8s.io/podset-slice-required-topology-constraints": "is not read; one layer: slice-topology, slice-size",
+    "kueue.x-k8s.io/podset-topology-spreading": "is not read: ask for nothing and use topologySpreadConstraints",
+    "kai.scheduler/segment-size": f"is not read: use {names.SLICE_SIZE}",
+    "kai.scheduler/segment-topology-required-placement": f"is not read: use {names.SLICE_TOPOLOGY}",
+    "kai.scheduler/segment-topology-preferred-placement": "is not read: slice-topology can only require a level",
+    "kai.scheduler/batch-min-member": f"is not read: use {names.MIN_AVAILABLE}",
+}
+
+
+def unread(sources: Iterable[Source], *, dialects: Collection[str]) -> Iterator[str]:
+    """Yield a warning for each such key of these dialects on the sources, each key once."""
+    known = {key for dialect, keys in names.UNREAD.items() if dialect in dialects for key in keys}
+    for key in sorted({key for source in sources for key in source.annotations.keys() & known}):
+        yield f"{key} {HELP[key]}"

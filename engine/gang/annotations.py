@@ -1,4 +1,4 @@
-"""What the annotations of a workload and of its template say: aliases folded, values checked, nothing decided yet."""
+"""Reads request annotations of a workload and its templates: aliases folded, values checked, per gang or pod set."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.api.field import FieldError, unsupported
 from engine.api.pod import Pod
 from engine.api.reasons import Code
 from engine.api.text import listed, plain, suggest
-from engine.api.workload import Workload
+from engine.api.workload import PodSet, Workload
 from engine.topology.choice import LevelNames
 
 NATIVE_DIALECT = "topogate"
@@ -205,3 +205,36 @@ _CHECKS: Mapping[str, Callable[[Said, LevelNames, Collection[str]], str | FieldE
     names.COLOCATE: _name,
     names.GANG_NAME: _name,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """`said` about `pods` pods of `pod_set`, None for a whole gang of several pod sets; `meanings` by key.
+
+    With one pod set its scope is that of the gang too.
+    """
+
+    pod_set: PodSet | None
+    pods: int
+    said: tuple[Said, ...]
+    meanings: Mapping[str, str]
+
+    def saying(self, about: str) -> Said | None:
+        """The annotation by which the scope says something about a key; the first by path."""
+        return next((one for one in self.said if one.about == about), None)
+
+
+def slices_of(scope: Scope, whole: Scope) -> tuple[tuple[str, int], ...]:
+    """The slices (level, size) of a pod set, its own or those of the whole gang; of a size that is known.
+
+    What the workload says holds for every pod set that is as large as a slice.
+    """
+    pod_set = scope.pod_set
+    if pod_set is None:
+        return ()
+    said = scope if names.SLICE_TOPOLOGY in scope.meanings else whole
+    level, size = said.meanings.get(names.SLICE_TOPOLOGY), said.meanings.get(names.SLICE_SIZE)
+    pods = pod_set.replica if size is None else int(size)
+    if level is None or pods is None or (said is not scope and pods > pod_set.slots):
+        return ()
+    return ((level, pods),)

@@ -1,12 +1,51 @@
-"""What a gang is known by: its workload's uid, and the index of the replica for a kind with a gang per replica."""
+"""Gang keys and Placement names, made from the workload's uid and the group of a kind with several gangs."""
 
 from __future__ import annotations
 
-from engine import plain_gangs
+import hashlib
+import re
+from typing import Final
+
 from engine.api.placement import Placement
 from engine.api.pod import Pod
 from engine.api.workload import Workload
-from engine.pod_workloads import KIND
+from engine.gang import plain_pods
+from engine.gang.plain_pods import KIND
+
+_MAX_NAME: Final = 63  # the name is also the value of the pods' gang label
+_HASH_DIGITS: Final = 8
+_MAX_KIND: Final = 24
+_FOREIGN: Final = re.compile(r"[^a-z0-9.-]")
+
+
+def placement_name(kind: str, workload_name: str, uid: str, group: str = "") -> str:
+    """Return `<kind>-<workload name, cut>-<8 digits of the hash of uid>[-<group>]`.
+
+    At most 63 characters, a valid object name and label value, whatever is handed in.
+    """
+    digest = hashlib.sha256(uid.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
+    tail = f"-{digest}-{_clean(group)}" if group else f"-{digest}"
+    tail = tail[: _MAX_NAME - _MAX_KIND - 1].rstrip("-.")
+    head = _clean(kind)[:_MAX_KIND].rstrip("-.") or "workload"
+    name = _clean(workload_name)[: _MAX_NAME - len(head) - 1 - len(tail)].rstrip("-.")
+    return f"{head}-{name}{tail}" if name else f"{head}{tail}"
+
+
+def name_of(workload: Workload, group: str | None = None) -> str:
+    """Return the name of the Placement of a gang; `pods-<gang-name>-<8 digits>` for a gang of plain pods.
+
+    Pods that are placed each by itself share the Placement `<kind>-<name>-<8 digits>` of their controller.
+    """
+    if not workload.uid and workload.handling == "pods":
+        return placement_name("Pods", workload.name, workload.name)
+    if workload.handling == "pods":
+        return placement_name(workload.kind, workload.name, f"{workload.uid}/{group}")
+    return placement_name(workload.kind, workload.name, workload.uid, group or "")
+
+
+def _clean(text: str) -> str:
+    return _FOREIGN.sub("-", text.lower()).strip("-.")
+
 
 # Replicas of one workload that are gangs; pods of more are held and told so.
 MAX_GROUPS = 10_000
@@ -16,7 +55,7 @@ _GROUP_DIGITS = 7
 def key_of(workload: Workload, group: str | None = None) -> str:
     """The key of a gang: `<uid>`, `<uid>/<group>` for that of one replica, `pods/<namespace>/<name>` for plain pods."""
     if not workload.uid and workload.kind == KIND:
-        return plain_gangs.gang_key(workload.namespace, workload.name)
+        return plain_pods.gang_key(workload.namespace, workload.name)
     return _key(workload.uid, group)
 
 
@@ -24,7 +63,7 @@ def placed_key(placement: Placement) -> str:
     """The key of the gang that a Placement says it is of."""
     workload = placement.workload
     if not workload.uid and workload.kind == KIND:
-        return plain_gangs.gang_key(placement.namespace, workload.name)
+        return plain_pods.gang_key(placement.namespace, workload.name)
     return _key(workload.uid, placement.group)
 
 

@@ -16,7 +16,7 @@ from engine.api.placement import Assignment, Placement, PodSetPlan, Slot
 from engine.api.pod import Pod
 from engine.api.workload import PodSet, Workload
 from engine.devices.allocation import Uses, below, devices_by_rank, fewer, spare_devices
-from engine.members import by_pod_set, host_of, pod_set_of, rank_is_slot, rank_of
+from engine.gang.gang import by_pod_set, host_of, pod_set_of, rank_is_slot, rank_of
 from engine.topology.topology import Topology
 
 

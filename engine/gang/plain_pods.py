@@ -1,0 +1,352 @@
+"""Gangs of pods without a workload: by gang-name and gang-size, or single pods placed near their siblings. Pure.
+
+There is no object for such a gang: its workload is made up from its pods. Pure.
+
+Those of one controller that ask for the same and may go to the same hosts are filed together; their workload is made up
+from them, as for the pods of a Deployment: one pod is enough to start, the others join near it as they come. A pod
+without a controller is alone.
+Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from engine.api import names
+from engine.api.field import FieldError
+from engine.api.pod import OwnerRef, Pod, PodSpec
+from engine.api.resources import largest
+from engine.api.text import plain, plural, quote
+from engine.api.workload import PodSet, Workload
+from engine.gang.annotations import Said, invalid, read_own
+from engine.gang.exemption import template_aside
+from engine.gang.shape import with_requests
+from engine.policy.model import Policy
+
+KIND = "Pod"
+
+
+def workload_of(
+    pods: Sequence[Pod],
+    above: OwnerRef,
+    *,
+    template: PodSpec,
+    slots: int,
+    remaining: int,
+    finished: bool,
+    replaced: str,
+    unit: str = "workload",
+) -> Workload:
+    """The workload of one pod set that pods make up, of which there is at least one; it is known as `above`.
+
+    `replaced`: what deleting one that is not bound costs (`engine.kinds`).
+    """
+    pod_set = PodSet(
+        name=names.MAIN,
+        template=template,
+        slots=slots,
+        total=slots,
+        remaining=remaining,
+        ranked=False,
+        path=(),
+        replace=replaced,
+    )
+    return Workload(
+        api_version=above.api_version,
+        kind=above.kind,
+        namespace=pods[0].namespace,
+        name=above.name,
+        uid=above.uid,
+        resource_version="",
+        generation=0,
+        labels={},
+        annotations={},
+        pod_sets=(pod_set,),
+        suspended=False,
+        suspendable=False,
+        started=any(pod.spec.node_name for pod in pods),
+        finished=finished,
+        deleting=False,
+        created=min(pod.created for pod in pods),
+        owner=None,
+        aside=None,
+        resource="pods",
+        suspend_path=None,
+        unit=unit,
+        handling="pods",
+    )
+
+
+def template_of(pod: Pod, annotations: Mapping[str, str]) -> PodSpec:
+    """What a pod would have been made from: held, bound nowhere, saying this."""
+    spec = pod.spec
+    gates = spec.gates if names.GATE in spec.gates else (*spec.gates, names.GATE)
+    # Admission resolves the priority when it adds what the RuntimeClass says: then that is in the shape already.
+    runtime_class = spec.runtime_class if spec.priority is None else ""
+    return replace(spec, annotations=annotations, gates=gates, node_name="", runtime_class=runtime_class)
+
+
+def eligible(pod: Pod) -> tuple[object, ...]:
+    """What decides which hosts a pod may go to."""
+    shape = pod.spec.shape
+    return (shape.node_selector, shape.affinity, shape.tolerations, shape.devices)
+
+
+def is_live(pod: Pod) -> bool:
+    """True for a pod that has not ended and is not on its way out."""
+    return not (pod.finished or pod.deleting)
+
+
+def in_order(pods: Sequence[Pod]) -> list[Pod]:
+    """The pods, oldest first."""
+    return sorted(pods, key=lambda pod: (pod.created, pod.name))
+
+
+_PREFIX = "pods/"
+_SIZE_DIGITS = 7
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_LEVELS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY})
+_OWN = frozenset({names.GANG_NAME, names.GANG_SIZE})
+
+
+def gang_key(namespace: str, name: str) -> str:
+    """The key of a gang of plain pods; no uid looks like it."""
+    return f"{_PREFIX}{namespace}/{name}"
+
+
+def is_plain(key: str) -> bool:
+    """True for the key of a gang of plain pods."""
+    return key.startswith(_PREFIX)
+
+
+def place_of(key: str) -> tuple[str, str]:
+    """The namespace and the name of a gang of plain pods."""
+    namespace, _, name = key.removeprefix(_PREFIX).partition("/")
+    return namespace, name
+
+
+def plain_key(pod: Pod, *, dialects: Collection[str]) -> str | None:
+    """The key of the gang that a pod names; None when it names none."""
+    name = _said(pod, names.GANG_NAME, dialects)
+    return gang_key(pod.namespace, name) if name is not None else None
+
+
+def plain_workload(key: str, pods: Sequence[Pod], *, dialects: Collection[str]) -> Workload:
+    """The workload of the gang of plain pods that has a key; there is at least one of them.
+
+    A pod that is deleted gives its slot back, as nothing makes another one; while the gang is not whole that changes
+    nothing, as it has no slots yet.
+    """
+    pods = in_order(pods)
+    first = next((pod for pod in pods if names.GATE in pod.spec.gates), pods[0])
+    size = size_of(first, dialects=dialects) or 1
+    left = [pod for pod in pods if is_live(pod)]
+    done = [pod for pod in pods if pod.finished]
+    template = _template(first, dialects)
+    requests = largest(pod.spec.shape.requests for pod in left)
+    if requests:
+        template = replace(template, shape=with_requests(template.shape, requests))
+    return workload_of(
+        pods,
+        OwnerRef("v1", KIND, place_of(key)[1], "", controller=False),
+        template=template,
+        slots=size,
+        remaining=len(left) if done or len(left) < size else size,
+        finished=len(done) == len(pods),
+        replaced="lost",
+    )
+
+
+def faults(
+    workload: Workload, pods: Sequence[Pod], *, placed: bool, dialects: Collection[str]
+) -> tuple[FieldError, ...]:
+    """Why nobody of a gang without slots may go: its pods contradict each other, or some do not exist yet."""
+    pods = [pod for pod in in_order(pods) if is_live(pod)]
+    if placed or not pods:
+        return ()
+    if not _NAME.fullmatch(workload.name):
+        where = f"metadata.annotations[{names.GANG_NAME}]"
+        message = f"must be a name of 1 to 63 letters, digits, -, _ and .; got {quote(workload.name)}"
+        return (FieldError(where, "Invalid value", None, "InvalidValue", message),)
+    size, field = workload.slots, f"metadata.annotations[{names.GANG_SIZE}]"
+    asked = [read_own(pod, dialects=dialects) for pod in pods]  # once: a gang may have very many pods
+    sizes: set[int] = set()
+    for pod, said in zip(pods, asked, strict=True):
+        if (text := _value(said, names.GANG_SIZE)) is None:
+            message = f"names a gang without its size{_of(pod)}; add {names.GANG_SIZE}"
+            return (FieldError(field, "Required value", None, "MissingValue", message),)
+        if (number := _size(text)) is None:
+            message = f"must be a whole number, 1 or more; got {plain(text, 63)}{_of(pod)}"
+            return (FieldError(field, "Invalid value", None, "InvalidValue", message),)
+        sizes.add(number)
+    if len(sizes) > 1:
+        message = f"the pods of {workload.name} give different sizes ({', '.join(map(str, sorted(sizes)[:8]))})"
+        return (FieldError(field, "Invalid value", None, "GangSizeMismatch", message),)
+    if len(pods) > size:
+        message = f"{workload.name} has {plural(len(pods), 'pod')}, more than its size of {size}"
+        return (FieldError(field, "Invalid value", None, "GangSizeMismatch", message),)
+    alike = [{(one.about, one.value) for one in said} for said in asked]
+    if (odd := next((pod for pod, each in zip(pods, alike, strict=True) if each != alike[0]), None)) is not None:
+        message = f"{pods[0].name} and {odd.name} ask for different things; the pods of one gang must ask for the same"
+        return (FieldError("metadata.annotations", "Invalid value", None, "ConflictingAnnotations", message),)
+    if (odd := next((pod for pod in pods if eligible(pod) != eligible(pods[0])), None)) is not None:
+        message = (
+            f"{pods[0].name} and {odd.name} may go to different hosts (nodeSelector, affinity, tolerations or devices)"
+        )
+        return (FieldError("spec", "Invalid value", None, "ConflictingAnnotations", message),)
+    if len(pods) < size:
+        message = f"{len(pods)} of {plural(size, 'pod')} of {workload.name} exist"
+        return (FieldError(field, "Invalid value", None, "WaitingForMembers", message),)
+    return ()
+
+
+def size_of(pod: Pod, *, dialects: Collection[str]) -> int | None:
+    """The size that a pod gives its gang; None when it gives none, or what is no number."""
+    return _size(_said(pod, names.GANG_SIZE, dialects) or "")
+
+
+def owners(pods: Sequence[Pod]) -> list[OwnerRef]:
+    """The owners of the gang's Placement: it goes when all of its pods are gone."""
+    return [OwnerRef("v1", KIND, pod.name, pod.uid, controller=False) for pod in in_order(pods)]
+
+
+def _said(pod: Pod, about: str, dialects: Collection[str]) -> str | None:
+    return _value(read_own(pod, dialects=dialects), about)
+
+
+def _of(pod: Pod) -> str:
+    """Which pod is meant; one under creation may have no name yet."""
+    return f" (pod {pod.name})" if pod.name else ""
+
+
+def _value(said: Iterable[Said], about: str) -> str | None:
+    """What is said about a key: by its own name, or else by an alias."""
+    found = [one for one in said if one.about == about]
+    return min(found, key=lambda one: one.key != one.about).value if found else None
+
+
+def _size(text: str) -> int | None:
+    return int(text) or None if text.isascii() and text.isdigit() and len(text) <= _SIZE_DIGITS else None
+
+
+def _template(pod: Pod, dialects: Collection[str]) -> PodSpec:
+    """What the pods have in common; a gang that names no level needs no more than room."""
+    said = read_own(pod, dialects=dialects)
+    names_gang = {one.key for one in said if one.about in _OWN}
+    annotations = {key: value for key, value in pod.spec.annotations.items() if key not in names_gang}
+    if not any(one.about in _LEVELS for one in said):
+        annotations[names.UNCONSTRAINED] = "true"
+    return template_of(pod, annotations)
+
+
+_GROUP = "pods-"
+# Namespaces and requests that somebody chooses must not meet: 64 bits.
+_HASH_DIGITS = 16
+_MARK, _MARK_DIGITS = "single-", 8
+_OF_ONE = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.TOPOLOGY, names.RELAX_AFTER})
+
+
+def single_key(pod: Pod, owner: OwnerRef | None, *, policy: Policy) -> str | None:
+    """The key under which a pod that asks is filed: `<uid of its controller, or its own>/pods-<hash>`; None for others.
+
+    `owner`: the top-most controller above the pod. The hash is of the namespace, of what the pod asks for, and of the
+    mark that its admission gave it (`mark_of`): pinned, a pod does not show any more where else it might have gone.
+    """
+    said = read_own(pod, dialects=policy.annotations.dialects)
+    if not said or any(one.about == names.GANG_NAME for one in said) or pod.mirror:
+        return None
+    if owner is not None and (owner.kind == "DaemonSet" or not owner.uid or "/" in owner.uid):
+        return None  # the API server makes no such uid, and a key must not be taken for another one's
+    if pod.spec.node_name and names.MANAGED not in pod.spec.labels:
+        return None  # it had its host before anybody asked us
+    if template_aside(replace(pod.spec, node_name=""), policy=policy) is not None:
+        return None
+    mark = pod.spec.labels.get(names.POD_SET, "")
+    asked = (pod.namespace, mark, *sorted({f"{one.about}={one.value}" for one in said}))
+    return f"{pod.uid if owner is None else owner.uid}/{_GROUP}{_hash(asked)}"
+
+
+def mark_of(pod: Pod) -> str:
+    """The pod-set label of a pod that is placed by itself: the same for pods that may go to the same hosts."""
+    return f"{_MARK}{_hash(_may_go(pod))[:_MARK_DIGITS]}"
+
+
+def is_single(key: str) -> bool:
+    """True for the key of pods that are placed each by itself; no replica's index looks like it.
+
+    The key of a plain gang has a namespace in this place, which may begin in the same way, and a name after it.
+    """
+    group = key.partition("/")[2]
+    return group.startswith(_GROUP) and "/" not in group
+
+
+def in_turn(pods: Sequence[Pod]) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
+    """The pods that are looked at now, and those that have to wait for their turn; those that have ended are neither.
+
+    Their slots are planned in one go, as those of pods that are alike. Of held pods that are marked so and are not
+    (they were changed after their admission) only those go that may go where the oldest may.
+    """
+    held = [pod for pod in in_order(pods) if names.GATE in pod.spec.gates and is_live(pod)]
+    first = _may_go(held[0]) if held else ()
+    later = {pod.key for pod in held if _may_go(pod) != first}
+    here = [pod for pod in pods if not pod.finished]
+    return (
+        tuple(pod for pod in here if pod.key not in later),
+        tuple(pod for pod in here if pod.key in later),
+    )
+
+
+def single_workload(owner: OwnerRef | None, pods: Sequence[Pod], *, dialects: Collection[str]) -> Workload:
+    """The workload of pods that are filed together, of which there is at least one; `owner` is their controller.
+
+    There are as many slots as live pods: one that ends or is deleted gives its slot back.
+    """
+    pods = in_order(pods)
+    live = [pod for pod in pods if is_live(pod)]
+    held = [pod for pod in live if names.GATE in pod.spec.gates]
+    first = next(iter(held or live or pods))
+    template = _single_template(first, dialects)
+    alike = [pod.spec.shape.requests for pod in held if pod.key != first.key]
+    if alike:
+        template = replace(template, shape=with_requests(template.shape, largest((template.shape.requests, *alike))))
+    count = max(1, len(live))
+    return workload_of(
+        pods,
+        owner or OwnerRef("v1", KIND, first.name, first.uid, controller=False),
+        template=template,
+        slots=count,
+        remaining=len(live),
+        finished=not live,
+        replaced="lost" if owner is None else "free",
+        unit="pod",
+    )
+
+
+def errors(pod: Pod, *, dialects: Collection[str]) -> list[FieldError]:
+    """What a pod by itself cannot ask for: it has no others beside it that could be counted."""
+    said = read_own(pod, dialects=dialects)
+    return [_not_alone(one) for one in said if one.about not in _OF_ONE]
+
+
+def _not_alone(one: Said) -> FieldError:
+    beside = names.GANG_NAME if one.about == names.GANG_SIZE else f"{names.GANG_NAME} and {names.GANG_SIZE}"
+    message = f"is about a gang: add {beside}, or remove it"
+    return invalid(one, message, reason="ConflictingAnnotations", kind="Forbidden")
+
+
+def _hash(of: tuple[object, ...]) -> str:
+    return hashlib.sha256(repr(of).encode("utf-8", "backslashreplace")).hexdigest()[:_HASH_DIGITS]
+
+
+def _may_go(pod: Pod) -> tuple[object, ...]:
+    return (*eligible(pod), pod.spec.runtime_class)
+
+
+def _single_template(pod: Pod, dialects: Collection[str]) -> PodSpec:
+    """What the pods have in common, without what only a gang can ask for."""
+    left_out = {one.key for one in read_own(pod, dialects=dialects) if one.about not in _OF_ONE}
+    annotations = {key: value for key, value in pod.spec.annotations.items() if key not in left_out}
+    return template_of(pod, annotations)
