@@ -10,12 +10,12 @@ from typing import Any
 
 from bench.jobs import job_body
 from engine.api import names
+from engine.cache.state import View
+from engine.cache.stores import Stores
 from engine.cluster import objects, workloads
 from engine.outcomes import Placed
 from engine.policy.model import parse_policy
 from engine.proposal import plan_in_view, proposed
-from engine.stores import Stores
-from engine.view import View
 from local import nodes
 from local.nodes import Grid
 from webhook.live import LiveView

@@ -20,11 +20,11 @@ from rich.table import Table
 from bench import results
 from bench.gang import CONTROLLER, NAMESPACE, POLICY, Json, live_view, review_body
 from bench.subjects import COLUMNS, Subject, measured
+from engine.cache.state import View
+from engine.cache.stores import Stores
 from engine.cluster import objects
 from engine.devices.resources import CORE, GPU, MEMORY, RATIO
 from engine.policy.model import parse_policy
-from engine.stores import Stores
-from engine.view import View
 from local import nodes
 from local.nodes import Grid, HostShape
 from webhook.live import LiveView

@@ -30,6 +30,7 @@ from engine.actions import (
     Shrink,
     Status,
 )
+from engine.cache.state import Changes, View
 from engine.device_choice import chosen_anew
 from engine.errands import Errands
 from engine.gang.gang import Gang, let_loose
@@ -41,7 +42,6 @@ from engine.shares import Shares
 from engine.telling import Telling
 from engine.term import WRITERS, Memory, Term
 from engine.unclaimed import Unclaimed
-from engine.view import Changes, View
 from engine.waiting_counts import WaitingCounts
 from engine.waiting_gangs import WaitingGangs
 

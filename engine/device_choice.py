@@ -13,7 +13,7 @@ from engine.api.device import DeviceRequest
 from engine.api.placement import Assignment, PodSetPlan, Slot
 from engine.api.pod import Pod, Shape
 from engine.api.workload import PodSet
-from engine.capacity import Capacity
+from engine.cache.capacity import Capacity
 from engine.devices.allocation import Uses, devices_of
 from engine.gang.gang import Gang, by_pod_set, host_of, rank_is_slot, rank_of
 from engine.gang.repair import Kept

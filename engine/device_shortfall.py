@@ -11,7 +11,7 @@ import numpy as np
 from engine.api.pod import Shape
 from engine.api.resources import is_claim
 from engine.api.text import joined, plain, plural
-from engine.capacity import Capacity, Count
+from engine.cache.capacity import Capacity, Count
 from engine.devices.request import asked_in_words
 from engine.devices.resources import KOORDINATOR, WHOLE, whole_names
 from engine.topology.topology import Topology

@@ -20,6 +20,7 @@ from engine.api.pod import Pod
 from engine.api.reasons import Code, known_code
 from engine.api.text import quote
 from engine.api.workload import Workload
+from engine.cache.state import View
 from engine.cluster import writes
 from engine.cluster.client import Api, ApiFault
 from engine.cluster.events import Recorder
@@ -36,7 +37,6 @@ from engine.gangs import request_written
 from engine.outcomes import Outcome, Placed
 from engine.proposal import extend_in_view, plan_in_view, proposed, rewritten
 from engine.status import event_text, status_body
-from engine.view import View
 from engine.written import Outdated, Written, was_done
 
 log = logging.getLogger("topogate.errands")

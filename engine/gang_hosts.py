@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from engine.api.placement import Slot
-from engine.capacity import Capacity
+from engine.cache.capacity import Capacity
 from engine.gang.gang import GONE, Gang
 from engine.gang.shape import exclusion
 from engine.gang.slots import moved

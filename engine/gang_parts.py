@@ -7,13 +7,13 @@ from functools import partial
 
 from engine import metrics
 from engine.actions import Extend
+from engine.cache.state import View
 from engine.errands import Errands
 from engine.gang.gang import Gang
 from engine.outcomes import Outcome, Placed
 from engine.proposal import extended
 from engine.telling import Telling
 from engine.term import Term
-from engine.view import View
 
 
 class GangParts:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from engine.api.names import AUTO
 from engine.api.placement import PodSetPlan, PodSetRequest, Slot
 from engine.api.pod import Shape, Toleration
-from engine.capacity import Capacity, Count
+from engine.cache.capacity import Capacity, Count
 from engine.device_shortfall import device_name, device_shortfall, full, unreported, without_devices
 from engine.devices.resources import CORE, KOORDINATOR, RATIO, whole_names
 from engine.explain import placed_text

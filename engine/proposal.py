@@ -10,10 +10,11 @@ from dataclasses import replace
 
 import msgspec
 
-from engine import quota
 from engine.api.placement import Assignment, Placement, WorkloadRef
 from engine.api.text import did_you_mean, plural, quote
 from engine.api.workload import PodSet
+from engine.cache import quota
+from engine.cache.state import View
 from engine.cluster.placements import assignment_body
 from engine.device_choice import with_devices
 from engine.devices.allocation import devices_of
@@ -23,7 +24,6 @@ from engine.gang.repair import Extension, Kept
 from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.planning import plan_gang
 from engine.precedence import goes_first, in_turn, kept_for, precedence_of
-from engine.view import View
 
 # Bytes of an assignment: etcd takes 1.5 MiB at a time, for the request, status and managed fields too.
 _LARGEST = 1_400_000

@@ -17,7 +17,7 @@ from engine.api.names import AUTO
 from engine.api.placement import PodSetRequest
 from engine.api.pod import Pod, Shape
 from engine.api.text import plain, plural
-from engine.capacity import Capacity
+from engine.cache.capacity import Capacity
 from engine.gang.request import Understanding
 from engine.outcomes import Outcome, Placed
 from engine.patience import Room, Waiting

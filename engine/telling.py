@@ -13,13 +13,13 @@ from typing import Final
 from engine.actions import Status
 from engine.api import names
 from engine.api.reasons import Code
+from engine.cache.state import View
 from engine.errands import TOLD_PODS, Errands
 from engine.gang.gang import Gang
 from engine.gang.plain_pods import in_order
 from engine.gangs import request_written
 from engine.status import differs, settle, status_of
 from engine.term import Memory, Term
-from engine.view import View
 
 # The text of one gang's status is written again no sooner than this after it was written last (seconds).
 TEXT_EVERY: Final = 10.0

@@ -11,6 +11,7 @@ from typing import Final
 
 from engine import metrics
 from engine.actions import Status
+from engine.cache.state import View
 from engine.cluster.client import ApiFault
 from engine.cluster.lease import NotLeader
 from engine.cluster.wire import ProjectionError
@@ -23,7 +24,6 @@ from engine.patience import KeptRoom
 from engine.queue import Queue
 from engine.rush import Rush
 from engine.timers import Timers
-from engine.view import View
 from engine.written import Outdated
 
 log = logging.getLogger("topogate.controller")

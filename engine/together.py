@@ -20,7 +20,7 @@ from engine.api.pod import Shape
 from engine.api.rank import join_ranks
 from engine.api.reasons import Code
 from engine.api.text import joined, plain, plural
-from engine.capacity import Capacity
+from engine.cache.capacity import Capacity
 from engine.explain import placed_text
 from engine.gang.shape import repairable
 from engine.outcomes import Never, Outcome, Placed, Waits

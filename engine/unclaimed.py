@@ -10,10 +10,10 @@ from typing import Final
 from engine.api import names
 from engine.api.placement import Placement
 from engine.api.pod import Pod
+from engine.cache.state import Changes, View
 from engine.errands import Errands
 from engine.gang.key import placed_key
 from engine.term import Term
-from engine.view import Changes, View
 
 # A pod that no gang claims is given this long for its owner to show up in the cache (seconds).
 UNCLAIMED_AFTER: Final = 10.0

@@ -14,6 +14,7 @@ from engine.api.duration import format_duration
 from engine.api.placement import waiting_since
 from engine.api.reasons import Code
 from engine.api.text import plural
+from engine.cache.state import View
 from engine.errands import Errands
 from engine.gang.gang import Gang
 from engine.gang.relaxation import relaxed_text, relaxes_at
@@ -26,7 +27,6 @@ from engine.room import room_for
 from engine.shares import Shares
 from engine.telling import TEXT_EVERY, Telling
 from engine.term import Term
-from engine.view import View
 
 log = logging.getLogger("topogate.controller")
 

@@ -10,6 +10,7 @@ from engine.api import names
 from engine.api.placement import Placement
 from engine.api.pod import Pod
 from engine.api.workload import Workload
+from engine.cache.state import View
 from engine.cluster import placements, pods, wire, workloads, writes
 from engine.cluster.client import Api, ApiError, ApiFault, object_path
 from engine.cluster.writes import Conflict, Done, Gone, Refused, Result
@@ -17,7 +18,6 @@ from engine.gang import plain_pods
 from engine.gang.gang import Gang
 from engine.gang.plain_pods import is_plain
 from engine.kinds import read
-from engine.view import View
 
 log = logging.getLogger("topogate.errands")
 

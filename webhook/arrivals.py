@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from engine.api.placement import Placement
 from engine.api.pod import Pod
+from engine.cache.stores import Stores
 from engine.gang.key import placed_key
-from engine.stores import Stores
 
 Found = TypeVar("Found")
 

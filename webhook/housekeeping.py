@@ -14,6 +14,7 @@ from certs.injection import ConfigurationMalformed, inject
 from certs.serving import ServingCertificate
 from engine import metrics as engine_metrics
 from engine.api import names
+from engine.cache.informers import TopologyWatch, follow_quietly
 from engine.cluster import writes
 from engine.cluster.client import Api, ApiFault
 from engine.cluster.lease import LeaseCandidate, NotLeader
@@ -24,7 +25,6 @@ from webhook.own_objects import OwnObjects
 from webhook.policy_entries import RESOURCES, PairMalformed, entries, keep
 from webhook.policy_events import PolicyEvents
 from webhook.settings import Settings
-from webhook.topology_watch import TopologyWatch, follow_quietly
 
 log = logging.getLogger("topogate.housekeeping")
 

@@ -12,6 +12,7 @@ from engine.api.placement import Placement
 from engine.api.pod import OwnerRef, Pod, Shape
 from engine.api.resources import Requests
 from engine.api.workload import PodSet, Workload
+from engine.cache.state import View
 from engine.devices.allocation import Uses, allocation
 from engine.devices.resources import Reported
 from engine.gang.gang import host_of, pod_set_of, rank_is_slot, rank_of
@@ -25,7 +26,6 @@ from engine.outcomes import Outcome
 from engine.policy.model import Policy
 from engine.proposal import answer_in_view
 from engine.topology.topology import Topology
-from engine.view import View
 from webhook.allowance import Allowance
 from webhook.arrivals import Arrivals
 from webhook.turns import Turns
@@ -43,7 +43,7 @@ LEDGER_WAIT = 0.2
 
 
 class LiveView:
-    """Implements `webhook.view.View` over `engine.view.View`; safe to use from every thread of the server."""
+    """Implements `webhook.view.View` over `engine.cache.state.View`; safe to use from every thread of the server."""
 
     def __init__(
         self,

@@ -16,6 +16,8 @@ from engine.api.objects import Node
 from engine.api.pod import Pod
 from engine.api.text import plain
 from engine.api.workload import Owned, Workload
+from engine.cache.state import View
+from engine.cache.stores import Stores
 from engine.cluster import devices as cluster_devices
 from engine.cluster import objects as cluster_objects
 from engine.cluster import placements, pods
@@ -27,12 +29,10 @@ from engine.kinds.read import UnreadableWorkload
 from engine.kinds.registry import Registry
 from engine.outcomes import Outcome
 from engine.policy.model import Policy, PolicyError, default_policy, parse_policy
-from engine.stores import Stores
 from engine.topology.levels import Level
 from engine.topology.objects import PLURAL, levels_of
 from engine.topology.spec import LevelSpec, TopologySpec
 from engine.topology.topology import left_out
-from engine.view import View
 from webhook.live import LiveView
 from webhook.objects_file import FileObject, FileProblem
 from webhook.type_words import in_words, located

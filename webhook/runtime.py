@@ -21,21 +21,20 @@ from certs.secret import SecretUnusable
 from certs.serving import ServingCertificate
 from engine import metrics as engine_metrics
 from engine.api import names
+from engine.cache.informers import Caches, TopologyWatch, follow_quietly
+from engine.cache.reports import Coverage, DeviceFaults
+from engine.cache.state import View
+from engine.cache.stores import Stores
 from engine.cluster.client import Api, ApiFault, connect
 from engine.cluster.events import Recorder
 from engine.cluster.lease import LeaseCandidate, lease_holder
 from engine.controller import Controller
-from engine.device_faults import DeviceFaults
 from engine.errands import Errands
 from engine.policy.model import Policy
 from engine.policy.source import PolicySource
-from engine.stores import Stores
-from engine.topology.topology import Coverage
-from engine.view import View
 from webhook.allowance import Allowance
 from webhook.app import create_app
 from webhook.authority import AuthorityInForce, mark
-from webhook.caches import Caches
 from webhook.entry_faults import EntryFaults
 from webhook.faults import Faults
 from webhook.housekeeping import Housekeeping
@@ -49,7 +48,6 @@ from webhook.policy_events import PolicyEvents
 from webhook.review import Review
 from webhook.server import Service, WSGIApplication
 from webhook.settings import Settings
-from webhook.topology_watch import TopologyWatch, follow_quietly
 from webhook.turns import Turns
 from webhook.validate import validate
 

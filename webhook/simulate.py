@@ -19,6 +19,7 @@ from engine.api.field import FieldError
 from engine.api.pod import Pod
 from engine.api.reasons import REASONS
 from engine.api.workload import Workload
+from engine.cache.state import View
 from engine.cluster import pods as cluster_pods
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import workload
@@ -33,7 +34,6 @@ from engine.kinds.read import UnreadableWorkload
 from engine.outcomes import Never, Placed, Waits
 from engine.proposal import answer_in_view, extend_in_view, extended, proposed
 from engine.timers import Timers
-from engine.view import View
 from webhook import simulation_output as output
 from webhook.objects import POD
 from webhook.objects_file import FileObject, FileProblem

@@ -14,9 +14,9 @@ from engine.api.rank import format_ranks
 from engine.api.reasons import REASONS
 from engine.api.resources import format_bytes
 from engine.api.text import plural
+from engine.cache.state import View
 from engine.gang.gang import Gang
 from engine.outcomes import Never, Outcome, Placed
-from engine.view import View
 from webhook import simulation_output as output
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from engine.api.pod import Pod
+from engine.cache.state import View
 from engine.cluster import pods
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import workload
 from engine.gang.plain_pods import plain_key, plain_workload
 from engine.kinds.read import UnreadableWorkload
-from engine.view import View
 from webhook.objects import POD
 from webhook.objects_file import FileObject, FileProblem
 from webhook.submission import as_sent

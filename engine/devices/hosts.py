@@ -2,7 +2,8 @@
 
 On a host that reports whole GPUs by a vendor's name, without a Device object and without a pod that asks by
 Koordinator's names, the reported number says it all, and nothing here is counted. On every other host with devices the
-slots are also limited by the devices: four free halves are not two free GPUs. Rows are those of `engine.capacity`.
+slots are also limited by the devices: four free halves are not two free GPUs. Rows are those of
+`engine.cache.capacity`.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def by_vendor_name(requests: Requests) -> bool:
 
 
 class HostDevices:
-    """Devices and their holders by row. Not thread-safe: its owner (`engine.capacity`) is not either."""
+    """Devices and their holders by row. Not thread-safe: its owner (`engine.cache.capacity`) is not either."""
 
     def __init__(self) -> None:
         self._told: dict[str, NodeDevices] = {}

@@ -173,7 +173,9 @@ class Summary:
 
 
 class DeviceLedger:
-    """Devices by row (`engine.capacity` numbers hosts so). Not thread-safe: its owner holds the lock, readers too."""
+    """Devices by row (`engine.cache.capacity` numbers hosts so). Not thread-safe: its owner holds the lock, readers
+    too.
+    """
 
     def __init__(self) -> None:
         self._inventories: dict[int, Inventory] = {}

@@ -5,7 +5,6 @@ A node without the label of a level cannot be placed on by that topology; nobody
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,6 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from engine import metrics
 from engine.api.names import AUTO, HOST_LEVEL
 from engine.api.objects import Node
 from engine.api.text import plural
@@ -153,9 +151,6 @@ def _above_host(levels: tuple[Level, ...]) -> tuple[Level, ...]:
     return levels
 
 
-_topology_log = logging.getLogger("topogate.topologies")
-
-
 def left_out(topology: Topology) -> str:
     """Why nodes that belong to a topology are not in it, with their numbers; "" when nothing is wrong."""
     reasons = Counter(topology.outside.values())
@@ -192,28 +187,6 @@ def covered(topology: Topology) -> str:
     others = sum(1 for reason in topology.outside.values() if reason == OUTSIDE_SELECTOR)
     parts = (plural(len(topology.tree.hosts), "node"), left_out(topology), f"{others:,} not selected" if others else "")
     return "; ".join(part for part in parts if part)
-
-
-class Coverage:
-    """Tells of the topologies in force at every change; for one thread at a time."""
-
-    def __init__(self) -> None:
-        self._told: dict[str, str] = {}
-
-    def changed(self, topologies: Mapping[str, Topology]) -> None:
-        """Take over the topologies that are in force now."""
-        metrics.topology_nodes.clear()
-        told: dict[str, str] = {}
-        for name, topology in topologies.items():
-            reasons = Counter(topology.outside.values())
-            others = reasons.pop(OUTSIDE_SELECTOR, 0)
-            counts = {"in": len(topology.tree.hosts), "unlabelled": reasons.total(), "unselected": others}
-            for state, number in counts.items():
-                metrics.topology_nodes.labels(name, state).set(number)
-            told[name] = left_out(topology)
-            if told[name] != self._told.get(name, ""):
-                _topology_log.warning("topology %s: %s", name, told[name] or "every node has its labels")
-        self._told = told
 
 
 def waiting_topology(name: str, *, why: str) -> Topology:

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
+from engine.cache.stores import Stores
+from engine.cache.workload_informers import KindCaches
 from engine.cluster import writes
 from engine.cluster.client import Api, connect
 from engine.cluster.writes import Conflict, Done
 from engine.policy.model import default_policy
-from engine.stores import Stores
 from local.client import Client
 from local.controlplane import ControlPlane
 from tests.support.definitions import Definition
 from tests.support.eventually import eventually
-from webhook.kind_caches import KindCaches
 
 GROUP = "fleets.topogate.example.com"
 FLEETS = Definition(GROUP, "Fleet", "fleets", ("v3",))

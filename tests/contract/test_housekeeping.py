@@ -14,11 +14,12 @@ from certs.secret import SecretUnusable
 from certs.serving import ServingCertificate
 from engine.api import names
 from engine.api.objects import ConfigMap
+from engine.cache.informers import TopologyWatch
+from engine.cache.stores import Stores
 from engine.cluster.client import Api
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
 from engine.policy.source import PolicySource
-from engine.stores import Stores
 from tests.support.eventually import PROMPT, eventually
 from tests.support.fake_api import Answer, FakeApi
 from webhook import housekeeping
@@ -27,7 +28,6 @@ from webhook.housekeeping import Housekeeping
 from webhook.own_objects import CONFIGURATIONS, OwnObjects
 from webhook.policy_events import PolicyEvents
 from webhook.settings import Settings
-from webhook.topology_watch import TopologyWatch
 
 NAMESPACE = "topogate-system"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{names.CA_SECRET_NAME}"

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
+from engine.cache.informers import Caches
+from engine.cache.stores import Stores
+from engine.cache.workload_informers import KindCaches
 from engine.cluster.client import Api, ApiFault
 from engine.cluster.discovery import Discovery, wanted_kinds
 from engine.kinds.registry import built_in, registry_of
 from engine.policy.model import default_policy
-from engine.stores import Stores
 from tests.support.eventually import eventually
 from tests.support.fake_api import Answer, FakeApi, Request
 from tests.support.kinds import example, merged
-from webhook.caches import Caches
-from webhook.kind_caches import KindCaches
 
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2"
 FIXED = {"jobs", "statefulsets", "deployments", "replicasets"}

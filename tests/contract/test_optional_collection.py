@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from engine.api.objects import ConfigMap
+from engine.cache.informers import Caches
+from engine.cache.stores import Stores
 from engine.cluster.client import Api
 from engine.cluster.reflector import ABSENT_LOOK, Reflector
 from engine.cluster.store import Store
-from engine.stores import Stores
 from tests.support.eventually import eventually
 from tests.support.fake_api import Answer, FakeApi
-from webhook.caches import Caches
 
 ALL = "/apis/example.com/v1/things"
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from engine.cache.informers import LOOK_EVERY, TopologyWatch
+from engine.cache.stores import Stores
 from engine.cluster.client import Api, ApiFault
 from engine.policy.model import Policy, parse_policy
-from engine.stores import Stores
 from tests.support.eventually import eventually
 from tests.support.fake_api import Answer, FakeApi
-from webhook.topology_watch import LOOK_EVERY, TopologyWatch
 
 KUEUE = "kueue.x-k8s.io"
 NAMED = parse_policy(f"topologies: [{{name: main, fromObject: {{group: {KUEUE}, name: default}}}}]")

@@ -8,10 +8,10 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import eligibility, node_columns
 from engine.api.objects import Node, Taint
 from engine.api.pod import Expression, SelectorTerm, Shape, Toleration
-from engine.eligibility import Eligibility
+from engine.cache import eligibility, node_columns
+from engine.cache.eligibility import Eligibility
 from engine.gang.shape import exclusion
 from tests.support.cluster_records import node
 

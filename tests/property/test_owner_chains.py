@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from engine.api.pod import OwnerRef, Pod
 from engine.api.workload import Owned, Workload
+from engine.cache.state import View
+from engine.cache.stores import Stores
 from engine.gang.ownership import MAX_DEPTH, Key, Link, chain_of, key_of
-from engine.stores import Stores
-from engine.view import View
 from tests.support.cluster_records import job, pod
 from tests.support.families import link
 

@@ -11,9 +11,9 @@ from engine.api.objects import Node
 from engine.api.placement import Placement
 from engine.api.pod import Pod
 from engine.api.workload import Workload
-from engine.lingering import LINGER
-from engine.stores import Stores
-from engine.view import View
+from engine.cache.grace import LINGER
+from engine.cache.state import View
+from engine.cache.stores import Stores
 from tests.support.cluster_records import changed, gpu_nodes, job, node, placement, pod
 
 HOSTS = ("b0-r0-h0", "b0-r0-h1", "b0-r1-h0")

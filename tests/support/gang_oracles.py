@@ -10,9 +10,9 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 
 from engine.api.placement import Placement
+from engine.cache.state import View
 from engine.planner.gang import Gang, PodSet
 from engine.planner.tree import Tree
-from engine.view import View
 
 Cost = tuple[int, ...]
 Hosts = tuple[int, ...]  # of every rank

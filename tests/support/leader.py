@@ -17,6 +17,8 @@ from engine.api.objects import Node
 from engine.api.placement import Assignment, Placement
 from engine.api.pod import Pod
 from engine.api.workload import Owned, Workload
+from engine.cache.state import View
+from engine.cache.stores import Stores
 from engine.cluster.client import Api, ApiUnavailable
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
@@ -31,8 +33,6 @@ from engine.outcomes import Placed
 from engine.policy.model import parse_policy
 from engine.proposal import rewritten
 from engine.status import event_text, status_body
-from engine.stores import Stores
-from engine.view import View
 from tests.support.cluster_records import pinned
 
 POLICY = "apiVersion: topogate.dev/v1alpha1\nkind: Policy\nnodes: {settle: 0s}\n"

@@ -9,9 +9,9 @@ import pytest
 
 from engine.api.pod import Pod
 from engine.api.workload import Workload
+from engine.cache.state import View
+from engine.cache.stores import Stores
 from engine.gang.reservation import adrift
-from engine.stores import Stores
-from engine.view import View
 from tests.support.cluster_records import REFUSAL, gpu_nodes, job, placement, pod
 from tests.support.leader import Leader
 

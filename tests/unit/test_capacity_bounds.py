@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.api.pod import Expression, SelectorTerm
-from engine.capacity import Capacity
-from engine.eligibility import MAX_WEIGHT, weight_of
+from engine.cache.capacity import Capacity
+from engine.cache.eligibility import MAX_WEIGHT, weight_of
 from engine.planner.plan import Plan, Request
 from engine.topology.levels import Level
 from engine.topology.topology import build_topology

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.api.pod import Pod, Shape
-from engine.capacity import Capacity, Count
+from engine.cache.capacity import Capacity, Count
 from engine.cluster.pods import pod
 from engine.cluster.workloads import job
 from engine.gang.shape import covers

@@ -10,7 +10,7 @@ import pytest
 
 from engine.api import names
 from engine.api.placement import Placement
-from engine.lingering import LINGER
+from engine.cache.grace import LINGER
 from engine.running import BLOCKED_LOOK
 from engine.term import RETRY_FIRST
 from engine.timers import PAUSE_FIRST

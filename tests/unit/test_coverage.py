@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 
 from engine import metrics
+from engine.cache.reports import Coverage
+from engine.cache.state import View
+from engine.cache.stores import Stores
 from engine.policy.model import Policy, parse_policy
-from engine.stores import Stores
-from engine.topology.topology import Coverage, left_out, topologies_of
-from engine.view import View
+from engine.topology.topology import left_out, topologies_of
 from tests.support.cluster_records import gpu_nodes
 
 NODES = gpu_nodes(1, 2, 2)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from engine import metrics
-from engine.device_faults import MAX_NAMED, DeviceFaults
-from engine.stores import Stores
-from engine.view import View
+from engine.cache.reports import MAX_NAMED, DeviceFaults
+from engine.cache.state import View
+from engine.cache.stores import Stores
 from tests.support.gpu_hosts import gpu_node, gpus
 from tests.support.simulation import objects
 from webhook.offline import offline_cluster

@@ -11,11 +11,11 @@ from engine.api import names
 from engine.api.device import DeviceRequest, DeviceUse, NodeDevices
 from engine.api.objects import Node
 from engine.api.pod import Shape
+from engine.cache.state import View
+from engine.cache.stores import Stores
 from engine.devices.request import asked_in_words, device_request
 from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.proposal import plan_in_view
-from engine.stores import Stores
-from engine.view import View
 from tests.support.cluster_records import node, pod
 from tests.support.gpu_hosts import GIB, asking, gpu_job, gpu_node, gpus, share, use, with_uses
 

@@ -16,6 +16,8 @@ from engine.api import names
 from engine.api.placement import Assignment
 from engine.api.pod import Pod
 from engine.api.workload import Workload
+from engine.cache.state import View
+from engine.cache.stores import Stores
 from engine.cluster.client import Api, ApiError, ApiFault, ApiUnavailable
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
@@ -27,8 +29,6 @@ from engine.gang.gang import Gang
 from engine.gang.repair import Extension
 from engine.gang.slots import Seat, slots_of
 from engine.kinds.registry import built_in
-from engine.stores import Stores
-from engine.view import View
 from engine.written import Outdated
 from tests.support.cluster_records import gpu_nodes, job, placement, pod
 

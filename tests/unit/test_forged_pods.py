@@ -9,9 +9,9 @@ import pytest
 
 from engine.api.pod import Pod
 from engine.api.workload import Workload
+from engine.cache.state import View
+from engine.cache.stores import Stores
 from engine.gang.ownership import Claim, Lineage
-from engine.stores import Stores
-from engine.view import View
 from tests.support.cluster_records import gpu_nodes, job, node, pinned, placement, pod, shape
 
 HOST = "b0-r0-h0"

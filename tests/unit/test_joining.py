@@ -5,10 +5,10 @@ from __future__ import annotations
 from engine.api.objects import Node
 from engine.api.pod import Pod
 from engine.api.workload import Workload
+from engine.cache.state import View
+from engine.cache.stores import Stores
 from engine.outcomes import Outcome, Placed, Waits
 from engine.proposal import plan_in_view
-from engine.stores import Stores
-from engine.view import View
 from tests.support.cluster_records import gpu_nodes, job, pod
 
 

@@ -11,7 +11,7 @@ import pytest
 from engine.api import names
 from engine.api.pod import Pod
 from engine.api.workload import Workload
-from engine.lingering import LINGER
+from engine.cache.grace import LINGER
 from tests.support.cluster_records import changed, gpu_nodes, job, placement, pod, shape
 from tests.support.leader import Leader
 

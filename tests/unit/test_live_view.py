@@ -10,11 +10,11 @@ import pytest
 
 from engine.api.pod import OwnerRef, Pod
 from engine.api.resources import Requests
+from engine.cache.state import View
+from engine.cache.stores import Stores
 from engine.gang.request import understand
 from engine.gang.validation import checks
 from engine.policy.model import default_policy
-from engine.stores import Stores
-from engine.view import View
 from tests.support.cluster_records import gpu_nodes, job, placement, pod
 from tests.support.eventually import eventually
 from webhook import live

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.stores import Stores
-from engine.view import View
+from engine.cache.state import View
+from engine.cache.stores import Stores
 from tests.support.cluster_records import gpu_nodes, job
 
 

@@ -11,14 +11,14 @@ import pytest
 from engine import errands
 from engine.api import names
 from engine.api.pod import Pod
+from engine.cache.state import View
+from engine.cache.stores import Stores
 from engine.cluster import pods
 from engine.cluster.client import Api
 from engine.cluster.events import Recorder
 from engine.gang.gang import Gang
 from engine.gang.slots import Seat
 from engine.policy.model import default_policy
-from engine.stores import Stores
-from engine.view import View
 from tests.support.admission import NODES, Json, apply, gang_view, live, rack_job, raw_pod, review
 from webhook.mutate import mutate
 

@@ -9,11 +9,11 @@ import pytest
 from engine.api import names
 from engine.api.objects import Node, Taint
 from engine.api.workload import Workload
+from engine.cache.state import View
+from engine.cache.stores import Stores
 from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.planning import plan_gang
 from engine.policy.model import Policy, parse_policy
-from engine.stores import Stores
-from engine.view import View
 from tests.support.cluster_records import gpu_nodes, job, node, placement, shape
 from tests.support.leader import Leader
 

@@ -11,6 +11,8 @@ from engine.api import names
 from engine.api.device import DeviceUse, NodeDevices
 from engine.api.placement import Placement
 from engine.api.pod import Pod, Shape
+from engine.cache.state import View
+from engine.cache.stores import Stores
 from engine.cluster.placements import placement, placement_body
 from engine.device_choice import chosen_anew
 from engine.devices.allocation import allocation, devices_of
@@ -20,9 +22,7 @@ from engine.gang.slots import seat, slots_of, trimmed
 from engine.gangs import decide
 from engine.outcomes import Placed
 from engine.proposal import plan_in_view, proposed
-from engine.stores import Stores
 from engine.timers import Timers
-from engine.view import View
 from tests.support.cluster_records import changed, pinned, pod
 from tests.support.gpu_hosts import asking, gpu_job, gpu_node, gpus, share, use, with_uses
 

@@ -6,8 +6,8 @@ import random
 from dataclasses import replace
 
 from engine.api.objects import Node
+from engine.cache.stores import Stores
 from engine.devices.resources import CORE, MEMORY, NVIDIA, RATIO, Reported, ReportedNodes, gpu_memory
-from engine.stores import Stores
 from tests.support.cluster_records import gpu_nodes
 
 GIB = 2**30

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
+from engine.cache.state import View
+from engine.cache.stores import Stores
 from engine.cluster.objects import topology_object
 from engine.cluster.wire import ProjectionError
 from engine.policy.model import parse_policy
-from engine.stores import Stores
 from engine.topology.choice import level_names
 from engine.topology.levels import HOST, Level
 from engine.topology.objects import TopologyObject, from_object, levels_of
 from engine.topology.spec import ObjectRef
 from engine.topology.topology import topologies_of
-from engine.view import View
 from tests.support.cluster_records import gpu_nodes
 from tests.support.simulation import node
 from tests.support.simulation import objects as file_objects

@@ -21,21 +21,21 @@ from engine.api.objects import Node
 from engine.api.placement import Placement
 from engine.api.pod import Pod
 from engine.api.workload import Workload
-from engine.capacity import Capacity
-from engine.coming_pods import ComingPods
+from engine.cache.capacity import Capacity
+from engine.cache.gangs import KnownGangs
+from engine.cache.grace import LINGER, Lingering
+from engine.cache.pod_shapes import ComingPods
+from engine.cache.pods import Homes
+from engine.cache.reservations import KeptSlots
+from engine.cache.stores import Stores
 from engine.gang import plain_pods
 from engine.gang.gang import host_of, over, released
 from engine.gang.key import has_group, keys_of, parts, placed_key
 from engine.gang.ownership import Lineage
 from engine.gang.request import Understanding
 from engine.gang.reservation import open_slots
-from engine.homes import Homes
-from engine.kept_slots import KeptSlots
 from engine.kinds.registry import Registry
-from engine.known_gangs import KnownGangs
-from engine.lingering import LINGER, Lingering
 from engine.policy.model import Policy, default_policy
-from engine.stores import Stores
 from engine.topology.objects import PLURAL
 from engine.topology.topology import Topology, topologies_of
 

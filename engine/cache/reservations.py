@@ -11,8 +11,8 @@ from engine.api.placement import Placement
 from engine.api.pod import Pod, Shape
 from engine.api.resources import is_claim, largest
 from engine.api.workload import Workload
-from engine.capacity import Capacity
-from engine.coming_pods import ComingPods
+from engine.cache.capacity import Capacity
+from engine.cache.pod_shapes import ComingPods
 from engine.devices.allocation import Uses
 from engine.gang.gang import pinned_host, pod_set_of, released
 from engine.gang.reservation import adrift, reservations

@@ -14,7 +14,7 @@ from engine.api import names
 from engine.api.placement import Placement
 from engine.api.pod import Pod, Shape
 from engine.api.workload import Workload
-from engine.capacity import Capacity
+from engine.cache.capacity import Capacity
 from engine.gang.gang import host_of
 from engine.gang.shape import with_requests
 

@@ -12,8 +12,10 @@ from dataclasses import replace
 from engine.api.placement import Placement, kept_hosts
 from engine.api.pod import Pod
 from engine.api.workload import Workload
-from engine.capacity import Capacity
-from engine.coming_pods import ComingPods
+from engine.cache.capacity import Capacity
+from engine.cache.pod_shapes import ComingPods
+from engine.cache.pods import Homes
+from engine.cache.quota import usage_of
 from engine.gang import plain_pods
 from engine.gang.gang import Gang, by_pod_set
 from engine.gang.key import has_group, key_of, keys_of, parts, placed_key
@@ -21,8 +23,6 @@ from engine.gang.ownership import Lineage, key_to
 from engine.gang.plain_pods import in_order
 from engine.gang.relaxation import in_force
 from engine.gang.request import Understanding
-from engine.homes import Homes
-from engine.quota import usage_of
 
 
 class KnownGangs:

@@ -18,12 +18,12 @@ from engine.api.device import DeviceRequest, DeviceUse, NodeDevices
 from engine.api.objects import Node
 from engine.api.pod import Pod, Shape
 from engine.api.resources import Requests, is_claim
+from engine.cache.eligibility import MAX_WEIGHT, Eligibility, Verdicts, weight_of
+from engine.cache.node_columns import Mask
+from engine.cache.resource_table import HostAmounts, Ints
 from engine.devices.allocation import devices_of
 from engine.devices.hosts import Held, HostDevices, by_vendor_name
 from engine.devices.resources import KOORDINATOR, WHOLE
-from engine.eligibility import MAX_WEIGHT, Eligibility, Verdicts, weight_of
-from engine.host_amounts import HostAmounts, Ints
-from engine.node_columns import Mask
 from engine.planner.plan import SlotIndex
 from engine.topology.topology import Topology
 
@@ -76,7 +76,7 @@ class _Warm:
 
 
 class Capacity:
-    """The mutable ledger of every host's resources. Not thread-safe: its owner (`engine.view`) holds the lock."""
+    """The mutable ledger of every host's resources. Not thread-safe: its owner (`cache.state`) holds the lock."""
 
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from engine.api.workload import Owned, Workload
+from engine.cache.stores import Stores
 from engine.cluster import workloads
 from engine.cluster.client import Api, ApiFault
 from engine.cluster.discovery import Collection, Discovery, wanted_kinds
@@ -25,7 +26,6 @@ from engine.gang.gang import ours
 from engine.kinds.registry import Registry
 from engine.kinds.schema import KindEntry
 from engine.policy.model import Policy
-from engine.stores import Stores
 
 LOOK_EVERY: Final = (10.0, 20.0)
 # Before the first look has come through, and between looks that somebody asks for.

@@ -11,10 +11,10 @@ from dataclasses import replace
 from engine.api.pod import Pod, PodSpec, Shape
 from engine.api.resources import Requests, largest
 from engine.api.workload import PodSet, Workload
+from engine.cache.stores import Stores
 from engine.gang.gang import pod_set_of
 from engine.gang.key import key_of
 from engine.gang.shape import merge_runtime_class, with_requests
-from engine.stores import Stores
 
 
 class ComingPods:

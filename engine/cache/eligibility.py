@@ -1,7 +1,7 @@
 """Which hosts may take pods of a shape, whatever is free there: verdicts by row of the ledger.
 
 They are kept for every class of shapes. A class that is asked for again looks only at the nodes that have changed; a
-new one, and one that has missed many changes, looks at all of them at once (`engine.node_columns`).
+new one, and one that has missed many changes, looks at all of them at once (`engine.cache.node_columns`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 from engine.api.objects import Node
 from engine.api.pod import Shape
+from engine.cache.node_columns import Mask, NodeColumns
 from engine.gang.shape import exclusion
-from engine.node_columns import Mask, NodeColumns
 
 ClassKey = tuple[object, object, object]
 

@@ -1,0 +1,60 @@
+"""Reports of the cache: node coverage per topology and faults of Device objects, as metrics and log lines."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from engine import metrics
+from engine.api.text import plain
+from engine.topology.topology import OUTSIDE_SELECTOR, Topology, left_out
+
+_topology_log = logging.getLogger("topogate.topologies")
+
+
+class Coverage:
+    """Tells of the topologies in force at every change; for one thread at a time."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, str] = {}
+
+    def changed(self, topologies: Mapping[str, Topology]) -> None:
+        """Take over the topologies that are in force now."""
+        metrics.topology_nodes.clear()
+        told: dict[str, str] = {}
+        for name, topology in topologies.items():
+            reasons = Counter(topology.outside.values())
+            others = reasons.pop(OUTSIDE_SELECTOR, 0)
+            counts = {"in": len(topology.tree.hosts), "unlabelled": reasons.total(), "unselected": others}
+            for state, number in counts.items():
+                metrics.topology_nodes.labels(name, state).set(number)
+            told[name] = left_out(topology)
+            if told[name] != self._told.get(name, ""):
+                _topology_log.warning("topology %s: %s", name, told[name] or "every node has its labels")
+        self._told = told
+
+
+_device_log = logging.getLogger("topogate.devices")
+
+# With more hosts in trouble than this the reason is one for all of them: the metric says how many there are.
+MAX_NAMED: Final = 50
+_MAX_SAID: Final = 200  # characters of one fault
+
+
+class DeviceFaults:
+    """Hears of every change (`View`), in one thread at a time."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[str, ...]] = {}
+
+    def found(self, host: str, faults: tuple[str, ...]) -> None:
+        """Take in what is wrong with a host's devices now; empty: nothing is."""
+        before = self._known.pop(host, ())
+        if faults:
+            self._known[host] = faults
+        metrics.device_faults.set(len(self._known))
+        fresh = [fault for fault in faults if fault not in before]
+        if fresh and len(self._known) <= MAX_NAMED:
+            _device_log.warning("devices of %s: %s", plain(host), "; ".join(plain(fault, _MAX_SAID) for fault in fresh))
