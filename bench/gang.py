@@ -13,9 +13,9 @@ from engine.api import names
 from engine.cache.state import View
 from engine.cache.stores import Stores
 from engine.cluster import objects, workloads
-from engine.outcomes import Placed
 from engine.policy.model import parse_policy
-from engine.proposal import plan_in_view, proposed
+from engine.scheduler.outcome import Placed
+from engine.scheduler.schedule import plan_in_view, proposed
 from local import nodes
 from local.nodes import Grid
 from webhook.live import LiveView

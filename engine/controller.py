@@ -31,14 +31,14 @@ from engine.actions import (
     Status,
 )
 from engine.cache.state import Changes, View
-from engine.device_choice import chosen_anew
 from engine.errands import Errands
 from engine.gang.gang import Gang, let_loose
 from engine.gang.slots import Refused
 from engine.gang_hosts import GangHosts
 from engine.gang_parts import GangParts
-from engine.queue import Queue
-from engine.shares import Shares
+from engine.scheduler.devices import chosen_anew
+from engine.scheduler.fairness import Shares
+from engine.scheduler.queue import Queue
 from engine.telling import Telling
 from engine.term import WRITERS, Memory, Term
 from engine.unclaimed import Unclaimed

@@ -34,8 +34,8 @@ from engine.gang.relaxation import relaxed, relaxing_text
 from engine.gang.repair import Extension
 from engine.gang.slots import Seat
 from engine.gangs import request_written
-from engine.outcomes import Outcome, Placed
-from engine.proposal import extend_in_view, plan_in_view, proposed, rewritten
+from engine.scheduler.outcome import Outcome, Placed
+from engine.scheduler.schedule import extend_in_view, plan_in_view, proposed, rewritten
 from engine.status import event_text, status_body
 from engine.written import Outdated, Written, was_done
 

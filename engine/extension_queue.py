@@ -6,7 +6,7 @@ from collections.abc import Container
 from dataclasses import dataclass, replace
 
 from engine.actions import Extend, Status
-from engine.outcomes import Never, Waits
+from engine.scheduler.outcome import Never, Waits
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from engine.actions import Extend
 from engine.cache.state import View
 from engine.errands import Errands
 from engine.gang.gang import Gang
-from engine.outcomes import Outcome, Placed
-from engine.proposal import extended
+from engine.scheduler.outcome import Outcome, Placed
+from engine.scheduler.schedule import extended
 from engine.telling import Telling
 from engine.term import Term
 

@@ -8,7 +8,7 @@ from engine.api.objects import Node
 from engine.api.text import plain, plural
 from engine.api.workload import Workload
 from engine.gang.shape import tolerates
-from engine.outcomes import Placed
+from engine.scheduler.outcome import Placed
 
 
 def soft_taints(placed: Placed, workload: Workload, node: Callable[[str], Node | None]) -> str | None:

@@ -10,7 +10,7 @@ from engine.api.duration import timestamp
 from engine.api.placement import kept_hosts
 from engine.api.reasons import known_code, known_phase
 from engine.gang.gang import Gang
-from engine.outcomes import Placed
+from engine.scheduler.outcome import Placed
 
 # A step that mostly passes at once is worth a write only when it lasts (seconds): a placed gang runs a moment later,
 # and a pod that has ended well leaves the cache before its Job counts its index as done.

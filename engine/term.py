@@ -15,14 +15,14 @@ from engine.cache.state import View
 from engine.cluster.client import ApiFault
 from engine.cluster.lease import NotLeader
 from engine.cluster.wire import ProjectionError
-from engine.errand_lines import ErrandLines
 from engine.extension_queue import ExtensionQueue
 from engine.lane import Lane
-from engine.outcomes import Placed
 from engine.pace import Pace
-from engine.patience import KeptRoom
-from engine.queue import Queue
 from engine.rush import Rush
+from engine.scheduler.fairness import ErrandLines
+from engine.scheduler.outcome import Placed
+from engine.scheduler.queue import Queue
+from engine.scheduler.starvation import KeptRoom
 from engine.timers import Timers
 from engine.written import Outdated
 

@@ -18,13 +18,13 @@ from engine.cache.state import View
 from engine.errands import Errands
 from engine.gang.gang import Gang
 from engine.gang.relaxation import relaxed_text, relaxes_at
-from engine.outcomes import OWN_TROUBLE, Never, Outcome, Placed, Waits, own_trouble
-from engine.patience import Room, Waiting
-from engine.precedence import goes_first, in_turn, kept_for
-from engine.proposal import standing
-from engine.queue import Entry, Miss, Question, question_of
-from engine.room import room_for
-from engine.shares import Shares
+from engine.scheduler.fairness import Shares
+from engine.scheduler.nomination import room_for
+from engine.scheduler.outcome import OWN_TROUBLE, Never, Outcome, Placed, Waits, own_trouble
+from engine.scheduler.precedence import goes_first, in_turn, kept_for
+from engine.scheduler.queue import Entry, Miss, Question, question_of
+from engine.scheduler.schedule import standing
+from engine.scheduler.starvation import Room, Waiting
 from engine.telling import TEXT_EVERY, Telling
 from engine.term import Term
 

@@ -22,9 +22,9 @@ from engine.gang.request import Understanding
 from engine.gang.slots import slot_of_rank
 from engine.gang.validation import checks
 from engine.kinds.registry import Registry
-from engine.outcomes import Outcome
 from engine.policy.model import Policy
-from engine.proposal import answer_in_view
+from engine.scheduler.outcome import Outcome
+from engine.scheduler.schedule import answer_in_view
 from engine.topology.topology import Topology
 from webhook.allowance import Allowance
 from webhook.arrivals import Arrivals

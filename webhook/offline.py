@@ -27,8 +27,8 @@ from engine.cluster.workloads import owned, workload
 from engine.gang.request import Understanding
 from engine.kinds.read import UnreadableWorkload
 from engine.kinds.registry import Registry
-from engine.outcomes import Outcome
 from engine.policy.model import Policy, PolicyError, default_policy, parse_policy
+from engine.scheduler.outcome import Outcome
 from engine.topology.levels import Level
 from engine.topology.objects import PLURAL, levels_of
 from engine.topology.spec import LevelSpec, TopologySpec

@@ -6,13 +6,13 @@ from engine.api import names
 from engine.api.field import FieldError
 from engine.api.field import path_of as path_of_steps
 from engine.api.workload import Workload
-from engine.explain import forecast
 from engine.gang.gang import suspended_by_user
 from engine.gang.relaxation import relaxed, relaxing_forecast
 from engine.gang.request import Understanding, path_of
-from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.policy.model import Policy
 from engine.policy_defaults import by_default
+from engine.scheduler.explain import forecast
+from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.soft_taints import soft_taints
 from webhook.budget import Budget
 from webhook.view import View

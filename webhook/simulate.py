@@ -23,7 +23,6 @@ from engine.cache.state import View
 from engine.cluster import pods as cluster_pods
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import workload
-from engine.explain import forecast
 from engine.gang.exemption import exempt, template_aside
 from engine.gang.gang import Gang, suspended_by_user
 from engine.gang.key import keys_of
@@ -31,8 +30,9 @@ from engine.gang.plain_pods import is_single, place_of
 from engine.gang.repair import growth
 from engine.gangs import decide
 from engine.kinds.read import UnreadableWorkload
-from engine.outcomes import Never, Placed, Waits
-from engine.proposal import answer_in_view, extend_in_view, extended, proposed
+from engine.scheduler.explain import forecast
+from engine.scheduler.outcome import Never, Placed, Waits
+from engine.scheduler.schedule import answer_in_view, extend_in_view, extended, proposed
 from engine.timers import Timers
 from webhook import simulation_output as output
 from webhook.objects import POD

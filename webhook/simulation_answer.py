@@ -16,7 +16,7 @@ from engine.api.resources import format_bytes
 from engine.api.text import plural
 from engine.cache.state import View
 from engine.gang.gang import Gang
-from engine.outcomes import Never, Outcome, Placed
+from engine.scheduler.outcome import Never, Outcome, Placed
 from webhook import simulation_output as output
 
 

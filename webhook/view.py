@@ -15,8 +15,8 @@ from engine.devices.resources import Reported
 from engine.gang.ownership import Key, Lineage, Link
 from engine.gang.request import Understanding
 from engine.kinds.registry import Registry
-from engine.outcomes import Outcome
 from engine.policy.model import Policy
+from engine.scheduler.outcome import Outcome
 from engine.topology.topology import Topology
 
 

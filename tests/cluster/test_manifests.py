@@ -19,7 +19,7 @@ from engine.actions import Status
 from engine.api import names
 from engine.api.placement import Assignment, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
 from engine.cluster.placements import placement_body
-from engine.outcomes import Placed
+from engine.scheduler.outcome import Placed
 from engine.status import status_body
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane

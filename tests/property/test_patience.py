@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engine.api import names
 from engine.api.objects import Node
-from engine.patience import RENEW_EVERY
+from engine.scheduler.starvation import RENEW_EVERY
 from tests.support.cluster_records import changed, gpu_nodes, job
 from tests.support.leader import POLICY, Leader
 

@@ -26,8 +26,8 @@ from engine.gang.ownership import Key, Lineage, Link
 from engine.gang.request import Understanding
 from engine.gang.shape import shape_hash
 from engine.kinds.registry import Registry
-from engine.outcomes import Outcome
 from engine.policy.model import Policy, default_policy
+from engine.scheduler.outcome import Outcome
 from engine.topology.topology import Topology, topologies_of
 from tests.support.cluster_records import gpu_nodes
 from webhook.review import Response, Review, decode_review

@@ -29,9 +29,9 @@ from engine.gang.relaxation import relaxed
 from engine.gang.repair import Extension
 from engine.gang.slots import Seat
 from engine.gangs import request_written
-from engine.outcomes import Placed
 from engine.policy.model import parse_policy
-from engine.proposal import rewritten
+from engine.scheduler.outcome import Placed
+from engine.scheduler.schedule import rewritten
 from engine.status import event_text, status_body
 from tests.support.cluster_records import pinned
 

@@ -10,7 +10,7 @@ from typing import Any
 from engine.api import names
 from engine.api.placement import Assignment, Placement, PodSetPlan, Slot, WorkloadRef
 from engine.api.text import MAX_WARNING
-from engine.outcomes import Placed, Waits
+from engine.scheduler.outcome import Placed, Waits
 from tests.support.admission import UID, FakeView, Json, apply, review, with_policy
 from tests.support.golden import golden
 from tests.support.kinds import example, merged, workload_of

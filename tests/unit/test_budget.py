@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from engine.api import names
-from engine.outcomes import Waits
 from engine.policy.model import parse_policy
+from engine.scheduler.outcome import Waits
 from tests.support.admission import FakeView, rack_job, raw_job, raw_pod, review, with_policy
 from tests.unit.test_app import Asked
 from webhook.budget import Budget, BudgetExceeded

@@ -14,8 +14,8 @@ from engine.api.pod import Shape
 from engine.cache.state import View
 from engine.cache.stores import Stores
 from engine.devices.request import asked_in_words, device_request
-from engine.outcomes import Never, Outcome, Placed, Waits
-from engine.proposal import plan_in_view
+from engine.scheduler.outcome import Never, Outcome, Placed, Waits
+from engine.scheduler.schedule import plan_in_view
 from tests.support.cluster_records import node, pod
 from tests.support.gpu_hosts import GIB, asking, gpu_job, gpu_node, gpus, share, use, with_uses
 

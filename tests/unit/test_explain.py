@@ -4,8 +4,8 @@ import pytest
 
 from engine.api.field import FieldError, render, unsupported
 from engine.api.placement import PodSetPlan, Slot
-from engine.explain import forecast, placed_text
-from engine.outcomes import Never, Outcome, Placed, Waits
+from engine.scheduler.explain import forecast, placed_text
+from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from tests.support.golden import golden
 
 LEVELS = ("block", "rack", "host")

@@ -9,7 +9,7 @@ import pytest
 
 from engine.api.objects import PriorityClass, Quota
 from engine.api.workload import Workload
-from engine.outcomes import Outcome, Placed
+from engine.scheduler.outcome import Outcome, Placed
 from tests.support.cluster_records import gpu_nodes, job, pod
 from tests.support.leader import POLICY, Leader
 from webhook.live import LiveView

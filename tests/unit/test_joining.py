@@ -7,8 +7,8 @@ from engine.api.pod import Pod
 from engine.api.workload import Workload
 from engine.cache.state import View
 from engine.cache.stores import Stores
-from engine.outcomes import Outcome, Placed, Waits
-from engine.proposal import plan_in_view
+from engine.scheduler.outcome import Outcome, Placed, Waits
+from engine.scheduler.schedule import plan_in_view
 from tests.support.cluster_records import gpu_nodes, job, pod
 
 

@@ -9,7 +9,7 @@ import pytest
 from engine.api.objects import Node
 from engine.api.pod import OwnerRef, Pod
 from engine.api.workload import Workload
-from engine.patience import RENEW_EVERY, TRIES, KeptRoom, Room, Waiting
+from engine.scheduler.starvation import RENEW_EVERY, TRIES, KeptRoom, Room, Waiting
 from tests.support.cluster_records import changed, gpu_nodes, job, node, pod, pod_set
 from tests.support.leader import POLICY, Leader
 

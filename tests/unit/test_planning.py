@@ -11,9 +11,9 @@ from engine.api.objects import Node, Taint
 from engine.api.workload import Workload
 from engine.cache.state import View
 from engine.cache.stores import Stores
-from engine.outcomes import Never, Outcome, Placed, Waits
-from engine.planning import plan_gang
 from engine.policy.model import Policy, parse_policy
+from engine.scheduler.outcome import Never, Outcome, Placed, Waits
+from engine.scheduler.plan import plan_gang
 from tests.support.cluster_records import gpu_nodes, job, node, placement, shape
 from tests.support.leader import Leader
 
@@ -223,12 +223,12 @@ def test_required_auto_counts_whole_slices() -> None:
 
 def test_slots_that_are_too_many_for_one_object_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The API server would refuse the Placement, and nobody would hear of it."""
-    monkeypatch.setattr("engine.proposal._SURELY_FITS", 4)
+    monkeypatch.setattr("engine.scheduler.schedule._SURELY_FITS", 4)
     leader = Leader(nodes=gpu_nodes(1, 1, 4))
     leader.has(job("small", count=1, held=True), job("large", count=3, held=True))
     leader.settle()
     assert sorted(leader.hands.of("place")) == ["large", "small"]
-    monkeypatch.setattr("engine.proposal._LARGEST", 200)
+    monkeypatch.setattr("engine.scheduler.schedule._LARGEST", 200)
     leader = Leader(nodes=gpu_nodes(1, 1, 5))
     leader.has(job("small", count=1, held=True), job("large", count=4, held=True))
     leader.settle()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from engine.api.placement import PodSetRequest
 from engine.gang.request import Understanding
-from engine.outcomes import Waits
-from engine.queue import Entry, Miss, Question, Queue, question_of
+from engine.scheduler.outcome import Waits
+from engine.scheduler.queue import Entry, Miss, Question, Queue, question_of
 from tests.support.cluster_records import shape
 
 

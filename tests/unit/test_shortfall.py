@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from engine.api.reasons import REASONS
-from engine.outcomes import Never, Waits
-from engine.shortfall import Shortfall, infeasible
+from engine.scheduler.explain import infeasible
+from engine.scheduler.outcome import Never, Waits
+from engine.scheduler.shortfall import Shortfall
 from engine.topology.topology import OUTSIDE_SELECTOR
 from tests.support.golden import golden
 

@@ -15,9 +15,9 @@ from engine.api.workload import PodSet, Workload
 from engine.cache.state import View
 from engine.cache.stores import Stores
 from engine.gang.slots import slot_by_rank
-from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.policy.model import Policy, parse_policy
-from engine.proposal import plan_in_view, proposed
+from engine.scheduler.outcome import Never, Outcome, Placed, Waits
+from engine.scheduler.schedule import plan_in_view, proposed
 from tests.support.cluster_records import gpu_nodes, job, node, shape
 from tests.support.cluster_records import pod as pod_of
 from tests.support.gpu_hosts import gpu_node, gpus, share

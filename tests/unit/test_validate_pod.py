@@ -13,8 +13,8 @@ from engine.cluster import pods
 from engine.devices.resources import Reported
 from engine.gang.key import placed_key
 from engine.gang.request import Understanding
-from engine.outcomes import Never, Waits
 from engine.policy.model import default_policy
+from engine.scheduler.outcome import Never, Waits
 from tests.support.admission import (
     FakeView,
     Json,

@@ -15,8 +15,8 @@ from engine.api.objects import Taint
 from engine.api.placement import PodSetPlan, Slot
 from engine.api.text import MAX_WARNING
 from engine.gang.request import Understanding
-from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.policy.model import parse_policy
+from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from tests.support.admission import (
     NODES,
     US,

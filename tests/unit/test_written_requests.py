@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from engine.api import names
-from engine.outcomes import Never
 from engine.policy.model import parse_policy
 from engine.policy_defaults import requests_of
+from engine.scheduler.outcome import Never
 from tests.support.admission import FakeView, Json, apply, edited, live, raw_job, review
 from webhook.mutate import mutate
 from webhook.validate import validate

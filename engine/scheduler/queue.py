@@ -9,7 +9,7 @@ from math import inf
 from engine.api.names import AUTO
 from engine.api.pod import Shape
 from engine.gang.request import Understanding
-from engine.outcomes import Never, Waits
+from engine.scheduler.outcome import Never, Waits
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from engine.cache.capacity import Capacity
 from engine.devices.allocation import Uses, devices_of
 from engine.gang.gang import Gang, by_pod_set, host_of, rank_is_slot, rank_of
 from engine.gang.repair import Kept
-from engine.outcomes import Placed
+from engine.scheduler.outcome import Placed
 
 
 def with_devices(

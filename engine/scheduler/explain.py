@@ -1,26 +1,160 @@
-"""Why a gang does not fit: one dominant reason and its sentence, out of numbers.
+"""Explains outcomes in sentences: where a gang went, what will happen to it, or one dominant reason why it waits.
 
 Numbers are needed / have / best candidate; the rest are counts that add up to the total. Source: the rules in
 docs/reference/messages.md.
+
+Why a gang does not fit is told in `engine.scheduler.explain`, the codes stand in `engine.api.reasons`; both are offered
+here too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from engine.api import names
 from engine.api.reasons import Code
 from engine.api.resources import format_units
-from engine.api.text import plain, plural
-from engine.device_shortfall import DeviceShortfall, how_near, nobody_reports
+from engine.api.text import MAX_WARNING, fit, joined, plain, plural
 from engine.devices.hosts import DISAGREEING, NOT_UNDERSTOOD, UNHEALTHY
 from engine.devices.resources import KOORDINATOR
-from engine.outcomes import Never, Waits
+from engine.scheduler.outcome import Never, Outcome, Placed, Waits
+from engine.scheduler.shortfall import WHOLE_TOPOLOGY, DeviceShortfall, Shortfall
 from engine.topology.topology import OUTSIDE_SELECTOR
 
-WHOLE_TOPOLOGY: Final = "topology"  # what `fits_level` says when only the whole topology has room
+
+def how_near(devices: DeviceShortfall) -> str:
+    """How near the best host comes to what one pod needs; empty when that says nothing new."""
+    if devices.gpus:
+        if not devices.in_part and devices.free_in_all < devices.gpus:
+            return ""
+        whole = f"{plural(devices.free, 'whole GPU')} free" if devices.free else "no whole GPU free"
+        rest = f" and {devices.in_part:,} used in part" if devices.in_part else ""
+        return f"each pod needs {devices.asked} on one host; the best host has {whole}{rest}"
+    if devices.freest is None:
+        return ""
+    return f"each pod needs {devices.asked}; no GPU has more than {devices.freest}% free"
+
+
+def nobody_reports(names: Sequence[str], reported: Sequence[str]) -> str:
+    """Why a pod can never be scheduled: the scheduler looks for the very name."""
+    which = joined([plain(name) for name in names], "or")
+    instead = f"; nodes report {joined(reported)}" if reported else ""
+    return f"no node reports {which}, so no pod that asks for it is ever scheduled{instead}"
+
+
+def placed_text(count: int, paths: Sequence[Sequence[str]], levels: Sequence[str]) -> str:
+    """Return `placed 16 pods in block-0 / rack-07 (4 hosts)` or `placed 24 pods in block-0 over 2 racks (6 hosts)`.
+
+    `paths` are the domains of the slots, label values coarse to fine with the host last; `levels` their aliases.
+    """
+    return f"placed {plural(count, 'pod')}{_where(paths, levels)}"
+
+
+def _where(paths: Sequence[Sequence[str]], levels: Sequence[str]) -> str:
+    if not paths:
+        return ""
+    hosts = plural(len({tuple(path) for path in paths}), "host")
+    above = len(levels) - 1
+    if above == 0:
+        return f" on {hosts}"
+    first = paths[0]
+    common = 0
+    while common < above and all(path[common] == first[common] for path in paths):
+        common += 1
+    text = f" in {' / '.join(plain(value) for value in first[:common])}" if common else ""
+    if common < above:
+        spread = len({tuple(path[: common + 1]) for path in paths})
+        text += f" over {plural(spread, plain(levels[common]))}"
+    return f"{text} ({hosts})"
+
+
+def forecast(
+    outcome: Outcome,
+    *,
+    instead: Placed | None = None,
+    later: tuple[str, Outcome] | None = None,
+    room: tuple[int, int] | None = None,
+    groups: int = 1,
+    suspended: bool = False,
+) -> tuple[str, ...]:
+    """Return the warnings that tell a user at submit time what will happen; each at most 120 characters.
+
+    `instead`: where the gang would go if it preferred the level that it requires; `later`: when the level will be
+    preferred, in words, and what would happen then; `room`: free hosts and hosts of the one domain that it goes to;
+    `groups`: of how many equal gangs of its workload it is the first; `suspended`: by its user.
+    """
+    would = "resumed now it would" if suspended else "would"
+    match outcome:
+        case Placed():
+            lines = [_would_place(outcome, room, would)]
+        case Waits():
+            lines = _clauses(f"{would} wait: {outcome.message}")
+            if instead is not None:
+                lines.append(f"topogate: with prefer-topology it would start now{_across(instead)}")
+        case Never():
+            lines = _clauses(f"{outcome.reason}: {outcome.message}")
+            match later:
+                case (when, Placed() as placed):
+                    lines.append(f"topogate: {when}: it would start{_across(placed)}")
+                case (when, Waits()):
+                    lines.append(f"topogate: {when}: it waits for room then")
+    if suspended:
+        lines.insert(0, "topogate: stays suspended, and nothing is reserved for it, until you resume it")
+    if groups > 1:
+        lines.append(f"topogate: this is about the first of {groups:,} groups; each is a gang of its own")
+    return tuple(fit(line, MAX_WARNING) for line in lines)
+
+
+def _clauses(message: str) -> list[str]:
+    """A message as one or two warnings, parted where a clause ends: a warning that is cut tells half a number."""
+    lines = ["topogate: "]
+    for clause in message.split("; "):
+        longer = lines[-1] + ("" if lines[-1] == "topogate: " else "; ") + clause
+        if len(longer) <= MAX_WARNING or lines[-1] == "topogate: ":
+            lines[-1] = longer
+        else:
+            lines.append(f"topogate: {clause}")
+    return lines[:2]
+
+
+def _would_place(placed: Placed, room: tuple[int, int] | None, would: str) -> str:
+    slots = [slot for pod_set in placed.pod_sets for slot in pod_set.slots]
+    paths = [slot.domain for slot in slots]
+    levels = tuple(placed.domains_used)
+    pods = plural(sum(slot.count for slot in slots), "pod")
+    of_sets = [
+        f"{sum(slot.count for slot in one.slots):,} of {plain(one.name)}" for one in placed.pod_sets if one.slots
+    ]
+    where = _where(paths, levels)
+    shared = {path[:-1] for path in paths}
+    if room is not None and len(shared) == 1 and paths[0][:-1]:
+        where = f" in {plain(paths[0][-2])} ({room[0]:,} of {plural(room[1], 'host')} free)"
+    text = f"topogate: {would} place {pods}{where}"
+    if len(of_sets) > 1:  # each has ranks of its own
+        longer = f"topogate: {would} place {pods} ({joined(of_sets)}){where}"
+        return fit(longer if len(longer) <= MAX_WARNING else text, MAX_WARNING)
+    ranks = [bounds for slot in slots for bounds in slot.ranks or ()]
+    last = max((last for _, last in ranks), default=0)
+    if last and (longer := f"{text}, ranks 0-{last:,} in host order"):
+        text = longer if len(longer) <= MAX_WARNING else text
+    return fit(text, MAX_WARNING)
+
+
+def _across(placed: Placed) -> str:
+    paths = [slot.domain for pod_set in placed.pod_sets for slot in pod_set.slots]
+    levels = tuple(placed.domains_used)
+    for depth in range(len(levels)):
+        domains = list(dict.fromkeys(path[: depth + 1] for path in paths))
+        if len(domains) > 1:
+            few = len(domains) <= 3  # noqa: PLR2004 - as many names as a line takes
+            return " across " + (
+                joined([domain[-1] for domain in domains]) if few else plural(len(domains), plain(levels[depth]))
+            )
+    return _where(paths, levels)
+
+
 _MAX_GROUPS: Final = 6
 _UNHEALTHY: Final = frozenset({"cordoned", "not ready", UNHEALTHY, NOT_UNDERSTOOD, DISAGREEING})
 _CHOSEN: Final = frozenset({"nodeSelector", "node affinity"})  # by the pods
@@ -32,67 +166,6 @@ _IN_WORDS: Final = {
     OUTSIDE_SELECTOR: "outside the topology's nodeSelector",
     "outside topology": "outside the topology",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shortfall:
-    """The numbers behind an answer of no.
-
-    count           pods that need slots
-    whole           all pods of the gang, where `count` of them are enough for it; None: `count` are all
-    level           alias of the required level; None: the whole topology
-    domains         domains of that level that were looked at
-    best            last label value of the domain with the most free slots; None: there is none
-    best_slots      its free slots
-    total_slots     free slots of all eligible hosts
-    capacity_best   slots of the largest domain, empty, counting healthy eligible hosts
-    capacity_total  the same of the whole topology
-    per_host        slots of the largest empty host; None: unknown
-    hosts           nodes looked at
-    exclusions      nodes by the reason why they have no room: of `engine.gang.shape.exclusion`, of `Topology.outside`,
-                    "in use", "too small"; what is missing to `hosts` has room
-    limiting        the resource that runs out first
-    fits_level      nearest coarser level with a domain that has room now, "topology" for the whole; None: nowhere
-    gpus_per_pod    whole GPUs that a pod asks for
-    ceiling         as capacity_best, counting cordoned, not ready and tainted hosts too: what no repair can exceed.
-                    None: estimated from the number of such hosts, which never says never too early
-    largest         last label value and number of hosts of the domain with capacity_best
-    roomier         nearest coarser level whose largest empty domain holds the gang, with its slots
-    host_gpus       GPUs of the largest host
-    slices          level and size: so many pods at a time have to share one domain of the level; None: no slices.
-                    All numbers of slots are of whole slices then
-    tolerate        key of a taint: a toleration for it would make room for the gang now
-    devices         what its pods need of the hosts' devices; None: nothing
-    too_big         a resource of which no host has as much as a pod asks for: its name, units of a pod, most of a host
-    unreported      names that its pods ask for and no node reports
-    reported        names of GPUs and devices that nodes do report, told when there are unreported ones
-    """
-
-    count: int
-    level: str | None
-    domains: int
-    best: str | None
-    best_slots: int
-    total_slots: int
-    capacity_best: int
-    capacity_total: int
-    per_host: int | None
-    hosts: int
-    exclusions: Mapping[str, int] = field(default_factory=dict)
-    limiting: str | None = None
-    fits_level: str | None = None
-    gpus_per_pod: int = 0
-    ceiling: int | None = None
-    largest: tuple[str, int] | None = None
-    roomier: tuple[str, int] | None = None
-    host_gpus: int | None = None
-    tolerate: str | None = None
-    devices: DeviceShortfall | None = None
-    unreported: tuple[str, ...] = ()
-    reported: tuple[str, ...] = ()
-    slices: tuple[str, int] | None = None
-    whole: int | None = None
-    too_big: tuple[str, int, int] | None = None
 
 
 def infeasible(short: Shortfall) -> Waits | Never:

@@ -21,13 +21,13 @@ from engine.api.rank import join_ranks
 from engine.api.reasons import Code
 from engine.api.text import joined, plain, plural
 from engine.cache.capacity import Capacity
-from engine.explain import placed_text
 from engine.gang.shape import repairable
-from engine.outcomes import Never, Outcome, Placed, Waits
 from engine.planner.gang import Gang, GangPlan, PodSet, Seats, Undecided
 from engine.planner.plan import NoFit
 from engine.planner.plan_gang import plan_gang
 from engine.policy.model import Policy
+from engine.scheduler.explain import placed_text
+from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.topology.topology import Topology
 
 Ints = npt.NDArray[np.int64]

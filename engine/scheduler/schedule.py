@@ -16,14 +16,14 @@ from engine.api.workload import PodSet
 from engine.cache import quota
 from engine.cache.state import View
 from engine.cluster.placements import assignment_body
-from engine.device_choice import with_devices
 from engine.devices.allocation import devices_of
 from engine.gang.gang import Gang, by_pod_set, host_of, rank_is_slot, rank_of
 from engine.gang.key import name_of
 from engine.gang.repair import Extension, Kept
-from engine.outcomes import Never, Outcome, Placed, Waits
-from engine.planning import plan_gang
-from engine.precedence import goes_first, in_turn, kept_for, precedence_of
+from engine.scheduler.devices import with_devices
+from engine.scheduler.outcome import Never, Outcome, Placed, Waits
+from engine.scheduler.plan import plan_gang
+from engine.scheduler.precedence import goes_first, in_turn, kept_for, precedence_of
 
 # Bytes of an assignment: etcd takes 1.5 MiB at a time, for the request, status and managed fields too.
 _LARGEST = 1_400_000

@@ -19,9 +19,9 @@ from engine.api.pod import Pod, Shape
 from engine.api.text import plain, plural
 from engine.cache.capacity import Capacity
 from engine.gang.request import Understanding
-from engine.outcomes import Outcome, Placed
-from engine.patience import Room, Waiting
 from engine.planner.plan import domain_slots
+from engine.scheduler.outcome import Outcome, Placed
+from engine.scheduler.starvation import Room, Waiting
 from engine.topology.topology import Topology
 
 Ints = npt.NDArray[np.int64]

@@ -14,8 +14,8 @@ from engine.api.reasons import REASONS, known_code
 from engine.api.workload import Workload
 from engine.cache.state import View
 from engine.gang.gang import Gang, over
-from engine.outcomes import Outcome, Placed, Waits, own_trouble
-from engine.patience import Room
+from engine.scheduler.outcome import Outcome, Placed, Waits, own_trouble
+from engine.scheduler.starvation import Room
 
 # Gangs that wait for these are not in the queue, or hold up nobody there.
 _ASIDE: Final = frozenset({"QuotaExceeded", "PriorityClassMissing", "Suspended", "HoldExpired", "WaitingForMembers"})

@@ -5,31 +5,23 @@ The one way from a workload to the pure planner, used by the leader, by the webh
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-import numpy.typing as npt
-
 from engine.api.names import AUTO
 from engine.api.placement import PodSetPlan, PodSetRequest, Slot
-from engine.api.pod import Shape, Toleration
-from engine.cache.capacity import Capacity, Count
-from engine.device_shortfall import device_name, device_shortfall, full, unreported, without_devices
-from engine.devices.resources import CORE, KOORDINATOR, RATIO, whole_names
-from engine.explain import placed_text
+from engine.api.pod import Shape
+from engine.cache.capacity import Capacity
+from engine.devices.resources import CORE, RATIO
 from engine.gang.request import Understanding
-from engine.gang.shape import REFUSED_LATELY, ROOM_KEPT, TAINT, repairable
-from engine.outcomes import Never, Outcome, Placed, Waits
-from engine.planner.plan import NoFit, Plan, Request, domain_slots, plan
-from engine.planner.slices import Slices
+from engine.gang.shape import REFUSED_LATELY, ROOM_KEPT
+from engine.planner.plan import NoFit, Plan, Request, plan
 from engine.policy.model import Policy
-from engine.shortfall import WHOLE_TOPOLOGY, Shortfall, infeasible
-from engine.together import Question, plan_together
+from engine.scheduler.explain import infeasible, placed_text
+from engine.scheduler.outcome import Never, Outcome, Placed, Waits
+from engine.scheduler.plan_gang import Question, plan_together
+from engine.scheduler.shortfall import shortfall_of
 from engine.topology.topology import Topology
-
-Ints = npt.NDArray[np.int64]
 
 WHOLE_GPU = "nvidia.com/gpu"
 
@@ -51,9 +43,9 @@ def plan_gang(
 
     `shapes`: what a pod of each pod set needs, by name. `settled_before`: nodes that became ready after this time do
     not count yet (None: all count). `excluded` are hosts that are left out this time, `room_kept` those on which room
-    is kept for another gang (`engine.patience`); `emptied` count as if nobody were there. `kept`: pod set -> rank ->
-    host of pods that run or are pinned already; the others join them, inside the required domain that these use.
-    Raises nothing on odd input: the answer says what is missing.
+    is kept for another gang (`engine.scheduler.starvation`); `emptied` count as if nobody were there. `kept`: pod set
+    -> rank -> host of pods that run or are pinned already; the others join them, inside the required domain that these
+    use. Raises nothing on odd input: the answer says what is missing.
     """
     assert understanding.asks, "only a workload that asks is planned"
     if topology is None:
@@ -160,7 +152,7 @@ def _explained(
     for host, why in left_out.items():
         place = topology.tree.index[host]
         reasons[place] = reasons[place] or why
-    return infeasible(_shortfall(answer, ask, shape, topology, capacity=capacity, counted=counted, reasons=reasons))
+    return infeasible(shortfall_of(answer, ask, shape, topology, capacity=capacity, counted=counted, reasons=reasons))
 
 
 def _levels(understanding: Understanding) -> list[str | None]:
@@ -219,128 +211,3 @@ def _placed(answer: Plan, ask: PodSetRequest, topology: Topology, require: str |
         require=require,
         prefer=prefer,
     )
-
-
-def _shortfall(
-    answer: NoFit,
-    ask: PodSetRequest,
-    shape: Shape,
-    topology: Topology,
-    *,
-    capacity: Capacity,
-    counted: Count,
-    reasons: list[str],
-) -> Shortfall:
-    tree = topology.tree
-    level = answer.level
-    least = max(1, min(ask.count, ask.min_available))
-    empty = counted.empty
-    sound = np.array([not reason or repairable(reason) for reason in reasons], dtype=np.bool_)
-    built = np.where(sound, counted.built, 0)
-    slices = topology.slices(ask.slices)
-    by_numbers = without_devices(shape, topology, capacity, counted)
-    sums_empty = domain_slots(topology.tree, empty, level, slices)
-    largest = int(sums_empty.argmax()) if level >= 0 and len(empty) else -1
-    exclusions = Counter[str]()
-    for index, reason in enumerate(reasons):
-        if reason:
-            exclusions[reason] += 1
-        elif counted.free[index] == 0:
-            exclusions[full(tree.hosts[index], index, capacity, counted=counted, by_numbers=by_numbers)] += 1
-    for reason in topology.outside.values():
-        exclusions[reason] += 1
-    per_host = int(empty.max()) if len(empty) else 0
-    devices = device_shortfall(shape, topology, capacity, reasons)
-    gpu = [name for name, _ in shape.requests if name.endswith("/gpu")]
-    host_gpus: int | None
-    if devices is not None:
-        gpus_per_pod, host_gpus = devices.gpus, devices.most
-    else:  # names that the policy's vendors have
-        gpus_per_pod = sum(amount for name, amount in shape.requests if name in gpu)
-        host_gpus = capacity.largest(gpu[0], topology) if gpu else None
-    missing = unreported(shape, capacity)
-    return Shortfall(
-        count=least,
-        whole=ask.count if least < ask.count else None,
-        level=topology.levels[level].name if level >= 0 else None,
-        domains=answer.domains,
-        best=tree.path(level, answer.best)[-1] if answer.best >= 0 and level >= 0 else None,
-        best_slots=answer.best_slots,
-        total_slots=answer.total_slots,
-        capacity_best=int(sums_empty.max()) if len(sums_empty) else 0,
-        capacity_total=int(domain_slots(topology.tree, empty, -1, slices).max(initial=0)),
-        per_host=per_host or None,
-        hosts=len(tree.hosts) + len(topology.outside),
-        exclusions=dict(exclusions),
-        slices=ask.slices[0] if ask.slices else None,
-        limiting=_limiting(shape, capacity, topology, counted=counted, by_numbers=by_numbers),
-        fits_level=_fits(answer.fits_level, topology),
-        gpus_per_pod=gpus_per_pod,
-        ceiling=int(domain_slots(topology.tree, built, level, slices).max(initial=0)),
-        largest=(tree.path(level, largest)[-1], _hosts_in(topology, level, largest)) if largest >= 0 else None,
-        roomier=_roomier(topology, level, empty, least, slices),
-        tolerate=_taint_in_the_way(answer, ask, shape, topology, capacity=capacity, reasons=reasons),
-        host_gpus=host_gpus,
-        devices=devices,
-        too_big=_too_big(shape, capacity, topology),
-        unreported=missing,
-        reported=tuple(name for name in sorted(whole_names() | KOORDINATOR) if capacity.reports(name))
-        if missing
-        else (),
-    )
-
-
-def _too_big(shape: Shape, capacity: Capacity, topology: Topology) -> tuple[str, int, int] | None:
-    """The first resource of which one pod asks for more than any host has: its name, what is asked, what there is."""
-    for name, amount in shape.requests:
-        if amount > (most := capacity.largest(name, topology)):
-            return name, amount, most
-    return None
-
-
-def _taint_in_the_way(
-    answer: NoFit, ask: PodSetRequest, shape: Shape, topology: Topology, *, capacity: Capacity, reasons: list[str]
-) -> str | None:
-    """The taint that keeps most hosts out, when the gang would fit now on the hosts that carry it too."""
-    taints = Counter(reason.removeprefix(TAINT) for reason in reasons if reason.startswith(TAINT))
-    for key, _ in taints.most_common(1):
-        tolerant = replace(shape, tolerations=(*shape.tolerations, Toleration(key, "Exists", "", "")))
-        free = capacity.count(tolerant, topology).free
-        most = int(domain_slots(topology.tree, free, answer.level, topology.slices(ask.slices)).max(initial=0))
-        if most >= min(ask.count, ask.min_available):
-            return key
-    return None
-
-
-def _hosts_in(topology: Topology, level: int, domain: int) -> int:
-    first, end = topology.tree.range(level, domain)
-    return end - first
-
-
-def _roomier(
-    topology: Topology, level: int, empty: Ints, count: int, slices: tuple[Slices, ...]
-) -> tuple[str, int] | None:
-    """The nearest coarser level whose largest domain, empty, holds the gang."""
-    for coarser in range(level - 1, -1, -1):
-        most = int(domain_slots(topology.tree, empty, coarser, slices).max(initial=0))
-        if most >= count:
-            return topology.levels[coarser].name, most
-    return None
-
-
-def _fits(level: int | None, topology: Topology) -> str | None:
-    if level is None:
-        return None
-    return topology.levels[level].name if level >= 0 else WHOLE_TOPOLOGY
-
-
-def _limiting(shape: Shape, capacity: Capacity, topology: Topology, *, counted: Count, by_numbers: Count) -> str | None:
-    """The requested resource of which the hosts have the fewest pods' worth free."""
-    if (name := device_name(shape)) is not None and counted.free.sum() < by_numbers.free.sum():
-        return name  # the numbers would do, the devices do not
-    worth = [
-        (int((capacity.free_of(resource, topology) // amount).sum()), resource)
-        for resource, amount in shape.requests
-        if amount > 0 and resource != "pods"
-    ]
-    return min(worth)[1] if worth else None

@@ -1,4 +1,4 @@
-"""What the engine answers about a gang: a closed union, handled with `match`."""
+"""The outcome of scheduling a gang: a closed union, handled with `match`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Not now: `reason` is a reason code (`engine.explain`), `message` says needed / have / best.
+    """Not now: `reason` is a reason code (`engine.scheduler.explain`), `message` says needed / have / best.
 
     `for_hosts`: however many pods end, it does not fit on the hosts as they are; it waits for others.
     """

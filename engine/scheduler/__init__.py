@@ -1,0 +1,1 @@
+"""Which gang is scheduled next, where it goes, and the sentence when it must wait."""

@@ -1,0 +1,296 @@
+"""The numbers of a failed plan: needed, available and limiting resources, devices among them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.api.placement import PodSetRequest
+from engine.api.pod import Shape, Toleration
+from engine.api.resources import is_claim
+from engine.cache.capacity import Capacity, Count
+from engine.devices.request import asked_in_words
+from engine.devices.resources import KOORDINATOR, WHOLE, whole_names
+from engine.gang.shape import TAINT, repairable
+from engine.planner.plan import NoFit, domain_slots
+from engine.planner.slices import Slices
+from engine.topology.topology import Topology
+
+# Why a host with enough by its numbers has no room; the words stand in the list of nodes as they are.
+IN_PART: Final = "with GPUs used in part"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceShortfall:
+    """What a pod asks for, and how near a host comes to it.
+
+    asked       in words (`4 GPUs`, `50% of a GPU`)
+    gpus        whole GPUs of a pod; 0: parts of GPUs, or other devices only
+    free        whole GPUs free on the eligible host with most of them
+    free_in_all whole GPUs free on all eligible hosts
+    in_part     GPUs used in part on that host
+    freest      percent left of the freest GPU of an eligible host; None: not known of any
+    most        whole GPUs of the largest host, in use or not
+    """
+
+    asked: str
+    gpus: int
+    free: int
+    free_in_all: int
+    in_part: int
+    freest: int | None
+    most: int
+
+
+def device_shortfall(
+    shape: Shape, topology: Topology, capacity: Capacity, reasons: Sequence[str]
+) -> DeviceShortfall | None:
+    """The numbers of the devices that a shape asks for; None when it asks for none. `reasons` as of `Capacity`."""
+    request, name = shape.devices, device_name(shape)
+    if request is None or name is None:
+        return None
+    eligible = np.array([not reason for reason in reasons], dtype=np.bool_)
+    whole = np.where(eligible, capacity.whole_gpus(name, topology), 0)
+    best = int(whole.max(initial=0))
+    hosts = topology.tree.hosts
+    partly = [capacity.gpus_in_part(hosts[place]) for place in np.flatnonzero(eligible & (whole == best))[:16].tolist()]
+    freest = np.where(eligible, capacity.freest_gpu(request, topology), 0) if capacity.devices_matter else None
+    return DeviceShortfall(
+        asked=asked_in_words(request),
+        gpus=request.gpus if request.whole else 0,
+        free=best,
+        free_in_all=int(whole.sum()),
+        in_part=max(partly, default=0),
+        freest=None if freest is None or not freest.any() else int(freest.max()),
+        most=capacity.largest(name, topology) // (WHOLE if name in KOORDINATOR else 1),
+    )
+
+
+def without_devices(shape: Shape, topology: Topology, capacity: Capacity, counted: Count) -> Count:
+    """The slots by the numbers that nodes report alone: what is less than that is the devices' doing."""
+    if shape.devices is None or not capacity.devices_matter:
+        return counted
+    return capacity.count(replace(shape, devices=None), topology)
+
+
+def full(host: str, place: int, capacity: Capacity, *, counted: Count, by_numbers: Count) -> str:
+    """Why an eligible host without a free slot has none."""
+    if counted.empty[place] > 0:
+        return IN_PART if by_numbers.free[place] > 0 else "in use"
+    trouble = capacity.device_trouble(host) if by_numbers.empty[place] > 0 else ""
+    return trouble or "too small"
+
+
+def device_name(shape: Shape) -> str | None:
+    """The name under which a shape asks for GPUs, a vendor's first; for want of any that of another device."""
+    names = {name for name, amount in shape.requests if amount > 0}
+    vendors = sorted(names & whole_names())
+    ours = sorted(names & KOORDINATOR)
+    return next(iter([*vendors, *ours]), None)
+
+
+def unreported(shape: Shape, capacity: Capacity) -> tuple[str, ...]:
+    """Extended resources that the shape asks for and no node has any of."""
+    return tuple(
+        name
+        for name, amount in shape.requests
+        if amount > 0 and "/" in name and not is_claim(name) and not capacity.reports(name)
+    )
+
+
+WHOLE_TOPOLOGY: Final = "topology"  # what `fits_level` says when only the whole topology has room
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortfall:
+    """The numbers behind an answer of no.
+
+    count           pods that need slots
+    whole           all pods of the gang, where `count` of them are enough for it; None: `count` are all
+    level           alias of the required level; None: the whole topology
+    domains         domains of that level that were looked at
+    best            last label value of the domain with the most free slots; None: there is none
+    best_slots      its free slots
+    total_slots     free slots of all eligible hosts
+    capacity_best   slots of the largest domain, empty, counting healthy eligible hosts
+    capacity_total  the same of the whole topology
+    per_host        slots of the largest empty host; None: unknown
+    hosts           nodes looked at
+    exclusions      nodes by the reason why they have no room: of `engine.gang.shape.exclusion`, of `Topology.outside`,
+                    "in use", "too small"; what is missing to `hosts` has room
+    limiting        the resource that runs out first
+    fits_level      nearest coarser level with a domain that has room now, "topology" for the whole; None: nowhere
+    gpus_per_pod    whole GPUs that a pod asks for
+    ceiling         as capacity_best, counting cordoned, not ready and tainted hosts too: what no repair can exceed.
+                    None: estimated from the number of such hosts, which never says never too early
+    largest         last label value and number of hosts of the domain with capacity_best
+    roomier         nearest coarser level whose largest empty domain holds the gang, with its slots
+    host_gpus       GPUs of the largest host
+    slices          level and size: so many pods at a time have to share one domain of the level; None: no slices.
+                    All numbers of slots are of whole slices then
+    tolerate        key of a taint: a toleration for it would make room for the gang now
+    devices         what its pods need of the hosts' devices; None: nothing
+    too_big         a resource of which no host has as much as a pod asks for: its name, units of a pod, most of a host
+    unreported      names that its pods ask for and no node reports
+    reported        names of GPUs and devices that nodes do report, told when there are unreported ones
+    """
+
+    count: int
+    level: str | None
+    domains: int
+    best: str | None
+    best_slots: int
+    total_slots: int
+    capacity_best: int
+    capacity_total: int
+    per_host: int | None
+    hosts: int
+    exclusions: Mapping[str, int] = field(default_factory=dict)
+    limiting: str | None = None
+    fits_level: str | None = None
+    gpus_per_pod: int = 0
+    ceiling: int | None = None
+    largest: tuple[str, int] | None = None
+    roomier: tuple[str, int] | None = None
+    host_gpus: int | None = None
+    tolerate: str | None = None
+    devices: DeviceShortfall | None = None
+    unreported: tuple[str, ...] = ()
+    reported: tuple[str, ...] = ()
+    slices: tuple[str, int] | None = None
+    whole: int | None = None
+    too_big: tuple[str, int, int] | None = None
+
+
+Ints = npt.NDArray[np.int64]
+
+
+def shortfall_of(
+    answer: NoFit,
+    ask: PodSetRequest,
+    shape: Shape,
+    topology: Topology,
+    *,
+    capacity: Capacity,
+    counted: Count,
+    reasons: list[str],
+) -> Shortfall:
+    """Return the numbers of a plan that did not fit."""
+    tree = topology.tree
+    level = answer.level
+    least = max(1, min(ask.count, ask.min_available))
+    empty = counted.empty
+    sound = np.array([not reason or repairable(reason) for reason in reasons], dtype=np.bool_)
+    built = np.where(sound, counted.built, 0)
+    slices = topology.slices(ask.slices)
+    by_numbers = without_devices(shape, topology, capacity, counted)
+    sums_empty = domain_slots(topology.tree, empty, level, slices)
+    largest = int(sums_empty.argmax()) if level >= 0 and len(empty) else -1
+    exclusions = Counter[str]()
+    for index, reason in enumerate(reasons):
+        if reason:
+            exclusions[reason] += 1
+        elif counted.free[index] == 0:
+            exclusions[full(tree.hosts[index], index, capacity, counted=counted, by_numbers=by_numbers)] += 1
+    for reason in topology.outside.values():
+        exclusions[reason] += 1
+    per_host = int(empty.max()) if len(empty) else 0
+    devices = device_shortfall(shape, topology, capacity, reasons)
+    gpu = [name for name, _ in shape.requests if name.endswith("/gpu")]
+    host_gpus: int | None
+    if devices is not None:
+        gpus_per_pod, host_gpus = devices.gpus, devices.most
+    else:  # names that the policy's vendors have
+        gpus_per_pod = sum(amount for name, amount in shape.requests if name in gpu)
+        host_gpus = capacity.largest(gpu[0], topology) if gpu else None
+    missing = unreported(shape, capacity)
+    return Shortfall(
+        count=least,
+        whole=ask.count if least < ask.count else None,
+        level=topology.levels[level].name if level >= 0 else None,
+        domains=answer.domains,
+        best=tree.path(level, answer.best)[-1] if answer.best >= 0 and level >= 0 else None,
+        best_slots=answer.best_slots,
+        total_slots=answer.total_slots,
+        capacity_best=int(sums_empty.max()) if len(sums_empty) else 0,
+        capacity_total=int(domain_slots(topology.tree, empty, -1, slices).max(initial=0)),
+        per_host=per_host or None,
+        hosts=len(tree.hosts) + len(topology.outside),
+        exclusions=dict(exclusions),
+        slices=ask.slices[0] if ask.slices else None,
+        limiting=_limiting(shape, capacity, topology, counted=counted, by_numbers=by_numbers),
+        fits_level=_fits(answer.fits_level, topology),
+        gpus_per_pod=gpus_per_pod,
+        ceiling=int(domain_slots(topology.tree, built, level, slices).max(initial=0)),
+        largest=(tree.path(level, largest)[-1], _hosts_in(topology, level, largest)) if largest >= 0 else None,
+        roomier=_roomier(topology, level, empty, least, slices),
+        tolerate=_taint_in_the_way(answer, ask, shape, topology, capacity=capacity, reasons=reasons),
+        host_gpus=host_gpus,
+        devices=devices,
+        too_big=_too_big(shape, capacity, topology),
+        unreported=missing,
+        reported=tuple(name for name in sorted(whole_names() | KOORDINATOR) if capacity.reports(name))
+        if missing
+        else (),
+    )
+
+
+def _too_big(shape: Shape, capacity: Capacity, topology: Topology) -> tuple[str, int, int] | None:
+    """The first resource of which one pod asks for more than any host has: its name, what is asked, what there is."""
+    for name, amount in shape.requests:
+        if amount > (most := capacity.largest(name, topology)):
+            return name, amount, most
+    return None
+
+
+def _taint_in_the_way(
+    answer: NoFit, ask: PodSetRequest, shape: Shape, topology: Topology, *, capacity: Capacity, reasons: list[str]
+) -> str | None:
+    """The taint that keeps most hosts out, when the gang would fit now on the hosts that carry it too."""
+    taints = Counter(reason.removeprefix(TAINT) for reason in reasons if reason.startswith(TAINT))
+    for key, _ in taints.most_common(1):
+        tolerant = replace(shape, tolerations=(*shape.tolerations, Toleration(key, "Exists", "", "")))
+        free = capacity.count(tolerant, topology).free
+        most = int(domain_slots(topology.tree, free, answer.level, topology.slices(ask.slices)).max(initial=0))
+        if most >= min(ask.count, ask.min_available):
+            return key
+    return None
+
+
+def _hosts_in(topology: Topology, level: int, domain: int) -> int:
+    first, end = topology.tree.range(level, domain)
+    return end - first
+
+
+def _roomier(
+    topology: Topology, level: int, empty: Ints, count: int, slices: tuple[Slices, ...]
+) -> tuple[str, int] | None:
+    """The nearest coarser level whose largest domain, empty, holds the gang."""
+    for coarser in range(level - 1, -1, -1):
+        most = int(domain_slots(topology.tree, empty, coarser, slices).max(initial=0))
+        if most >= count:
+            return topology.levels[coarser].name, most
+    return None
+
+
+def _fits(level: int | None, topology: Topology) -> str | None:
+    if level is None:
+        return None
+    return topology.levels[level].name if level >= 0 else WHOLE_TOPOLOGY
+
+
+def _limiting(shape: Shape, capacity: Capacity, topology: Topology, *, counted: Count, by_numbers: Count) -> str | None:
+    """The requested resource of which the hosts have the fewest pods' worth free."""
+    if (name := device_name(shape)) is not None and counted.free.sum() < by_numbers.free.sum():
+        return name  # the numbers would do, the devices do not
+    worth = [
+        (int((capacity.free_of(resource, topology) // amount).sum()), resource)
+        for resource, amount in shape.requests
+        if amount > 0 and resource != "pods"
+    ]
+    return min(worth)[1] if worth else None
