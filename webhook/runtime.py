@@ -28,8 +28,8 @@ from engine.cache.stores import Stores
 from engine.cluster.client import Api, ApiFault, connect
 from engine.cluster.events import Recorder
 from engine.cluster.lease import LeaseCandidate, lease_holder
-from engine.controller import Controller
-from engine.errands import Errands
+from engine.controller.controller import Controller
+from engine.controller.executor import Errands
 from engine.policy.model import Policy
 from engine.policy.source import PolicySource
 from webhook.allowance import Allowance

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import msgspec
 
-from engine.actions import Plan
 from engine.api import names
 from engine.api.field import FieldError
 from engine.api.pod import Pod
@@ -23,17 +22,18 @@ from engine.cache.state import View
 from engine.cluster import pods as cluster_pods
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import workload
+from engine.controller.actions import Plan
+from engine.controller.gang_state import Timers
+from engine.controller.reconcile import decide
 from engine.gang.exemption import exempt, template_aside
 from engine.gang.gang import Gang, suspended_by_user
 from engine.gang.key import keys_of
 from engine.gang.plain_pods import is_single, place_of
 from engine.gang.repair import growth
-from engine.gangs import decide
 from engine.kinds.read import UnreadableWorkload
 from engine.scheduler.explain import forecast
 from engine.scheduler.outcome import Never, Placed, Waits
 from engine.scheduler.schedule import answer_in_view, extend_in_view, extended, proposed
-from engine.timers import Timers
 from webhook import simulation_output as output
 from webhook.objects import POD
 from webhook.objects_file import FileObject, FileProblem

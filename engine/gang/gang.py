@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -116,9 +116,6 @@ def over(workload: Workload) -> bool:
     return workload.finished or workload.deleting or suspended_by_user(workload)
 
 
-GONE = float("inf")
-
-
 @dataclass(frozen=True, slots=True)
 class Gang:
     """All that is seen of one gang; `shapes` is what a pod of each pod set needs (`View.shape_of`), by name."""
@@ -135,20 +132,6 @@ class Gang:
     def key(self) -> str:
         """What the gang is known by in the view, the ledger and the queue."""
         return key_of(self.workload, self.group)
-
-
-@dataclass(frozen=True, slots=True)
-class Hosts:
-    """What is asked about a host by name.
-
-    `overbooked`: others took room that is reserved for the gang there; `usable`: a pod of the gang could go there (the
-    node is there, ready, and takes the shape); `down`: for how long the node is not ready (seconds), None when it is,
-    `GONE` when there is no such node.
-    """
-
-    overbooked: Callable[[str], bool]
-    usable: Callable[[str], bool]
-    down: Callable[[str], float | None]
 
 
 def ours(workload: Workload) -> bool:

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import yaml
 
-from engine.actions import Status
 from engine.api import names
 from engine.api.placement import Assignment, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
 from engine.cluster.placements import placement_body
+from engine.controller.actions import Status
+from engine.controller.status import status_body
 from engine.scheduler.outcome import Placed
-from engine.status import status_body
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane
 from tests.support.eventually import eventually

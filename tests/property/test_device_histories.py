@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.actions import ChooseAnew, GiveBack, Release
 from engine.api import names
 from engine.api.device import DeviceUse
 from engine.api.names import MAIN
@@ -20,14 +19,15 @@ from engine.api.pod import Pod
 from engine.cache.state import View
 from engine.cache.stores import Stores
 from engine.cluster.placements import placement, placement_body
+from engine.controller.actions import ChooseAnew, GiveBack, Release
+from engine.controller.gang_state import Timers
+from engine.controller.reconcile import decide
 from engine.devices.allocation import allocation, devices_by_rank, parse_allocated
 from engine.gang.gang import Gang, rank_of
 from engine.gang.slots import done_ranks, slot_by_rank, slots_of
-from engine.gangs import decide
 from engine.scheduler.devices import chosen_anew
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import plan_in_view, proposed
-from engine.timers import Timers
 from tests.support.cluster_records import node, pinned, pod
 from tests.support.gpu_hosts import GIB, asking, gpu_job, gpu_node, gpus, share
 

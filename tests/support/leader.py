@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, cast
 
-from engine.actions import LetGo, Status
 from engine.api import names
 from engine.api.objects import Node
 from engine.api.placement import Assignment, Placement
@@ -22,17 +21,18 @@ from engine.cache.stores import Stores
 from engine.cluster.client import Api, ApiUnavailable
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
-from engine.controller import Controller
-from engine.errands import Errands
+from engine.controller.actions import LetGo, Status
+from engine.controller.controller import Controller
+from engine.controller.executor import Errands
+from engine.controller.reconcile import request_written
+from engine.controller.status import event_text, status_body
 from engine.gang.gang import Gang
 from engine.gang.relaxation import relaxed
 from engine.gang.repair import Extension
 from engine.gang.slots import Seat
-from engine.gangs import request_written
 from engine.policy.model import parse_policy
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import rewritten
-from engine.status import event_text, status_body
 from tests.support.cluster_records import pinned
 
 POLICY = "apiVersion: topogate.dev/v1alpha1\nkind: Policy\nnodes: {settle: 0s}\n"

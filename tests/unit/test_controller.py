@@ -11,10 +11,9 @@ import pytest
 from engine.api import names
 from engine.api.placement import Placement
 from engine.cache.grace import LINGER
-from engine.running import BLOCKED_LOOK
-from engine.term import RETRY_FIRST
-from engine.timers import PAUSE_FIRST
-from engine.unclaimed import SWEEP_EVERY, UNCLAIMED_AFTER
+from engine.controller.gang_state import PAUSE_FIRST, RETRY_FIRST
+from engine.controller.orphans import SWEEP_EVERY, UNCLAIMED_AFTER
+from engine.controller.running import BLOCKED_LOOK
 from tests.support.cluster_records import REFUSAL, changed, gpu_nodes, job, placement, pod
 from tests.support.leader import POLICY, Leader, crash, not_leader, unavailable
 

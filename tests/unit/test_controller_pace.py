@@ -11,8 +11,8 @@ import pytest
 
 from engine.cache.state import View
 from engine.cache.stores import Stores
-from engine.controller import FOLLOW_EVERY, GANG_REST, LONGEST_REST, Controller
-from engine.errands import Errands
+from engine.controller.controller import FOLLOW_EVERY, GANG_REST, LONGEST_REST, Controller
+from engine.controller.executor import Errands
 from engine.gang.gang import Gang
 from tests.support.cluster_records import gpu_nodes, job
 from tests.support.leader import Leader

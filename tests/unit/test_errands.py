@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import pytest
 
-from engine.actions import LetGo, Status
 from engine.api import names
 from engine.api.placement import Assignment
 from engine.api.pod import Pod
@@ -24,12 +23,13 @@ from engine.cluster.lease import NotLeader
 from engine.cluster.placements import placement_body
 from engine.cluster.workloads import workload
 from engine.cluster.writes import WriteRefused
-from engine.errands import Errands
+from engine.controller.actions import LetGo, Status
+from engine.controller.executor import Errands
+from engine.controller.writer import Outdated
 from engine.gang.gang import Gang
 from engine.gang.repair import Extension
 from engine.gang.slots import Seat, slots_of
 from engine.kinds.registry import built_in
-from engine.written import Outdated
 from tests.support.cluster_records import gpu_nodes, job, placement, pod
 
 Answer = Callable[[str, str], bytes]

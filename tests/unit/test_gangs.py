@@ -7,18 +7,30 @@ from typing import Any
 
 import pytest
 
-from engine.actions import Decision, Extend, GiveBack, LetGo, Plan, Release, Remove, Rest, Resume, Shrink, Status
 from engine.api import names
 from engine.api.field import FieldError
 from engine.api.placement import Placement, PodSetRequest
 from engine.api.pod import OwnerRef, Pod
 from engine.api.workload import Workload
+from engine.controller.actions import (
+    Decision,
+    Extend,
+    GiveBack,
+    LetGo,
+    Plan,
+    Release,
+    Remove,
+    Rest,
+    Resume,
+    Shrink,
+    Status,
+)
+from engine.controller.gang_state import EXCLUDE_FIRST, Timers
+from engine.controller.reconcile import decide
 from engine.gang.gang import Gang
 from engine.gang.request import Understanding
 from engine.gang.shape import shape_hash
-from engine.gangs import decide
 from engine.policy.model import Policy, default_policy, parse_policy
-from engine.timers import EXCLUDE_FIRST, Timers
 from tests.support.cluster_records import REFUSAL, changed, job, placement, pod
 
 

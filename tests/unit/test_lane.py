@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.lane import Lane
+from engine.controller.term import Lane
 
 
 def lane(*keys: str, due: float = 0.0) -> Lane[str]:

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from engine.api import names
-from engine.controller import BEYOND_LOOK
-from engine.pace import BURST, EACH_SECOND, Pace
+from engine.controller.controller import BEYOND_LOOK
+from engine.controller.term import BURST, EACH_SECOND, Pace
 from engine.policy.model import parse_policy
 from tests.support.admission import FakeView, raw_job, review
 from tests.support.cluster_records import changed, gpu_nodes, job

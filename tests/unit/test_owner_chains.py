@@ -13,8 +13,8 @@ from engine.api.pod import OwnerRef, Pod
 from engine.api.workload import Workload
 from engine.cache.state import View
 from engine.cache.stores import Stores
+from engine.controller.orphans import UNCLAIMED_AFTER
 from engine.policy.model import parse_policy
-from engine.unclaimed import UNCLAIMED_AFTER
 from tests.support.cluster_records import gpu_nodes, job, pod
 from tests.support.families import below, child_job, jobset, leader_worker_set, link, owner_of, replica, worker
 from tests.support.leader import Leader

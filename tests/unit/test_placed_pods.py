@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pytest
 
-from engine import errands
 from engine.api import names
 from engine.api.pod import Pod
 from engine.cache.state import View
@@ -16,6 +15,7 @@ from engine.cache.stores import Stores
 from engine.cluster import pods
 from engine.cluster.client import Api
 from engine.cluster.events import Recorder
+from engine.controller import executor
 from engine.gang.gang import Gang
 from engine.gang.slots import Seat
 from engine.policy.model import default_policy
@@ -74,12 +74,12 @@ def released(raw: Json, monkeypatch: pytest.MonkeyPatch) -> Json:
         sent.append(body)
         return one
 
-    monkeypatch.setattr(errands.writes, "release_pod", release)
+    monkeypatch.setattr(executor.writes, "release_pod", release)
     stores = Stores()
     stores.nodes.replace(NODES)
     known = View(stores, default_policy())
     known.refresh()
-    leader = errands.Errands(known, cast(Api, None), cast(Recorder, None), fence=lambda: None, wall=lambda: 0.0)
+    leader = executor.Errands(known, cast(Api, None), cast(Recorder, None), fence=lambda: None, wall=lambda: 0.0)
     monkeypatch.setattr(leader._written, "took_pod", lambda *_: None)
     gang = Gang(workload, known.understand(workload), placement, (pod,), {})
     leader.release(gang, (Seat(pod, slot, rank),))

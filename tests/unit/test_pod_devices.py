@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 
-from engine.actions import ChooseAnew, GiveBack, Release
 from engine.api import names
 from engine.api.device import DeviceUse, NodeDevices
 from engine.api.placement import Placement
@@ -14,15 +13,16 @@ from engine.api.pod import Pod, Shape
 from engine.cache.state import View
 from engine.cache.stores import Stores
 from engine.cluster.placements import placement, placement_body
+from engine.controller.actions import ChooseAnew, GiveBack, Release
+from engine.controller.gang_state import Timers
+from engine.controller.reconcile import decide
 from engine.devices.allocation import allocation, devices_of
 from engine.gang.gang import Gang, rank_of
 from engine.gang.pin import placed_pod, release_patch
 from engine.gang.slots import seat, slots_of, trimmed
-from engine.gangs import decide
 from engine.scheduler.devices import chosen_anew
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import plan_in_view, proposed
-from engine.timers import Timers
 from tests.support.cluster_records import changed, pinned, pod
 from tests.support.gpu_hosts import asking, gpu_job, gpu_node, gpus, share, use, with_uses
 

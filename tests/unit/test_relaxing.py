@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from engine.actions import Status
 from engine.api import names
 from engine.api.duration import timestamp
 from engine.api.placement import GangRequest, Placement, PodSetRequest, waiting_since
+from engine.controller.actions import Status
+from engine.controller.status import status_body
 from engine.gang.relaxation import in_force, relaxed, relaxes_at, relaxing_text
 from engine.gang.request import Understanding
 from engine.policy.model import default_policy, parse_policy
-from engine.status import status_body
 from tests.support.cluster_records import changed, gpu_nodes, job, pod
 from tests.support.leader import Leader
 

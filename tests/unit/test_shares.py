@@ -9,8 +9,8 @@ import pytest
 
 from engine.api.pod import Toleration
 from engine.api.workload import Workload
+from engine.controller.term import WRITERS
 from engine.scheduler.fairness import LEAST, WHOLE, ErrandLines, Shares
-from engine.term import WRITERS
 from tests.support.cluster_records import changed, gpu_nodes, job, pod, shape
 from tests.support.leader import POLICY, Later, Leader
 

@@ -10,9 +10,9 @@ from engine.api import names
 from engine.api.objects import PriorityClass, Quota
 from engine.api.pod import Pod
 from engine.api.workload import Workload
+from engine.controller.reporter import PODS_AT_A_TIME, TEXT_EVERY
+from engine.controller.term import TEXTS
 from engine.policy.model import parse_policy
-from engine.telling import PODS_AT_A_TIME, TEXT_EVERY
-from engine.term import TEXTS
 from tests.support.cluster_records import REFUSAL, changed, gpu_nodes, job, node, pod
 from tests.support.families import plain
 from tests.support.leader import POLICY, Leader

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass, replace
 
-from engine.actions import Extend, Status
+from engine.controller.actions import Extend, Status
 from engine.scheduler.outcome import Never, Waits
 
 

@@ -15,8 +15,10 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 
-from engine import gangs, metrics
-from engine.actions import (
+from engine import metrics
+from engine.cache.state import Changes, View
+from engine.controller import reconcile
+from engine.controller.actions import (
     ChooseAnew,
     Decision,
     Extend,
@@ -30,20 +32,19 @@ from engine.actions import (
     Shrink,
     Status,
 )
-from engine.cache.state import Changes, View
-from engine.errands import Errands
+from engine.controller.executor import Errands
+from engine.controller.extension_scheduler import GangParts
+from engine.controller.gang_scheduler import WaitingGangs
+from engine.controller.gang_state import Memory
+from engine.controller.host_health import GangHosts
+from engine.controller.orphans import Unclaimed
+from engine.controller.reporter import Telling, WaitingCounts
+from engine.controller.term import WRITERS, Term
 from engine.gang.gang import Gang, let_loose
 from engine.gang.slots import Refused
-from engine.gang_hosts import GangHosts
-from engine.gang_parts import GangParts
 from engine.scheduler.devices import chosen_anew
 from engine.scheduler.fairness import Shares
 from engine.scheduler.queue import Queue
-from engine.telling import Telling
-from engine.term import WRITERS, Memory, Term
-from engine.unclaimed import Unclaimed
-from engine.waiting_counts import WaitingCounts
-from engine.waiting_gangs import WaitingGangs
 
 log = logging.getLogger("topogate.controller")
 
@@ -252,7 +253,7 @@ class Controller:
             memory.namespace = gang.workload.namespace
             memory.wake = None
             hosts = GangHosts(gang, view.capacity, view.topologies, now=self._wall())
-            decision = gangs.decide(
+            decision = reconcile.decide(
                 gang,
                 timers=memory.timers,
                 policy=view.policy,

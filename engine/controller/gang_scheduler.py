@@ -9,13 +9,15 @@ from math import inf
 from typing import Final
 
 from engine import metrics
-from engine.actions import Status
 from engine.api.duration import format_duration
 from engine.api.placement import waiting_since
 from engine.api.reasons import Code
 from engine.api.text import plural
 from engine.cache.state import View
-from engine.errands import Errands
+from engine.controller.actions import Status
+from engine.controller.executor import Errands
+from engine.controller.reporter import TEXT_EVERY, Telling
+from engine.controller.term import Term
 from engine.gang.gang import Gang
 from engine.gang.relaxation import relaxed_text, relaxes_at
 from engine.scheduler.fairness import Shares
@@ -25,8 +27,6 @@ from engine.scheduler.precedence import goes_first, in_turn, kept_for
 from engine.scheduler.queue import Entry, Miss, Question, question_of
 from engine.scheduler.schedule import standing
 from engine.scheduler.starvation import Room, Waiting
-from engine.telling import TEXT_EVERY, Telling
-from engine.term import Term
 
 log = logging.getLogger("topogate.controller")
 

@@ -1,74 +1,110 @@
-"""One term of the leader: what it remembers of every gang, and which errands are under way. Lost with the term."""
+"""One leader term: the state of every gang, the writes under way, and the rate at which status is written.
+
+Bringing a text up to date is worth a write, and finding its numbers is worth a plan, but neither may keep a gang that
+could start from its slots, nor the API server from its other clients. However many gangs wait, a lane takes no more
+than so many of them in so many seconds; whoever has been due for longest goes first.
+
+Telling costs three writes a gang (a Placement, a status, an Event). A namespace that brings thousands would keep the
+writers and the API server busy with them while those of others are to start.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from engine import metrics
-from engine.actions import Status
 from engine.cache.state import View
 from engine.cluster.client import ApiFault
 from engine.cluster.lease import NotLeader
 from engine.cluster.wire import ProjectionError
-from engine.extension_queue import ExtensionQueue
-from engine.lane import Lane
-from engine.pace import Pace
-from engine.rush import Rush
+from engine.controller.actions import Status
+from engine.controller.extension_queue import ExtensionQueue
+from engine.controller.gang_state import Memory
+from engine.controller.status import Rush
+from engine.controller.writer import Outdated
 from engine.scheduler.fairness import ErrandLines
-from engine.scheduler.outcome import Placed
 from engine.scheduler.queue import Queue
 from engine.scheduler.starvation import KeptRoom
-from engine.timers import Timers
-from engine.written import Outdated
+
+T = TypeVar("T")
+
+
+class Lane(Generic[T]):
+    """At most `batch` gangs in `every` seconds; of each gang, what was put in last."""
+
+    def __init__(self, *, batch: int, every: float) -> None:
+        self._batch = batch
+        self._every = every
+        self._waiting: dict[str, tuple[float, T]] = {}
+        self._opens = float("-inf")
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, key: str, item: T, *, due: float) -> None:
+        """Put something in for a gang, or exchange what is in: it keeps its place."""
+        known = self._waiting.get(key)
+        self._waiting[key] = (due if known is None else min(due, known[0]), item)
+
+    def drop(self, key: str) -> None:
+        """Take out what is in for a gang."""
+        self._waiting.pop(key, None)
+
+    def take(self, now: float, *, busy: Container[str]) -> list[tuple[str, T]]:
+        """Take out those whose time has come, as many as may go now; the `busy` ones wait for their turn."""
+        if now < self._opens:
+            return []
+        ready = sorted((due, key) for key, (due, _) in self._waiting.items() if due <= now and key not in busy)
+        taken = [(key, self._waiting.pop(key)[1]) for _, key in ready[: self._batch]]
+        if taken:
+            self._opens = now + self._every
+        return taken
+
+    def next(self, *, busy: Container[str]) -> float | None:
+        """When `take` is to be called next; None when nobody waits who is not busy."""
+        times = [due for key, (due, _) in self._waiting.items() if key not in busy]
+        return max(self._opens, min(times)) if times else None
+
+
+BURST: Final = 100.0
+EACH_SECOND: Final = 20.0
+
+
+class Pace:
+    """Remembers by namespace how many were told lately; each counts for as long as it takes to be allowed again."""
+
+    def __init__(self) -> None:
+        self._ahead: dict[str, float] = {}  # until when what was told counts
+
+    def __len__(self) -> int:
+        """How many namespaces are remembered."""
+        return len(self._ahead)
+
+    def wait(self, namespace: str, now: float) -> float:
+        """Count one more and return 0, or return in how many seconds the next may be told."""
+        if len(self._ahead) > BURST:
+            self._ahead = {name: until for name, until in self._ahead.items() if until > now}
+        until = max(self._ahead.get(namespace, now), now)
+        late = until - now - (BURST - 1) / EACH_SECOND
+        if late > 0:
+            return late
+        self._ahead[namespace] = until + 1 / EACH_SECOND
+        return 0.0
+
 
 log = logging.getLogger("topogate.controller")
 
 # Errands at a time; each waits for the API server most of the time.
 WRITERS: Final = 16
-# A failed write is tried again after this long, doubling (seconds).
-RETRY_FIRST: Final = 0.5
-RETRY_MOST: Final = 30.0
 # Texts that are brought up to date, of all gangs together: a write each, ten a second at most. So a hundred gangs are
 # never more than ten seconds behind, and ten thousand cost the API server no more than they do.
 TEXTS: Final = (10, 1.0)
 # Plans that are made for their numbers alone, where it is clear that nothing fits.
 PLANS_FOR_TEXTS: Final = (4, 1.0)
-
-
-@dataclass(slots=True)
-class Memory:
-    """What the leader remembers of one gang; lost with the term."""
-
-    namespace: str = ""  # of its workload; "" of what has none
-    counts: bool = False  # among the gangs that its namespace may have
-    timers: Timers = field(default_factory=Timers)
-    facts: Placed | None = None
-    told: Status | None = None
-    told_at: float = float("-inf")
-    waiting_since: str | None = None  # as the Placement says; it may be deleted by hand
-    telling: tuple[float, Status] | None = None  # due, what
-    told_pods: dict[str, str] = field(default_factory=dict)  # uid -> reason that its Event gave for being held
-    refused: frozenset[str] = frozenset()  # uids of pods whose Event went out
-    wake: float | None = None
-    rests_until: float = float("-inf")  # its last look was dear: not before
-    failures: int = 0
-    own_trouble: bool = False  # it fits nowhere ever, or its namespace's quota does not take it
-
-    def wake_at(self, when: float | None) -> None:
-        """Have the gang looked at by then; None: it needs no look."""
-        if when is not None:
-            self.wake = when if self.wake is None else min(self.wake, when)
-
-    def back_off(self, now: float) -> None:
-        """Take in that something failed: it is tried again after a pause, and told again."""
-        self.failures += 1
-        self.wake = self.timers.retry_at = now + min(RETRY_FIRST * 2 ** min(self.failures - 1, 10), RETRY_MOST)
-        self.told = None
 
 
 class Term:

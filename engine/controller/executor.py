@@ -12,7 +12,6 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
-from engine.actions import LetGo, Status
 from engine.api import names
 from engine.api.event_reasons import EventReason
 from engine.api.placement import Assignment, Placement
@@ -26,6 +25,10 @@ from engine.cluster.client import Api, ApiFault
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
 from engine.cluster.writes import Gone, Refused, Result
+from engine.controller.actions import LetGo, Status
+from engine.controller.reconcile import request_written
+from engine.controller.status import event_text, status_body
+from engine.controller.writer import Outdated, Written, was_done
 from engine.devices.allocation import allocation
 from engine.gang.gang import Gang, pod_set_of
 from engine.gang.pin import placed_pod, release_patch
@@ -33,11 +36,8 @@ from engine.gang.plain_pods import in_order
 from engine.gang.relaxation import relaxed, relaxing_text
 from engine.gang.repair import Extension
 from engine.gang.slots import Seat
-from engine.gangs import request_written
 from engine.scheduler.outcome import Outcome, Placed
 from engine.scheduler.schedule import extend_in_view, plan_in_view, proposed, rewritten
-from engine.status import event_text, status_body
-from engine.written import Outdated, Written, was_done
 
 log = logging.getLogger("topogate.errands")
 

@@ -1,11 +1,14 @@
-"""What the leader remembers of a gang between two looks; losing it at a fail-over only restarts a waiting time."""
+"""What the leader remembers of a gang between two reconciles. Losing it at a fail-over only restarts a waiting time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from engine.api.pod import Pod
+from engine.controller.actions import Status
+from engine.scheduler.outcome import Placed
 
 # Back-off of a host that the scheduler refused, per gang: doubles from the first value to the second (seconds).
 EXCLUDE_FIRST = 60.0
@@ -93,3 +96,39 @@ class Timers:
         self.blamed &= current
         for uid in current:
             self.unbound_since.setdefault(uid, now)
+
+
+# A failed write is tried again after this long, doubling (seconds).
+RETRY_FIRST: Final = 0.5
+RETRY_MOST: Final = 30.0
+
+
+@dataclass(slots=True)
+class Memory:
+    """What the leader remembers of one gang; lost with the term."""
+
+    namespace: str = ""  # of its workload; "" of what has none
+    counts: bool = False  # among the gangs that its namespace may have
+    timers: Timers = field(default_factory=Timers)
+    facts: Placed | None = None
+    told: Status | None = None
+    told_at: float = float("-inf")
+    waiting_since: str | None = None  # as the Placement says; it may be deleted by hand
+    telling: tuple[float, Status] | None = None  # due, what
+    told_pods: dict[str, str] = field(default_factory=dict)  # uid -> reason that its Event gave for being held
+    refused: frozenset[str] = frozenset()  # uids of pods whose Event went out
+    wake: float | None = None
+    rests_until: float = float("-inf")  # its last look was dear: not before
+    failures: int = 0
+    own_trouble: bool = False  # it fits nowhere ever, or its namespace's quota does not take it
+
+    def wake_at(self, when: float | None) -> None:
+        """Have the gang looked at by then; None: it needs no look."""
+        if when is not None:
+            self.wake = when if self.wake is None else min(self.wake, when)
+
+    def back_off(self, now: float) -> None:
+        """Take in that something failed: it is tried again after a pause, and told again."""
+        self.failures += 1
+        self.wake = self.timers.retry_at = now + min(RETRY_FIRST * 2 ** min(self.failures - 1, 10), RETRY_MOST)
+        self.told = None

@@ -1,23 +1,39 @@
-"""The next step of a gang that is placed and let run: losses, releases, repair, growth, and waiting times. Pure."""
+"""Reconciles a gang that is placed and resumed: losses, releases, repair, growth, time-outs. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
-from engine.actions import Decision, Extend, GiveBack, Release, Remove, Rest, Shrink, Status
 from engine.api.placement import Placement, incomplete_since
 from engine.api.pod import Pod
 from engine.api.reasons import Code, known_code
 from engine.api.text import plain, plural
-from engine.gang.gang import GONE, Gang, Hosts, can_suspend, host_of, pinned_host, pod_set_of
+from engine.controller.actions import Decision, Extend, GiveBack, Release, Remove, Rest, Shrink, Status
+from engine.controller.gang_state import Timers
+from engine.controller.host_health import GONE, Hosts, losses, named, stuck
+from engine.gang.gang import Gang, can_suspend, host_of, pinned_host, pod_set_of
 from engine.gang.repair import Extension, growth, repair
 from engine.gang.reservation import reservation
 from engine.gang.slots import Seating, seat, trimmed
-from engine.losses import losses, named, stuck
 from engine.policy.model import Policy
-from engine.scheduler_words import about_the_pod
-from engine.timers import Timers
+
+_BEGINNING: Final = " nodes are available: "
+_OF_HOSTS: Final = "node(s)"
+
+
+def about_the_pod(words: str) -> bool:
+    """True when a pod was refused before any host was looked at: no other host would do, until somebody mends the pod.
+
+    The scheduler counts hosts by reason ("3 Insufficient cpu, 5 node(s) had untolerated taint(s)"). Where a plugin
+    refuses the pod as such (a volume claim that is not there or not bound yet, claims that are not made) its words
+    stand there without a number (`FitError` of kube-scheduler; `PreFilterMsg`).
+    """
+    _, found, said = words.partition(_BEGINNING)
+    said = said.partition(" preemption:")[0]
+    return bool(found and said) and not said[0].isdigit() and not said.startswith(_OF_HOSTS)
+
 
 # Characters of the scheduler's own words that are passed on; its list of reasons over all nodes can be far longer.
 MAX_REASON = 300

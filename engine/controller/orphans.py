@@ -11,9 +11,9 @@ from engine.api import names
 from engine.api.placement import Placement
 from engine.api.pod import Pod
 from engine.cache.state import Changes, View
-from engine.errands import Errands
+from engine.controller.executor import Errands
+from engine.controller.term import Term
 from engine.gang.key import placed_key
-from engine.term import Term
 
 # A pod that no gang claims is given this long for its owner to show up in the cache (seconds).
 UNCLAIMED_AFTER: Final = 10.0

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from engine.actions import ChooseAnew, Decision, GiveBack, LetGo, Plan, Rest, Resume, Status
 from engine.api import names
 from engine.api.field import render
 from engine.api.placement import Assignment, PodSetRequest
@@ -18,11 +17,13 @@ from engine.api.pod import Pod
 from engine.api.reasons import known_code
 from engine.api.text import plain
 from engine.api.workload import Workload
-from engine.gang.gang import Gang, Hosts, can_suspend, held_by_us, ours, suspended_by_user
+from engine.controller.actions import ChooseAnew, Decision, GiveBack, LetGo, Plan, Rest, Resume, Status
+from engine.controller.gang_state import Timers
+from engine.controller.host_health import Hosts
+from engine.controller.running import running
+from engine.gang.gang import Gang, can_suspend, held_by_us, ours, suspended_by_user
 from engine.gang.slots import slots_of
 from engine.policy.model import Policy
-from engine.running import running
-from engine.timers import Timers
 
 
 def stale(gang: Gang) -> bool:

@@ -6,14 +6,14 @@ from dataclasses import replace
 from functools import partial
 
 from engine import metrics
-from engine.actions import Extend
 from engine.cache.state import View
-from engine.errands import Errands
+from engine.controller.actions import Extend
+from engine.controller.executor import Errands
+from engine.controller.reporter import Telling
+from engine.controller.term import Term
 from engine.gang.gang import Gang
 from engine.scheduler.outcome import Outcome, Placed
 from engine.scheduler.schedule import extended
-from engine.telling import Telling
-from engine.term import Term
 
 
 class GangParts:

@@ -1,4 +1,4 @@
-"""What people are told of a gang: a status and an Event per change, a moment later where that may pass by itself.
+"""Reports a gang's status and Events, delayed where they may change again at once, and the metrics of the queue.
 
 A change of phase or reason is news: a status and an Event. Where only the text has changed (its numbers, mostly), the
 status follows without an Event, some seconds after it was written last. A Placement that says another request than the
@@ -7,19 +7,22 @@ workload makes now is corrected at once.
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import Final
 
-from engine.actions import Status
+from engine import metrics
 from engine.api import names
-from engine.api.reasons import Code
+from engine.api.reasons import REASONS, Code
 from engine.cache.state import View
-from engine.errands import TOLD_PODS, Errands
+from engine.controller.actions import Status
+from engine.controller.executor import TOLD_PODS, Errands
+from engine.controller.gang_state import Memory
+from engine.controller.reconcile import request_written
+from engine.controller.status import differs, settle, status_of
+from engine.controller.term import Term
 from engine.gang.gang import Gang
 from engine.gang.plain_pods import in_order
-from engine.gangs import request_written
-from engine.status import differs, settle, status_of
-from engine.term import Memory, Term
 
 # The text of one gang's status is written again no sooner than this after it was written last (seconds).
 TEXT_EVERY: Final = 10.0
@@ -125,3 +128,24 @@ class Telling:
 
     def _request_written(self, gang: Gang) -> bool:
         return request_written(gang, priority=self._view.coming.priority_of(gang.workload))
+
+
+class WaitingCounts:
+    """Outlives terms: what was shown of one is taken back in the next."""
+
+    def __init__(self) -> None:
+        self._counted: set[str] = set()  # reasons that the metrics show gangs for
+
+    def show(self, term: Term) -> None:
+        """Tell the metrics who waits, and why: of reason codes there are few."""
+        reasons = Counter[str]()
+        for key in term.queue:
+            memory = term.memory.get(key)
+            if memory is not None and memory.told is not None and memory.told.reason in REASONS:
+                reasons[memory.told.reason] += 1
+        for reason in self._counted - reasons.keys():
+            metrics.waiting.labels(reason).set(0)
+        for reason, gangs_of in reasons.items():
+            metrics.waiting.labels(reason).set(gangs_of)
+        self._counted = set(reasons)
+        metrics.queued.set(len(term.queue))

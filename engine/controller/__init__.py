@@ -1,0 +1,1 @@
+"""The leader's control loop: reconcile each gang to one action, execute it, report it, clean up orphans."""
