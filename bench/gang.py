@@ -18,10 +18,10 @@ from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import plan_in_view, proposed
 from local import nodes
 from local.nodes import Grid
-from webhook.live import LiveView
-from webhook.mutate import mutate
-from webhook.patch_applier import apply_patch
-from webhook.review import decode_review
+from webhook.admission.live_reader import LiveView
+from webhook.admission.patch import apply_patch
+from webhook.admission.review import decode_review
+from webhook.handlers.mutate import mutate
 
 POLICY = """
 topologies:

@@ -27,11 +27,11 @@ from engine.devices.resources import CORE, GPU, MEMORY, RATIO
 from engine.policy.model import parse_policy
 from local import nodes
 from local.nodes import Grid, HostShape
-from webhook.live import LiveView
-from webhook.mutate import mutate
-from webhook.patch_applier import apply_patch
-from webhook.review import decode_review, encode
-from webhook.validate import validate
+from webhook.admission.live_reader import LiveView
+from webhook.admission.patch import apply_patch
+from webhook.admission.review import decode_review, encode
+from webhook.handlers.mutate import mutate
+from webhook.handlers.validate import validate
 
 SIZES = (1, 8, 50)
 TOLD = HostShape(gpus=0, extended={CORE: "800", RATIO: "800", MEMORY: "640Gi"})

@@ -25,10 +25,10 @@ from bench.gang import CONTROLLER, PlacedGang, review_body
 from bench.subjects import COLUMNS, Subject, measured
 from engine.cluster import pods
 from local.nodes import Grid
-from webhook.app import create_app
-from webhook.metrics import Metrics
-from webhook.mutate import mutate
-from webhook.review import decode_review, encode
+from webhook.admission.review import decode_review, encode
+from webhook.handlers.mutate import mutate
+from webhook.server.app import create_app
+from webhook.server.metrics import Metrics
 
 
 def main() -> int:

@@ -1,1 +1,1 @@
-"""Certificates: one CA in a Secret, a leaf per replica in memory, caBundle in the webhook configurations."""
+"""One CA in a Secret, a leaf certificate per replica, and the `caBundle` of the webhook configurations."""

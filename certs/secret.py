@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from certs.api import CONFLICT, NOT_FOUND, Api, status_of
 from certs.authority import Authority, AuthorityError, AuthorityExpired, new_authority, read_authority
+from certs.client import CONFLICT, NOT_FOUND, Api, status_of
 from certs.rotation import Kept
 
 CERTIFICATES_KEY: Final = "ca.crt"

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from engine.policy.model import Policy, PolicyError, parse_policy
-from webhook.budget import REVIEW_CPU
-from webhook.logs import FORMATS, start_logging
-from webhook.settings import Settings, SettingsError, own_identity, own_namespace
+from webhook.admission.budget import REVIEW_CPU
+from webhook.service.logs import FORMATS, start_logging
+from webhook.service.settings import Settings, SettingsError, own_identity, own_namespace
 
 if TYPE_CHECKING:
     from engine.topology.topology import Topology
-    from webhook.objects_file import FileObject
+    from webhook.simulate.files import FileObject
 
 
 MAX_POLICY_FILE = 2 * 1024 * 1024
@@ -113,9 +113,9 @@ def serve(
     Example:
       topogate serve --port 8443 --ops-port 8080
     """  # noqa: D301 - click wants the backspace itself
-    from webhook.runtime import Runtime
-    from webhook.server import Server
-    from webhook.server import serve as run
+    from webhook.server.wsgi import Server
+    from webhook.server.wsgi import serve as run
+    from webhook.service.runtime import Runtime
 
     start_logging(log_format)
     environment = {"TOPOGATE_NAMESPACE": namespace} if namespace else None
@@ -179,11 +179,11 @@ def simulate(
       kubectl get nodes,pods -A -o json > cluster.json
       topogate simulate --cluster cluster.json -f train.yaml
     """  # noqa: D301 - click wants the backspace itself
-    from webhook import simulate as simulation
-    from webhook.objects_file import FileProblem, policy_text
-    from webhook.offline import offline_cluster, policy_of
-    from webhook.simulation_output import Simulation
-    from webhook.simulation_print import print_answer, print_objects
+    from webhook.simulate import run as simulation
+    from webhook.simulate.cluster import offline_cluster, policy_of
+    from webhook.simulate.files import FileProblem, policy_text
+    from webhook.simulate.model import Simulation
+    from webhook.simulate.output import print_answer, print_objects
 
     if (*cluster_files, *workload_files, policy_file).count("-") > 1:
         _fail("standard input (-) can be read only once")
@@ -221,14 +221,14 @@ def simulate(
 
 
 def _objects(files: Sequence[str]) -> list[FileObject]:
-    from webhook.objects_file import MAX_BYTES, read_objects
+    from webhook.simulate.files import MAX_BYTES, read_objects
 
     return [one for file in files for one in read_objects(_content(file, limit=MAX_BYTES), name=file)]
 
 
 def _content(file: str, *, limit: int) -> bytes:
     """The bytes of a file. Raises OSError; FileProblem when there are more than `limit`."""
-    from webhook.objects_file import FileProblem
+    from webhook.simulate.files import FileProblem
 
     with click.open_file(file, "rb") as stream:
         content: bytes = stream.read(limit + 1)
@@ -273,11 +273,11 @@ def policy_check(file: str, cluster_files: tuple[str, ...], samples: tuple[str, 
       kubectl get nodes,crds -o json | topogate policy check policy.yaml --cluster -
       kubectl get crd benches.example.com -o json | topogate policy check policy.yaml --object -
     """  # noqa: D301 - click wants the backspace itself
-    from engine.policy_defaults import default_errors
     from engine.topology.topology import covered, uncovered
-    from webhook.extra_rights import extra_rights_page
-    from webhook.kind_trial import definition_trials, trials
-    from webhook.objects_file import FileProblem, policy_text
+    from webhook.configuration.extra_rights import extra_rights_page
+    from webhook.handlers.defaults import default_errors
+    from webhook.simulate.entry_trial import definition_trials, trials
+    from webhook.simulate.files import FileProblem, policy_text
 
     if (file, *cluster_files, *samples).count("-") > 1:
         _fail("standard input (-) can be read only once")
@@ -316,7 +316,7 @@ def policy_check(file: str, cluster_files: tuple[str, ...], samples: tuple[str, 
 
 def _topologies(objects: Sequence[FileObject], policy: Policy) -> list[Topology]:
     """The topologies of the policy over the nodes among the objects."""
-    from webhook.offline import offline_cluster
+    from webhook.simulate.cluster import offline_cluster
 
     return list(offline_cluster(objects, policy=policy).view.topologies.values())
 

@@ -20,7 +20,7 @@ _SHOWN: Final = 50  # with the longest key that may be meant, a warning has at m
 _OURS: Final = tuple(sorted(key.partition("/")[2] for key in names.REQUEST_KEYS))
 _KUEUE: Final = tuple(sorted(key.partition("/")[2] for key in names.ALIASES["kueue"]))
 _READ: Final = frozenset(key for keys in (*names.ALIASES.values(), *names.UNREAD.values()) for key in keys)
-# As the match conditions have it (`webhook.conditions`): other keys are never sent for their sake.
+# As the match conditions have it (`webhook.configuration.match_conditions`): other keys are never sent for their sake.
 _LOOKS: Final = re.compile(r"(podset-)?(slice-)?(req|pref|unc)[a-z]*-topology")
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from engine.api.schema import fields_of, section_of
 from webhook.cli import main as topogate
-from webhook.simulation_output import Simulation, Verdict
+from webhook.simulate.model import Simulation, Verdict
 
 HELP_COLUMNS: Final = 100
 _VERDICTS: Final[dict[Verdict, str]] = {

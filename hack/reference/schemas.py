@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from engine.api.duration import format_duration
 from engine.policy.model import Policy
-from webhook.simulation_output import Simulation
+from webhook.simulate.model import Simulation
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 

@@ -22,7 +22,7 @@ from tests.support.gangs import job_body, require
 from tests.support.installed import HOOKS, render
 from tests.support.pages import pages
 from tests.support.raw_pods import GATE
-from webhook.policy_entries import RESOURCES, entries
+from webhook.configuration.policy_webhooks import RESOURCES, entries
 
 HELD = {"topogate.dev/held-by": "suspend"}
 

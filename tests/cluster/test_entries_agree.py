@@ -23,9 +23,9 @@ from tests.support.installed import install
 from tests.support.kinds import merged
 from tests.support.plain_objects import BY_NAME, NAMESPACE, at, collection, definitions, known_templates, plain
 from tests.support.recorder import Recorder
-from webhook.mutate import mutate
-from webhook.review import Response, decode_review, encode
-from webhook.validate import validate
+from webhook.admission.review import Response, decode_review, encode
+from webhook.handlers.mutate import mutate
+from webhook.handlers.validate import validate
 
 Json = dict[str, Any]
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"

@@ -34,7 +34,7 @@ from tests.support.plain_objects import (
     plain,
 )
 from tests.support.recorder import Recorder
-from webhook.policy_entries import RESOURCES, entries
+from webhook.configuration.policy_webhooks import RESOURCES, entries
 
 ASKING = {names.REQUIRE: "rack"}
 ALIAS = {"kueue.x-k8s.io/podset-required-topology": "rack"}

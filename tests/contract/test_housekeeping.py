@@ -22,12 +22,12 @@ from engine.cluster.lease import NotLeader
 from engine.policy.source import PolicySource
 from tests.support.eventually import PROMPT, eventually
 from tests.support.fake_api import Answer, FakeApi
-from webhook import housekeeping
-from webhook.authority import AuthorityInForce, mark
-from webhook.housekeeping import Housekeeping
-from webhook.own_objects import CONFIGURATIONS, OwnObjects
-from webhook.policy_events import PolicyEvents
-from webhook.settings import Settings
+from webhook.service import housekeeping
+from webhook.service.ca_rotation import AuthorityInForce, mark
+from webhook.service.housekeeping import Housekeeping
+from webhook.service.own_objects import CONFIGURATIONS, OwnObjects
+from webhook.service.policy_events import PolicyEvents
+from webhook.service.settings import Settings
 
 NAMESPACE = "topogate-system"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{names.CA_SECRET_NAME}"

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.replica import PATIENCE, Replica, read_answer, request_bytes, review_body, write_authority
-from webhook.connection import LARGE
-from webhook.threads import MAX_WAITING
-from webhook.turns import PLACES
+from webhook.admission.concurrency import PLACES
+from webhook.server.connection import LARGE
+from webhook.server.thread_pool import MAX_WAITING
 
 THREADS = 2
 PROMPT = 1.0  # seconds; a healthy answer takes milliseconds

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from webhook import plain_http
-from webhook.faults import Faults
-from webhook.metrics import CONTENT_TYPE, Metrics
-from webhook.ops import Check, pages
-from webhook.plain_http import MAX_CLIENTS, Page, PlainServer
+from webhook.server import plain_http
+from webhook.server.fault_log import Faults
+from webhook.server.metrics import CONTENT_TYPE, Metrics
+from webhook.server.ops import Check, pages
+from webhook.server.plain_http import MAX_CLIENTS, Page, PlainServer
 
 TIMEOUT = 20.0
 

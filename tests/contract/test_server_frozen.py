@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tests.support.eventually import eventually
 from tests.support.replica import Replica, read_answer, request_bytes, review_body
-from webhook.server import OVERSLEPT_SECONDS
-from webhook.worker import SWEEP_SECONDS
+from webhook.server.worker import SWEEP_SECONDS
+from webhook.server.wsgi import OVERSLEPT_SECONDS
 
 
 @contextlib.contextmanager

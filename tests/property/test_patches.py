@@ -24,10 +24,10 @@ from tests.support.admission import (
     review,
     workload,
 )
-from webhook.marks import bare, restore
-from webhook.mutate import mutate
-from webhook.patch import Edits, Path
-from webhook.validate import validate
+from webhook.admission.patch import Edits, Path
+from webhook.handlers.gating import bare, restore
+from webhook.handlers.mutate import mutate
+from webhook.handlers.validate import validate
 
 HOSTS = ("b0-r0-h0", "b0-r0-h1", "b0-r0-h2", "b0-r0-h3")
 JOB = live(rack_job())

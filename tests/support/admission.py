@@ -30,7 +30,7 @@ from engine.policy.model import Policy, default_policy
 from engine.scheduler.outcome import Outcome
 from engine.topology.topology import Topology, topologies_of
 from tests.support.cluster_records import gpu_nodes
-from webhook.review import Response, Review, decode_review
+from webhook.admission.review import Response, Review, decode_review
 
 US = "system:serviceaccount:topogate-system:topogate"
 ALICE = "alice"

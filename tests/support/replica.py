@@ -20,7 +20,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from certs.authority import new_authority
-from webhook.server import GRACEFUL_SECONDS, HEARTBEAT_SECONDS, MAX_PARTIAL
+from webhook.server.wsgi import GRACEFUL_SECONDS, HEARTBEAT_SECONDS, MAX_PARTIAL
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 20.0  # seconds until a test gives up on an event; events come in milliseconds

@@ -18,12 +18,12 @@ from typing import Any
 
 from certs.authority import read_authority
 from certs.serving import ServingCertificate
-from webhook.app import create_app
-from webhook.connection import Connection
-from webhook.metrics import Metrics
-from webhook.review import Response, Review, Unavailable, allowed, patched
-from webhook.server import Server, Service, serve
-from webhook.turns import Turns
+from webhook.admission.concurrency import Turns
+from webhook.admission.review import Response, Review, Unavailable, allowed, patched
+from webhook.server.app import create_app
+from webhook.server.connection import Connection
+from webhook.server.metrics import Metrics
+from webhook.server.wsgi import Server, Service, serve
 
 
 def tell(event: str) -> None:

@@ -19,10 +19,10 @@ from tests.support.admission import (
     review,
 )
 from tests.support.golden import golden
-from webhook.mutate import mutate
-from webhook.mutate_workload import HELD_AGAIN, LET_GO
-from webhook.review import Response
-from webhook.validate import validate
+from webhook.admission.review import Response
+from webhook.handlers.mutate import mutate
+from webhook.handlers.mutate_workload import HELD_AGAIN, LET_GO
+from webhook.handlers.validate import validate
 
 HOSTS = ("b0-r0-h0", "b0-r0-h1", "b0-r0-h2", "b0-r0-h3")
 RACK = {names.REQUIRE: "rack"}

@@ -12,8 +12,8 @@ from engine.api import names
 from engine.api.placement import WorkloadRef
 from tests.support.admission import UID, FakeView, Json, apply, live, placed, raw_job, review
 from tests.support.kinds import example, workload_of
-from webhook.mutate import mutate
-from webhook.validate import validate
+from webhook.handlers.mutate import mutate
+from webhook.handlers.validate import validate
 
 CHILD_UID = "3c7f8a52-0000-4000-8000-000000000002"
 COPIED = {names.PLACEMENT: "jobset-x", names.REVISION: "1"}

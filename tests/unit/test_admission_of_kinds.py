@@ -12,12 +12,12 @@ from engine.api import names
 from engine.api.field import path_of
 from tests.support.admission import FakeView, Json, apply, live, review
 from tests.support.kinds import FILES, example, workload_of
-from webhook.marks import bare, templates
-from webhook.mutate import mutate
-from webhook.mutate_workload import HELD_AGAIN, LET_GO
-from webhook.patch import Edits, Path
-from webhook.review import Response
-from webhook.validate import validate
+from webhook.admission.patch import Edits, Path
+from webhook.admission.review import Response
+from webhook.handlers.gating import bare, templates
+from webhook.handlers.mutate import mutate
+from webhook.handlers.mutate_workload import HELD_AGAIN, LET_GO
+from webhook.handlers.validate import validate
 
 ASKS = {names.REQUIRE: "rack"}
 HELD = {names.HELD_BY: names.HELD_BY_SUSPEND}

@@ -14,9 +14,9 @@ from engine.scheduler.outcome import Placed, Waits
 from tests.support.admission import UID, FakeView, Json, apply, review, with_policy
 from tests.support.golden import golden
 from tests.support.kinds import example, merged, workload_of
-from webhook.mutate import mutate
-from webhook.review import Response
-from webhook.validate import validate
+from webhook.admission.review import Response
+from webhook.handlers.mutate import mutate
+from webhook.handlers.validate import validate
 
 RACK = {names.REQUIRE: "rack"}
 

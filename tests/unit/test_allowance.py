@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from webhook import allowance
-from webhook.allowance import MOST, SHARE, Allowance
+from webhook.admission import forecast_budget
+from webhook.admission.forecast_budget import MOST, SHARE, Allowance
 
 
 class Time:
@@ -59,7 +59,7 @@ def test_a_forecast_that_fails_is_paid_for() -> None:
 
 def test_names_of_namespaces_take_no_memory_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of too many the one that has been silent for longest starts afresh."""
-    monkeypatch.setattr(allowance, "REMEMBERED", 2)
+    monkeypatch.setattr(forecast_budget, "REMEMBERED", 2)
     time = Time()
     for namespace in ("a", "b", "a", "c"):
         time.forecast(namespace, 0.5)

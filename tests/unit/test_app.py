@@ -11,9 +11,9 @@ from werkzeug.test import Client, TestResponse
 
 from engine.api.field import FieldError
 from tests.support.replica import review_body
-from webhook.app import MAX_BODY, RECEIVED, Handler, create_app
-from webhook.metrics import Metrics
-from webhook.review import BadReview, Response, Review, Unavailable, allowed, denied, patched
+from webhook.admission.review import BadReview, Response, Review, Unavailable, allowed, denied, patched
+from webhook.server.app import MAX_BODY, RECEIVED, Handler, create_app
+from webhook.server.metrics import Metrics
 
 NOW = 1000.0
 

@@ -14,11 +14,11 @@ from engine.policy.model import parse_policy
 from engine.scheduler.outcome import Waits
 from tests.support.admission import FakeView, rack_job, raw_job, raw_pod, review, with_policy
 from tests.unit.test_app import Asked
-from webhook.budget import Budget, BudgetExceeded
-from webhook.mutate import mutate
-from webhook.review import Response, Review
-from webhook.validate import validate
-from webhook.view import View
+from webhook.admission.budget import Budget, BudgetExceeded
+from webhook.admission.reader import View
+from webhook.admission.review import Response, Review
+from webhook.handlers.mutate import mutate
+from webhook.handlers.validate import validate
 
 Json = dict[str, Any]
 DEADLINE = 10.0

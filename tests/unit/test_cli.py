@@ -18,10 +18,10 @@ from engine.api import names
 from engine.cluster import objects
 from local.__main__ import main as local
 from tests.support.simulation import grid, job, policy_map
-from webhook import simulation_text
 from webhook.cli import main
-from webhook.objects_file import read_objects
-from webhook.simulation_output import Simulation
+from webhook.simulate import text as simulate_text
+from webhook.simulate.files import read_objects
+from webhook.simulate.model import Simulation
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -163,7 +163,7 @@ def test_the_table_on_a_terminal() -> None:
     answer = json.loads(simulate("-f", EXAMPLES / "train-rack.yaml", "-o", "json").stdout)
     answer["workloads"][0]["name"] = "[red]x"
     console = Console(file=io.StringIO(), force_terminal=True, width=140, color_system="standard")
-    console.print(simulation_text.as_table(Simulation.model_validate(answer)))
+    console.print(simulate_text.as_table(Simulation.model_validate(answer)))
     assert isinstance(console.file, io.StringIO)
     shown = console.file.getvalue()
     assert "Job default/[red]x" in shown
@@ -174,7 +174,7 @@ def test_a_narrow_terminal_cuts_nothing() -> None:
     """A path is longer than a line, and is read whole."""
     answer = Simulation.model_validate(json.loads(simulate("-f", EXAMPLES / "typo.yaml", "-o", "json").stdout))
     console = Console(file=io.StringIO(), width=70)
-    console.print(simulation_text.as_table(answer))
+    console.print(simulate_text.as_table(answer))
     assert isinstance(console.file, io.StringIO)
     shown = "".join(console.file.getvalue().split())
     assert "metadata.annotations[topogate.dev/prefer-topolgy]:" in shown
@@ -328,7 +328,7 @@ def test_bad_files_are_one_line(files: Any, content: str) -> None:
 
 def test_files_are_bounded(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that never ends, or the wrong file, costs no more than the limit."""
-    monkeypatch.setattr("webhook.objects_file.MAX_BYTES", 1000)
+    monkeypatch.setattr("webhook.simulate.files.MAX_BYTES", 1000)
     file = files("large.yaml", "#" * 1001)
     assert one_line(simulate("-f", file)).endswith("larger than 1,000 bytes")
 
@@ -371,7 +371,7 @@ def test_an_interrupt_is_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("webhook.objects_file.read_objects", interrupted)
+    monkeypatch.setattr("webhook.simulate.files.read_objects", interrupted)
     result = simulate("-f", EXAMPLES / "typo.yaml")
     assert result.exit_code == 130
     assert result.stderr.strip() == "topogate: interrupted"

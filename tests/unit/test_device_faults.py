@@ -13,7 +13,7 @@ from engine.cache.state import View
 from engine.cache.stores import Stores
 from tests.support.gpu_hosts import gpu_node, gpus
 from tests.support.simulation import objects
-from webhook.offline import offline_cluster
+from webhook.simulate.cluster import offline_cluster
 
 
 def counted() -> float:

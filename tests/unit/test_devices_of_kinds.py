@@ -14,10 +14,10 @@ from engine.devices.resources import CORE, GPU, KOORDINATOR, NVIDIA, RATIO, Repo
 from engine.policy.model import parse_policy
 from tests.support.admission import UID, FakeView, Json, apply, review
 from tests.support.kinds import FILES, example, workload_of
-from webhook.marks import templates
-from webhook.mutate import mutate
-from webhook.patch import Edits, Path
-from webhook.validate import validate
+from webhook.admission.patch import Edits, Path
+from webhook.handlers.gating import templates
+from webhook.handlers.mutate import mutate
+from webhook.handlers.validate import validate
 
 KINDS = [path.stem for path in FILES if path.stem not in ("cronjob", "trainjob", "pod")]
 

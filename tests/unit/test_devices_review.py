@@ -14,9 +14,9 @@ from engine.devices.resources import CORE, GPU, KOORDINATOR, NVIDIA, RATIO, Repo
 from engine.policy.model import Policy, parse_policy
 from tests.support.admission import FakeView, Json, apply, gang_view, live, rack_job, raw_job, raw_pod, review
 from tests.support.golden import golden
-from webhook.mutate import mutate
-from webhook.review import Response, decode_review
-from webhook.validate import validate
+from webhook.admission.review import Response, decode_review
+from webhook.handlers.mutate import mutate
+from webhook.handlers.validate import validate
 
 PLAIN = Reported(frozenset({"cpu", NVIDIA}))
 DIMENSIONS = Reported(frozenset({"cpu", *KOORDINATOR}))

@@ -15,7 +15,7 @@ from engine import metrics as engine_metrics
 from engine.api import names
 from engine.api.reasons import REASONS
 from tests.support.pages import ROOT, pages
-from webhook.metrics import Metrics
+from webhook.server.metrics import Metrics
 
 NAMES = pages()["docs/reference/names.md"]
 METRICS = pages()["docs/reference/metrics.md"]

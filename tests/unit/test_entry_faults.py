@@ -10,10 +10,10 @@ import pytest
 from engine.api import names
 from engine.policy.model import Policy, parse_policy
 from tests.support.admission import FakeView, review
-from webhook.entry_faults import LOG_SECONDS, EntryFaults
-from webhook.metrics import Metrics
-from webhook.review import Response
-from webhook.validate import validate
+from webhook.admission.review import Response
+from webhook.handlers.validate import validate
+from webhook.server.metrics import Metrics
+from webhook.service.entry_faults import LOG_SECONDS, EntryFaults
 
 Json = dict[str, Any]
 

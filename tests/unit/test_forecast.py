@@ -12,7 +12,7 @@ from engine.api.workload import Workload
 from engine.scheduler.outcome import Outcome, Placed
 from tests.support.cluster_records import gpu_nodes, job, pod
 from tests.support.leader import POLICY, Leader
-from webhook.live import LiveView
+from webhook.admission.live_reader import LiveView
 
 STRICT = POLICY + "queue: {order: strict}\n"
 PATIENT = POLICY + "queue: {patience: 1m}\n"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from certs.injection import ConfigurationMalformed, bundle_patch, carries, inject
+from certs.ca_bundle import ConfigurationMalformed, bundle_patch, carries, inject
 
 BUNDLE = b"-----BEGIN CERTIFICATE-----\nnew\n"
 TEXT = base64.b64encode(BUNDLE).decode()

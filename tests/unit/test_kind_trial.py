@@ -14,7 +14,7 @@ from engine.kinds.registry import registry_of
 from engine.policy.model import parse_policy
 from tests.support.admission import FakeView, review
 from webhook.cli import main
-from webhook.validate import validate
+from webhook.handlers.validate import validate
 
 Json = dict[str, Any]
 

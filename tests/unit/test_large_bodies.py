@@ -10,10 +10,10 @@ from typing import Any
 from gunicorn.config import Config
 
 from tests.support.replica import request_bytes, review_body
-from webhook.app import create_app
-from webhook.metrics import Metrics
-from webhook.review import Response, Review, allowed
-from webhook.worker import ParkingWorker, _Outbox
+from webhook.admission.review import Response, Review, allowed
+from webhook.server.app import create_app
+from webhook.server.metrics import Metrics
+from webhook.server.worker import ParkingWorker, _Outbox
 
 SIZE = 4 * 1024 * 1024
 

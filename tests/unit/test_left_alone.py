@@ -11,8 +11,8 @@ from engine.api.text import MAX_WARNING
 from engine.gang.warnings import misspelt
 from tests.support.admission import FakeView, Json, apply, raw_job, raw_pod, review, with_policy
 from tests.support.golden import golden
-from webhook.mutate import mutate
-from webhook.validate import validate
+from webhook.handlers.mutate import mutate
+from webhook.handlers.validate import validate
 
 ASKS = {names.REQUIRE: "rack"}
 ALIAS = {"kueue.x-k8s.io/podset-required-topology": "rack"}

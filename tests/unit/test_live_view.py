@@ -17,10 +17,10 @@ from engine.gang.validation import checks
 from engine.policy.model import default_policy
 from tests.support.cluster_records import gpu_nodes, job, placement, pod
 from tests.support.eventually import eventually
-from webhook import live
-from webhook.allowance import Allowance
-from webhook.live import LiveView
-from webhook.turns import Turns
+from webhook.admission import live_reader
+from webhook.admission.concurrency import Turns
+from webhook.admission.forecast_budget import Allowance
+from webhook.admission.live_reader import LiveView
 
 GANG = job(count=2)
 REQUESTS: Requests = GANG.template.shape.requests
@@ -72,7 +72,7 @@ def test_a_host_that_nobody_knows_has_no_room_to_take(told: LiveView) -> None:
 
 def test_a_view_that_is_busy_holds_nobody(view: View, told: LiveView, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread keeps it for longer than a review waits: nothing is known against the host."""
-    monkeypatch.setattr(live, "LEDGER_WAIT", 0.01)
+    monkeypatch.setattr(live_reader, "LEDGER_WAIT", 0.01)
     show(view, STRANGER)
     view.refresh()
     has, done = threading.Event(), threading.Event()
@@ -120,7 +120,7 @@ def test_what_comes_while_a_review_waits_is_seen_at_once(
     view: View, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cache wakes whoever waits for it; other reviews have his turn meanwhile."""
-    monkeypatch.setattr(live, "REVISION_WAIT", 60.0)
+    monkeypatch.setattr(live_reader, "REVISION_WAIT", 60.0)
     turns = Turns(1)
     told = LiveView(view, own_username="us", own_namespace="ours", policy_loaded=lambda: True, turns=turns)
     found: list[object] = []
@@ -142,7 +142,7 @@ def test_what_comes_while_a_review_waits_is_seen_at_once(
 @pytest.mark.parametrize("what", ["owner", "revision"])
 def test_what_does_not_come_is_waited_for_a_moment(view: View, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then the pod is held; nobody is remembered as waiting."""
-    monkeypatch.setattr(live, "REVISION_WAIT", 0.01)
+    monkeypatch.setattr(live_reader, "REVISION_WAIT", 0.01)
     turns = Turns(1)
     told = LiveView(view, own_username="us", own_namespace="ours", policy_loaded=lambda: True, turns=turns)
     with turns.turn():
@@ -153,7 +153,7 @@ def test_what_does_not_come_is_waited_for_a_moment(view: View, what: str, monkey
 @pytest.mark.parametrize("what", ["owner", "revision"])
 def test_nobody_waits_when_too_many_do(view: View, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pod is held at once, unless it is there already."""
-    monkeypatch.setattr(live, "REVISION_WAIT", 60.0)
+    monkeypatch.setattr(live_reader, "REVISION_WAIT", 60.0)
     turns = Turns(1, places=0)
     told = LiveView(view, own_username="us", own_namespace="ours", policy_loaded=lambda: True, turns=turns)
     with turns.turn():
@@ -185,7 +185,7 @@ def test_a_forecast_that_would_cost_too_much_is_not_made(view: View, monkeypatch
     """As many requirements of the templates times nodes as one may look at, and one less."""
     told = LiveView(view, own_username="us", own_namespace="ours", policy_loaded=lambda: True, allowance=Allowance())
     dear = len(view.stores.nodes) * checks(GANG.template.shape)
-    monkeypatch.setattr(live, "FORECAST_CHECKS", dear)
+    monkeypatch.setattr(live_reader, "FORECAST_CHECKS", dear)
     assert forecast(told) is not None
-    monkeypatch.setattr(live, "FORECAST_CHECKS", dear - 1)
+    monkeypatch.setattr(live_reader, "FORECAST_CHECKS", dear - 1)
     assert forecast(told) is None

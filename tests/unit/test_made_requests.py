@@ -13,9 +13,9 @@ from engine.api.text import MAX_WARNING
 from tests.support.admission import FakeView, Json, apply, review, with_policy
 from tests.support.golden import golden
 from tests.support.kinds import example
-from webhook.mutate import mutate
-from webhook.review import Response
-from webhook.validate import validate
+from webhook.admission.review import Response
+from webhook.handlers.mutate import mutate
+from webhook.handlers.validate import validate
 
 RACK = {names.REQUIRE: "rack"}
 TYPO = {names.REQUIRE: "rak", "topogate.dev/min-avaliable": "2"}

@@ -32,7 +32,7 @@ from tests.support.admission import (
     workload,
 )
 from tests.support.cluster_records import changed
-from webhook.mutate import mutate
+from webhook.handlers.mutate import mutate
 
 HOSTS = ("b0-r0-h0", "b0-r0-h1", "b0-r0-h2", "b0-r0-h3")
 GANG = placement_name("Job", "train-7", UID)

@@ -9,7 +9,7 @@ from engine.api import names
 from engine.api.device import DeviceUse, NodeDevices
 from tests.support.admission import FakeView, Json, apply, gang_view, live, rack_job, raw_pod, review
 from tests.support.gpu_hosts import gpus
-from webhook.mutate import mutate
+from webhook.handlers.mutate import mutate
 
 JOB = live(rack_job())
 HOSTS = ("b0-r0-h0", "b0-r0-h1", "b0-r0-h2", "b0-r0-h3")

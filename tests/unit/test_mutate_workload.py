@@ -24,9 +24,9 @@ from tests.support.admission import (
     with_policy,
     workload,
 )
-from webhook.mutate import mutate
-from webhook.mutate_workload import HELD_AGAIN, LET_GO
-from webhook.review import BadReview, Response, Unavailable
+from webhook.admission.review import BadReview, Response, Unavailable
+from webhook.handlers.mutate import mutate
+from webhook.handlers.mutate_workload import HELD_AGAIN, LET_GO
 
 HELD = {names.HELD_BY: names.HELD_BY_SUSPEND}
 OURS = {

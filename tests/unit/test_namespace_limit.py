@@ -13,8 +13,8 @@ from engine.policy.model import parse_policy
 from tests.support.admission import FakeView, raw_job, review
 from tests.support.cluster_records import changed, gpu_nodes, job
 from tests.support.leader import POLICY, Leader
-from webhook.review import Response
-from webhook.validate import validate
+from webhook.admission.review import Response
+from webhook.handlers.validate import validate
 
 FEW = parse_policy("queue: {maxNamespaceGangs: 3}")
 RACK = {names.REQUIRE: "rack"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from webhook.ops import METRICS_SECONDS, pages
+from webhook.server.ops import METRICS_SECONDS, pages
 
 
 def test_metrics_are_made_for_many_askers_at_once() -> None:

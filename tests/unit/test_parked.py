@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from webhook.connection import Connection
-from webhook.parked import Parked, Stage
+from webhook.server.connection import Connection
+from webhook.server.connections import Parked, Stage
 
 PLACES = 8
 ARRIVING, IDLE, LEAVING = Stage.ARRIVING, Stage.IDLE, Stage.LEAVING

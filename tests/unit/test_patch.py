@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jsonpatch
 
-from webhook.patch import Edits, pointer
+from webhook.admission.patch import Edits, pointer
 
 
 def applied(document: dict[str, object], edits: Edits) -> object:

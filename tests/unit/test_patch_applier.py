@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.patch import Edits
-from webhook.patch_applier import PatchError, apply_patch
+from webhook.admission.patch import Edits, PatchError, apply_patch
 
 DOCUMENT = {"metadata": {"annotations": {"a/b": "1", "c~d": "2"}}, "items": [{"n": 1}, {"n": 2}], "none": None}
 

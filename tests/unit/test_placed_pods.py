@@ -20,7 +20,7 @@ from engine.gang.gang import Gang
 from engine.gang.slots import Seat
 from engine.policy.model import default_policy
 from tests.support.admission import NODES, Json, apply, gang_view, live, rack_job, raw_pod, review
-from webhook.mutate import mutate
+from webhook.handlers.mutate import mutate
 
 HOSTS = ("b0-r0-h0", "b0-r0-h1", "b0-r0-h2", "b0-r0-h3")
 JOB = live(rack_job())

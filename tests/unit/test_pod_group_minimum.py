@@ -10,7 +10,7 @@ import pytest
 from engine.api import names
 from tests.support.admission import UID, FakeView, Json, apply, raw_pod, review
 from tests.support.kinds import example, merged, workload_of
-from webhook.mutate import mutate
+from webhook.handlers.mutate import mutate
 
 
 def labels_of(name: str, pod_labels: Mapping[str, str], *, patch: Json | None = None) -> Mapping[str, str]:

@@ -10,8 +10,8 @@ import pytest
 from engine.api import names
 from engine.cluster.client import ApiError
 from engine.policy.model import Policy, parse_policy
-from webhook.entries import MUTATING, Resource
-from webhook.policy_entries import RESOURCES, Entry, PairMalformed, entries, keep, patch_for
+from webhook.configuration.policy_webhooks import RESOURCES, Entry, PairMalformed, entries, keep, patch_for
+from webhook.configuration.webhooks import MUTATING, Resource
 
 US = "system:serviceaccount:topogate-system:topogate"
 WHOLE = ("nvidia.com/gpu", "amd.com/gpu")

@@ -8,8 +8,8 @@ from engine.api import names
 from engine.api.objects import ConfigMap
 from engine.cluster.events import Recorder
 from engine.policy.source import PolicySource
-from webhook.ops import policy_check
-from webhook.policy_events import PolicyEvents
+from webhook.server.ops import policy_check
+from webhook.service.policy_events import PolicyEvents
 
 GOOD, OTHER = "mode: enforce\n", "mode: observe\n"
 BAD = "mode: enforcing\n"

@@ -8,8 +8,8 @@ import ssl
 import time
 from typing import Any
 
-from webhook.connection import Connection
-from webhook.worker import ParkingWorker
+from webhook.server.connection import Connection
+from webhook.server.worker import ParkingWorker
 
 
 class Hearing(ParkingWorker):

@@ -13,9 +13,9 @@ from engine.api.text import MAX_WARNING
 from tests.support.admission import FakeView, Json, apply, raw_job, review
 from tests.support.golden import golden
 from tests.support.kinds import example, merged
-from webhook.mutate import mutate
-from webhook.review import Response
-from webhook.validate import validate
+from webhook.admission.review import Response
+from webhook.handlers.mutate import mutate
+from webhook.handlers.validate import validate
 
 RACK = {names.REQUIRE: "rack"}
 GROUP = {names.POD_GROUP_NAME: "g", names.POD_GROUP_MIN: "3"}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from engine.api.field import FieldError, render
 from engine.api.text import MAX_WARNING
-from webhook.review import (
+from webhook.admission.review import (
     MAX_CAUSES,
     MAX_JSON_VALUES,
     MAX_MESSAGE,

@@ -7,8 +7,8 @@ from unittest.mock import Mock
 import pytest
 from gunicorn.arbiter import Arbiter
 
-from webhook import server
-from webhook.server import HEARTBEAT_SECONDS, OVERSLEPT_SECONDS, PatientArbiter, Server, Service
+from webhook.server import wsgi
+from webhook.server.wsgi import HEARTBEAT_SECONDS, OVERSLEPT_SECONDS, PatientArbiter, Server, Service
 
 SERVICE = Service(start=Mock(), ready=Mock(), context=Mock())
 
@@ -19,7 +19,7 @@ def test_a_worker_is_judged_every_second_but_not_soon_after_the_judge_slept(
 ) -> None:
     """Whoever was stopped along with his worker, also before his first look, gives it the time of a heartbeat."""
     now, judged = [1000.0], list[float]()
-    monkeypatch.setattr(server.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(wsgi.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(Arbiter, "murder_workers", lambda _: judged.append(now[0]))
     arbiter = PatientArbiter(Server(SERVICE, port=0))
 

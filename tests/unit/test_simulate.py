@@ -22,7 +22,7 @@ from tests.support.simulation import (
     simulated,
     verdicts,
 )
-from webhook.objects_file import FileProblem
+from webhook.simulate.files import FileProblem
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "schemas" / "simulate.schema.json").read_text(encoding="utf-8"))

@@ -13,7 +13,7 @@ from engine.api import names
 from engine.devices.resources import CORE, GPU, MEMORY, NVIDIA, RATIO
 from engine.policy.model import parse_policy
 from tests.support.simulation import Json, answer, grid, job, pod, simulated
-from webhook.simulation_objects import as_yaml, shown
+from webhook.simulate.output import as_yaml, shown
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "simulate.schema.json").read_text(encoding="utf-8"))
 HALF = {CORE: "50", RATIO: "50"}

@@ -11,8 +11,8 @@ from engine.api import names
 from tests.support.golden import golden
 from tests.support.kinds import FILES, example
 from tests.support.simulation import grid, job, simulated
-from webhook.simulation_objects import shown
-from webhook.simulation_output import Gang
+from webhook.simulate.model import Gang
+from webhook.simulate.output import shown
 
 Json = dict[str, Any]
 GRID = grid(2, 2, 4)  # hosts of 8 GPUs, racks of 4 hosts

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from webhook.connection import Progress
-from webhook.threads import Threads
-from webhook.turns import Turns
+from webhook.admission.concurrency import Turns
+from webhook.server.connection import Progress
+from webhook.server.thread_pool import Threads
 
 LONG = 10.0  # seconds until a test gives up
 

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from tests.support.eventually import eventually
-from webhook.turns import Turns
+from webhook.admission.concurrency import Turns
 
 LONG = 10.0  # seconds until a test gives up
 

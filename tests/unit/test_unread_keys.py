@@ -12,8 +12,8 @@ from engine.gang.warnings import HELP
 from engine.policy.model import parse_policy
 from tests.support.admission import FakeView, raw_job, review
 from tests.support.golden import golden
-from webhook.review import Response
-from webhook.validate import validate
+from webhook.admission.review import Response
+from webhook.handlers.validate import validate
 
 KEYS = sorted(key for keys in names.UNREAD.values() for key in keys)
 SEGMENTS = {"kai.scheduler/segment-size": "4"}

@@ -28,10 +28,10 @@ from tests.support.admission import (
     with_policy,
     workload,
 )
-from webhook.membership import alone
-from webhook.mutate import mutate
-from webhook.review import Response
-from webhook.validate import validate
+from webhook.admission.review import Response
+from webhook.handlers.membership import alone
+from webhook.handlers.mutate import mutate
+from webhook.handlers.validate import validate
 
 ASKS = {names.REQUIRE: "rack"}
 

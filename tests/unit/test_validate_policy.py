@@ -8,8 +8,8 @@ import pytest
 
 from engine.api import names
 from tests.support.admission import FakeView, Json, review
-from webhook.review import BadReview, Response
-from webhook.validate import validate
+from webhook.admission.review import BadReview, Response
+from webhook.handlers.validate import validate
 
 
 def config(text: str | None, *, name: str = names.POLICY_NAME) -> Json:

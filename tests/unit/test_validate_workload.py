@@ -31,9 +31,9 @@ from tests.support.admission import (
     review,
     with_policy,
 )
-from webhook.mutate import mutate
-from webhook.review import BadReview, Response, Unavailable
-from webhook.validate import validate
+from webhook.admission.review import BadReview, Response, Unavailable
+from webhook.handlers.mutate import mutate
+from webhook.handlers.validate import validate
 
 HOSTS = ("b0-r0-h0", "b0-r0-h1", "b0-r0-h2", "b0-r0-h3")
 PLACED = Placed(

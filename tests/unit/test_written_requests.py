@@ -10,11 +10,11 @@ import pytest
 
 from engine.api import names
 from engine.policy.model import parse_policy
-from engine.policy_defaults import requests_of
 from engine.scheduler.outcome import Never
 from tests.support.admission import FakeView, Json, apply, edited, live, raw_job, review
-from webhook.mutate import mutate
-from webhook.validate import validate
+from webhook.handlers.defaults import requests_of
+from webhook.handlers.mutate import mutate
+from webhook.handlers.validate import validate
 
 PREFERS = {names.PREFER: "rack"}
 

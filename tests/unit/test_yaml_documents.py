@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from webhook.yaml_documents import MAX_DEPTH, DocumentError, documents, scalar
+from webhook.simulate.yaml_documents import MAX_DEPTH, DocumentError, documents, scalar
 
 
 def load(text: str) -> Any:

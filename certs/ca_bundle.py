@@ -1,0 +1,92 @@
+"""The caBundle in a webhook configuration: compared, and patched where it differs.
+
+By strategic merge on the webhook's name, never by apply: server-side apply leaves husks when a manifest drops a webhook
+and client-side apply would wipe it. The patch carries the resourceVersion, so that a webhook which went away meanwhile
+is a conflict and not a new, empty entry.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+from certs.client import CONFLICT, Api, status_of
+
+STRATEGIC_MERGE: Final = "application/strategic-merge-patch+json"
+ATTEMPTS: Final = 3
+
+Configurations = Literal["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]
+
+
+class ConfigurationMalformed(ValueError):
+    """The object is no webhook configuration."""
+
+
+def bundle_patch(configuration: bytes, bundle: bytes) -> dict[str, Any] | None:
+    """Return the strategic-merge patch that gives every webhook of `configuration` (JSON) the caBundle, or None.
+
+    Names only the webhooks that need it. Raises ConfigurationMalformed.
+    """
+    try:
+        found = json.loads(configuration)
+        version = found["metadata"]["resourceVersion"]
+        stale = [
+            {"name": webhook["name"], "clientConfig": {"caBundle": base64.b64encode(bundle).decode("ascii")}}
+            for webhook in found.get("webhooks") or []
+            if _decoded(webhook["clientConfig"].get("caBundle")) != bundle
+        ]
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
+        raise ConfigurationMalformed("not a webhook configuration") from None
+    return {"metadata": {"resourceVersion": version}, "webhooks": stale} if stale else None
+
+
+def carries(configuration: bytes, certificate: bytes) -> bool:
+    """True when every webhook of `configuration` (JSON) trusts `certificate` (PEM). Raises ConfigurationMalformed."""
+    try:
+        webhooks = json.loads(configuration).get("webhooks") or []
+        return all(certificate in (_decoded(webhook["clientConfig"].get("caBundle")) or b"") for webhook in webhooks)
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
+        raise ConfigurationMalformed("not a webhook configuration") from None
+
+
+def inject(
+    api: Api,
+    *,
+    resource: Configurations,
+    name: str,
+    bundle: bytes,
+    known: bytes | None = None,
+    fence: Callable[[], None] = lambda: None,
+) -> bool:
+    """Give the webhooks of one configuration the caBundle; True when something had to be written.
+
+    `known` is the configuration (JSON) where a watch has shown it. Reads again after a conflict; `fence` is called
+    before every write. Raises ConfigurationMalformed; errors of the API pass through, "not found" too.
+    """
+    path = f"/apis/admissionregistration.k8s.io/v1/{resource}/{name}"
+    attempt = 0
+    while True:
+        attempt += 1
+        patch = bundle_patch(api.request("GET", path) if known is None else known, bundle)
+        if patch is None:
+            return False
+        fence()
+        try:
+            api.request("PATCH", path, body=patch, content_type=STRATEGIC_MERGE)
+        except Exception as error:
+            if status_of(error) != CONFLICT or attempt == ATTEMPTS:
+                raise
+            known = None
+        else:
+            return True
+
+
+def _decoded(text: Any) -> bytes | None:
+    if not isinstance(text, str):
+        return None
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        return None

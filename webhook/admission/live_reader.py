@@ -1,0 +1,262 @@
+"""The admission handlers' view of the cluster, answered from this replica's watch caches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import nullcontext
+from typing import TypeVar
+
+from engine.api.objects import Node
+from engine.api.placement import Placement
+from engine.api.pod import OwnerRef, Pod, Shape
+from engine.api.resources import Requests
+from engine.api.workload import PodSet, Workload
+from engine.cache.state import View
+from engine.devices.allocation import Uses, allocation
+from engine.devices.resources import Reported
+from engine.gang.gang import host_of, pod_set_of, rank_is_slot, rank_of
+from engine.gang.key import placed_key
+from engine.gang.ownership import Key, Lineage, Link
+from engine.gang.request import Understanding
+from engine.gang.slots import slot_of_rank
+from engine.gang.validation import checks
+from engine.kinds.registry import Registry
+from engine.policy.model import Policy
+from engine.scheduler.outcome import Outcome
+from engine.scheduler.schedule import answer_in_view
+from engine.topology.topology import Topology
+from webhook.admission.concurrency import Turns
+from webhook.admission.forecast_budget import Allowance
+from webhook.admission.waiters import Arrivals
+
+Found = TypeVar("Found")
+
+# A replica whose cache lags behind waits this long for the Placement that a pod names, and for the pod's owner.
+REVISION_WAIT = 0.2
+# A forecast is a courtesy: it never costs a review more than this.
+FORECAST_WAIT = 0.3
+# Requirements of templates times nodes that a forecast may look at: about a second's worth.
+FORECAST_CHECKS = 3_000_000
+# The leader holds the view for the milliseconds of a decision; a pod that finds it busy for longer does not wait.
+LEDGER_WAIT = 0.2
+
+
+class LiveView:
+    """Implements `webhook.admission.reader.View` over `engine.cache.state.View`; safe to use from every thread of the
+    server.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        *,
+        own_username: str,
+        own_namespace: str,
+        policy_loaded: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        turns: Turns | None = None,
+        allowance: Allowance | None = None,
+    ) -> None:
+        self._view = view
+        self._stores = view.stores
+        self.own_username = own_username
+        self.own_namespace = own_namespace
+        self._policy_loaded = policy_loaded
+        self._clock = clock
+        self._wall = wall
+        self._turns = turns or Turns()
+        self._allowance = allowance  # None: forecasts may cost what they will
+        self._arrivals = Arrivals(view.stores, clock=clock)
+        self._lineage: Lineage | None = None
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy in force; None while none is loaded."""
+        return self._view.policy if self._policy_loaded() else None
+
+    @property
+    def registry(self) -> Registry:
+        """The workload kinds under the policy in force; the built-in ones while none is loaded."""
+        return self._view.registry
+
+    @property
+    def topologies(self) -> Mapping[str, Topology]:
+        """The topologies by name, in the order of the policy."""
+        return self._view.topologies
+
+    def topologies_under(self, policy: Policy) -> Mapping[str, Topology]:
+        """The topologies that a policy would have over the nodes there are; none while the nodes are not known."""
+        return self._view.topologies_under(policy) if self._stores.nodes.synced else {}
+
+    @property
+    def reported(self) -> Reported:
+        """What nodes report of devices."""
+        return self._stores.reported.now
+
+    def workload(self, group: str, kind: str, namespace: str, name: str) -> Workload | None:
+        """The workload of that name."""
+        return self._stores.workloads.get((group, kind, namespace, name))
+
+    def find(self, key: Key) -> Link | None:
+        """The workload, pod or other owner of a group, kind, namespace and name: what owner chains are made of."""
+        if key[:2] == ("", "Pod"):
+            return self._stores.pods.get(key[2:])
+        return self._stores.workloads.get(key) or self._stores.owned.get(key)
+
+    def lineage(self, policy: Policy) -> Lineage:
+        """Owner chains as `find` tells them, under a policy. Kept: all pods of a workload ask about the same."""
+        known, topologies = self._lineage, self._view.topologies
+        if known is None or known.policy is not policy or known.topologies is not topologies:
+            known = self._lineage = Lineage(self.find, policy, topologies, self.own_namespace)
+        return known
+
+    def placement_of(self, key: str) -> Placement | None:
+        """The Placement of a gang; the oldest when somebody made a second one."""
+        found = self._stores.placements.get_by(key)
+        return min(found, key=lambda item: (item.created, item.name), default=None)
+
+    def await_revision(self, namespace: str, key: str, revision: int, deadline: float) -> Placement | None:
+        """The gang's Placement once its assignment is of that revision or newer.
+
+        Waits 200 ms at most, and not at all when too many wait already, of that namespace or in all.
+        """
+
+        def look() -> Placement | None:
+            found = self.placement_of(key)
+            return None if found is None or found.assignment is None or found.assignment.revision < revision else found
+
+        return self._await(namespace, key, look, deadline)
+
+    def await_owner(self, namespace: str, owner: OwnerRef, deadline: float) -> bool:
+        """True once the object that a reference in a namespace names is known; waits as `await_revision` does."""
+        key = (owner.api_version.rpartition("/")[0], owner.kind, namespace, owner.name)
+
+        def look() -> Link | None:
+            found = self.find(key)
+            return found if found is not None and found.uid == owner.uid else None
+
+        return self._await(namespace, key, look, deadline) is not None
+
+    def _await(self, namespace: str, key: Hashable, look: Callable[[], Found | None], deadline: float) -> Found | None:
+        with self._turns.aside(namespace) as may_wait:
+            if not may_wait:
+                return look()
+            return self._arrivals.wait(key, look, min(deadline, self._clock() + REVISION_WAIT))
+
+    def live_claimants(self, placement: Placement, pod_set: PodSet, rank: int) -> int:
+        """How many live pods sit on the slot of that rank of a pod set already.
+
+        Where ranks come and go (more completions than slots) the leader may have given the slot to another rank: then
+        the slot counts as claimed when its host is full of pods of the gang.
+        """
+        if placement.assignment is None:
+            return 0
+        # The rank first: of all pods of the gang it leaves one or none, and every review of one comes here.
+        pods = self._stores.pods.get_by((placement.namespace, placement.name))
+        same = sum(1 for pod in pods if rank_of(pod, pod_set) == rank and self._lives(pod, placement, pod_set))
+        if same or rank_is_slot(pod_set):
+            return same
+        slot = slot_of_rank(placement.assignment.plan_of(pod_set.name), rank)
+        if slot is None:
+            return 0
+        there = sum(1 for pod in pods if host_of(pod) == slot.host and self._lives(pod, placement, pod_set))
+        return 1 if there >= slot.count else 0
+
+    def node(self, name: str) -> Node | None:
+        """The node of that name."""
+        return self._stores.nodes.get(name)
+
+    def gangs_in(self, namespace: str) -> int:
+        """How many gangs of a namespace have a Placement and have not ended."""
+        return self._view.gangs.in_namespace(namespace)
+
+    def topology_of(self, placement: Placement) -> Topology | None:
+        """The topology that a Placement was planned on."""
+        return self._view.topologies.get(placement.topology)
+
+    def planned_shape(self, placement: Placement, pod_set: PodSet) -> Shape | None:
+        """The shape that the pods of a pod set were planned with; None when the workload is not known."""
+        workload = next(iter(self._stores.workloads.get_by(placement.workload.uid)), None)
+        return None if workload is None else self._view.coming.shape_of(workload, pod_set)
+
+    def _lives(self, pod: Pod, placement: Placement, pod_set: PodSet) -> bool:
+        """True for a live pod of the pod set of the placed gang: the label names candidates, the owners prove them."""
+        if pod.finished or pod.deleting:
+            return False
+        claim = self.lineage(self._view.policy).claim(pod)
+        return claim.workload is not None and claim.key == placed_key(placement) and _in(pod, claim.workload, pod_set)
+
+    def room_taken(self, host: str, requests: Requests) -> bool:
+        """True when others took room on a host that is reserved there, of a resource that `requests` names.
+
+        As far as this replica knows: one that is busy, or a moment behind, says no.
+        """
+        if not self._lock("", LEDGER_WAIT):
+            return False
+        try:
+            if not self._view.capacity.overbooked(host, requests):
+                return False
+            self._view.refresh()  # a follower does so five times a second: who was in the way may be gone
+            return self._view.capacity.overbooked(host, requests)
+        finally:
+            self._view.lock.release()
+
+    def allocation(self, placement: Placement, host: str, uses: Uses) -> str | None:
+        """The annotation that tells a pod of the gang its devices; None when they are not there for it any more.
+
+        Not there: sick, gone, or in use by somebody else, as far as this replica knows.
+        """
+        if not self._lock("", LEDGER_WAIT):
+            return None
+        try:
+            if self._view.capacity.lost_devices(placed_key(placement), host):
+                return None
+        finally:
+            self._view.lock.release()
+        return allocation(uses, self._stores.devices.get(host))
+
+    def forecast(self, workload: Workload, understanding: Understanding, deadline: float) -> Outcome | None:
+        """What planning the workload now would answer.
+
+        None when there is no time for it or the caches lag, and when it would cost others too much: by itself, or
+        together with what its namespace had before.
+        """
+        wait = min(FORECAST_WAIT, deadline - self._clock())
+        if wait <= 0 or not self._stores.nodes.synced or not self._affordable(workload):
+            return None
+        if not self._lock(workload.namespace, wait):
+            return None
+        try:
+            view, now = self._view, self._wall()
+            view.refresh()
+            with self._allowance.used(workload.namespace) if self._allowance is not None else nullcontext():
+                return answer_in_view(
+                    view,
+                    view.gangs.as_reviewed(workload, understanding),
+                    created=workload.created or now,
+                    settled_before=now - view.policy.nodes.settle,
+                )
+        finally:
+            view.lock.release()
+
+    def _affordable(self, workload: Workload) -> bool:
+        if self._allowance is None:
+            return True
+        shapes = {one.template.shape for one in workload.pod_sets}
+        dear = len(self._stores.nodes) * sum(map(checks, shapes)) > FORECAST_CHECKS
+        return not dear and self._allowance.left(workload.namespace) > 0
+
+    def _lock(self, namespace: str, seconds: float) -> bool:
+        """Take the view's lock, and wait so long for it at most; False without it."""
+        if self._view.lock.acquire(blocking=False):
+            return True
+        with self._turns.aside(namespace) as may_wait:
+            return may_wait and self._view.lock.acquire(timeout=seconds)
+
+
+def _in(pod: Pod, workload: Workload, pod_set: PodSet) -> bool:
+    """By name: the pod set of a review may be of another version of the workload than the cache's."""
+    found = pod_set_of(pod, workload)
+    return found is not None and found.name == pod_set.name

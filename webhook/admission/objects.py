@@ -1,0 +1,141 @@
+"""Decodes the objects of a review, or says where they cannot be read.
+
+Two sorts of faults: what no API server sends (no JSON, wrong types) is a bad review, 400; a value out of bounds, such
+as a negative count, is its user's fault and becomes a field error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from engine.api.field import FieldError
+from engine.api.pod import Pod
+from engine.api.workload import Workload
+from engine.cluster import pods
+from engine.cluster.wire import ProjectionError
+from engine.cluster.workloads import workload
+from engine.kinds.read import UnreadableWorkload
+from engine.kinds.schema import KindEntry
+from engine.policy.model import Policy
+from webhook.admission.reader import View
+from webhook.admission.review import BadReview, Review
+
+_WORDS: Final = {
+    "int": "a whole number",
+    "str": "text",
+    "float": "a number",
+    "bool": "true or false",
+    "object": "an object",
+    "array": "a list",
+    "datetime": "a time",
+}
+_TYPE: Final = re.compile(r"`(\w+)(?: \| null)?`")
+
+
+def in_words(text: str) -> str:
+    """`Expected `int | null`, got `str`` as `expected a whole number, got text`."""
+    said = _TYPE.sub(lambda match: _WORDS.get(match[1], match[1]), text).replace("`", "")
+    return said[:1].lower() + said[1:]
+
+
+def located(error: ProjectionError) -> tuple[str, str]:
+    """The path (empty for the object itself) and the words of a projection's error."""
+    path, _, text = str(error).partition(": ")
+    return path.removeprefix("$").removeprefix("."), in_words(text)
+
+
+Record = TypeVar("Record")
+
+POD: Final = ("", "Pod")
+_TYPED: Final = frozenset({"", "apps", "batch"})  # groups whose objects the API server itself reads
+_BOUND: Final = re.compile(r"Expected `int` (>=|<=) (-?\d+)")
+_WRONG_TYPE: Final = ", got `"  # msgspec: Expected `int`, got `str`
+
+
+class Unreadable(Exception):
+    """Values of the object are out of all bounds, or none that its kind knows; `errors` says which."""
+
+    def __init__(self, errors: Iterable[FieldError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__("; ".join(f"{error.field}: {error.message}" for error in self.errors))
+
+
+def decoded(raw: msgspec.Raw | None) -> dict[str, Any]:
+    """The object as builtins. Raises BadReview(400) when there is none or it is no JSON object."""
+    if raw is None:
+        raise BadReview(400, "the review has no object")
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise BadReview(400, "the object is not JSON") from None
+    except RecursionError:
+        raise BadReview(400, "the object is nested too deeply") from None
+    if not isinstance(value, dict):
+        raise BadReview(400, "the object is not a JSON object")
+    return value
+
+
+def projected(raw: msgspec.Raw | None, projection: Callable[[Any], Record], *, typed: bool = True) -> Record:
+    """The record of an object. Raises BadReview(400) for wrong types, Unreadable for values out of bounds.
+
+    Unless the API server knows the object's types (`typed`) a wrong one is its user's fault too.
+    """
+    if raw is None:
+        raise BadReview(400, "the review has no object")
+    try:
+        return projection(raw)
+    except ProjectionError as fault:
+        path, _, text = str(fault).partition(": ")
+        field = path.removeprefix("$").removeprefix(".")
+        if not field or (typed and _WRONG_TYPE in text):
+            raise BadReview(400, f"malformed object: {fault}") from None
+        raise Unreadable((_invalid(*located(fault)) if not typed else _invalid(field, _in_words(text)),)) from None
+    except UnreadableWorkload as fault:
+        raise Unreadable(fault.errors) from None
+    except RecursionError:
+        raise BadReview(400, "the object is nested too deeply") from None
+
+
+def entry_of(review: Review, view: View) -> KindEntry | None:
+    """The entry of the kind of workload that a review is about; None for pods and what is of no registered kind."""
+    entry = view.registry.find(review.group, review.kind, review.version)
+    return entry if entry is not None and entry.handling != "pods" else None
+
+
+def workload_of(review: Review, raw: msgspec.Raw | None, view: View) -> Workload:
+    """The workload in a review of a registered kind, in the namespace that the API server names.
+
+    Raises BudgetExceeded, as reading grows with the object; `pod_of` does too.
+    """
+    entry, registry = entry_of(review, view), view.registry
+    assert entry is not None
+    found = projected(
+        raw, lambda source: workload(source, entry=entry, registry=registry), typed=review.group in _TYPED
+    )
+    review.budget.check()
+    return replace(found, namespace=review.namespace or found.namespace)
+
+
+def pod_of(review: Review, policy: Policy) -> Pod:
+    """The pod in a review, in the namespace that the API server names, with the labels that matter under a policy."""
+    pod = projected(review.object, partial(pods.pod, labels=policy.pod_labels))
+    review.budget.check()
+    return replace(pod, namespace=review.namespace or pod.namespace)
+
+
+def _invalid(field: str, message: str) -> FieldError:
+    return FieldError(field=field, kind="Invalid value", value=None, reason="InvalidValue", message=message)
+
+
+def _in_words(text: str) -> str:
+    """A bound as msgspec tells it (Expected `int` >= 0), in words; other texts are ours already."""
+    bound = _BOUND.fullmatch(text)
+    if bound is None:
+        return text.replace("`", "")
+    return f"must be {int(bound[2]):,} or {'more' if bound[1] == '>=' else 'less'}"

@@ -1,0 +1,99 @@
+"""CEL paths of pod templates and of other metadata in an object, generated from the registry of kinds.
+
+No expression goes by kind: an object is looked through at the template paths of every registered kind, so that unknown
+versions work, and a wrong or missing part hides none of the others. A suffix says how deep lists are nested: `tsss` is
+a list of lists of lists of templates.
+"""
+
+from __future__ import annotations
+
+from engine.kinds.registry import Registry
+from engine.kinds.schema import KindEntry
+from webhook.configuration.cel import indented, nodes, plain, text, texts
+
+
+def templates(registry: Registry) -> str:
+    """Return, for each object that `o` is or contains, the templates at each path that are mappings (`tsss`).
+
+    Objects of Kubernetes' own groups, which are many and have a schema, are looked at where their kinds have templates.
+    """
+    own = tuple(entry for entry in registry.entries if "." not in entry.match.group)
+    groups = sorted({entry.match.group for entry in own if entry.handling != "pods"})
+    if not groups or len(own) == len(registry.entries):
+        return _every_template(registry)
+    return f"""\
+(request.kind.group in {texts(groups)} ?
+{indented(_every_template(Registry(own)), 2)} :
+{indented(_every_template(registry), 2)})"""
+
+
+def template_paths(registry: Registry) -> tuple[tuple[str, ...], ...]:
+    """Return the steps to every template of every kind that is placed, each once, in the order of the registry."""
+    found = [
+        (*(spec.for_each.steps if spec.for_each is not None and not spec.template.whole else ()), *spec.template.steps)
+        for entry in registry.entries
+        if entry.handling != "pods"
+        for spec in entry.pod_sets
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def _every_template(registry: Registry) -> str:
+    flat: list[str] = []
+    listed: list[str] = []
+    for steps in template_paths(registry):
+        # `[?s[?'in']]` would do for other names, if it did not crash the API server's type checker (cel-go 0.26).
+        in_spec = len(steps) > 1 and steps[0] == "spec" and plain(steps[1])
+        found, nested = nodes("s" if in_spec else "w", steps)
+        (listed if nested else flat).append(found)
+    parts = ["[" + ",\n ".join(flat) + "]"] if flat else []
+    every = " +\n".join([*parts, *listed]) or "[[]]"
+    return f"""\
+{_objects(registry)}.map(w, [w.?spec.orValue({{}})].map(s, type(s) == map ? s : {{}}).map(s,
+  {indented(every, 2).lstrip()}
+  )[0].map(ts, ts.filter(t, type(t) == map)))"""
+
+
+def _objects(registry: Registry) -> str:
+    """The object and the objects that it contains, as far as they are mappings."""
+    found = "[o]"
+    for entry in registry.entries:
+        if entry.contains is not None:
+            steps = (*entry.contains.for_each.steps, *entry.contains.object.steps)
+            inside, _ = nodes("o", steps, last=False)
+            found += f" + {inside}.filter(w, type(w) == map)"
+    return found if found == "[o]" else f"({found})"
+
+
+def made_says(registry: Registry, test: str) -> str | None:
+    """Return the expression that `test` holds for some metadata `m` of what is made of `o`, or for another part of it
+    that has annotations; None without such kinds.
+
+    Of what is a workload by itself (the Jobs of a CronJob) the metadata of the pod templates counts too.
+    """
+    makers = {
+        one.match.kind: one
+        for one in registry.entries
+        if one.makes or one.annotated or one.configured or one.contains is not None
+    }
+    if not makers:
+        return None
+    places = "[]"
+    for kind, entry in reversed(makers.items()):
+        places = f"request.kind.kind == {text(kind)} ?\n{indented(_metadata(entry, registry), 2)} :\n{places}"
+    return f"({indented(places, 1).lstrip()}).exists(m, type(m) == map && (\n{indented(test, 2)}))"
+
+
+def _metadata(entry: KindEntry, registry: Registry) -> str:
+    paths = [spec.object.steps for spec in entry.makes]
+    others = [path.steps for path in entry.annotated]
+    if entry.contains is not None:
+        paths.append((*entry.contains.for_each.steps, *entry.contains.object.steps))
+    for spec in entry.makes if entry.handling == "hint" else ():
+        for made in registry.of_kind(spec.kind.group, spec.kind.kind):
+            paths += [(*spec.object.steps, *one.template.steps) for one in made.pod_sets if one.for_each is None]
+    found = dict.fromkeys((*((*steps, "metadata") for steps in paths), *others))
+    metadata = [nodes("o", steps, last=False)[0] for steps in found]
+    # Settings that name annotations, which their keys end with: as far as these are told by their end.
+    settings = [nodes("o", spec.path.steps, last=False)[0] for spec in entry.configured]
+    return " +\n".join([*metadata, *(f"{one}.map(x, {{'annotations': x}})" for one in settings)])

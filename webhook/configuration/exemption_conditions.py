@@ -1,0 +1,131 @@
+"""Standing aside in CEL: what the code leaves alone (`engine.gang.exemption`) must not depend on the service being
+there.
+
+A test on a real API server holds the two against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from engine.api import names
+from engine.kinds.conditions import Condition, Value
+from engine.kinds.registry import Registry
+from engine.kinds.schema import ANY_VERSION, KindEntry
+from webhook.configuration.cel import indented, nodes, text, texts
+
+DEFAULT_SCHEDULERS = (names.DEFAULT_SCHEDULER,)
+
+_QUEUE = text(names.KUEUE_QUEUE)
+_WORKLOAD = text(names.KUEUE_WORKLOAD)
+_EXCLUSIVE = texts(sorted(names.EXCLUSIVE_TOPOLOGY))
+_KUEUE_GATE = f"g.name.startsWith('{names.KUEUE_GATE_PREFIX}')"
+
+
+def workload_aside(registry: Registry, schedulers: Iterable[str] = DEFAULT_SCHEDULERS) -> str:
+    """Return the expression that the object `o`, whose templates are `tsss`, is none of ours.
+
+    `schedulers`: those that the policy serves.
+    """
+    return f"""\
+[o.metadata.?labels.orValue({{}}), o.metadata.?annotations.orValue({{}})].exists(l, {_QUEUE} in l) ||
+{_EXCLUSIVE}.exists(k, k in o.metadata.?annotations.orValue({{}})) ||
+{_of_kinds(registry)}{of_other_schedulers(registry, schedulers)} ||
+tsss.exists(tss, tss.exists(ts, ts.exists(t,
+  [?t.?metadata].exists(m, type(m) == map && (
+    [?m.?labels].exists(l, type(l) == map && {_QUEUE} in l) ||
+    [?m.?annotations].exists(a, type(a) == map && ({_WORKLOAD} in a || {_EXCLUSIVE}.exists(k, k in a))))) ||
+  [?t.?spec].exists(p, type(p) == map && (
+    [?p.?schedulingGroup].exists(g, g != null) ||
+    [?p.?nodeName].exists(n, type(n) == string && n != '') ||
+    [?p.?schedulingGates].exists(gs, type(gs) == list &&
+      gs.exists(g, type(g) == map && has(g.name) && type(g.name) == string && {_KUEUE_GATE})))))))"""
+
+
+def of_other_schedulers(registry: Registry, schedulers: Iterable[str]) -> str:
+    """Return the expression that pods of the object `o`, whose templates are `tsss`, go to none of these schedulers."""
+    served = texts(("", *schedulers))
+    found = f"""\
+tsss.exists(tss, tss.exists(ts, ts.exists(t, [?t.?spec].exists(p, type(p) == map &&
+  [?p.?schedulerName].exists(n, type(n) == string && !(n in {served}))))))"""
+    for entry in registry.entries:
+        if entry.scheduler is not None:
+            named, _ = nodes("o", entry.scheduler.path.steps, last=False)
+            other = f"{named}.exists(n, type(n) == string && !(n in {served}))"
+            if entry.scheduler.default not in schedulers:
+                there = "n, n != null && n != ''"
+                other = f"(!{named}.exists({there}) || {other})"
+            found = f"({_is(registry, entry)} ? {other} :\n{indented(found, 1)})"
+    return found
+
+
+def pod_aside(schedulers: Iterable[str] = DEFAULT_SCHEDULERS) -> str:
+    """Return the expression that a pod that has no node yet is none of ours, as far as the pod itself shows it."""
+    return f"""\
+{_QUEUE} in object.metadata.?labels.orValue({{}}) ||
+[{_WORKLOAD}, {_EXCLUSIVE[1:-1]}].exists(k, k in object.metadata.?annotations.orValue({{}})) ||
+object.spec.?schedulingGates.orValue([]).exists(g, {_KUEUE_GATE}) ||
+has(object.spec.schedulingGroup) ||
+{pod_of_other_schedulers(schedulers)}"""
+
+
+def pod_of_other_schedulers(schedulers: Iterable[str]) -> str:
+    """Return the expression that a pod goes to none of these schedulers."""
+    return f"!(object.spec.?schedulerName.orValue('') in {texts(('', *schedulers))})"
+
+
+def _of_kinds(registry: Registry) -> str:
+    """What the entries of the kinds say themselves; kinds that say the same together."""
+    same: dict[str, list[KindEntry]] = {}
+    for entry in registry.entries:
+        if entry.stand_aside:
+            said = " ||\n".join(f"({_holds(one.when, 'o')})" for one in entry.stand_aside)
+            same.setdefault(said, []).append(entry)
+    return "".join(
+        f"(({' || '.join(_is(registry, entry) for entry in entries)}) && (\n{indented(said, 2)})) ||\n"
+        for said, entries in same.items()
+    )
+
+
+def _is(registry: Registry, entry: KindEntry) -> str:
+    """That the object is of the kind, in the versions that the entry is for."""
+    match = entry.match
+    found = f"request.kind.kind == {text(match.kind)} && request.kind.group == {text(match.group)}"
+    others = [one for one in registry.of_kind(match.group, match.kind) if one is not entry]
+    if others and ANY_VERSION in match.versions:
+        named = sorted({version for one in others for version in one.match.versions} - {*match.versions, ANY_VERSION})
+        return f"({found} && !(request.kind.version in {texts(named)}))"
+    return f"({found} && request.kind.version in {texts(match.versions)})" if others else f"({found})"
+
+
+def _holds(condition: Condition, here: str) -> str:
+    """A condition of the registry; where a part of the object is not of the form that it expects, it does not hold."""
+    if condition.every is not None:
+        return " && ".join(f"({_holds(one, here)})" for one in condition.every)
+    if condition.some is not None:
+        return " || ".join(f"({_holds(one, here)})" for one in condition.some)
+    if condition.negated is not None:
+        return f"!({_holds(condition.negated, here)})"
+    if condition.label is not None:
+        return f"{text(condition.label)} in o.metadata.?labels.orValue({{}})"
+    if condition.annotation is not None:
+        return f"{text(condition.annotation)} in o.metadata.?annotations.orValue({{}})"
+    assert condition.path is not None  # the model has exactly one subject
+    found, _ = nodes("o" if condition.path.whole else here, condition.path.steps, last=False)
+    if condition.exists is not None:
+        there = f"{found}.exists(x, x != null)"
+        return there if condition.exists else f"!{there}"
+    if condition.where is not None:
+        inner = "e" if here == "o" else f"{here}e"
+        return f"{found}.exists({inner}, {inner} != null && ({_holds(condition.where, inner)}))"
+    wanted = condition.among if condition.among is not None else (condition.equals,)
+    among = f"{found}.exists(x, x in [{', '.join(map(_literal, wanted))}])"
+    if condition.default is not None and condition.default in wanted:
+        return f"!{found}.exists(x, x != null) || {among}"
+    return among
+
+
+def _literal(value: Value | None) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int) else text(value or "")

@@ -1,0 +1,205 @@
+"""CEL conditions that decide which objects are sent to the service, generated from the registry of kinds.
+
+An object that asks for nothing must never be sent, what the code only waves through must not depend on the service, and
+a condition that fails refuses everybody's objects under failurePolicy Fail (`webhook.configuration.cel`). Those of pods
+stand in `webhook.configuration.pod_conditions`, where templates are in `webhook.configuration.cel_templates`, standing
+aside in `webhook.configuration.exemption_conditions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from engine.api import names
+from engine.kinds.registry import Registry
+from engine.kinds.schema import KindEntry
+from webhook.configuration.cel import all_of, any_of, indented, negated, text, texts
+from webhook.configuration.cel_templates import made_says, templates
+from webhook.configuration.exemption_conditions import DEFAULT_SCHEDULERS, of_other_schedulers, workload_aside
+
+NOTES: Final = texts((names.ORIGINAL_REQUESTS, names.GPU_REQUEST))
+ALIASES: Final = texts(key for dialect in names.ALIASES.values() for key in dialect)
+UNREAD: Final = texts(sorted(key for dialect in names.UNREAD.values() for key in dialect))
+OWNED_ANNOTATIONS: Final = texts(sorted(names.OWNED_ANNOTATIONS))
+OWNED_LABELS: Final = texts(sorted(names.OWNED_LABELS))
+# Keys that say what another one already reads are no spelling mistakes.
+_READ: Final = texts(
+    sorted(
+        {
+            *(key for dialect in names.ALIASES.values() for key in dialect if key.endswith("-topology")),
+            *(key for dialect in names.UNREAD.values() for key in dialect if key.endswith("-topology")),
+        }
+    )
+)
+_PREFIXES: Final = texts((f"{names.DOMAIN}/", names.KUEUE_PREFIX, names.KAI_PREFIX, names.POD_GROUP_PREFIX))
+
+NOT_BEING_DELETED: Final = "!has(object.metadata.deletionTimestamp)"
+
+# Any key of ours, so that a misspelt one is seen too; what translation wrote asks for nothing.
+_OURS: Final = f"""\
+[?m.?annotations].exists(a, type(a) == map && a.exists(k, k.startsWith('{names.DOMAIN}/') && !(k in {NOTES}))) ||
+[?m.?labels].exists(l, type(l) == map && l.exists(k, k.startsWith('{names.DOMAIN}/')))"""
+_MARKS: Final = f"""\
+[?m.?annotations].exists(a, type(a) == map && a.exists(k, k in {OWNED_ANNOTATIONS} && !(k in {NOTES}))) ||
+[?m.?labels].exists(l, type(l) == map && {OWNED_LABELS}.exists(k, k in l))"""
+# Labels of a pod group ask when a workload is created, and never again.
+_ALIAS: Final = f"""\
+(request.operation == 'CREATE' && [?m.?labels].exists(l, type(l) == map && '{names.POD_GROUP_NAME}' in l)) ||
+[?m.?annotations].exists(a, type(a) == map && {ALIASES}.exists(k, k in a))"""
+_GATED: Final = f"""\
+[?t.?spec].exists(p, type(p) == map && [?p.?schedulingGates].exists(gs, type(gs) == list &&
+  gs.exists(g, type(g) == map && has(g.name) && g.name == '{names.GATE}')))"""
+
+# A request of ours under another prefix or none (`topogate.io/require-topology`), or a key of Kueue's that it has not.
+FOREIGN: Final = f"""\
+(k.startsWith('topogate') && !k.startsWith('{names.DOMAIN}/')) ||
+(k.endsWith('-topology') && k.matches('(^|/)(podset-)?(slice-)?(req|pref|unc)[a-z]*-topology$') &&
+ !k.startsWith('{names.DOMAIN}/') && !(k in {_READ}))"""
+_MEANT: Final = f"""\
+[?m.?annotations].exists(a, type(a) == map && (
+  {UNREAD}.exists(k, k in a) ||
+  a.exists(k, (k.startsWith('{names.DOMAIN}/') && !(k in {OWNED_ANNOTATIONS})) ||
+{indented(FOREIGN, 4)}))) ||
+[?m.?labels].exists(l, type(l) == map && (
+  '{names.POD_GROUP_NAME}' in l || l.exists(k, k.startsWith('{names.DOMAIN}/') && !(k in {OWNED_LABELS}))))"""
+
+
+def named(name: str) -> str:
+    """The condition of objects of one name."""
+    return f"has(object.metadata.name) && object.metadata.name == {text(name)}"
+
+
+def not_ours(username: str) -> str:
+    """The condition that keeps out what the service itself asks for."""
+    return f"request.userInfo.username != {text(username)}"
+
+
+def changed(*, foreign: bool = False) -> str:
+    """The condition of updates that change the spec or a key that we read, and of everything that is no update.
+
+    `foreign`: or a key that somebody may have meant for one of ours.
+    """
+    other = f" ||\n{indented(FOREIGN, 6)}" if foreign else ""
+    return f"""\
+request.operation != 'UPDATE' || object.?spec != oldObject.?spec ||
+[[object, oldObject], [oldObject, object]].exists(p,
+  [[p[0].metadata.?annotations.orValue({{}}), p[1].metadata.?annotations.orValue({{}})],
+   [p[0].metadata.?labels.orValue({{}}), p[1].metadata.?labels.orValue({{}})]].exists(q,
+    q[0].exists(k, !(k in q[1] && q[0][k] == q[1][k]) && (
+      {_PREFIXES}.exists(prefix, k.startsWith(prefix)) || k in {texts(sorted(names.EXCLUSIVE_TOPOLOGY))}{other}))))"""
+
+
+def controlled_by(entries: Iterable[KindEntry]) -> str:
+    """The condition of objects whose controller reference names an object of one of these kinds, in any version."""
+    kinds = " ||\n  ".join(
+        f"o.kind == {text(entry.match.kind)} && o.apiVersion.startsWith({text(entry.match.group + '/')})"
+        for entry in entries
+    )
+    return f"""\
+object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && (
+  {kinds}))"""
+
+
+def asks(registry: Registry, schedulers: Iterable[str] = DEFAULT_SCHEDULERS) -> str:
+    """The condition of workloads that ask: by a key of ours or of another dialect, and we do not stand aside.
+
+    Or they carry our marks, which are taken off or guarded. Looked at are the object and, at an UPDATE, what it was
+    before: a request that is taken back concerns us too. `schedulers`: those that are served.
+    """
+    served = negated(workload_aside(registry, tuple(schedulers)))
+    return _of_any(registry, all_of(_MENTIONED, any_of(_MARKED, served)))
+
+
+def asks_of_schedulers(registry: Registry, schedulers: Iterable[str]) -> str:
+    """The condition of workloads that ask and go to schedulers that the manifests do not know; `schedulers`: all."""
+    unknown = of_other_schedulers(registry, DEFAULT_SCHEDULERS)
+    served = negated(workload_aside(registry, tuple(schedulers)))
+    return _of_any(registry, all_of(_MENTIONED, unknown, negated(_MARKED), served))
+
+
+def says_nothing(registry: Registry, schedulers: Iterable[str]) -> str:
+    """The condition of new workloads that say nothing in any dialect, and that are ours to place all the same."""
+    said = any_of(_MENTIONED, workload_aside(registry, tuple(schedulers)))
+    return negated(_of_any(registry, said, of="[object]"))
+
+
+def left_alone(
+    registry: Registry, schedulers: Iterable[str] = DEFAULT_SCHEDULERS, *, hints: Collection[str] = ()
+) -> str:
+    """The condition of workloads that mean to ask and that `asks` leaves out; of the kinds `hints`, all that ask.
+
+    So does what asks in the metadata of something that its controller will make, or in a part that is not read.
+    """
+    made = made_says(registry, any_of(_MEANT, _ALIAS))
+    says = (_in_metadata(_MEANT), *((made,) if made is not None else ()))
+    # What asks is told by its own entry, as far as a change concerns that.
+    told = negated(all_of(changed(), asks(registry, schedulers)))
+    if not hints:
+        return all_of(_of_any(registry, any_of(*says), of="[object]"), told)
+    only_hint = f"request.kind.kind in {texts(hints)}"
+    meant = any_of(*says, all_of(only_hint, _in_metadata(_ALIAS)))
+    return all_of(_of_any(registry, meant, of="[object]"), any_of(only_hint, told))
+
+
+def in_namespaces(patterns: Iterable[str]) -> str:
+    """The condition of objects in namespaces of these names or patterns (`*` stands for any part of a name)."""
+    words = "|".join(pattern.replace("*", "[-a-z0-9]*") for pattern in sorted(set(patterns)))
+    return f"request.namespace.matches('^({words})$')"
+
+
+def not_managed(registry: Registry) -> str:
+    """The condition of workloads of which no template is marked as the gang's."""
+    return f"""\
+![object].exists(o,
+{indented(templates(registry), 2)}.exists(tss, tss.exists(ts, ts.exists(t,
+    [?t.?metadata].exists(m, type(m) == map && [?m.?labels].exists(l, type(l) == map && '{names.MANAGED}' in l))))))"""
+
+
+def templates_changed(registry: Registry) -> str:
+    """The condition of updates that change a template, and of everything that is no update."""
+    return f"""\
+request.operation != 'UPDATE' || [[object, oldObject].map(o,
+{indented(templates(registry), 2)}
+)].exists(p, p[0] != p[1])"""
+
+
+def names_devices(registry: Registry, *, resources: Iterable[str] = ()) -> str:
+    """The condition of workloads with a container that names a resource of Koordinator, or one of `resources`."""
+    return f"""\
+[object].exists(o,
+{indented(templates(registry), 2)}.exists(tss, tss.exists(ts, ts.exists(t,
+    [?t.?spec].exists(p, type(p) == map && [?p.?containers, ?p.?initContainers].exists(cs, type(cs) == list &&
+      cs.exists(c, type(c) == map && [?c.?resources].exists(r, type(r) == map &&
+        [?r.?requests, ?r.?limits].exists(r, type(r) == map && {counted(resources)})))))))))"""
+
+
+def counted(resources: Iterable[str]) -> str:
+    """The condition that a resource list `r` names a resource of Koordinator, or one of `resources`."""
+    listed = sorted(set(resources))
+    if listed:
+        return f"{texts(listed)}.exists(k, k in r)"
+    return "r.exists(k, k.startsWith('koordinator.sh/'))"
+
+
+def _in_metadata(test: str) -> str:
+    return f"msss.exists(mss, mss.exists(ms, ms.exists(m,\n{indented(test, 2)})))"
+
+
+def _in_templates(test: str) -> str:
+    return f"tsss.exists(tss, tss.exists(ts, ts.exists(t,\n{indented(test, 2)})))"
+
+
+_MARKED: Final = any_of(_in_metadata(_MARKS), _in_templates(_GATED))
+_MENTIONED: Final = any_of(_in_metadata(_OURS), _in_templates(_GATED), _in_metadata(_ALIAS))
+
+
+def _of_any(registry: Registry, test: str, *, of: str = "[object, oldObject]") -> str:
+    """That `test` holds for one of these objects, with its templates as `tsss` and all metadata as `msss`."""
+    return f"""\
+{of}.exists(o, o != null &&
+  [
+{indented(templates(registry), 4)}
+  ].exists(tsss, [[[[o.metadata]]] + tsss.map(tss, tss.map(ts,
+    ts.map(t, has(t.metadata) && type(t.metadata) == map, t.metadata)))].exists(msss,
+{indented(test, 4)})))"""

@@ -1,0 +1,89 @@
+"""CEL conditions that decide which pods are sent to the service. Pods have a schema: fields are of the right type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from engine.api import names
+from engine.kinds.registry import Registry
+from webhook.configuration.cel import all_of, any_of, indented, negated, text, texts
+from webhook.configuration.exemption_conditions import DEFAULT_SCHEDULERS, pod_aside, pod_of_other_schedulers
+from webhook.configuration.match_conditions import ALIASES, FOREIGN, OWNED_ANNOTATIONS, OWNED_LABELS, UNREAD, counted
+
+_ANNOTATIONS: Final = "object.metadata.?annotations.orValue({})"
+_LABELS: Final = "object.metadata.?labels.orValue({})"
+_OWNERS: Final = "object.metadata.?ownerReferences.orValue([])"
+_HELD: Final = f"object.spec.?schedulingGates.orValue([]).exists(g, g.name == '{names.GATE}')"
+_MARKS: Final = texts(sorted(names.OWNED_ANNOTATIONS - {names.ORIGINAL_REQUESTS, names.GPU_REQUEST}))
+
+NOT_HELD: Final = f"!{_HELD}"
+MARKED: Final = f"""\
+{OWNED_LABELS}.exists(k, k in {_LABELS}) ||
+{_HELD} ||
+{_MARKS}.exists(k, k in {_ANNOTATIONS})"""
+FREE: Final = f"""\
+!has(object.spec.nodeName) && !{_OWNERS}.exists(o,
+  o.kind == 'DaemonSet' && o.?controller.orValue(false))"""
+
+# A misspelt key of ours too, and a request that was written as a label.
+_NATIVE: Final = f"""\
+{_ANNOTATIONS}.exists(k, k.startsWith('{names.DOMAIN}/') && !(k in {OWNED_ANNOTATIONS})) ||
+{_LABELS}.exists(k, k.startsWith('{names.DOMAIN}/') && !(k in {OWNED_LABELS}))"""
+_ALIAS: Final = f"{ALIASES}.exists(k, k in {_ANNOTATIONS})"
+_UNREAD: Final = f"{UNREAD}.exists(k, k in {_ANNOTATIONS})"
+_FOREIGN: Final = f"{_ANNOTATIONS}.exists(k,\n{indented(FOREIGN, 2)})"
+
+
+def asks() -> str:
+    """The condition of pods that ask by themselves, and we do not stand aside.
+
+    In one expression, what mostly does not hold first: most pods ask for nothing.
+    """
+    return all_of(any_of(_NATIVE, _ALIAS), FREE, negated(pod_aside()))
+
+
+def asks_of_schedulers(schedulers: Iterable[str]) -> str:
+    """The condition of pods that ask and go to schedulers that the manifests do not know; `schedulers`: all."""
+    served = negated(pod_aside(tuple(schedulers)))
+    return all_of(any_of(_NATIVE, _ALIAS), FREE, pod_of_other_schedulers(DEFAULT_SCHEDULERS), served)
+
+
+def of_no_workload(registry: Registry) -> str:
+    """The condition of pods that ask and that no workload of a registered kind made: nobody was asked about them."""
+    kinds: dict[str, list[str]] = {}
+    for entry in registry.entries:
+        made = [(ref.group, ref.kind) for ref in entry.owners]
+        if entry.handling in ("placed", "through"):
+            made.append((entry.match.group, entry.match.kind))
+        for group, kind in made:
+            if kind not in kinds.setdefault(group, []):
+                kinds[group].append(kind)
+    listed = " ||\n  ".join(
+        f"({_of_group(group)} && o.kind in {texts(sorted(found))})" for group, found in sorted(kinds.items())
+    )
+    owned = f"{_OWNERS}.exists(o, o.?controller.orValue(false) && (\n  {listed}))"
+    return all_of(negated(owned), any_of(_NATIVE, _ALIAS, _UNREAD))
+
+
+def left_alone() -> str:
+    """The condition of pods of nobody that mean to ask and that `asks` leaves out."""
+    alone = f"!{_OWNERS}.exists(o, o.?controller.orValue(false))"
+    return all_of(any_of(_NATIVE, _UNREAD, _FOREIGN), alone, negated(asks()))
+
+
+def names_devices(resources: Iterable[str] = ()) -> str:
+    """The condition of pods with a container that names a resource of Koordinator, or one of `resources`."""
+    return f"""\
+[object.spec.containers, object.spec.?initContainers.orValue([])].exists(cs,
+  cs.exists(c, [c.?resources.?requests.orValue({{}}), c.?resources.?limits.orValue({{}})].exists(r,
+    {counted(resources)})))"""
+
+
+def writes_or_names_devices() -> str:
+    """The condition of pods that say which devices they have, or that name devices and are ours to place."""
+    return any_of(f"'{names.DEVICE_ALLOCATED}' in {_ANNOTATIONS}", all_of(FREE, names_devices()))
+
+
+def _of_group(group: str) -> str:
+    return f"o.apiVersion.startsWith({text(f'{group}/')})" if group else "!o.apiVersion.contains('/')"

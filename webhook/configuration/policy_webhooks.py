@@ -1,0 +1,174 @@
+"""What a policy adds to the manifests' webhook entries, and how it gets into the pair of configurations of our own.
+
+The manifests' entries are a static superset of what any policy can ask for; only what the policy itself brings (kinds,
+defaults of namespaces, with scope `all` vendors of GPUs) needs entries of its own. The pair `topogate-policy` is the
+leader's alone: what stands in it beside these entries goes. How the service is called is read from the manifests' pair.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from engine.api import names
+from engine.cluster.client import MERGE_PATCH, Api, ApiError
+from engine.kinds.registry import Registry, built_in
+from engine.policy.model import Policy
+from webhook.configuration import pod_conditions
+from webhook.configuration import webhooks as entries_of
+from webhook.configuration.exemption_conditions import DEFAULT_SCHEDULERS
+from webhook.configuration.webhooks import MUTATING, VALIDATING, Resource
+
+Entry = dict[str, Any]
+
+RESOURCES: Final[tuple[Resource, ...]] = (MUTATING, VALIDATING)
+ATTEMPTS: Final = 3
+_PATH: Final = "/apis/admissionregistration.k8s.io/v1"
+_CONFLICT: Final = 409
+
+
+class PairMalformed(ValueError):
+    """A webhook configuration is not what the manifests make."""
+
+
+def entries(
+    resource: Resource, policy: Policy, *, whole: Sequence[str], own_username: str, own_namespace: str
+) -> list[Entry]:
+    """Return the entries that a policy adds to one configuration, without `clientConfig`.
+
+    `whole` names the resources that are whole GPUs under this policy: with scope `all` every pod that asks for one is
+    sent. Kinds of the policy have entries like those of the manifests, so that a fault of theirs touches no other kind.
+    A policy of mode `off` adds nothing.
+    """
+    if policy.mode == "off":
+        return []
+    added: list[entries_of.Entry] = []
+    extra = extra_kinds(policy)
+    if extra.entries:
+        added.append(entries_of.workloads(extra, username=own_username, schedulers=policy.schedulers))
+        added.append(entries_of.gpu_workloads(extra, username=own_username))
+        if resource == MUTATING:
+            added += entries_of.children(policy.registry, username=own_username, parents=extra.entries)
+        else:
+            added.append(entries_of.left_alone_workloads(extra, username=own_username, schedulers=policy.schedulers))
+    if not set(DEFAULT_SCHEDULERS).issuperset(policy.schedulers):
+        added.append(entries_of.workloads_of_schedulers(built_in(), policy.schedulers, username=own_username))
+        added.append(entries_of.pods_of_schedulers(policy.schedulers, resource=resource, username=own_username))
+    defaults = [pattern for one in policy.namespaces.defaults for pattern in one.namespaces]
+    if defaults and resource == MUTATING and policy.mode == "enforce":
+        added.append(
+            entries_of.defaulted_workloads(
+                policy.registry, username=own_username, namespaces=defaults, schedulers=policy.schedulers
+            )
+        )
+    if policy.gpu.scope == "all" and whole:
+        added.append(_gpu_pods(whole, username=own_username))
+    exempt = tuple(sorted({entries_of.EXEMPT, *(name for name in policy.namespaces.exempt if "*" not in name)}))
+    return [replace(one, exempt=exempt).body(resource, namespace=own_namespace) for one in added]
+
+
+def extra_kinds(policy: Policy) -> Registry:
+    """Return the kinds that the policy adds, by themselves."""
+    return Registry(policy.registry.entries[len(built_in().entries) :])
+
+
+def _gpu_pods(whole: Sequence[str], *, username: str) -> entries_of.Entry:
+    # The gang's pods have an entry of their own, and so have Koordinator's names (manifests/base/webhooks.yaml).
+    return entries_of.gpu_pods(
+        entries_of.Condition("free-to-place", pod_conditions.FREE),
+        entries_of.Condition("names-devices", pod_conditions.names_devices(whole)),
+        username=username,
+    )
+
+
+def patch_for(configuration: bytes, wanted: Sequence[Entry], *, client_config: Mapping[str, Any]) -> Entry | None:
+    """Return the merge patch that makes `wanted` the entries of a configuration (JSON); None when they are.
+
+    Fields that the API server or a newer version of it adds count as equal. Raises PairMalformed.
+    """
+    found = _read(configuration)
+    full = [{**entry, "clientConfig": dict(client_config)} for entry in wanted]
+    there = found.get("webhooks") or []
+    if len(there) == len(full) and all(_within(mine, theirs) for mine, theirs in zip(full, there, strict=True)):
+        return None
+    return {
+        "metadata": {"resourceVersion": found["metadata"]["resourceVersion"]},
+        "webhooks": full or None,  # a merge patch takes lists as a whole
+    }
+
+
+def keep(
+    api: Api,
+    resource: Resource,
+    wanted: Sequence[Entry],
+    *,
+    manifests: bytes,
+    known: bytes,
+    bundle: bytes,
+    fence: Callable[[], None],
+) -> bool:
+    """Make `wanted` the entries of our own configuration of that sort; True when something had to be written.
+
+    `manifests` and `known` are the manifests' configuration and our own one (JSON) as a watch has shown them, `bundle`
+    is the CA bundle. Compared and set: a conflict is read again. Raises PairMalformed; errors of the API (404: not
+    installed) and of the fence pass through.
+    """
+    client_config = _client_config(manifests)
+    if client_config is None:
+        return False
+    client_config = {**client_config, "caBundle": base64.b64encode(bundle).decode("ascii")}
+    path = f"{_PATH}/{resource}/{names.POLICY_CONFIGURATION}"
+    attempt = 0
+    while True:
+        attempt += 1
+        patch = patch_for(known, wanted, client_config=client_config)
+        if patch is None:
+            return False
+        fence()
+        try:
+            api.request("PATCH", path, body=patch, content_type=MERGE_PATCH)
+        except ApiError as error:
+            if error.status != _CONFLICT or attempt == ATTEMPTS:
+                raise
+            known = api.request("GET", path)
+        else:
+            return True
+
+
+def _client_config(configuration: bytes) -> Mapping[str, Any] | None:
+    """How the API server calls us for entries of this sort; None where the manifests' pair has none."""
+    for entry in _read(configuration).get("webhooks") or []:
+        found = entry.get("clientConfig") if isinstance(entry, dict) else None
+        if isinstance(found, dict) and found:
+            return found
+    return None
+
+
+def _read(configuration: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(configuration)
+    except (ValueError, RecursionError):
+        raise PairMalformed("not JSON") from None
+    metadata = found.get("metadata") if isinstance(found, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("resourceVersion"), str):
+        raise PairMalformed("no object of the API server")
+    if not isinstance(found.get("webhooks") or [], list):
+        raise PairMalformed("webhooks is no list")
+    assert isinstance(found, dict)
+    return found
+
+
+def _within(mine: Any, theirs: Any) -> bool:
+    """True when everything that we say stands there."""
+    if isinstance(mine, dict):
+        return isinstance(theirs, dict) and all(_within(value, theirs.get(key)) for key, value in mine.items())
+    if isinstance(mine, list):
+        return (
+            isinstance(theirs, list)
+            and len(mine) == len(theirs)
+            and all(_within(one, other) for one, other in zip(mine, theirs, strict=True))
+        )
+    return bool(mine == theirs)

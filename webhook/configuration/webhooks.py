@@ -1,0 +1,345 @@
+"""The webhook entries of the manifests as data: what is sent, to which path, and what its absence means.
+
+`manifests/base/webhooks.yaml` is generated from here (`python -m hack.reference`); what a policy adds to it is built
+of the same parts (`webhook.configuration.policy_webhooks`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+from engine.api import names
+from engine.kinds.registry import Registry
+from engine.kinds.rules import rules
+from engine.kinds.schema import KindEntry
+from webhook.configuration import match_conditions, pod_conditions
+from webhook.configuration.cel import all_of
+from webhook.configuration.exemption_conditions import DEFAULT_SCHEDULERS
+
+Resource = Literal["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]
+MUTATING: Final[Resource] = "mutatingwebhookconfigurations"
+VALIDATING: Final[Resource] = "validatingwebhookconfigurations"
+EXEMPT: Final = "kube-system"
+WORKLOADS_TIMEOUT: Final = 3  # seconds
+PODS_TIMEOUT: Final = 2
+
+POD_RULE: Final[Mapping[str, Any]] = {
+    "apiGroups": [""],
+    "apiVersions": ["v1"],
+    "resources": ["pods"],
+    "operations": ["CREATE"],
+    "scope": "Namespaced",
+}
+_CONFIG_MAP_RULE: Final[Mapping[str, Any]] = {
+    **POD_RULE,
+    "resources": ["configmaps"],
+    "operations": ["CREATE", "UPDATE"],
+}
+
+_FREE_NOTE: Final = (
+    "DaemonSet pods and pods that have their node already (mirror pods too) are left alone, service or no service."
+)
+_ASKING_NOTE: Final = f"{_FREE_NOTE} So is what we leave to others. Labels of a pod group ask on workloads alone."
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition of an entry; all of an entry's must hold. `note` says why it is there."""
+
+    name: str
+    expression: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of a webhook configuration.
+
+    `within`: only our own namespace, else all but it and the exempt ones. `labelled`: only objects with the label of a
+    gang's pods, or only those without it, which a selector tells before any condition is evaluated.
+    """
+
+    name: str
+    failure: Literal["Fail", "Ignore"]
+    timeout: int
+    rules: tuple[Mapping[str, Any], ...]
+    conditions: tuple[Condition, ...]
+    note: str = ""
+    within: bool = False
+    exempt: tuple[str, ...] = (EXEMPT,)
+    labelled: bool | None = None
+
+    def body(self, resource: Resource, *, namespace: str) -> dict[str, Any]:
+        """Return the entry as it stands in a configuration, without `clientConfig`."""
+        values = [namespace] if self.within else sorted({*self.exempt, namespace})
+        selector = {"key": "kubernetes.io/metadata.name", "operator": "In" if self.within else "NotIn"}
+        reinvoked = {"reinvocationPolicy": "IfNeeded"} if resource == MUTATING else {}
+        label = {"key": names.MANAGED, "operator": "Exists" if self.labelled else "DoesNotExist"}
+        return {
+            "name": self.name,
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "matchPolicy": "Equivalent",
+            **reinvoked,
+            "failurePolicy": self.failure,
+            "timeoutSeconds": self.timeout,
+            "namespaceSelector": {"matchExpressions": [{**selector, "values": values}]},
+            **({"objectSelector": {"matchExpressions": [label]}} if self.labelled is not None else {}),
+            "rules": [dict(rule) for rule in self.rules],
+            "matchConditions": [{"name": one.name, "expression": one.expression} for one in self.conditions],
+        }
+
+
+def manifest_entries(resource: Resource, registry: Registry, *, username: str) -> tuple[Entry, ...]:
+    """Return the entries of the manifests in their order, for the kinds of a registry and the service's user name."""
+    found = [
+        workloads(registry, username=username),
+        gpu_workloads(registry, username=username),
+        *(children(registry, username=username) if resource == MUTATING else ()),
+        asking_pods(Condition("asks", pod_conditions.asks(), _ASKING_NOTE), resource=resource, username=username),
+    ]
+    ours = Condition("not-ours", match_conditions.not_ours(username))
+    if resource == MUTATING:
+        marked = Condition("carries-our-marks", pod_conditions.MARKED)
+        found.append(Entry("pods.topogate.dev", "Ignore", PODS_TIMEOUT, (POD_RULE,), (ours, marked)))
+        names_devices: tuple[Condition, ...] = (
+            Condition("free-to-place", pod_conditions.FREE, _FREE_NOTE),
+            Condition("names-devices", pod_conditions.names_devices()),
+        )
+    else:
+        names_devices = (
+            Condition(
+                "names-devices",
+                pod_conditions.writes_or_names_devices(),
+                "Whoever writes down devices himself takes them from others, on whatever pod. Of the names, those of "
+                "DaemonSet pods and of pods that have their node already (mirror pods too) are left alone.",
+            ),
+        )
+    last = "Stands last: what the entries before have marked is theirs." if resource == MUTATING else ""
+    found.append(gpu_pods(*names_devices, username=username, note=last))
+    if resource == VALIDATING:
+        found += [
+            _plain_pods(registry, username=username),
+            left_alone_workloads(registry, username=username),
+            _left_alone_pods(username=username),
+            Entry(
+                "policy.topogate.dev",
+                "Ignore",
+                WORKLOADS_TIMEOUT,
+                (_CONFIG_MAP_RULE,),
+                (ours, Condition("the-policy", match_conditions.named(names.POLICY_NAME))),
+                within=True,
+            ),
+        ]
+    return tuple(found)
+
+
+def workloads(registry: Registry, *, username: str, schedulers: Iterable[str] = DEFAULT_SCHEDULERS) -> Entry:
+    """Return the entry of workloads that ask; `schedulers` are those that are served."""
+    note = (
+        "Any key of ours, so that a misspelt one is seen too, or a key of another dialect, on the object or on any of "
+        "its pod templates, unless we stand aside: what is only waved through must not wait for us. And whatever "
+        "carries our gate or marks, which are taken off or guarded. The old object too: a request that is taken back "
+        "concerns us. What translation wrote asks for nothing. Then, at an UPDATE, what changed, both ways round: a "
+        "key that is gone is a change; finalizers, owner references and foreign keys are none."
+    )
+    asks = Condition("asks", all_of(match_conditions.asks(registry, schedulers), match_conditions.changed()), note)
+    return _workloads("workloads.topogate.dev", registry, asks, username=username)
+
+
+def workloads_of_schedulers(registry: Registry, schedulers: Iterable[str], *, username: str) -> Entry:
+    """Return the entry of workloads that ask and go to schedulers that the manifests do not know; `schedulers`: all."""
+    asks = Condition(
+        "asks", all_of(match_conditions.asks_of_schedulers(registry, schedulers), match_conditions.changed())
+    )
+    return _workloads("scheduler-workloads.topogate.dev", registry, asks, username=username)
+
+
+def _workloads(name: str, registry: Registry, asks: Condition, *, username: str) -> Entry:
+    return Entry(
+        name,
+        "Fail",
+        WORKLOADS_TIMEOUT,
+        rules(_without_hints(registry)).webhook,
+        (
+            Condition("not-ours", match_conditions.not_ours(username)),
+            Condition("not-being-deleted", match_conditions.NOT_BEING_DELETED),
+            asks,
+        ),
+    )
+
+
+def left_alone_workloads(registry: Registry, *, username: str, schedulers: Iterable[str] = DEFAULT_SCHEDULERS) -> Entry:
+    """Return the entry of workloads that mean to ask and get nothing; `schedulers` are those that are served."""
+    hints = sorted({entry.match.kind for entry in registry.entries if entry.handling == "hint"})
+    return Entry(
+        "left-alone-workloads.topogate.dev",
+        "Ignore",
+        WORKLOADS_TIMEOUT,
+        rules(registry).webhook,
+        (
+            Condition("not-ours", match_conditions.not_ours(username)),
+            Condition("not-being-deleted", match_conditions.NOT_BEING_DELETED),
+            Condition(
+                "means-to-ask",
+                all_of(
+                    match_conditions.left_alone(registry, schedulers, hints=hints),
+                    match_conditions.changed(foreign=True),
+                ),
+                "A request on what we leave to others, keys that look like ours or are known and not read, and a "
+                "request on an object that only makes workloads, in the metadata of what it will make, or in a part "
+                "that is not read.",
+            ),
+        ),
+        note="Whoever means to ask and gets nothing is told why, in a warning. Down, the service stops nobody.",
+    )
+
+
+def gpu_workloads(registry: Registry, *, username: str) -> Entry:
+    """Return the entry of workloads that ask for no topology and name Koordinator's resources."""
+    return Entry(
+        "gpu-workloads.topogate.dev",
+        "Ignore",
+        WORKLOADS_TIMEOUT,
+        rules(_without_hints(registry)).webhook,
+        (
+            Condition("not-ours", match_conditions.not_ours(username)),
+            Condition("not-being-deleted", match_conditions.NOT_BEING_DELETED),
+            Condition(
+                "names-devices",
+                all_of(
+                    match_conditions.names_devices(registry),
+                    match_conditions.not_managed(registry),
+                    match_conditions.templates_changed(registry),
+                ),
+                "A workload that asks for topology was marked by the entry before. A live template does not change; "
+                "but a file that is applied again names what it named at first.",
+            ),
+        ),
+        note="GPU names of Koordinator are read whoever uses them. Down, the service stops nobody: what is not "
+        "translated here is translated in the pods, or does not fit.",
+    )
+
+
+def asking_pods(asks: Condition, *, resource: Resource, username: str, name: str = "asking-pods.topogate.dev") -> Entry:
+    """Return the entry of pods that ask by themselves and that nothing holds yet."""
+    mutating = resource == MUTATING
+    return Entry(
+        name,
+        "Fail",
+        PODS_TIMEOUT,
+        (POD_RULE,),
+        (
+            Condition("not-ours", match_conditions.not_ours(username)),
+            replace(asks, expression=all_of(asks.expression, pod_conditions.NOT_HELD)) if mutating else asks,
+        ),
+        note="Stands before pods.topogate.dev: a held pod that gets its place there loses the gate, and would be "
+        "sent once more."
+        if mutating
+        else "",
+        labelled=None if mutating else False,
+    )
+
+
+def pods_of_schedulers(schedulers: Iterable[str], *, resource: Resource, username: str) -> Entry:
+    """Return the entry of pods that ask and go to schedulers that the manifests do not know; `schedulers`: all."""
+    asks = Condition("asks", pod_conditions.asks_of_schedulers(schedulers))
+    return asking_pods(asks, resource=resource, username=username, name="scheduler-pods.topogate.dev")
+
+
+def _plain_pods(registry: Registry, *, username: str) -> Entry:
+    return Entry(
+        "plain-pods.topogate.dev",
+        "Ignore",
+        PODS_TIMEOUT,
+        (POD_RULE,),
+        (
+            Condition("not-ours", match_conditions.not_ours(username)),
+            Condition("of-no-workload", pod_conditions.of_no_workload(registry)),
+        ),
+        labelled=True,
+        note="Pods that `/mutate` has just marked because they ask by themselves: what is wrong is refused, what will "
+        "happen is told. Pods of a workload are not sent: their workload was. Down, the gate holds them.",
+    )
+
+
+def _left_alone_pods(*, username: str) -> Entry:
+    return Entry(
+        "left-alone-pods.topogate.dev",
+        "Ignore",
+        PODS_TIMEOUT,
+        (POD_RULE,),
+        (
+            Condition("not-ours", match_conditions.not_ours(username)),
+            Condition("means-to-ask", pod_conditions.left_alone()),
+        ),
+        labelled=False,
+        note="Like left-alone-workloads, for pods that nobody made.",
+    )
+
+
+def gpu_pods(*names_devices: Condition, username: str, note: str = "") -> Entry:
+    """Return the entry of pods of no gang that `names_devices` holds for."""
+    ours = Condition("not-ours", match_conditions.not_ours(username))
+    held = Condition("not-held", pod_conditions.NOT_HELD)
+    return Entry(
+        "gpu-pods.topogate.dev",
+        "Ignore",
+        PODS_TIMEOUT,
+        (POD_RULE,),
+        (ours, held, *names_devices),
+        labelled=False,
+        note=note,
+    )
+
+
+def defaulted_workloads(
+    registry: Registry, *, username: str, namespaces: Iterable[str], schedulers: Iterable[str]
+) -> Entry:
+    """Return the entry of new workloads that ask for nothing themselves, where their namespace does it for them."""
+    placed = Registry(tuple(entry for entry in registry.entries if entry.handling in ("placed", "through")))
+    return Entry(
+        "defaulted-workloads.topogate.dev",
+        "Fail",
+        WORKLOADS_TIMEOUT,
+        tuple({**rule, "operations": ["CREATE"]} for rule in rules(placed).webhook),
+        (
+            Condition("not-ours", match_conditions.not_ours(username)),
+            Condition("in-these-namespaces", match_conditions.in_namespaces(namespaces)),
+            Condition("says-nothing", match_conditions.says_nothing(registry, schedulers)),
+        ),
+    )
+
+
+def children(registry: Registry, *, username: str, parents: Iterable[KindEntry] | None = None) -> tuple[Entry, ...]:
+    """Return the entry of what controllers make of workloads that are placed through it; none without such kinds.
+
+    `parents`: only of these kinds, whose children any entry of the registry may describe; None: of all.
+    """
+    through = [entry for entry in (registry.entries if parents is None else parents) if entry.through is not None]
+    made = {(entry.through.group, entry.through.kind) for entry in through if entry.through is not None}
+    kinds = tuple(one for one in registry.entries if (one.match.group, one.match.kind) in made)
+    if not kinds:
+        return ()
+    entry = Entry(
+        "child-workloads.topogate.dev",
+        "Ignore",
+        WORKLOADS_TIMEOUT,
+        rules(Registry(kinds)).webhook,
+        (
+            Condition("not-ours", match_conditions.not_ours(username)),
+            Condition("not-being-deleted", match_conditions.NOT_BEING_DELETED),
+            Condition("made-for-another", all_of(match_conditions.controlled_by(through), match_conditions.changed())),
+        ),
+        note="A TrainJob has no pod templates: the request stands on it, and the marks go into the JobSet that is made "
+        "of it, which carries nothing of ours. Down, the service stops nobody: the JobSet is marked at its next "
+        "change, the latest when it is resumed.",
+    )
+    return (entry,)
+
+
+def _without_hints(registry: Registry) -> Registry:
+    """The kinds of which something is placed: of the others nothing is changed, and nothing refused."""
+    return Registry(tuple(entry for entry in registry.entries if entry.handling != "hint"))

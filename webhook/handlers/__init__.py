@@ -1,0 +1,1 @@
+"""What admission does to Pods and workloads: mutate (suspend, gate, bind, translate) and validate."""

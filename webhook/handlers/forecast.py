@@ -1,0 +1,93 @@
+"""Forecasts a workload's placement at submit: refused for good, or warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine.api import names
+from engine.api.field import FieldError
+from engine.api.field import path_of as path_of_steps
+from engine.api.objects import Node
+from engine.api.text import plain, plural
+from engine.api.workload import Workload
+from engine.gang.gang import suspended_by_user
+from engine.gang.relaxation import relaxed, relaxing_forecast
+from engine.gang.request import Understanding, path_of
+from engine.gang.shape import tolerates
+from engine.policy.model import Policy
+from engine.scheduler.explain import forecast
+from engine.scheduler.outcome import Never, Outcome, Placed, Waits
+from webhook.admission.budget import Budget
+from webhook.admission.reader import View
+from webhook.handlers.defaults import by_default
+
+
+def soft_taints(placed: Placed, workload: Workload, node: Callable[[str], Node | None]) -> str | None:
+    """Return a sentence about the hosts of a plan with such taints that its pods do not tolerate; None without any."""
+    tolerations = {one.name: one.template.shape.tolerations for one in workload.pod_sets}
+    hosts: set[str] = set()
+    avoided: dict[str, str] = {}
+    for plan in placed.pod_sets:
+        for host in {slot.host for slot in plan.slots}:
+            hosts.add(host)
+            there = node(host)
+            for taint in there.taints if there is not None else ():
+                if taint.effect == "PreferNoSchedule" and not tolerates(tolerations.get(plan.name, ()), taint):
+                    avoided.setdefault(host, f"{taint.key}={taint.value}" if taint.value else taint.key)
+    if not avoided:
+        return None
+    of = f"{len(avoided):,} of {plural(len(hosts), 'host')}"
+    return f"{of} prefer no pods (taint {plain(min(avoided.values()), 40)}): pinned pods go there all the same"
+
+
+def outlook(
+    workload: Workload,
+    understanding: Understanding,
+    view: View,
+    policy: Policy,
+    deadline: float,
+    *,
+    budget: Budget,
+) -> tuple[list[FieldError], tuple[str, ...]]:
+    """An error for a gang that fits nowhere ever, where the policy refuses those; else warnings.
+
+    A required level that becomes a preferred one in time is no reason to refuse what would be placed then. With nothing
+    left of the budget there is no forecast.
+    """
+    outcome = None if budget.spent else view.forecast(workload, understanding, deadline)
+    if outcome is None:
+        return [], ()
+    groups, suspended = workload.groups, suspended_by_user(workload)
+    if isinstance(outcome, Placed):
+        avoided = soft_taints(outcome, workload, view.node)
+        told = (f"topogate: {avoided}",) if avoided is not None else ()
+        return [], (*forecast(outcome, groups=groups, suspended=suspended), *told)
+    softer = None if budget.spent else _preferring(workload, understanding, view, deadline)
+    if isinstance(outcome, Waits):
+        instead = softer if isinstance(softer, Placed) else None
+        return [], forecast(outcome, instead=instead, groups=groups, suspended=suspended)
+    when = relaxing_forecast(understanding, policy)
+    later = (when, softer) if when and softer is not None else None
+    if _refused(outcome, workload, policy) and (not when or isinstance(softer, Never)):
+        return [_never(outcome, workload, policy)], ()
+    return [], forecast(outcome, later=later, groups=groups, suspended=suspended)
+
+
+def _refused(outcome: Never, workload: Workload, policy: Policy) -> bool:
+    """What the policy alone decides is refused in any case; nobody is refused what he did not ask for himself."""
+    unwanted = policy.never_fits == "deny" or outcome.reason == "GangLimitExceeded"
+    return unwanted and not by_default(workload, policy)
+
+
+def _preferring(workload: Workload, understanding: Understanding, view: View, deadline: float) -> Outcome | None:
+    """What would happen if the gang preferred what it requires; None when it requires nothing, or nobody can tell."""
+    softer = relaxed(understanding)
+    return None if softer == understanding else view.forecast(workload, softer, deadline)
+
+
+def _never(outcome: Never, workload: Workload, policy: Policy) -> FieldError:
+    if outcome.reason in ("HostTooSmall", "UnknownResource"):
+        field = path_of_steps((*workload.pod_sets[0].path, "spec", "containers"))
+    else:
+        field = path_of(workload, names.REQUIRE, policy=policy)
+    return FieldError(field=field, kind="Invalid value", value=None, reason=outcome.reason, message=outcome.message)

@@ -1,0 +1,187 @@
+"""What may not change in an UPDATE of a workload: our own marks, and the request of a gang that runs.
+
+Marks are judged against the old object, so that whatever an old manifest carries does no harm. The rules:
+docs/concepts/admission.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from engine.api import names
+from engine.api.field import FieldError
+from engine.api.field import path_of as path_of_steps
+from engine.api.placement import Placement, PodSetRequest
+from engine.api.workload import PodSet, Workload
+from engine.gang.gang import held_by_us
+from engine.gang.request import LEVELS, Understanding, path_of, said_by
+from engine.policy.model import Policy
+from webhook.handlers.defaults import by_default
+from webhook.handlers.gating import ANNOTATIONS, LABELS, template_labels, templates
+
+_ASKS_NOTHING = "NoTopologyRequested"
+_NOTHING_ASKED = f'{names.UNCONSTRAINED}: "false"'
+_COPIED = frozenset({names.PLACEMENT, names.REVISION})  # by controllers, from the template of the parent
+
+
+def mark_errors(old: Workload, new: Workload, *, asks: bool, child: bool = False) -> Iterator[FieldError]:
+    """Changes of what only we may write; `/mutate` has been there already, so its own changes are let through.
+
+    `child`: made by the controller of another workload, out of whose templates it copies our marks.
+    """
+    own = _own(new)
+    changes = _held_by_may_change(old, new, asks)
+    yield from _annotations(old.annotations, new.annotations, "metadata", own, free={names.HELD_BY} if changes else ())
+    yield from _labels(old.labels, new.labels, "metadata", ours={}, may_go=False)
+    was = {pod_set.name: pod_set for pod_set in old.pod_sets}
+    for pod_set in templates(new).values():
+        yield from _template(was.get(pod_set.name), pod_set, own, asks=asks, child=child)
+
+
+def _template(
+    old: PodSet | None, new: PodSet, own: Mapping[str, str], *, asks: bool, child: bool
+) -> Iterator[FieldError]:
+    where = path_of_steps((*new.path, "metadata"))
+    annotations = old.template.annotations if old is not None else {}
+    labels = old.template.labels if old is not None else {}
+    yield from _annotations(
+        annotations, new.template.annotations, where, own, free=_COPIED if child else (), may_go=not asks
+    )
+    yield from _labels(labels, new.template.labels, where, ours=_ours(new, asks, child), may_go=not asks)
+    had, has = old is not None and names.GATE in old.template.gates, names.GATE in new.template.gates
+    if has not in (had, asks):
+        gates = path_of_steps((*new.path, "spec", "schedulingGates"))
+        yield _forbidden(gates, f"{names.GATE} is set and removed by topogate alone")
+
+
+def _ours(pod_set: PodSet, asks: bool, child: bool) -> Mapping[str, str]:
+    """The labels that the template may have got from us; a child keeps the pod set's name of its parent."""
+    if not asks:
+        return {}
+    name = pod_set.template.labels.get(names.POD_SET, pod_set.name) if child else pod_set.name
+    return template_labels(name)
+
+
+def _held_by_may_change(old: Workload, new: Workload, asks: bool) -> bool:
+    if held_by_us(old):
+        return not new.suspended and names.HELD_BY not in new.annotations  # resumed: the mark goes with the suspension
+    # A gang that its user resumes before it has slots is suspended again, by `/mutate`, and marked.
+    return asks and old.suspended and held_by_us(new)
+
+
+def _annotations(
+    old: Mapping[str, str],
+    new: Mapping[str, str],
+    path: str,
+    own: Mapping[str, str],
+    *,
+    free: Iterable[str] = (),
+    may_go: bool = False,
+) -> Iterator[FieldError]:
+    for key in ANNOTATIONS:
+        if old.get(key) == new.get(key) or key in free or (may_go and key not in new):
+            continue
+        yield _forbidden(f"{path}.annotations[{key}]", own[key])
+
+
+def _labels(
+    old: Mapping[str, str], new: Mapping[str, str], path: str, *, ours: Mapping[str, str], may_go: bool
+) -> Iterator[FieldError]:
+    for key in LABELS:
+        if old.get(key) == new.get(key) or (may_go and key not in new):
+            continue
+        if key in ours and new.get(key) == ours[key]:
+            continue
+        yield _forbidden(f"{path}.labels[{key}]", _WRITTEN)
+
+
+def request_errors(
+    old: Workload,
+    new: Workload,
+    *,
+    before: Understanding,
+    after: Understanding,
+    placements: Iterable[Placement],
+    policy: Policy,
+) -> Iterator[FieldError]:
+    """Changes of a running, placed gang that would need another placement, or none; of what its user wrote himself."""
+    if before.ask is None or not _runs(old, new, placements):
+        return
+    if after.ask is not None:
+        for field in dict.fromkeys(_changed(new, before, after, policy)):
+            yield _forbidden(field, f"the gang is placed and runs; {_anew(new)}")
+    elif after.ignored == _ASKS_NOTHING and _held_to_it(old, new, policy):
+        message = f"the gang is placed and runs, and would lose its slots; {_anew(new)}, or say {_NOTHING_ASKED}"
+        for one in said_by(old, policy=policy):
+            if one.about in LEVELS:
+                yield _forbidden(one.field, message)
+
+
+def lost_request(
+    old: Workload, new: Workload, *, before: Understanding, after: Understanding, placements: Iterable[Placement]
+) -> Iterator[str]:
+    """Yield the warning that a running, placed gang stops asking where that is let through."""
+    if before.ask is not None and after.ignored is not None and _runs(old, new, placements):
+        yield "the request is gone: the gang's slots are given back, and the pods made from now on go anywhere"
+
+
+def _runs(old: Workload, new: Workload, placements: Iterable[Placement]) -> bool:
+    assigned = any(placement.assignment is not None for placement in placements)
+    return assigned and not (old.suspended or new.suspended or old.finished)
+
+
+def _held_to_it(old: Workload, new: Workload, policy: Policy) -> bool:
+    """True where a request that vanishes is a slip, and there is another way: a manifest rendered without it, mostly.
+
+    A kind that is never suspended has none but this one; what the policy wrote is not in its user's manifest.
+    """
+    explicit = any(one.about == names.UNCONSTRAINED and one.value == "false" for one in said_by(new, policy=policy))
+    return new.suspend_path is not None and new.suspendable and not explicit and not by_default(old, policy)
+
+
+def _changed(new: Workload, before: Understanding, after: Understanding, policy: Policy) -> Iterator[str]:
+    """The path of every part of the request that differs from what was asked before."""
+    if before.topology != after.topology:
+        yield path_of(new, names.TOPOLOGY, policy=policy)
+    if before.gang is not None or after.gang is not None:
+        gang = [(one.require, one.prefer) if one is not None else (None, None) for one in (before.gang, after.gang)]
+        for key, was, now in zip((names.REQUIRE, names.PREFER), *gang, strict=True):
+            if was != now:
+                yield f"metadata.annotations[{key}]"
+    asked = {ask.name: ask for ask in before.asks}
+    for pod_set, ask in zip(new.pod_sets, after.asks, strict=True):
+        earlier = asked.get(ask.name)
+        for key in _differing(earlier, ask) if earlier is not None else ():
+            yield path_of(new, key, policy=policy, pod_set=pod_set)
+
+
+def _differing(was: PodSetRequest, now: PodSetRequest) -> Iterator[str]:
+    parts = (
+        (names.REQUIRE, was.require, now.require),
+        (names.PREFER, was.prefer, now.prefer),
+        (names.SLICE_TOPOLOGY, [level for level, _ in was.slices], [level for level, _ in now.slices]),
+        (names.SLICE_SIZE, [size for _, size in was.slices], [size for _, size in now.slices]),
+        (names.COLOCATE, was.colocate, now.colocate),
+    )
+    yield from (key for key, one, other in parts if one != other)
+
+
+def _anew(workload: Workload) -> str:
+    """What a user does who wants another placement."""
+    if workload.suspend_path is not None and workload.suspendable:
+        return f"suspend the {workload.kind}, change it and resume it"
+    return f"delete the {workload.kind} and create it again"
+
+
+def _forbidden(field: str, message: str) -> FieldError:
+    return FieldError(field=field, kind="Forbidden", value=None, reason="ImmutableField", message=message)
+
+
+def _own(workload: Workload) -> Mapping[str, str]:
+    """What is said of each of our annotations when somebody else writes it."""
+    start = f"to start the {workload.kind} without a placement take its request off"
+    held = f"written by topogate alone; {start}, to give it up delete it"
+    return {key: _WRITTEN for key in ANNOTATIONS} | {names.HELD_BY: held}
+
+
+_WRITTEN = "written by topogate alone; leave it as it is"

@@ -1,0 +1,191 @@
+"""Finds the gang of a pod under admission by its owner references, and a workload's relation to its parent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.api import names
+from engine.api.field import FieldError
+from engine.api.placement import PodSetRequest
+from engine.api.pod import OwnerRef, Pod
+from engine.api.workload import PodSet, Workload
+from engine.gang import plain_pods
+from engine.gang.annotations import read_own
+from engine.gang.exemption import exempt, kueue_has, template_aside
+from engine.gang.gang import pod_set_of
+from engine.gang.key import has_group, parts
+from engine.gang.ownership import NOT_ASKING, Lineage
+from engine.gang.request import Understanding
+from engine.policy.model import Policy
+from webhook.admission.reader import View
+
+
+@dataclass(frozen=True, slots=True)
+class Stranger:
+    """No pod of ours: nothing asks for it to be held. `reason` is the reason code where its workload has one."""
+
+    reason: str = "NoTopologyRequested"
+
+
+@dataclass(frozen=True, slots=True)
+class Unsure:
+    """Perhaps ours: its owners are not in the cache yet (`missing`), or its request cannot be read under the policy.
+
+    Ours for sure is a pod that is placed by itself, with its `mark`; its slot depends on what is beside it, and the
+    leader alone knows that.
+    """
+
+    missing: OwnerRef | None = None
+    mark: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A pod of `pod_set` of a gang of `workload`, which asks for `ask`; `key` and `group` as in `engine.gang.key`.
+
+    `minimum`: how many pods of the gang exist at least before any of them can run.
+    """
+
+    workload: Workload
+    pod_set: PodSet
+    ask: PodSetRequest
+    key: str
+    group: str | None = None
+    minimum: int = 1
+
+
+Membership = Stranger | Unsure | Member
+
+
+def membership(pod: Pod, view: View, policy: Policy) -> Membership:
+    """Follow the controller references (group, kind, name, uid, in the pod's own namespace); labels prove nothing."""
+    if exempt(pod.namespace, policy=policy, own_namespace=view.own_namespace):
+        return Stranger("ExemptNamespace")
+    owner = pod.owner
+    if pod.mirror or (owner is not None and owner.kind == "DaemonSet"):
+        return Stranger("DaemonSetOrStatic")
+    lineage = view.lineage(policy)
+    claim = lineage.claim(pod)
+    if claim.missing is not None:
+        if kueue_has(pod.spec):
+            return Stranger("ManagedByKueue")
+        # Owners are made before their pods and may be seen after them. A Job's pods are held while nobody knows.
+        held = _looks_managed(pod, policy) or registered(claim.missing)
+        return Unsure(claim.missing) if held else Stranger("UnsupportedKind")
+    if claim.workload is not None and claim.key is not None:
+        return _of_workload(pod, claim.workload, claim.key, lineage)
+    if claim.key is not None and plain_pods.is_single(claim.key):
+        return Unsure(mark=plain_pods.mark_of(pod))
+    if claim.key is not None:
+        dialects = policy.annotations.dialects
+        workload = plain_pods.plain_workload(claim.key, [pod], dialects=dialects)
+        return _of_workload(pod, workload, claim.key, lineage)
+    return Stranger("UnsupportedKind")
+
+
+def _of_workload(pod: Pod, workload: Workload, key: str, lineage: Lineage) -> Membership:
+    reason = lineage.ignored(workload)
+    if reason is not None:
+        return Stranger(reason)
+    understanding, pod_set = lineage.own(workload), pod_set_of(pod, workload)
+    group = None if workload.handling == "pods" else parts(key)[1]
+    ask = next((one for one in understanding.asks if pod_set is not None and one.name == pod_set.name), None)
+    if pod_set is None or ask is None or not has_group(workload, group):
+        return Unsure()
+    return Member(workload, pod_set, ask, key, group, _minimum(workload, understanding))
+
+
+def _minimum(workload: Workload, understanding: Understanding) -> int:
+    """How many pods a scheduler may wait for: one where they come in an order, or nobody would ever be the second."""
+    if any(pod_set.ordered for pod_set in workload.pod_sets):
+        return 1
+    gang = understanding.gang
+    if gang is not None and gang.min_available is not None:
+        return gang.min_available
+    return sum(ask.min_available for ask in understanding.asks)
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """A pod that asks and that no workload owns: its gang (`gang`), or what it is by itself, made up as a workload.
+
+    `errors` is everything that is wrong with its request.
+    """
+
+    key: str
+    workload: Workload
+    understanding: Understanding
+    errors: tuple[FieldError, ...]
+    gang: bool
+
+
+def alone(pod: Pod, view: View, policy: Policy) -> Alone | None:
+    """What a pod that asks is a part of when no workload owns it; None for any other pod."""
+    lineage, dialects = view.lineage(policy), policy.annotations.dialects
+    claim = lineage.claim(pod)
+    if claim.workload is not None or claim.key is None:
+        return None
+    if plain_pods.is_single(claim.key):
+        workload = plain_pods.single_workload(claim.controller, [pod], dialects=dialects)
+        faults = tuple(plain_pods.errors(pod, dialects=dialects))
+    else:
+        workload = plain_pods.plain_workload(claim.key, [pod], dialects=dialects)
+        found = plain_pods.faults(workload, [pod], placed=False, dialects=dialects)
+        faults = tuple(one for one in found if one.reason != "WaitingForMembers")
+    understanding = lineage.own(workload)
+    gang = not plain_pods.is_single(claim.key)
+    return Alone(claim.key, workload, understanding, (*understanding.errors, *faults), gang)
+
+
+def aside_of(pod: Pod, view: View, policy: Policy) -> str | None:
+    """The reason code why a pod is left alone, whatever it asks for; None when it is not."""
+    if pod.mirror or (pod.owner is not None and pod.owner.kind == "DaemonSet"):
+        return "DaemonSetOrStatic"
+    if exempt(pod.namespace, policy=policy, own_namespace=view.own_namespace):
+        return "ExemptNamespace"
+    return template_aside(pod.spec, policy=policy)
+
+
+def registered(owner: OwnerRef) -> bool:
+    """True when the owner is a Job, whatever version of its group the reference names."""
+    return (owner.api_version.rpartition("/")[0], owner.kind) == ("batch", "Job")
+
+
+def _looks_managed(pod: Pod, policy: Policy) -> bool:
+    return names.MANAGED in pod.spec.labels or names.GATE in pod.spec.gates or _asks(pod, policy)
+
+
+def _asks(pod: Pod, policy: Policy) -> bool:
+    return bool(read_own(pod, dialects=policy.annotations.dialects))
+
+
+Standing = Literal["alone", "child", "aside", "unsure"]
+
+
+def standing(workload: Workload, view: View, policy: Policy) -> Standing:
+    """`child` when what stands above asks, `aside` when somebody else places that; `unsure` while it is not known.
+
+    Of a kind that is placed through the workload it counts as asking until it is known.
+
+    Controller references lead there (`engine.gang.ownership`); labels prove nothing.
+    """
+    lineage = view.lineage(policy)
+    above = lineage.above(workload)
+    if above.missing is not None:
+        # The templates of what is placed through another one carry no marks yet: unmarked its pods would never be seen
+        # again, marked they are freed when nothing asks for them.
+        return "child" if _through(above.missing, lineage) else "unsure"
+    if above.reason is None:
+        return "child"
+    return "alone" if above.reason == NOT_ASKING else "aside"
+
+
+def _through(owner: OwnerRef, lineage: Lineage) -> bool:
+    entries = lineage.registry.of_kind(owner.api_version.rpartition("/")[0], owner.kind)
+    return any(entry.handling == "through" for entry in entries)
+
+
+def whole(workload: Workload, view: View, policy: Policy) -> Workload:
+    """A workload that is placed through another one, with that one's pod sets; any other as it is."""
+    return view.lineage(policy).whole(workload)

@@ -1,0 +1,40 @@
+"""`/mutate`: from a review to what is to be changed; a function of the review and the view, nothing else."""
+
+from __future__ import annotations
+
+from webhook.admission.budget import BudgetExceeded
+from webhook.admission.objects import POD, Unreadable, entry_of
+from webhook.admission.reader import View
+from webhook.admission.review import Response, Review, Unavailable, allowed
+from webhook.handlers.defaults import with_requests
+from webhook.handlers.mutate_pod import mutate_pod
+from webhook.handlers.mutate_workload import mutate_workload
+from webhook.handlers.unreadable import too_costly
+
+
+def mutate(review: Review, view: View, deadline: float) -> Response:
+    """Answer a mutating review.
+
+    What is not ours to change passes. Raises BadReview for malformed objects and Unavailable while no policy is loaded.
+    """
+    what = (review.group, review.kind)
+    if review.subresource or review.username == view.own_username:
+        return allowed()
+    if what != POD and entry_of(review, view) is None:
+        return allowed()
+    if review.operation not in (("CREATE",) if what == POD else ("CREATE", "UPDATE")):
+        return allowed()
+    policy = view.policy
+    if policy is None:
+        raise Unavailable("no policy is loaded yet")
+    if policy.mode != "enforce":
+        return allowed()
+    try:
+        if what == POD:
+            return mutate_pod(review, view, policy, deadline)
+        asking = with_requests(review, view, policy)
+        return asking.answer(mutate_workload(asking.review, view, policy))
+    except Unreadable:
+        return allowed()  # the API server's own validation comes next, and `/validate` after it
+    except BudgetExceeded as fault:
+        return too_costly(review, fault, view, policy)

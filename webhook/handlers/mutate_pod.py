@@ -1,0 +1,186 @@
+"""What `/mutate` does to pods: a member of a placed gang is pinned to its slot, any other member is held.
+
+The rules: docs/concepts/admission.md. The worst answer is "hold": the leader releases later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from engine.api import names
+from engine.api.placement import Placement
+from engine.api.pod import Pod
+from engine.devices.allocation import devices_by_rank
+from engine.gang.gang import over, rank_is_slot, rank_of
+from engine.gang.key import name_of
+from engine.gang.pin import PlacedPod, placed_pod
+from engine.gang.shape import covers, exclusion
+from engine.gang.slots import moved, slot_of_rank
+from engine.policy.model import Policy
+from webhook.admission.objects import decoded, pod_of
+from webhook.admission.patch import Edits, Path
+from webhook.admission.reader import View
+from webhook.admission.review import Response, Review, allowed, patched
+from webhook.handlers.devices import translate_in
+from webhook.handlers.gating import drop_all, drop_annotations, gate_off, label_gang, mark
+from webhook.handlers.membership import Member, Membership, Stranger, Unsure, aside_of, membership
+
+TERMS: Final[Path] = (
+    "spec",
+    "affinity",
+    "nodeAffinity",
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "nodeSelectorTerms",
+)
+_DEVICES: Final[Path] = ("metadata", "annotations", names.DEVICE_ALLOCATED)
+_MAX_REVISION_DIGITS: Final = 18
+
+
+def mutate_pod(review: Review, view: View, policy: Policy, deadline: float) -> Response:
+    """Answer the CREATE of a pod."""
+    pod = pod_of(review, policy)
+    if pod.mirror or pod.spec.node_name:
+        return allowed()
+    edits = Edits(decoded(review.object))
+    match _membership(pod, view, policy, deadline):
+        case Stranger():
+            drop_all(edits)
+            if aside_of(pod, view, policy) is None:
+                translate_in(edits, (), managed=False, view=view, policy=policy)
+        case Unsure(mark=mark):
+            pod_set = mark or pod.spec.labels.get(names.POD_SET, names.MAIN)
+            _hold(edits, pod, view, pod_set=pod_set, template_selector={})
+            edits.drop(("metadata", "labels", names.GANG))
+            if mark is not None:
+                translate_in(edits, (), managed=True, view=view, policy=policy)
+        case Member() as member:
+            _label(edits, pod, member, policy)
+            seat = _seat(pod, member, view, deadline)
+            if seat is None:
+                own = dict(member.pod_set.template.shape.node_selector)
+                _hold(edits, pod, view, pod_set=member.pod_set.name, template_selector=own)
+            else:
+                _pin(edits, pod, seat)
+            if member.workload.handling == "pods":  # of any other the template was translated
+                translate_in(edits, (), managed=True, view=view, policy=policy)
+    return patched(edits.operations)
+
+
+def _membership(pod: Pod, view: View, policy: Policy, deadline: float) -> Membership:
+    """Whose the pod is. Of a gang that is placed, which its template says, a link may be as new as the pod itself."""
+    found = membership(pod, view, policy)
+    missing = found.missing if isinstance(found, Unsure) and names.REVISION in pod.spec.annotations else None
+    if missing is None or not view.await_owner(pod.namespace, missing, deadline):
+        return found
+    return membership(pod, view, policy)
+
+
+def _label(edits: Edits, pod: Pod, member: Member, policy: Policy) -> None:
+    workload = member.workload
+    gang = name_of(workload, member.group)
+    edits.put(("metadata", "labels", names.GANG), gang)
+    label_gang(edits, gang=gang, minimum=member.minimum, policy=policy)
+
+
+def _seat(pod: Pod, member: Member, view: View, deadline: float) -> PlacedPod | None:
+    """What the pod carries on the slot that it can go to now; None when anything about it is not as planned."""
+    workload, pod_set = member.workload, member.pod_set
+    rank = rank_of(pod, pod_set)
+    if rank is None or any(gate != names.GATE for gate in pod.spec.gates):
+        return None
+    if not rank_is_slot(pod_set):
+        return None  # any free slot will do, and only the leader knows which it is giving to others at this moment
+    # These have given their slots back: nothing is reserved for a pod that comes all the same.
+    if over(workload) or any(first <= rank <= last for first, last in pod_set.finished_ranks):
+        return None
+    placement = _placement(pod, member, view, deadline)
+    if placement is None or placement.assignment is None:
+        return None
+    plan = placement.assignment.plan_of(pod_set.name)
+    slot = slot_of_rank(plan, rank)
+    node = view.node(slot.host) if slot is not None else None
+    planned, topology = view.planned_shape(placement, pod_set), view.topology_of(placement)
+    if slot is None or node is None or planned is None or topology is None:
+        return None
+    shape = pod.spec.shape
+    if not covers(planned, shape) or exclusion(shape, node) is not None:
+        return None
+    if moved(placement, slot, topology, pod_set=pod_set.name) or view.live_claimants(placement, pod_set, rank) > 0:
+        return None
+    if view.room_taken(slot.host, planned.requests):
+        return None  # let go now, it would wait for that room; the leader may have another host for it
+    devices = None
+    if uses := devices_by_rank(plan).get(rank):
+        devices = view.allocation(placement, slot.host, uses)
+        if devices is None:
+            return None  # the leader chooses others
+    return placed_pod(
+        pod,
+        slot,
+        placement=placement.name,
+        revision=placement.assignment.revision,
+        pod_set=pod_set.name,
+        rank=rank,
+        labels=topology.pin_labels(slot.host),
+        devices=devices,
+    )
+
+
+def _placement(pod: Pod, member: Member, view: View, deadline: float) -> Placement | None:
+    """The gang's Placement, not older than the revision that the pod's template names."""
+    workload = member.workload
+    text = pod.spec.annotations.get(names.REVISION, "0")
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_REVISION_DIGITS):
+        return None
+    placement = view.placement_of(member.key)
+    if placement is None or placement.assignment is None or placement.assignment.revision < int(text):
+        placement = view.await_revision(pod.namespace, member.key, int(text), deadline) if int(text) else None
+    if placement is None or placement.deleting or placement.namespace != workload.namespace:
+        return None
+    return placement
+
+
+def _pin(edits: Edits, pod: Pod, placed: PlacedPod) -> None:
+    for key, value in placed.annotations.items():
+        if value is None:
+            edits.drop(("metadata", "annotations", key))
+        else:
+            edits.put(("metadata", "annotations", key), value)
+    for key, label in placed.labels.items():
+        edits.put(("metadata", "labels", key), label)
+    if pod.spec.shape.affinity is None:
+        edits.put(TERMS, list(placed.terms))
+    else:
+        for index, term in enumerate(placed.terms):
+            if "matchFields" in term:
+                edits.put((*TERMS, index, "matchFields"), term["matchFields"])
+    for key, value in placed.selector.items():
+        edits.put(("spec", "nodeSelector", key), value)
+    gate_off(edits)
+
+
+def _hold(edits: Edits, pod: Pod, view: View, *, pod_set: str, template_selector: Mapping[str, str]) -> None:
+    path = pod.spec.annotations.get(names.DOMAIN_PATH)
+    if path is not None and names.GATE not in pod.spec.gates:
+        _unpin(edits, pod, path.rpartition("/")[2], view, template_selector=template_selector)
+    mark(edits, pod_set=pod_set)
+    edits.drop(_DEVICES)
+    drop_annotations(edits, keep=(names.PLACEMENT, names.REVISION))
+
+
+def _unpin(edits: Edits, pod: Pod, host: str, view: View, *, template_selector: Mapping[str, str]) -> None:
+    """Undo a pin that we made earlier in this request, before the pod grew: of the selector only what is ours."""
+    pin = {"key": "metadata.name", "operator": "In", "values": [host]}
+    terms = edits.get(*TERMS) or []
+    pinned = any(pin in (term.get("matchFields") or ()) for term in terms)
+    for index in range(len(terms)):
+        edits.drop_items((*TERMS, index, "matchFields"), lambda field: field == pin)
+    # An empty term of the user's own matches nothing, and stays.
+    if pinned and all(not any(term.values()) for term in edits.get(*TERMS)):
+        edits.drop(TERMS[:-1])
+    node = view.node(host)
+    ours = {key for topology in view.topologies.values() for level in topology.levels for key in level.keys}
+    for key, value in pod.spec.shape.node_selector:
+        if key in ours and key not in template_selector and node is not None and node.labels.get(key) == value:
+            edits.drop(("spec", "nodeSelector", key))

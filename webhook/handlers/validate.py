@@ -1,0 +1,84 @@
+"""`/validate`: from a review to yes or no; a function of the review and the view, nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.api import names
+from engine.api.field import FieldError
+from engine.cluster import objects
+from engine.policy.model import PolicyError, parse_policy
+from engine.topology.topology import uncovered
+from webhook.admission.budget import BudgetExceeded
+from webhook.admission.objects import POD, Unreadable, entry_of, projected
+from webhook.admission.reader import View
+from webhook.admission.review import Response, Review, Unavailable, allowed, denied
+from webhook.handlers.defaults import default_errors
+from webhook.handlers.unreadable import too_costly, unreadable
+from webhook.handlers.validate_pod import validate_pod
+from webhook.handlers.validate_workload import validate_workload
+
+CONFIG_MAP = ("", "ConfigMap")
+_POLICY_PATH = f"data[{names.POLICY_KEY}]"
+
+
+def validate(review: Review, view: View, deadline: float) -> Response:
+    """Answer a validating review.
+
+    What is not ours to judge passes. Raises BadReview for malformed objects and Unavailable while no policy is loaded
+    (the policy itself can be checked without one).
+    """
+    what = (review.group, review.kind)
+    if review.subresource or review.operation not in ("CREATE", "UPDATE"):
+        return allowed()
+    if what == CONFIG_MAP:
+        return _validate_policy(review, view)
+    if review.username == view.own_username or (what != POD and entry_of(review, view) is None):
+        return allowed()
+    policy = view.policy
+    if policy is None:
+        raise Unavailable("no policy is loaded yet")
+    if policy.mode == "off":
+        return allowed()
+    try:
+        if what == POD:
+            return validate_pod(review, view, policy, deadline) if review.operation == "CREATE" else allowed()
+        return validate_workload(review, view, policy, deadline)
+    except Unreadable as fault:
+        try:
+            return unreadable(review, fault.errors, view, policy)
+        except BudgetExceeded as spent:
+            return too_costly(review, spent, view, policy)
+    except BudgetExceeded as fault:
+        return too_costly(review, fault, view, policy)
+
+
+def _validate_policy(review: Review, view: View) -> Response:
+    if review.namespace != view.own_namespace or review.name not in (names.POLICY_NAME, ""):
+        return allowed()
+    config = projected(review.object, objects.config_map)
+    if config.name != names.POLICY_NAME:
+        return allowed()
+    text = config.data.get(names.POLICY_KEY)
+    if text is None:
+        missing = FieldError(
+            field=_POLICY_PATH,
+            kind="Required value",
+            value=None,
+            reason="MissingValue",
+            message="the policy stands in this key; delete the ConfigMap to get the default policy",
+        )
+        return denied([missing], review)
+    try:
+        policy = parse_policy(text)
+    except PolicyError as error:
+        return denied([replace(one, field=_policy_field(one.field)) for one in error.errors], review)
+    topologies = view.topologies_under(policy)
+    if errors := tuple(default_errors(policy, topologies)):
+        return denied([replace(one, field=_policy_field(one.field)) for one in errors], review)
+    told = [f"topology {name} takes no node: {why}" for name, one in topologies.items() if (why := uncovered(one))]
+    return allowed(told)
+
+
+def _policy_field(field: str) -> str:
+    return _POLICY_PATH if field in ("", names.POLICY_KEY) else f"{_POLICY_PATH}.{field}"

@@ -1,0 +1,90 @@
+"""What `/validate` says about pods that no workload was asked about before: those that ask for a topology by themselves
+or for devices, and those that mean to ask and get nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine.api import names
+from engine.api.field import FieldError
+from engine.api.pod import Pod
+from engine.api.text import quote
+from engine.gang.annotations import own_source, read_own, unknown_keys
+from engine.gang.warnings import unread
+from engine.policy.model import Policy
+from webhook.admission.objects import decoded, pod_of
+from webhook.admission.reader import View
+from webhook.admission.review import Response, Review, allowed, answer, forbidden
+from webhook.handlers.devices import annotation_errors, checked
+from webhook.handlers.forecast import outlook
+from webhook.handlers.membership import Alone, Stranger, alone, aside_of, membership
+from webhook.handlers.warnings import told_of_pod
+
+_GANG = f"{names.GANG_NAME} and gang-size make a gang"
+
+
+def validate_pod(review: Review, view: View, policy: Policy, deadline: float) -> Response:
+    """Answer the CREATE of a pod, as it is after all mutation."""
+    pod = pod_of(review, policy)
+    reason = aside_of(pod, view, policy)
+    document = decoded(review.object)
+    told = [f"topogate: {text}" for text in _told(document, pod, reason, policy)]
+    if reason == "ExemptNamespace":
+        return answer(review, (), told, policy=policy)
+    managed = names.MANAGED in pod.spec.labels
+    if managed and pod.owner is not None and _registered(pod, view):
+        return allowed()  # its workload was asked about
+    forged = annotation_errors(pod.spec.annotations, "metadata", review, policy, before={}) if not pod.mirror else ()
+    if reason is not None:
+        return answer(review, forged, told, policy=policy)
+    found = alone(pod, view, policy)
+    if not managed and policy.mode == "enforce" and _lost_marks(pod, view, policy):
+        return forbidden(
+            "the pod asks for a topology, but its topogate.dev labels were taken off on the way", "ImmutableField"
+        )
+    errors, warnings = _request(pod, found, policy)
+    devices, noted = checked(document, (), managed=found is not None, view=view, policy=policy)
+    errors = [*dict.fromkeys((*forged, *errors, *devices))]
+    warnings += noted if found is None else ()
+    told = [f"topogate: {text}" for text in warnings] + told
+    if found is not None and not errors and pod.owner is None and view.placement_of(found.key) is None:
+        never, lines = outlook(found.workload, found.understanding, view, policy, deadline, budget=review.budget)
+        told += lines
+        errors += never
+    return answer(review, errors, told, policy=policy)
+
+
+def _registered(pod: Pod, view: View) -> bool:
+    assert pod.owner is not None
+    return bool(view.registry.of_kind(pod.owner.api_version.rpartition("/")[0], pod.owner.kind))
+
+
+def _lost_marks(pod: Pod, view: View, policy: Policy) -> bool:
+    """True for a pod that `/mutate` held, and that nobody would hold any more."""
+    said = read_own(pod, dialects=policy.annotations.dialects)
+    return bool(said) and not isinstance(membership(pod, view, policy), Stranger)
+
+
+def _request(pod: Pod, found: Alone | None, policy: Policy) -> tuple[list[FieldError], list[str]]:
+    """What is wrong with its request for a topology, and what to tell."""
+    if found is None:
+        denies = policy.annotations.unknown == "deny"
+        strange = tuple(unknown_keys((own_source(pod),), short=not denies))
+        if denies:
+            return [*strange], []
+        return [], [f"{error.field}: {error.message}" for error in strange]
+    warnings = [*found.understanding.warnings]
+    if not found.gang:
+        alike = "" if pod.owner is None else f"pods of {quote(pod.owner.kind)} are placed one by one, near each other"
+        warnings.append(f"{alike or 'the pod is placed by itself'}; {_GANG}")
+    return [*found.errors], warnings
+
+
+def _told(document: Mapping[str, Any], pod: Pod, reason: str | None, policy: Policy) -> list[str]:
+    """Why a pod that asks is left alone, and the keys on it that nobody reads."""
+    told = [*told_of_pod(document, pod, reason, policy)]
+    if reason is None and not read_own(pod, dialects=policy.annotations.dialects):
+        told += unread((own_source(pod),), dialects=policy.annotations.dialects)
+    return told

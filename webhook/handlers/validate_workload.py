@@ -1,0 +1,192 @@
+"""What `/validate` says about workloads: every error at once, and at submit time what will happen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from engine.api import names
+from engine.api.field import FieldError
+from engine.api.field import path_of as path_of_steps
+from engine.api.placement import Placement
+from engine.api.text import plain
+from engine.api.workload import Workload
+from engine.gang.annotations import meanings
+from engine.gang.exemption import exempt, standing_aside
+from engine.gang.key import keys_of
+from engine.gang.request import Understanding, understand
+from engine.gang.validation import beside
+from engine.policy.model import Policy
+from webhook.admission.budget import Budget
+from webhook.admission.objects import Unreadable, decoded, workload_of
+from webhook.admission.reader import View
+from webhook.admission.review import Response, Review, allowed, answer
+from webhook.handlers.children import Told, made_requests
+from webhook.handlers.defaults import by_default
+from webhook.handlers.devices import annotation_errors, checked
+from webhook.handlers.forecast import outlook
+from webhook.handlers.gating import templates
+from webhook.handlers.immutable import lost_request, mark_errors, request_errors
+from webhook.handlers.membership import standing, whole
+from webhook.handlers.warnings import told_of_workload
+
+_MAX_GANGS: Final = 1_000
+_ADDED: Final = "the policy asks for this in the whole namespace (namespaces.defaults): tell its admin"
+
+
+def validate_workload(review: Review, view: View, policy: Policy, deadline: float) -> Response:
+    """Answer a CREATE or UPDATE of a workload, as it is after all mutation."""
+    workload = workload_of(review, review.object, view)
+    if workload.deleting:
+        return allowed()
+    if workload.handling == "hint":
+        return _hint(review, workload, view, policy)
+    understanding, stands = _understood(workload, view, policy), standing(workload, view, policy)
+    devices, noted = _devices(review.object, workload, understanding, view, policy, budget=review.budget)
+    seen = whole(workload, view, policy)
+    # Its parent was told what is wrong with the request: a controller that is refused its children helps nobody.
+    own = stands == "alone"
+    errors, old = [*(understanding.errors if own else ()), *devices], _old(review, view)
+    warnings = [*(understanding.warnings if own else ()), *noted]
+    if own and standing_aside(workload, policy=policy, own_namespace=view.own_namespace) is None:
+        made = _made(review, view, policy, asks=understanding.ignored is None)
+        errors, warnings = [*errors, *made.errors], [*warnings, *made.warnings]
+    forgeable: Mapping[str, Mapping[str, str]] = {}
+    if old is not None:
+        before = _understood(old, view, policy)
+        # A request that a later policy made invalid must not block every other change of its workload.
+        known = {*before.errors, *_devices(review.old_object, old, before, view, policy, budget=review.budget)[0]}
+        errors = [error for error in errors if error not in known]
+        forgeable = {pod_set.name: pod_set.template.annotations for pod_set in old.pod_sets}
+        if not _trusted(review, policy):
+            asks = understanding.asking or stands == "child"
+            errors += mark_errors(old, workload, asks=asks, child=not own)
+        was, placements = whole(old, view, policy), _placements(old, view)
+        errors += request_errors(was, seen, before=before, after=understanding, placements=placements, policy=policy)
+        if own:
+            warnings += _late(old, workload, before, understanding)
+            warnings += lost_request(was, seen, before=before, after=understanding, placements=placements)
+    if by_default(workload, policy):
+        asked = set(understanding.errors)
+        errors = [replace(one, message=f"{one.message}; {_ADDED}") if one in asked else one for one in errors]
+    for path, pod_set in templates(workload).items():
+        where, stood = path_of_steps((*path, "metadata")), forgeable.get(pod_set.name, {})
+        errors += annotation_errors(pod_set.template.annotations, where, review, policy, before=stood)
+    if own and understanding.asking:
+        warnings += _priorities(seen)
+    if own:
+        warnings += told_of_workload(decoded(review.object), workload, understanding.ignored, policy)
+    told = [f"topogate: {text}" for text in warnings]
+    if own and not errors and understanding.ask is not None and (old is None or seen.groups > old.groups):
+        there = view.gangs_in(workload.namespace) - (old.groups if old is not None else 0)
+        errors += beside(seen, policy, others=max(0, there))
+    anew = old is None or _asks_anew(old, workload, view, policy)
+    if own and not errors and understanding.ask is not None and anew:
+        never, warned = outlook(seen, understanding, view, policy, deadline, budget=review.budget)
+        told += warned
+        errors += never
+    return answer(review, errors, told, policy=policy)
+
+
+def _old(review: Review, view: View) -> Workload | None:
+    """The workload before an UPDATE; None at CREATE, and where nobody could read it."""
+    if review.operation != "UPDATE":
+        return None
+    try:
+        return workload_of(review, review.old_object, view)
+    except Unreadable:
+        return None
+
+
+def _placements(workload: Workload, view: View) -> list[Placement]:
+    """Those of its gangs; of very many replicas the first tell enough."""
+    found = (view.placement_of(key) for key in islice(keys_of(workload), _MAX_GANGS))
+    return [placement for placement in found if placement is not None]
+
+
+def _understood(workload: Workload, view: View, policy: Policy) -> Understanding:
+    seen = whole(workload, view, policy)
+    return understand(seen, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
+
+
+def _devices(
+    raw: msgspec.Raw | None,
+    workload: Workload,
+    understanding: Understanding,
+    view: View,
+    policy: Policy,
+    *,
+    budget: Budget,
+) -> tuple[tuple[FieldError, ...], tuple[str, ...]]:
+    """What is wrong with the devices that the templates ask for, and, of a workload that is none of ours, warnings."""
+    if standing_aside(workload, policy=policy, own_namespace=view.own_namespace) is not None:
+        return (), ()
+    managed, document = understanding.ignored is None, decoded(raw)
+    errors: list[FieldError] = []
+    warnings: dict[str, None] = {}
+    for root in templates(workload):
+        budget.check()
+        wrong, noted = checked(document, root, managed=managed, view=view, policy=policy)
+        errors += wrong
+        warnings |= dict.fromkeys(noted)
+    return tuple(errors), () if managed else tuple(warnings)
+
+
+def _trusted(review: Review, policy: Policy) -> bool:
+    return review.username in policy.admins or not set(policy.admins).isdisjoint(review.groups)
+
+
+def _asks_anew(old: Workload, new: Workload, view: View, policy: Policy) -> bool:
+    """True when an UPDATE of a gang that waits changes what it asks for."""
+    before, after = _understood(old, view, policy), _understood(new, view, policy)
+    return new.suspended and (before.asks, before.gang) != (after.asks, after.gang)
+
+
+def _hint(review: Review, workload: Workload, view: View, policy: Policy) -> Response:
+    """An object of a kind that is not placed itself, as a CronJob is not: its Jobs are, each by itself."""
+    if exempt(workload.namespace, policy=policy, own_namespace=view.own_namespace):
+        return allowed()
+    made = _made(review, view, policy, asks=False)
+    asks = sorted(meanings(policy.annotations.dialects).keys() & workload.annotations.keys())
+    where = f"spec.jobTemplate.metadata.annotations, or nothing of this {workload.kind} is placed"
+    told = [f"{plain(key.partition('/')[2])} belongs in {where}" for key in asks]
+    told += [*told_of_workload(decoded(review.object), workload, None, policy), *made.warnings]
+    return answer(review, made.errors, [f"topogate: {text}" for text in told], policy=policy)
+
+
+def _made(review: Review, view: View, policy: Policy, *, asks: bool) -> Told:
+    """What is to be said of requests in what its controller makes; a fault that was there before stops nothing."""
+    found = made_requests(review, decoded(review.object), view, policy, asks=asks)
+    if found.errors and review.operation == "UPDATE":
+        before = made_requests(review, decoded(review.old_object), view, policy, asks=asks)
+        found.errors = [error for error in found.errors if error not in before.errors]
+    return found
+
+
+def _late(old: Workload, new: Workload, before: Understanding, after: Understanding) -> Iterator[str]:
+    """A request that comes when the pods are there already holds none of them."""
+    if before.ignored is None or not after.asking or (old.suspended and new.suspended):
+        return
+    if not _gated(new):
+        yield f"the request came after the {new.kind}: its pods are not held, and stay where they are"
+    elif _gated(old):
+        yield f"the {new.kind} runs already: its pods stay where they are, only those made from now on are held"
+
+
+def _gated(workload: Workload) -> bool:
+    return bool(workload.pod_sets) and all(names.GATE in one.template.gates for one in workload.pod_sets)
+
+
+def _priorities(workload: Workload) -> Iterator[str]:
+    """A gang goes by its highest priority; pods of a lower one may be preempted for others."""
+    found = {
+        pod_set.name: pod_set.template.priority_class or pod_set.template.priority or "none"
+        for pod_set in workload.pod_sets
+    }
+    if len(set(found.values())) > 1:
+        listed = ", ".join(f"{plain(name)}: {plain(str(priority))}" for name, priority in found.items())
+        yield f"the pods of the gang have different priorities ({listed})"

@@ -1,0 +1,70 @@
+"""What is told to whoever asks and gets nothing: why the object is left alone, and keys that nobody reads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from engine.api import names
+from engine.api.pod import Pod, PodSpec
+from engine.api.text import did_you_mean, joined, quote
+from engine.api.workload import Workload
+from engine.gang.annotations import NATIVE_DIALECT
+from engine.gang.warnings import misspelt
+from engine.policy.model import Policy
+from webhook.admission.patch import Edits, Path
+from webhook.handlers.gating import templates
+
+
+def told_of_workload(
+    document: Mapping[str, Any], workload: Workload, reason: str | None, policy: Policy
+) -> tuple[str, ...]:
+    """Return the warnings about a workload; `reason` is the code why it is none of ours, None when it is."""
+    pods = [one.template for one in workload.pod_sets]
+    aside = _aside(reason, workload.kind, workload.namespace, pods, policy) if reason is not None else None
+    return _told(document, ((), *templates(workload)), aside, policy)
+
+
+def told_of_pod(document: Mapping[str, Any], pod: Pod, reason: str | None, policy: Policy) -> tuple[str, ...]:
+    """Return the warnings about a pod."""
+    aside = _aside(reason, "pod", pod.namespace, [pod.spec], policy) if reason is not None else None
+    return _told(document, ((),), aside, policy)
+
+
+def _told(document: Mapping[str, Any], roots: Iterable[Path], aside: str | None, policy: Policy) -> tuple[str, ...]:
+    # The document: records keep no keys that nobody reads.
+    edits, dialects = Edits(document), policy.annotations.dialects
+    metadata = [edits.get(*root, "metadata") or {} for root in roots]
+    annotations = [key for one in metadata for key in one.get("annotations") or ()]
+    labels = [key for one in metadata for key in one.get("labels") or ()]
+    # Who asks in another system's words did perhaps not ask us.
+    asks_us = any(_asks(annotations, names.OWNED_ANNOTATIONS)) or any(_asks(labels, names.OWNED_LABELS))
+    told = aside is not None and NATIVE_DIALECT in dialects and asks_us
+    return (*((f"left alone: {aside}",) if told else ()), *misspelt(annotations, dialects=dialects))
+
+
+def _asks(keys: Iterable[str], owned: Collection[str]) -> Iterator[bool]:
+    return (key.startswith(f"{names.DOMAIN}/") and key not in owned for key in keys)
+
+
+def _aside(reason: str, kind: str, namespace: str, pods: Sequence[PodSpec], policy: Policy) -> str | None:
+    match reason:
+        case "OtherScheduler":
+            found = (one.scheduler_name or names.DEFAULT_SCHEDULER for one in pods)
+            other = next((name for name in found if name not in policy.schedulers), "")
+            served = did_you_mean(other, policy.schedulers) or f"; use {joined(policy.schedulers, 'or')}"
+            return f"schedulerName {quote(other)} is not served{served}"
+        case "NodeNameSet":
+            return "nodeName binds the pods without a scheduler; use a nodeSelector to be placed"
+        case "OtherController":
+            return f"managedBy gives this {kind} to another controller; remove it to be placed"
+        case "ManagedByKueue":
+            return f"Kueue has this {kind} (queue-name, gate or managedBy); remove that to be placed here"
+        case "CoreGang":
+            return f"Kubernetes' own gang scheduling has this {kind}; remove its scheduling group to be placed here"
+        case "ExclusiveTopology":
+            return f"its exclusive-topology annotation places this {kind}; remove it to be placed here"
+        case "ExemptNamespace":
+            return f"the policy exempts the namespace {quote(namespace)}"
+        case _:
+            return None

@@ -1,0 +1,201 @@
+"""One TLS connection that never blocks: handshake and reading go as far as the bytes at hand allow."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import select
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from webhook.server.framing import Frame, frame
+
+ARRIVAL_SECONDS: Final = 3.0  # from connect to the end of the handshake, and from a request's first byte to its last
+WRITE_SECONDS: Final = 2.0  # to take the whole answer; answers are small and fit into the socket's buffer
+LINGER_SECONDS: Final = 1.0  # how long a refused body may still arrive, so that the refusal is read and not reset away
+
+# Bytes of a request beyond which its size decides what it costs: a Job or a pod has 3 to 20 KiB, at an UPDATE twice.
+LARGE: Final = 32 * 1024
+_READ: Final = 65_536
+_PLAIN: Final = (
+    b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 28\r\n\r\nthis port speaks HTTPS only\n"
+)
+
+
+class Progress(enum.Enum):
+    """What a connection needs next."""
+
+    BYTES = enum.auto()  # wait until it is readable
+    ANSWER = enum.auto()  # a request is here
+    LARGE = enum.auto()  # a large request is here or on its way: other threads go on with it
+    CLOSE = enum.auto()  # nothing more to come, or broken
+    LINGER = enum.auto()  # answered; let the unread rest of the request run out, then close
+
+
+class Connection:
+    """A client's connection; owned by the poller while parked and by one thread of the pool while worked on.
+
+    `context` is asked for each handshake, so that a new certificate is a new context and never a change of one in use.
+    `timeout` (monotonic) is when the poller gives it up. `heard` is when the bytes came that are read next, as far as
+    the poller knows, and `received` when the first byte of the current request did. `proven` says that a review on it
+    was answered.
+    """
+
+    __slots__ = (
+        "address",
+        "buffer",
+        "client",
+        "context",
+        "frame",
+        "handshaken",
+        "heard",
+        "max_body",
+        "proven",
+        "received",
+        "server",
+        "sock",
+        "timeout",
+    )
+
+    def __init__(
+        self, sock: socket.socket, client: Any, server: Any, *, context: Callable[[], ssl.SSLContext], max_body: int
+    ) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.sock = sock
+        self.client = client
+        self.address = str(client[0])
+        self.proven = False
+        self.server = server
+        self.context = context
+        self.max_body = max_body
+        self.buffer = bytearray()
+        self.frame: Frame | None = None
+        self.handshaken = False
+        self.heard = time.monotonic()
+        self._begin()
+
+    @property
+    def idle(self) -> bool:
+        """True between requests: handshaken and nothing of the next request here."""
+        return self.handshaken and not self.buffer
+
+    @property
+    def ahead(self) -> bool:
+        """True when bytes are here already that will not make the socket readable again."""
+        return bool(self.buffer) or (isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0)
+
+    @property
+    def large(self) -> bool:
+        """True from the moment when the head of a large request is here until it is taken."""
+        return self.frame is not None and self.frame.size > LARGE
+
+    @property
+    def complete(self) -> bool:
+        """True when all bytes are here that an answer needs."""
+        return self.frame is not None and len(self.buffer) >= self.frame.size
+
+    def advance(self) -> Progress:
+        """Shake hands and read as far as possible without waiting; of a request that turns out to be large no further.
+
+        Asked again, with its size known, it reads that as well.
+        Raises OSError (with ssl.SSLError in it) when the peer breaks off or does not speak TLS.
+        """
+        try:
+            self._shake_hands()
+            known = self.large
+            while True:
+                if self.frame is None and self.buffer:
+                    self.frame = frame(self.buffer, max_body=self.max_body)
+                if self.large and (self.complete or not known):
+                    return Progress.LARGE
+                if self.complete:
+                    return Progress.ANSWER
+                data = self.sock.recv(_READ)
+                if not data:
+                    return Progress.CLOSE
+                if not self.buffer:
+                    self._begin()
+                self.buffer += data
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):
+            return Progress.BYTES
+
+    def take(self) -> tuple[bytes, Frame]:
+        """Return the request that `advance` found and forget it; bytes of the next one stay."""
+        found = self.frame
+        assert found is not None
+        with memoryview(self.buffer) as buffer:
+            request = bytes(buffer[: found.size])
+        del self.buffer[: found.size]
+        self.frame = None
+        if self.buffer:
+            self._begin()
+        return request, found
+
+    def hung_up(self) -> bool:
+        """True when the client has closed his side: nobody is there for an answer. What he sent ahead is kept."""
+        try:
+            data = self.sock.recv(_READ)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):
+            return False
+        self.buffer += data
+        return not data
+
+    def send(self, data: bytes) -> None:
+        """Send all of `data` within WRITE_SECONDS. Raises OSError, TimeoutError among them."""
+        deadline = time.monotonic() + WRITE_SECONDS
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[self.sock.send(rest) :]
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):
+                self._wait_writable(deadline)
+
+    def refuse_plain_http(self) -> None:
+        """Tell somebody who speaks HTTP to the TLS port so, in clear."""
+        with contextlib.suppress(OSError):
+            socket.socket.send(self.sock, _PLAIN)
+
+    def finish(self) -> None:
+        """Say goodbye: TLS close_notify and FIN, without waiting for the peer's."""
+        with contextlib.suppress(OSError, ValueError):
+            if self.handshaken and isinstance(self.sock, ssl.SSLSocket):
+                self.sock.unwrap()
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_WR)
+
+    def discard(self) -> Progress:
+        """Throw away what still arrives after `finish`."""
+        try:
+            return Progress.LINGER if self.sock.recv(_READ) else Progress.CLOSE
+        except BlockingIOError:
+            return Progress.LINGER
+        except OSError:
+            return Progress.CLOSE
+
+    def close(self) -> None:
+        """Close without lingering."""
+        with contextlib.suppress(OSError):
+            self.sock.close()
+
+    def _begin(self) -> None:
+        self.received = self.heard
+        self.timeout = self.received + ARRIVAL_SECONDS
+
+    def _shake_hands(self) -> None:
+        if self.handshaken:
+            return
+        if not isinstance(self.sock, ssl.SSLSocket):
+            self.sock = self.context().wrap_socket(self.sock, server_side=True, do_handshake_on_connect=False)
+        self.sock.do_handshake()
+        self.handshaken = True
+
+    def _wait_writable(self, deadline: float) -> None:
+        remaining = deadline - time.monotonic()
+        poll = select.poll()
+        poll.register(self.sock, select.POLLOUT)
+        if remaining <= 0 or not poll.poll(remaining * 1000):
+            raise TimeoutError("the client does not take its answer")

@@ -1,0 +1,32 @@
+"""Unexpected errors of a server's event loop: counted, and logged now and then, as clients may bring them about."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from webhook.server.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+LOG_SECONDS: Final = 30.0
+
+
+class Faults:
+    """Of one port: `webhook` or `ops`."""
+
+    def __init__(self, metrics: Metrics, port: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._metrics = metrics
+        self._port = port
+        self._clock = clock
+        self._next_log = clock()
+
+    def tell(self) -> None:
+        """Count the exception that is being handled, and log it unless one was logged just before."""
+        self._metrics.fault(self._port)
+        now = self._clock()
+        if now >= self._next_log:
+            self._next_log = now + LOG_SECONDS
+            log.exception("an unexpected error on port %s, please report it; the server goes on", self._port)

@@ -1,0 +1,68 @@
+"""The pages of the plain-HTTP port: liveness, readiness, metrics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from engine.policy.source import PolicySource
+from webhook.server.plain_http import Page, Pages
+
+MAX_DETAIL: Final = 500  # characters of a line
+METRICS_SECONDS: Final = 0.25  # making the text takes milliseconds, and anybody in the cluster may ask for it
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One condition of readiness; `detail` says in a few words what is there or missing.
+
+    `odd`: it holds, and yet somebody has to look at it.
+    """
+
+    name: str
+    ok: bool
+    detail: str = ""
+    odd: bool = False
+
+    @property
+    def line(self) -> str:
+        """`[+] policy: 3f2a`: a plus when it holds, a minus when not, an exclamation mark when it is odd."""
+        sign = "-" if not self.ok else "!" if self.odd else "+"
+        return f"[{sign}] {self.name}{f': {self.detail}' if self.detail else ''}\n"
+
+
+def policy_check(policy: PolicySource) -> Check:
+    """The policy's line: the hash of the one in force, and what is wrong with another one that was not taken."""
+    said = policy.policy.hash
+    if policy.refused:
+        said = f"{said} stays in force; refused: {'; '.join(policy.refused)}"
+    return Check("policy", policy.loaded, said[:MAX_DETAIL], odd=bool(policy.refused))
+
+
+def pages(
+    *,
+    ready: Callable[[], Sequence[Check]],
+    metrics: Callable[[], tuple[str, bytes]],
+    clock: Callable[[], float] = time.monotonic,
+) -> Pages:
+    """Return the three paths; `metrics` gives content type and text, and is asked once in METRICS_SECONDS at most."""
+    made: list[tuple[float, Page]] = []
+
+    def healthz() -> Page:
+        return Page(200, "text/plain; charset=utf-8", b"ok\n")
+
+    def readyz() -> Page:
+        checks = ready()
+        lines = "".join(check.line for check in checks)
+        return Page(200 if all(c.ok for c in checks) else 503, "text/plain; charset=utf-8", lines.encode())
+
+    def exposition() -> Page:
+        now = clock()
+        if not made or now >= made[0][0] + METRICS_SECONDS:
+            content_type, body = metrics()
+            made[:] = [(now, Page(200, content_type, body))]
+        return made[0][1]
+
+    return {"/healthz": healthz, "/readyz": readyz, "/metrics": exposition}

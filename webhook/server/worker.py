@@ -1,0 +1,382 @@
+"""A gunicorn worker that parks connections until a whole request is here.
+
+The stock thread worker holds a thread from a client's first byte to the end of its request and has no bound on reads
+over TLS: the idle connections that Go's HTTP client (the API server) dials ahead take every thread for good, and so can
+anybody with a handful of sockets. Here the poller keeps whoever has nothing to say; a pool thread only ever works on
+bytes that have arrived. Whatever a client does, and whatever is wrong here, ends that client's connection and never the
+worker, which holds the caches, the Lease and everybody else's reviews. Leans on internals of gunicorn 27.0.1 (pinned):
+ThreadWorker's run loop, poller and method queue, the request parser and the WSGI response; held by tests/contract.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import logging
+import os
+import selectors
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from http import HTTPStatus
+from typing import Any, Final
+
+from gunicorn.http import RequestParser, wsgi
+from gunicorn.util import write_error
+from gunicorn.workers.gthread import ThreadWorker
+
+from webhook.server.app import BUSY, RECEIVED
+from webhook.server.connection import LINGER_SECONDS, Connection, Progress
+from webhook.server.connections import Parked, Stage
+from webhook.server.fault_log import Faults
+from webhook.server.listener import leave, listen
+from webhook.server.metrics import Ended
+from webhook.server.thread_pool import Threads
+
+log = logging.getLogger(__name__)
+
+SWEEP_SECONDS: Final = 0.5  # between looks at the parked connections' time limits
+OVERSLEPT_SECONDS: Final = 0.5  # a turn that comes so late was kept from coming
+SPARE_FILES: Final = 8  # freed when none is left: the application opens files too
+STOP_LINGER: Final = 2.0  # a stopping worker keeps silent connections so long: a request may be on its way
+COMPLAINT_SECONDS: Final = 30.0  # between log lines about clients that distrust the certificate
+
+
+class _Outbox:
+    """What gunicorn's response writes to; sent at once afterwards, so that no slow reader holds up the application."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+
+    def sendall(self, data: bytes) -> None:
+        self.parts.append(bytes(data))
+
+    send = sendall
+
+    def gettimeout(self) -> float:
+        """0.0, non-blocking: gunicorn's error page asks."""
+        return 0.0
+
+
+def _split(request: bytes) -> tuple[bytes, bytes]:
+    """The head, and the body that is all here: the parser would copy it several times (26 ms for 6 MiB)."""
+    head, end, body = request.partition(b"\r\n\r\n")
+    return head + end, body
+
+
+def _is_from_stranger(event: tuple[selectors.SelectorKey, int]) -> bool:
+    """True for a connection on which no review was answered yet: the others come first in a turn of the poller."""
+    data = event[0].data
+    return isinstance(data, Connection) and not data.proven
+
+
+class ParkingWorker(ThreadWorker):  # type: ignore[misc]
+    """See the module; `self.app` is a `webhook.server.wsgi.Server`."""
+
+    alive: bool
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.connections: set[Connection] = set()  # all that are open: parked here, or in the hands of the pool
+        self.parked = Parked(places=self.worker_connections)
+        self.context: Callable[[], ssl.SSLContext]
+        self._metrics = self.app.service.metrics
+        self._looked = time.monotonic()  # when the poller looked last
+        self._heard = self._looked  # when what it saw then had come
+        self._overslept = False
+        self._next_sweep = 0.0
+        self._next_complaint = 0.0
+        self._faults = Faults(self._metrics, "webhook")
+        self._drain: threading.Thread | None = None
+
+    # Life: start, wait until ready, listen, drain, stop.
+
+    def load_wsgi(self) -> None:
+        """Build the application in this process and listen as soon as it is ready, not before."""
+        # The arbiter kills at its own limit: end before that, so that `stop` still runs.
+        self.cfg.set("graceful_timeout", max(1, self.cfg.graceful_timeout - 3))
+        service = self.app.service
+        self.wsgi = service.start()
+        while not service.ready(0.5):
+            self.notify()
+            if not self.alive or not self.is_parent_alive():
+                self.alive = False
+                return
+        self.context = service.context
+        listener = listen(self.app.host, self.app.port)
+        self.sockets = [listener]
+        address = listener.getsockname()
+        log.info("listening on https://%s:%d", address[0], address[1])
+        service.listening(address[1])
+
+    def get_thread_pool(self) -> Threads:
+        """The threads that `handle` runs on."""
+        return Threads(self.app.service.turns)
+
+    def init_process(self) -> None:
+        """Run to the end; whatever ends it, the service is drained and stopped."""
+        try:
+            super().init_process()
+        finally:
+            self._start_drain()
+            assert self._drain is not None
+            self._drain.join(timeout=2.0)
+            self.app.service.stop()
+
+    def is_parent_alive(self) -> bool:
+        """False once the arbiter is gone; the worker then ends like on SIGTERM."""
+        if self.ppid == os.getppid():
+            return True
+        log.warning("the parent process is gone: stopping")
+        self.alive = False
+        return False
+
+    def set_accept_enabled(self, enabled: bool) -> None:
+        """Start, pause or (when stopping) end accepting."""
+        if self.alive:
+            super().set_accept_enabled(enabled)
+            return
+        # First let go of what must not wait for the clients (the Lease), then take over whoever is connected already
+        # and close: with SO_REUSEPORT the kernel sends everybody else to the other replica.
+        self._start_drain()
+        for listener in self.sockets:
+            with contextlib.suppress(KeyError, ValueError):
+                self.poller.unregister(listener)
+            leave(listener, self._accept_one)
+        self.sockets = []
+        self._accepting = False
+
+    def _cap_keepalive(self, deadline: float) -> None:
+        for connection in self.parked:
+            connection.timeout = min(connection.timeout, deadline)
+
+    def _start_drain(self) -> None:
+        if self._drain is None:
+            self._drain = threading.Thread(target=self._run_drain, name="drain", daemon=True)
+            self._drain.start()
+
+    def _run_drain(self) -> None:
+        try:
+            self.app.service.drain()
+        except Exception:
+            log.exception("draining failed")
+
+    # The poller's side: accept, park, give up.
+
+    def wait_for_and_dispatch_events(self, timeout: float) -> None:
+        """One turn: whoever is readable is heard. What one of them breaks is his loss alone."""
+        wait = min(timeout, SWEEP_SECONDS)
+        events = self.poller.select(wait)
+        now = time.monotonic()
+        if now > self._looked + wait + OVERSLEPT_SECONDS:
+            # This process was frozen, or starved: bytes have been lying here since we should have looked. The events of
+            # this turn may have been collected before, so that such bytes show in the next turn only.
+            self._heard, self._overslept = self._looked + wait, True
+        elif self._overslept:
+            self._overslept = False
+        else:
+            self._heard = now
+        self._looked = now
+        for key, _ in sorted(events, key=_is_from_stranger):
+            try:
+                if isinstance(key.data, Connection):
+                    self._on_readable(key.data)
+                else:
+                    key.data(key.fileobj)
+            except Exception:
+                self._fault(key.data if isinstance(key.data, Connection) else None)
+
+    def accept(self, listener: socket.socket) -> None:
+        """Take one connection and park it: it costs no thread before it says something."""
+        self._accept_one(listener)
+
+    def _accept_one(self, listener: socket.socket) -> bool:
+        try:
+            sock, client = listener.accept()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                return any([self._make_room() for _ in range(SPARE_FILES)])
+            if error.errno not in (errno.EAGAIN, errno.EWOULDBLOCK, errno.ECONNABORTED):
+                log.warning("accept failed: %s", error)
+            return False
+        try:
+            connection = Connection(
+                sock, client, listener.getsockname(), context=self.context, max_body=self.app.max_body
+            )
+        except OSError:
+            sock.close()
+            return True
+        self.connections.add(connection)
+        self._count()
+        self._park(connection, Stage.ARRIVING)
+        return True
+
+    def finish_request(self, conn: Connection, fs: Future[Progress]) -> None:
+        """Take a connection back from the pool."""
+        try:
+            self._go_on(conn, fs.result())
+        except Exception:
+            self._fault(conn)
+
+    def _go_on(self, connection: Connection, progress: Progress) -> None:
+        match progress:
+            case Progress.BYTES if connection.idle:
+                connection.timeout = time.monotonic() + (self.cfg.keepalive if self.alive else STOP_LINGER)
+                self._park(connection, Stage.IDLE)
+            case Progress.BYTES:
+                self._park(connection, Stage.ARRIVING)
+            case Progress.ANSWER | Progress.LARGE:
+                self.enqueue_req(connection)
+            case Progress.LINGER:
+                connection.timeout = time.monotonic() + LINGER_SECONDS
+                self._park(connection, Stage.LEAVING)
+            case Progress.CLOSE:
+                self._drop(connection)
+
+    def _park(self, connection: Connection, stage: Stage) -> None:
+        self.parked.add(connection, stage)
+        try:
+            self.poller.register(connection.sock, selectors.EVENT_READ, connection)
+        except (OSError, KeyError, ValueError):
+            self._drop(connection)
+
+    def _on_readable(self, connection: Connection) -> None:
+        if connection not in self.parked:
+            return  # it was given up in this very turn, before its own event had its
+        if self.parked.stage(connection) is Stage.LEAVING:
+            if connection.discard() is Progress.CLOSE:
+                self._drop(connection)
+            return
+        self.poller.unregister(connection.sock)
+        self.parked.remove(connection)
+        connection.heard = self._heard
+        self.enqueue_req(connection)
+
+    def murder_pending(self) -> None:
+        """Between turns, when all have been heard: give up who takes too long or too much, and make room."""
+        try:
+            self._keep_bounds()
+        except Exception:
+            self._fault(None)
+
+    def _keep_bounds(self) -> None:
+        while self.parked.partial > self.app.max_partial:
+            self._give_up(self.parked.first_to_forget(), Ended.MEMORY)
+        # Below the limit at which the run loop stops accepting: silence must not keep others out.
+        while len(self.connections) >= self.worker_connections and self._make_room():
+            pass
+        now = time.monotonic()
+        if now >= self._next_sweep:
+            self._next_sweep = now + SWEEP_SECONDS
+            for connection in self.parked.overdue(now):
+                self._give_up(connection, Ended.IDLE if self.parked.stage(connection) is Stage.IDLE else Ended.LATE)
+
+    def murder_keepalived(self, force: bool = False) -> None:
+        """Nothing: our own connections are never in gunicorn's queue, and the last of them end with the process."""
+
+    def _make_room(self) -> bool:
+        connection = self.parked.first_to_go()
+        if connection is None:
+            return False
+        self._give_up(connection, Ended.ROOM)
+        return True
+
+    def _give_up(self, connection: Connection, why: Ended) -> None:
+        self._metrics.ended(why)
+        self._drop(connection)
+
+    def _fault(self, connection: Connection | None) -> None:
+        """Tell of the exception at hand, and end the connection that it came from, if any."""
+        self._faults.tell()
+        if connection is not None:
+            self._give_up(connection, Ended.FAULT)
+
+    def _drop(self, connection: Connection) -> None:
+        if connection not in self.connections:
+            return
+        if self.parked.remove(connection):
+            with contextlib.suppress(OSError, KeyError, ValueError):
+                self.poller.unregister(connection.sock)
+        connection.close()
+        self.connections.discard(connection)
+        self._count()
+
+    def _count(self) -> None:
+        self.nr_conns = len(self.connections)  # what gunicorn's run loop asks
+        self._metrics.connections.set(self.nr_conns)
+
+    # The pool's side: bytes that have arrived become an answer.
+
+    def handle(self, conn: Connection, *, busy: bool = False) -> Progress:
+        """Go on with a readable connection: handshake, read, answer at most one request (`busy`: turn it away)."""
+        shaking = not conn.handshaken
+        try:
+            # A large request that is complete has come to the thread that answers those.
+            progress = Progress.ANSWER if conn.large and conn.complete else conn.advance()
+            if progress is Progress.ANSWER and not shaking:  # else it comes again, to a thread for answers
+                return Progress.CLOSE if conn.hung_up() else self._answer(conn, busy=busy)
+            return progress
+        except ssl.SSLError as error:
+            self._explain(conn, error)
+        except OSError as error:
+            log.debug("connection from %s: %s", conn.client, error)
+        return Progress.CLOSE
+
+    def _answer(self, connection: Connection, *, busy: bool) -> Progress:
+        request, framed = connection.take()
+        outbox = _Outbox()
+        reusable = False
+        if framed.refusal:
+            write_error(outbox, *framed.refusal, "")
+        else:
+            reusable = self._respond(connection, request, outbox, whole=framed.whole, busy=busy)
+        connection.send(b"".join(outbox.parts))
+        if not reusable:
+            connection.finish()
+            # The unread rest of a request would turn close() into a reset that can overtake the answer.
+            return Progress.CLOSE if framed.whole and not connection.ahead else Progress.LINGER
+        return Progress.ANSWER if connection.ahead else Progress.BYTES
+
+    def _respond(self, connection: Connection, request: bytes, outbox: _Outbox, *, whole: bool, busy: bool) -> bool:
+        """Run the application on `request`; True when the connection can be used again."""
+        message = None
+        head, body = _split(request) if whole else (request, None)
+        try:
+            message = next(RequestParser(self.cfg, iter([head]), connection.client))
+            response, environ = wsgi.create(message, outbox, connection.client, connection.server, self.cfg)
+            if body is not None:
+                environ["wsgi.input"] = io.BytesIO(body)
+            environ["wsgi.multithread"] = True
+            environ[RECEIVED] = connection.received
+            environ[BUSY] = busy
+            if not (whole and self.alive):
+                response.force_close()
+            chunks: Iterable[bytes] = self.wsgi(environ, response.start_response)
+            try:
+                for chunk in chunks:
+                    response.write(chunk)
+                response.close()
+            finally:
+                if hasattr(chunks, "close"):
+                    chunks.close()
+            connection.proven |= response.status_code == HTTPStatus.OK
+            return not response.should_close()
+        except Exception as error:  # a request that the parser refuses, or a fault outside the application's own guard
+            outbox.parts.clear()
+            self.handle_error(message, outbox, connection.client, error)
+            return False
+
+    def _explain(self, connection: Connection, error: ssl.SSLError) -> None:
+        if error.reason == "HTTP_REQUEST":
+            connection.refuse_plain_http()
+        distrusted = "UNKNOWN_CA" in (error.reason or "") or "CERTIFICATE" in (error.reason or "")
+        now = time.monotonic()
+        if distrusted and now >= self._next_complaint:
+            self._next_complaint = now + COMPLAINT_SECONDS
+            log.warning("%s does not trust our certificate (%s): is caBundle current?", connection.client, error.reason)
+        else:
+            log.debug("TLS with %s: %s", connection.client, error)

@@ -1,0 +1,154 @@
+"""The HTTPS server: gunicorn, embedded, with one worker process that holds caches, threads and connections.
+
+Why the arbiter stays although there is one worker: it restarts a worker that dies and ends one that hangs. Everything
+that has threads starts in the worker, after the fork. Two replicas may share a port (SO_REUSEPORT); each listens from
+the moment it is ready, because the socket is made by the worker then and not by gunicorn at its start.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import ssl
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gunicorn.app.base import BaseApplication
+from gunicorn.arbiter import Arbiter
+from gunicorn.glogging import Logger
+
+from webhook.admission.concurrency import Turns
+from webhook.server.app import MAX_BODY
+from webhook.server.metrics import Metrics
+from webhook.server.worker import ParkingWorker
+
+WSGIApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+KEEPALIVE_SECONDS: Final = (
+    120  # longer than the 90 s after which Go gives up an idle connection, so that we never race it
+)
+GRACEFUL_SECONDS: Final = 10
+HEARTBEAT_SECONDS: Final = 30  # the arbiter replaces a worker that was silent so long
+OVERSLEPT_SECONDS: Final = 5.0  # the arbiter looks every second; one that looks so late was stopped itself
+CONNECTIONS: Final = 1000  # parked and active; at the limit silent strangers make room
+MAX_PARTIAL: Final = 64 * 1024 * 1024  # bytes of unfinished requests in memory, all connections together
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """What the server runs, all of it in the worker process.
+
+    In order: `start` builds the application (and may start threads); `ready(seconds)` waits at most so long and says
+    whether the port may open; `context` gives the TLS context of the certificate in force, asked for each handshake;
+    `listening(port)` reports the open port; `drain` runs beside the last requests as soon as the worker stops (give the
+    Lease back here); `stop` comes last. `drain` and `stop` also run when the worker ends by a fault or never was ready.
+    `turns` says how many reviews compute at a time.
+    """
+
+    start: Callable[[], WSGIApplication]
+    ready: Callable[[float], bool]
+    context: Callable[[], ssl.SSLContext]
+    listening: Callable[[int], None] = lambda port: None
+    drain: Callable[[], None] = lambda: None
+    stop: Callable[[], None] = lambda: None
+    metrics: Metrics = field(default_factory=Metrics)
+    turns: Turns = field(default_factory=Turns)
+
+
+class Server(BaseApplication):  # type: ignore[misc]
+    """gunicorn's application object: the settings and the `Service`."""
+
+    def __init__(
+        self,
+        service: Service,
+        *,
+        host: str = "0.0.0.0",
+        port: int,
+        max_body: int = MAX_BODY,
+        max_partial: int = MAX_PARTIAL,
+        graceful: int = GRACEFUL_SECONDS,
+        heartbeat: int = HEARTBEAT_SECONDS,
+    ) -> None:
+        self.service = service
+        self.host = host
+        self.port = port
+        self.max_body = max_body
+        self.max_partial = max_partial
+        self.graceful = graceful
+        self.heartbeat = heartbeat
+        super().__init__()
+
+    def load_config(self) -> None:
+        """Set every setting that matters; nothing is read from files, arguments or GUNICORN_CMD_ARGS."""
+        settings = {
+            "bind": [],  # the worker opens the port itself, when it is ready
+            "workers": 1,  # two workers would be two caches
+            "worker_class": ParkingWorker,
+            "threads": self.service.turns.count,
+            "worker_connections": _connections(),
+            "keepalive": KEEPALIVE_SECONDS,
+            "timeout": self.heartbeat,
+            "graceful_timeout": self.graceful,
+            "max_requests": 0,  # a worker with a synced cache is never recycled
+            "preload_app": False,
+            "http_parser": "python",
+            "control_socket_disable": True,
+            "worker_tmp_dir": "/dev/shm" if os.path.isdir("/dev/shm") else None,  # noqa: S108 - heartbeat file, unlinked at once
+            "forwarded_allow_ips": "",
+            "logger_class": _PlainLogger,
+            "proc_name": "topogate",
+        }
+        for name, value in settings.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> WSGIApplication:
+        """Not used: the worker builds the application through `service.start`."""
+        raise NotImplementedError
+
+    def run(self) -> None:
+        """Fork the worker, and watch over it."""
+        PatientArbiter(self).run()
+
+
+def serve(server: Server) -> None:
+    """Run until SIGTERM (drain, finish what is in flight, stop) or SIGINT. Always leaves by SystemExit.
+
+    Exit status 0 after a signal, 3 when the worker could not start. Runs in two processes: what follows the call in a
+    `finally` runs in the arbiter and in the worker.
+    """
+    server.run()
+
+
+class PatientArbiter(Arbiter):  # type: ignore[misc]
+    """Judges no worker that was stopped along with it: a frozen container or machine thaws with its caches."""
+
+    def __init__(self, app: Server) -> None:
+        super().__init__(app)
+        self._looked = time.monotonic()  # it may be stopped before its first look
+        self._patient_until = 0.0
+
+    def murder_workers(self) -> None:
+        """End a worker that gives no sign of life."""
+        now = time.monotonic()
+        if now - self._looked > OVERSLEPT_SECONDS:
+            self._patient_until = now + self.timeout
+        self._looked = now
+        if now >= self._patient_until:
+            super().murder_workers()
+
+
+class _PlainLogger(Logger):  # type: ignore[misc]
+    """gunicorn's log lines go where all others go, in one format."""
+
+    def setup(self, cfg: Any) -> None:
+        self.cfg = cfg
+        self._access_log_enabled = False
+        self.error_log.propagate = True
+
+
+def _connections() -> int:
+    """CONNECTIONS, or what the limit of open files allows beside the service's own."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return CONNECTIONS if soft == resource.RLIM_INFINITY else max(64, min(CONNECTIONS, soft - 200))

@@ -1,0 +1,1 @@
+"""One replica put together: settings, start order, periodic duties, shutdown."""

@@ -1,0 +1,60 @@
+"""Objects that lack what an entry of the policy's kinds names: told to the admin, who alone can mend the entry.
+
+Their users are refused with the same words. A template that nobody wrote looks like a path that leads nowhere: which of
+the two it is, a person has to say; that every object of a kind meets it, the count does.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from engine.api.text import plain
+from engine.kinds.registry import Registry
+from webhook.admission.review import Response, Review
+from webhook.server.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+LOG_SECONDS: Final = 300.0  # of one entry: users try again and again
+
+
+class EntryFaults:
+    """Of the entries that the policy in force adds."""
+
+    def __init__(self, metrics: Metrics, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._next_log: dict[str, float] = {}
+
+    def follow(self, registry: Registry) -> None:
+        """Take the entries of a policy that comes into force; each is told of anew."""
+        added = [where for entry in registry.entries if (where := registry.added(entry))]
+        with self._lock:
+            self._metrics.follow_entries(added)
+            self._next_log = dict.fromkeys(added, self._clock())
+
+    def noted(self, review: Review, response: Response) -> Response:
+        """Return the answer to a review; count what it blames on an entry, and log that now and then."""
+        for entry, error in {error.entry: error for error in reversed(response.blamed)}.items():
+            with self._lock:
+                self._metrics.entry_fault(entry)
+                now = self._clock()
+                due = now >= self._next_log.get(entry, now + LOG_SECONDS)
+                if due:
+                    self._next_log[entry] = now + LOG_SECONDS
+            if due:
+                log.warning(
+                    "%s of the policy may be wrong: %s %s/%s has nothing at %s; try the entry on its definition: "
+                    "topogate policy check --object",
+                    plain(entry),
+                    plain(review.kind),
+                    plain(review.namespace),
+                    plain(review.name or "(no name yet)"),
+                    plain(error.field),
+                )
+        return response

@@ -1,0 +1,164 @@
+"""What a replica looks after all the time, and the leader alone what all replicas share.
+
+The CA, its bundle and the policy's entries in the webhook configurations, the last good policy, the watched topologies,
+the certificate.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from certs.authority import AuthorityError
+from certs.ca_bundle import ConfigurationMalformed, inject
+from certs.serving import ServingCertificate
+from engine import metrics as engine_metrics
+from engine.api import names
+from engine.cache.informers import TopologyWatch, follow_quietly
+from engine.cluster import writes
+from engine.cluster.client import Api, ApiFault
+from engine.cluster.lease import LeaseCandidate, NotLeader
+from engine.devices.resources import whole_names
+from engine.policy.source import PolicySource
+from webhook.configuration.policy_webhooks import RESOURCES, PairMalformed, entries, keep
+from webhook.service.ca_rotation import AuthorityInForce
+from webhook.service.own_objects import OwnObjects
+from webhook.service.policy_events import PolicyEvents
+from webhook.service.settings import Settings
+
+log = logging.getLogger("topogate.housekeeping")
+
+EVERY = 2.0
+# After a look, however soon the next change comes: somebody who overwrites us at once is answered four times a second.
+REST = 0.25
+
+
+class Housekeeping:
+    """Looks when something has changed (`wake`), and every two seconds at what time changes. Asks nobody for that.
+
+    `keep` runs in a thread of its own.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        candidate: LeaseCandidate,
+        policy: PolicySource,
+        topologies: TopologyWatch,
+        *,
+        settings: Settings,
+        objects: OwnObjects,
+        authority: AuthorityInForce,
+        certificate: ServingCertificate,
+        wake: threading.Event,
+        events: PolicyEvents,
+    ) -> None:
+        self._api = api
+        self._candidate = candidate
+        self._policy = policy
+        self._topologies = topologies
+        self._settings = settings
+        self._objects = objects
+        self._authority = authority
+        self._certificate = certificate
+        self._wake = wake
+        self._events = events
+
+    def keep(self, stop: threading.Event) -> None:
+        """Look after everything until `stop`."""
+        while not stop.is_set():
+            self._wake.clear()
+            try:
+                self._look()
+            except Exception:
+                # A certificate that nobody renews is found out months later: this loop never ends by a fault.
+                log.exception("housekeeping failed")
+            stop.wait(REST)
+            self._wake.wait(EVERY)
+
+    def _look(self) -> None:
+        leads = self._candidate.is_leader
+        engine_metrics.leading.set(1 if leads else 0)
+        follow_quietly(self._topologies, self._policy.policy)
+        self._events.look(leads=leads)
+        self._authority.follow()
+        if leads:
+            self._renew_authority()
+            self._inject()
+            self._keep_entries()
+            self._keep_policy()
+        self._renew_certificate()
+
+    def _renew_authority(self) -> None:
+        """Have one CA follow another, and put the Secret back where somebody took it away."""
+        try:
+            self._authority.advance(self._candidate.check)
+        except NotLeader:
+            return
+        except ApiFault as error:
+            log.warning("the Secret of the CA could not be written: %s", error)
+
+    def _inject(self) -> None:
+        """Put the CA bundle into the webhook configurations, and back when somebody overwrote it."""
+        bundle = self._authority.kept.bundle
+        for (resource, name), body in self._objects.configurations().items():
+            try:
+                if inject(
+                    self._api, resource=resource, name=name, bundle=bundle, known=body, fence=self._candidate.check
+                ):
+                    log.info("CA bundle written into %s %s", resource, name)
+            except NotLeader:
+                return
+            except (ApiFault, ConfigurationMalformed) as error:
+                if getattr(error, "status", None) != 404:  # noqa: PLR2004 - deleted a moment ago: nothing to do
+                    log.warning("the CA bundle could not be written into %s %s: %s", resource, name, error)
+
+    def _keep_entries(self) -> None:
+        """Have sent to us what the policy in force adds, and nothing else any more."""
+        policy, settings = self._policy.policy, self._settings
+        known = self._objects.configurations()
+        bundle = self._authority.kept.bundle
+        try:
+            for resource in RESOURCES:
+                wanted = entries(
+                    resource,
+                    policy,
+                    whole=tuple(whole_names(policy.gpu.vendors)),
+                    own_username=settings.username,
+                    own_namespace=settings.namespace,
+                )
+                manifests = known.get((resource, names.MUTATING_CONFIGURATION))
+                ours = known.get((resource, names.POLICY_CONFIGURATION))
+                if manifests is None or ours is None:
+                    continue  # not installed (yet)
+                if keep(
+                    self._api,
+                    resource,
+                    wanted,
+                    manifests=manifests,
+                    known=ours,
+                    bundle=bundle,
+                    fence=self._candidate.check,
+                ):
+                    log.info("entries of the policy in %s: %d", resource, len(wanted))
+        except NotLeader:
+            return
+        except (ApiFault, PairMalformed) as error:
+            if getattr(error, "status", None) != 404:  # noqa: PLR2004 - deleted a moment ago: nothing to do
+                log.warning("the entries of the policy could not be kept: %s", error)
+
+    def _keep_policy(self) -> None:
+        text = self._policy.to_keep()
+        if text is None:
+            return
+        try:
+            writes.keep_policy(self._api, self._settings.namespace, text, fence=self._candidate.check)
+        except (ApiFault, NotLeader) as error:
+            log.warning("the policy in force could not be kept: %s", error)
+
+    def _renew_certificate(self) -> None:
+        try:
+            if self._certificate.renew_if_due():
+                log.info("a new serving certificate is in force until %d", self._certificate.not_after)
+        except AuthorityError as error:
+            log.error("the serving certificate could not be renewed: %s", error)

@@ -1,0 +1,310 @@
+"""The composition root of one replica: what is made, in which order it starts, and how it ends.
+
+Everything here runs in gunicorn's worker process. Order: CA and leaf, caches, policy, the port, the Lease. The Lease
+comes last, so that a replica leads only when it can serve; it goes first at the end, so that another takes over while
+the last reviews are still answered.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from prometheus_client.exposition import generate_latest
+
+from certs.secret import SecretUnusable
+from certs.serving import ServingCertificate
+from engine import metrics as engine_metrics
+from engine.api import names
+from engine.cache.informers import Caches, TopologyWatch, follow_quietly
+from engine.cache.reports import Coverage, DeviceFaults
+from engine.cache.state import View
+from engine.cache.stores import Stores
+from engine.cluster.client import Api, ApiFault, connect
+from engine.cluster.events import Recorder
+from engine.cluster.lease import LeaseCandidate, lease_holder
+from engine.controller.controller import Controller
+from engine.controller.executor import Errands
+from engine.policy.model import Policy
+from engine.policy.source import PolicySource
+from webhook.admission.concurrency import Turns
+from webhook.admission.forecast_budget import Allowance
+from webhook.admission.live_reader import LiveView
+from webhook.admission.review import Review
+from webhook.handlers.mutate import mutate
+from webhook.handlers.validate import validate
+from webhook.server.app import create_app
+from webhook.server.fault_log import Faults
+from webhook.server.metrics import CONTENT_TYPE, Metrics
+from webhook.server.ops import Check, pages, policy_check
+from webhook.server.plain_http import PlainServer
+from webhook.server.wsgi import Service, WSGIApplication
+from webhook.service.ca_rotation import AuthorityInForce, mark
+from webhook.service.entry_faults import EntryFaults
+from webhook.service.housekeeping import Housekeeping
+from webhook.service.own_objects import OwnObjects
+from webhook.service.policy_events import PolicyEvents
+from webhook.service.settings import Settings
+
+log = logging.getLogger("topogate.runtime")
+
+CA_RETRY = 1.0
+# Where the Secret of the CA is gone, or holds one that nobody trusts, and somebody has the Lease, it is his to put
+# right: he knows the CA in use. Unless he is dead (s).
+CA_PATIENCE = 20.0
+REFRESH_TIMEOUT = 20.0
+# Topology objects of others decide which levels there are; a replica that is not shown them is ready all the same.
+TOPOLOGIES_WAIT = 5.0
+# While a thread computes, another one gets the interpreter after this long (5 ms by default): p99 16 -> 5 ms.
+SWITCH_INTERVAL = 0.001
+# The caches hold no cycles: rarer collections and frozen old objects keep the collector from walking them.
+GC_THRESHOLDS = (50_000, 20, 100)
+
+
+class Runtime:
+    """One replica. `service` is what the server runs."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._metrics = Metrics()
+        self._entry_faults = EntryFaults(self._metrics)
+        self._turns = Turns(settings.threads)
+        self._stop = threading.Event()
+        self._changed = threading.Event()  # something that housekeeping looks at
+        self._started = False
+        self._ops: PlainServer | None = None
+
+    def service(self) -> Service:
+        """The hooks that the server calls, in their order."""
+        return Service(
+            start=self._start,
+            ready=self._ready,
+            context=self._context,
+            listening=self._listening,
+            drain=self._drain,
+            stop=self._end,
+            metrics=self._metrics,
+            turns=self._turns,
+        )
+
+    # -- start -------------------------------------------------------------------------------------------------------
+
+    def _start(self) -> WSGIApplication:
+        settings = self._settings
+        sys.setswitchinterval(SWITCH_INTERVAL)
+        self._api: Api = connect(kubeconfig=settings.kubeconfig, user_agent="topogate")
+        self._stores = Stores()
+        self._view = View(
+            self._stores,
+            own_namespace=settings.namespace,
+            device_faults=DeviceFaults().found,
+            covered=Coverage().changed,
+        )
+        self._policy = PolicySource(self._set_policy)
+        self._caches = Caches(self._api, self._stores, namespace=settings.namespace, policy=lambda: self._view.policy)
+        self._topologies = TopologyWatch(self._api, self._stores)
+        self._caches.policy.subscribe(lambda key, _old, new: self._policy.changed(str(key), new))
+        self._caches.last_good.subscribe(lambda key, _old, new: self._policy.changed(str(key), new))
+        self._candidate = LeaseCandidate(
+            self._api,
+            settings.namespace,
+            names.LEASE_NAME,
+            settings.identity,
+            on_started=self._lead,
+            on_stopped=self._changed.set,
+        )
+        self._objects = OwnObjects(self._api, namespace=settings.namespace, changed=self._changed.set)
+        self._authority = AuthorityInForce(self._api, self._objects, namespace=settings.namespace)
+        self._recorder = Recorder(self._api, instance=settings.identity)
+        self._fence: Callable[[], None] = self._candidate.check
+        self._errands = Errands(self._view, self._api, self._recorder, fence=self._check_fence, wall=time.time)
+        self._controller = Controller(
+            self._view,
+            self._errands,
+            leads=lambda: self._candidate.is_leader,
+            begin_term=self._begin_term,
+            hidden=self._caches.kinds.hidden,
+        )
+        live = LiveView(
+            self._view,
+            own_username=settings.username,
+            own_namespace=settings.namespace,
+            policy_loaded=lambda: self._policy.loaded,
+            turns=self._turns,
+            allowance=Allowance(),
+        )
+        self._certificate: ServingCertificate | None = None
+        self._ops = PlainServer(
+            pages(ready=self.checks, metrics=self._exposition),
+            host=settings.ops_host,
+            port=settings.ops_port,
+            fault=Faults(self._metrics, "ops").tell,
+        )
+        self._ops.start()
+        self._caches.start()
+        self._objects.start()
+        self._recorder.start()
+        self._certificate_thread = threading.Thread(target=self._obtain_certificate, name="certificate", daemon=True)
+        self._certificate_thread.start()
+        self._started = True
+        return create_app(
+            mutate=lambda review, deadline: mutate(self._heard(review), live, deadline),
+            validate=lambda review, deadline: self._entry_faults.noted(review, validate(review, live, deadline)),
+            metrics=self._metrics,
+            review_cpu=settings.review_cpu,
+        )
+
+    def _heard(self, review: Review) -> Review:
+        self._caches.kinds.heard_of(review.group, review.kind)
+        return review
+
+    def _set_policy(self, policy: Policy) -> None:
+        self._view.set_policy(policy)
+        self._entry_faults.follow(policy.registry)
+        self._caches.follow()
+        self._changed.set()
+
+    def _obtain_certificate(self) -> None:
+        """Read or make the CA, sign a leaf; tried again until it works, as the API server may not be there yet."""
+        said, give_up = "", time.monotonic() + CA_PATIENCE
+
+        def alone() -> bool:
+            held = lease_holder(self._api, self._settings.namespace, names.LEASE_NAME)
+            return not held or time.monotonic() > give_up
+
+        while not self._stop.is_set():
+            try:
+                if not self._objects.wait_synced(CA_RETRY):
+                    raise SecretUnusable(f"not read yet: {', '.join(self._objects.missing())}")
+                self._authority.obtain(alone)
+                self._certificate = ServingCertificate(
+                    self._authority.authority,
+                    dns_names=self._settings.dns_names,
+                    addresses=self._settings.addresses,
+                    clock=time.time,
+                )
+                return
+            except (ApiFault, SecretUnusable) as error:
+                if str(error) != said:
+                    said = str(error)
+                    log.error("no serving certificate yet: %s", said)
+                self._stop.wait(CA_RETRY)
+
+    def _ready(self, seconds: float) -> bool:
+        """Wait for caches, certificate and policy; then, once, settle the garbage collector and start leading."""
+        end = time.monotonic() + seconds
+        if not self._caches.wait_synced(seconds):
+            return False
+        self._certificate_thread.join(max(0.0, end - time.monotonic()))
+        if self._certificate is None:
+            return False
+        if not self._policy.loaded:
+            self._policy.start(
+                self._caches.policy.get(names.POLICY_NAME), self._caches.last_good.get(names.LAST_GOOD_POLICY_NAME)
+            )
+            follow_quietly(self._topologies, self._policy.policy)
+            self._topologies.wait_synced(min(TOPOLOGIES_WAIT, max(0.0, end - time.monotonic())))
+            self._view.refresh()
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(*GC_THRESHOLDS)
+        return True
+
+    def _context(self) -> ssl.SSLContext:
+        assert self._certificate is not None
+        return self._certificate.context
+
+    def _listening(self, port: int) -> None:
+        assert self._certificate is not None
+        log.info("serving on port %d as %s", port, self._settings.identity)
+        self._candidate.start()
+        threading.Thread(target=self._controller.run, name="controller", daemon=True).start()
+        house = Housekeeping(
+            self._api,
+            self._candidate,
+            self._policy,
+            self._topologies,
+            settings=self._settings,
+            objects=self._objects,
+            authority=self._authority,
+            certificate=self._certificate,
+            wake=self._changed,
+            events=PolicyEvents(self._recorder, self._policy, lambda: self._caches.policy.get(names.POLICY_NAME)),
+        )
+        threading.Thread(target=house.keep, args=(self._stop,), name="housekeeping", daemon=True).start()
+
+    # -- leading -----------------------------------------------------------------------------------------------------
+
+    def _lead(self) -> None:
+        """Wake whoever begins with a term."""
+        self._changed.set()
+        self._view.changed.set()
+
+    def _begin_term(self) -> bool:
+        """Before the first write of a term: everything as new as this moment, and writes bound to this term."""
+        self._fence = self._candidate.fence()
+        log.info("leading, term %d: reading the cluster afresh", self._candidate.term)
+        began = time.monotonic()
+        done = self._caches.refresh(REFRESH_TIMEOUT)
+        log.info("the cluster was%s read afresh in %.2f s", "" if done else " not", time.monotonic() - began)
+        return done
+
+    def _check_fence(self) -> None:
+        """Raise NotLeader unless we still lead in the term in which the write was decided."""
+        self._fence()
+
+    # -- health ------------------------------------------------------------------------------------------------------
+
+    def checks(self) -> Sequence[Check]:
+        """The conditions of readiness."""
+        missing = self._caches.missing()
+        certificate = self._certificate
+        return (
+            Check("caches", not missing, ", ".join(missing)),
+            Check("certificate", certificate is not None and certificate.valid, ", ".join(self._objects.missing())),
+            policy_check(self._policy),
+        )
+
+    def _exposition(self) -> tuple[str, bytes]:
+        engine_metrics.cache_age.clear()  # a kind that is gone has no age
+        engine_metrics.unreadable_objects.clear()
+        engine_metrics.forbidden_collections.clear()
+        for name, reflector in {**self._caches.reflectors(), **self._objects.reflectors()}.items():
+            engine_metrics.cache_age.labels(name).set(min(reflector.store.age, 1e9))
+            engine_metrics.unreadable_objects.labels(name).set(reflector.left_out)
+            if reflector.forbidden:
+                engine_metrics.forbidden_collections.labels(name).set(1)
+        if self._certificate is not None:
+            kept = self._authority.kept
+            self._metrics.tell_certificates(
+                ca_ends=kept.authority.not_after,
+                leaf_ends=self._certificate.not_after,
+                signer=mark(self._certificate.signer),
+                trusted=len(kept.authority.certificates),
+            )
+        return CONTENT_TYPE, self._metrics.exposition() + generate_latest(engine_metrics.registry)
+
+    # -- end ---------------------------------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        """Give the Lease back while the last reviews are answered."""
+        if self._started:
+            self._controller.stop()
+            self._candidate.stop()
+
+    def _end(self) -> None:
+        self._stop.set()
+        self._changed.set()
+        if self._started:
+            self._recorder.stop()
+            self._caches.stop()
+            self._objects.stop()
+            self._topologies.stop()
+            self._errands.close()
+        if self._ops is not None:
+            self._ops.close()

@@ -1,0 +1,69 @@
+"""How one replica is started: what flags and environment say, checked once."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.api import names
+from webhook.admission.budget import REVIEW_CPU
+
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+class SettingsError(ValueError):
+    """A setting that cannot be used; the message names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that differs between installations and replicas and is not policy."""
+
+    namespace: str
+    identity: str
+    kubeconfig: str | None = None
+    host: str = "0.0.0.0"
+    port: int = 8443
+    ops_host: str = "0.0.0.0"
+    ops_port: int = 8080
+    threads: int = 4
+    review_cpu: float = REVIEW_CPU  # seconds of processor time that one review may use
+    service_account: str = names.SERVICE_ACCOUNT
+    addresses: tuple[str, ...] = ()  # IP addresses that the serving certificate names beside the Service
+
+    @property
+    def username(self) -> str:
+        """Our user name at the API server."""
+        return f"system:serviceaccount:{self.namespace}:{self.service_account}"
+
+    @property
+    def dns_names(self) -> tuple[str, ...]:
+        """The names under which the API server calls the Service."""
+        service = f"{names.SERVICE_NAME}.{self.namespace}"
+        return (f"{service}.svc", f"{service}.svc.cluster.local", service)
+
+
+def own_namespace(environment: Mapping[str, str] = os.environ) -> str:
+    """The namespace that we run in: TOPOGATE_NAMESPACE, the pod's own, else topogate-system.
+
+    Raises SettingsError when it is no namespace name.
+    """
+    name = environment.get("TOPOGATE_NAMESPACE", "")
+    if not name and _NAMESPACE_FILE.is_file():
+        name = _NAMESPACE_FILE.read_text(encoding="utf-8").strip()
+    name = name or names.NAMESPACE
+    if not _DNS_LABEL.fullmatch(name):
+        raise SettingsError(f"TOPOGATE_NAMESPACE: {name[:63]!r} is no namespace name")
+    return name
+
+
+def own_identity(environment: Mapping[str, str] = os.environ) -> str:
+    """Who we are to the Lease: the pod's name, unique also when two containers of one name overlap."""
+    name = environment.get("POD_NAME") or socket.gethostname()
+    return f"{name[:63]}_{secrets.token_hex(4)}"

@@ -1,0 +1,147 @@
+"""The answer for one gang as `topogate simulate` prints it, out of what admission and the planner said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.api.device import DeviceUse
+from engine.api.field import FieldError, render
+from engine.api.names import AUTO, MAIN
+from engine.api.placement import Assignment, PodSetRequest, Slot
+from engine.api.rank import format_ranks
+from engine.api.reasons import REASONS
+from engine.api.resources import format_bytes
+from engine.api.text import plural
+from engine.cache.state import View
+from engine.gang.gang import Gang
+from engine.scheduler.outcome import Never, Outcome, Placed
+from webhook.simulate import model as output
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Which workload, or which of its groups, an answer is about, and what admission warned of."""
+
+    kind: str
+    namespace: str
+    name: str
+    warnings: tuple[str, ...] = ()
+    group: str | None = None
+
+
+def planned(about: About, gang: Gang, outcome: Outcome, view: View, *, microseconds: int = 0) -> output.Gang:
+    """The answer for a gang that was planned, or that is not planned for a reason of its own."""
+    asked, topology = gang.understanding, gang.understanding.topology
+    assert asked.asks, "only a gang that asks is planned"
+    if isinstance(outcome, Placed):
+        pod_sets = tuple(_placed(ask, outcome) for ask in asked.asks)
+        verdict: output.Verdict = "placed"
+        reason = None
+    else:
+        pod_sets = tuple(_unplaced(ask.name, ask.count, *_levels_in_force(ask, gang, view)) for ask in asked.asks)
+        verdict, reason = "never" if isinstance(outcome, Never) else "waits", outcome.reason
+    return _answer(
+        about,
+        verdict=verdict,
+        reason=reason,
+        message=outcome.message,
+        topology=topology,
+        pod_sets=pod_sets,
+        plan_microseconds=microseconds,
+        require=asked.gang.require if asked.gang is not None else None,
+        prefer=asked.gang.prefer if asked.gang is not None else None,
+    )
+
+
+def ignored(about: About, count: int, reason: str, message: str | None = None) -> output.Gang:
+    """The answer for `count` pods that are none of ours; the message is the reason's own unless one is given."""
+    return _answer(
+        about,
+        verdict="ignored",
+        reason=reason,
+        message=message or REASONS[reason].description,
+        pod_sets=(_unplaced(MAIN, count, None, None),),
+    )
+
+
+def held(about: About, reason: str, message: str | None = None) -> output.Gang:
+    """The answer for a pod whose gang is another workload's, or a workload that is placed through another."""
+    pod_sets = (_unplaced(MAIN, 1, None, None),) if message is None else ()
+    message = message or REASONS[reason].description
+    return _answer(about, verdict="waits", reason=reason, message=message, pod_sets=pod_sets)
+
+
+def rejected(about: About, errors: Sequence[FieldError]) -> output.Gang:
+    """The answer for a workload that the webhook, or the API server before it, refuses."""
+    faults = tuple(output.FieldFault(field=error.field, reason=error.reason, message=render(error)) for error in errors)
+    message = f"the {about.kind} is invalid: {plural(len(faults), 'error')}"
+    return _answer(about, verdict="rejected", reason=faults[0].reason, message=message, errors=faults)
+
+
+def _host_slots(slot: Slot) -> output.HostSlots:
+    return output.HostSlots(
+        domain=slot.domain,
+        node=slot.host,
+        count=slot.count,
+        ranks=None if slot.ranks is None else format_ranks(slot.ranks),
+        devices=None if slot.devices is None else tuple(tuple(map(_device, uses)) for uses in slot.devices),
+    )
+
+
+def _device(use: DeviceUse) -> output.Devices:
+    """A pod's part of one device; null where it has no such part, or where its size is not known."""
+    return output.Devices(
+        type=use.kind,
+        minor=use.minor,
+        core=use.core or None,
+        memory_ratio=use.ratio or None,
+        memory=format_bytes(use.memory) if use.memory else None,
+    )
+
+
+def _placed(ask: PodSetRequest, outcome: Placed) -> output.PodSet:
+    plan = Assignment(0, outcome.pod_sets).plan_of(ask.name)
+    require, prefer = outcome.levels_of(ask.name)
+    paths = [slot.domain for slot in plan.slots]
+    used = {level: len({path[: depth + 1] for path in paths}) for depth, level in enumerate(outcome.domains_used)}
+    return output.PodSet(
+        name=ask.name,
+        count=ask.count,
+        require=require,
+        prefer=prefer,
+        assignment=tuple(_host_slots(slot) for slot in plan.slots),
+        domains_used=used,
+        proven=outcome.proven,
+    )
+
+
+def _levels_in_force(ask: PodSetRequest, gang: Gang, view: View) -> tuple[str | None, str | None]:
+    """The levels of a request, with `auto` as the planner reads it."""
+    topology = view.topologies.get(gang.understanding.topology or "")
+    if ask.require != AUTO or topology is None:
+        return ask.require, ask.prefer
+    empty = view.capacity.count(gang.shapes[ask.name], topology).empty
+    level = topology.auto_level(ask.count, ask.slices, empty=empty)
+    finer = ask.prefer is not None and (topology.level_index(ask.prefer) or 0) > level
+    return topology.levels[level].name, ask.prefer if finer else None
+
+
+def _unplaced(name: str, count: int, require: str | None, prefer: str | None) -> output.PodSet:
+    return output.PodSet(
+        name=name, count=count, require=require, prefer=prefer, assignment=(), domains_used={}, proven=None
+    )
+
+
+def _answer(about: About, **said: Any) -> output.Gang:
+    fields: dict[str, Any] = {"topology": None, "require": None, "prefer": None}
+    fields |= {"errors": (), "pod_sets": (), "plan_microseconds": 0}
+    return output.Gang(
+        kind=about.kind,
+        namespace=about.namespace,
+        name=about.name,
+        group=about.group,
+        warnings=about.warnings,
+        **(fields | said),
+    )

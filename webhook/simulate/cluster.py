@@ -1,0 +1,283 @@
+"""A cluster out of files: the stores and the view that the service keeps, filled once, and the policy in force."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from engine.api import names
+from engine.api.device import NodeDevices
+from engine.api.objects import Node
+from engine.api.pod import Pod
+from engine.api.text import plain
+from engine.api.workload import Owned, Workload
+from engine.cache.state import View
+from engine.cache.stores import Stores
+from engine.cluster import devices as cluster_devices
+from engine.cluster import objects as cluster_objects
+from engine.cluster import placements, pods
+from engine.cluster.objects import topology_object
+from engine.cluster.wire import ProjectionError
+from engine.cluster.workloads import owned, workload
+from engine.gang.request import Understanding
+from engine.kinds.read import UnreadableWorkload
+from engine.kinds.registry import Registry
+from engine.policy.model import Policy, PolicyError, default_policy, parse_policy
+from engine.scheduler.outcome import Outcome
+from engine.topology.levels import Level
+from engine.topology.objects import PLURAL, levels_of
+from engine.topology.spec import LevelSpec, TopologySpec
+from engine.topology.topology import left_out
+from webhook.admission.live_reader import LiveView
+from webhook.admission.objects import in_words, located
+from webhook.simulate.files import FileObject, FileProblem
+
+KUBELET_PODS: Final = 110  # the kubelet's default of maxPods, for a Node of the file that names no number
+
+_STORES: Final[dict[tuple[str, str], tuple[str, Callable[[Any], Any]]]] = {
+    ("", "Node"): ("nodes", cluster_objects.node),
+    ("", "Pod"): ("pods", pods.pod),
+    (names.API_GROUP, names.PLACEMENT_KIND): ("placements", placements.placement),
+    ("", "ResourceQuota"): ("quotas", cluster_objects.quota),
+    ("scheduling.k8s.io", "PriorityClass"): ("priorityclasses", cluster_objects.priority_class),
+    ("node.k8s.io", "RuntimeClass"): ("runtimeclasses", cluster_objects.runtime_class),
+}
+_DEVICE: Final = ("scheduling.koordinator.sh", "Device")
+_CONFIG_MAP: Final = ("", "ConfigMap")
+_TOPOLOGIES: Final = (("kueue.x-k8s.io", "Topology"), ("kai.scheduler", "Topology"))
+
+
+class OfflineView(LiveView):
+    """What the admission handlers see: the service's own view, without a clock; `told` is the last forecast."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__(
+            view,
+            own_username=f"system:serviceaccount:{names.NAMESPACE}:{names.SERVICE_ACCOUNT}",
+            own_namespace=names.NAMESPACE,
+            policy_loaded=lambda: True,
+            clock=lambda: 0.0,
+            wall=lambda: math.inf,  # every node has settled
+        )
+        self.told: Outcome | None = None
+
+    def forecast(self, workload: Workload, understanding: Understanding, deadline: float) -> Outcome | None:
+        """As the service answers; the first forecast of a review is about the request as it stands."""
+        outcome = super().forecast(workload, understanding, deadline)
+        self.told = self.told or outcome
+        return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineCluster:
+    """The view of a cluster of files; `notes` are lines about what of the input has no effect."""
+
+    view: View
+    nodes: int
+    notes: tuple[str, ...]
+
+
+def offline_cluster(
+    objects: Iterable[FileObject],
+    *,
+    policy: Policy | None = None,
+    levels: Sequence[str] = (),
+    namespace: str = "default",
+) -> OfflineCluster:
+    """Fill a view with the objects of the cluster files; kinds that nobody here reads are left out.
+
+    Levels come from `policy`, else from the policy ConfigMap among the objects, else from `levels` (node label keys,
+    coarse to fine), else from Topology objects of Kueue or KAI, else from the default policy. Pods without a namespace
+    get `namespace`. Raises FileProblem for an object, a policy or a level that cannot be read.
+    """
+    records: dict[str, list[Any]] = {"devices": [], **{name: [] for name, _ in _STORES.values()}}
+    notes: list[str] = []
+    config_maps: list[FileObject] = []
+    others: list[FileObject] = []
+    for one in objects:
+        if one.what in _STORES:
+            into, projection = _STORES[one.what]
+            records[into].append(_completed(_projected(one, projection), one, namespace))
+        elif one.what == _DEVICE:
+            records["devices"] += _devices(one, notes)
+        elif one.what == _CONFIG_MAP:
+            config_maps.append(one)
+        elif one.what in _TOPOLOGIES:
+            _check_topology(one)
+            records.setdefault(f"{PLURAL}.{one.group}", []).append(_projected(one, topology_object))
+        else:
+            others.append(one)
+    asked = _spec("default", levels, where="--levels") if levels else None
+    policy = policy or _policy_of(config_maps) or default_policy()
+    if policy.topologies:
+        if asked is not None:
+            notes.append("--levels has no effect: the policy names the topologies")
+    elif asked is not None:
+        policy = policy.model_copy(update={"topologies": (asked,)})
+    records |= _of_registry(others, policy.registry, namespace, notes)
+    view = View(Stores(), policy, linger=0.0)
+    for name, store in view.stores.all().items():
+        store.replace(records.get(name, []))
+    view.refresh()
+    notes += _disagreements(view)
+    notes += [f"topology {name}: {why}" for name, one in view.topologies.items() if (why := left_out(one))]
+    return OfflineCluster(view=view, nodes=len(view.stores.nodes), notes=tuple(notes))
+
+
+def _projected(one: FileObject, projection: Callable[[Any], Any]) -> Any:
+    try:
+        return projection(one.source)
+    except ProjectionError as error:
+        raise FileProblem(f"{one.where}: {one.kind}: {': '.join(filter(None, located(error)))}") from None
+
+
+def _of_registry(
+    objects: Iterable[FileObject], registry: Registry, namespace: str, notes: list[str]
+) -> dict[str, list[Any]]:
+    """Workloads, and what stands between them and their pods; the unreadable is left out and told."""
+    workloads: list[Workload] = []
+    links: list[Owned] = []
+    between = {(ref.group, ref.kind) for entry in registry.entries for ref in entry.owners}
+    for one in objects:
+        entry = registry.find(one.group, one.kind, one.version)
+        if entry is None and one.what in between:
+            version = f"{one.group}/{one.version}".removeprefix("/")
+            link = _projected(one, partial(owned, api_version=version, kind=one.kind))
+            links.append(replace(link, namespace=link.namespace or namespace))
+        elif entry is not None and entry.handling in ("placed", "through"):
+            projection = partial(workload, entry=entry, registry=registry, version=one.version)
+            try:
+                workloads.append(_completed(_projected(one, projection), one, namespace))
+            except UnreadableWorkload as error:
+                first = error.errors[0]
+                notes.append(f"{one.where}: the {one.kind} is left out: {first.field}: {first.message}")
+    return {"workloads": workloads, "owned": links}
+
+
+def _devices(one: FileObject, notes: list[str]) -> list[NodeDevices]:
+    """The devices of a node; what of them cannot be read is left out, as the service does, and told."""
+    try:
+        devices = cluster_devices.node_devices(one.source)
+    except ProjectionError as error:
+        notes.append(f"{one.where}: the Device is left out: {': '.join(filter(None, located(error)))}")
+        return []
+    for fault in devices.faults:
+        path, _, text = fault.partition(": ")
+        notes.append(f"{one.where}: Device {plain(devices.name)} is not wholly read: {path}: {in_words(text)}")
+    return [devices]
+
+
+def _disagreements(view: View) -> list[str]:
+    """Where nodes and their Device objects disagree, one line a host; what was left out of objects is told already."""
+    lines = []
+    for devices in view.stores.devices.values():
+        notes = [note for note in view.capacity.device_notes(devices.name) if note not in devices.faults]
+        if view.stores.nodes.get(devices.name) is None:
+            notes.append("there is no node of that name")
+        lines += [f"Device {plain(devices.name)}: {note}" for note in notes]
+    return lines
+
+
+def _completed(record: Any, one: FileObject, namespace: str) -> Any:
+    """What a hand-written file leaves out and a real object always has."""
+    match record:
+        case Node():
+            if "pods" not in record.allocatable:
+                record = replace(record, allocatable={**record.allocatable, "pods": KUBELET_PODS})
+            return record if record.ready or _has_conditions(one) else replace(record, ready=True)
+        case Pod() if not record.name:
+            raise FileProblem(f"{one.where}: Pod: metadata.name: is required")
+        case Pod() | Workload() if not record.namespace:
+            return replace(record, namespace=namespace)
+    return record
+
+
+class _Status(msgspec.Struct):
+    conditions: list[msgspec.Raw] | None = None
+
+
+class _Reported(msgspec.Struct):
+    status: _Status | None = None
+
+
+def _has_conditions(one: FileObject) -> bool:
+    """True when somebody has said how the node is; no kubelet reports no conditions at all."""
+    if isinstance(one.source, dict):
+        status = one.source.get("status")
+        return bool(isinstance(status, dict) and status.get("conditions"))
+    status = msgspec.json.decode(one.source, type=_Reported).status  # type: ignore[arg-type]  # bytes or Raw
+    return bool(status is not None and status.conditions)
+
+
+def _policy_of(config_maps: Iterable[FileObject]) -> Policy | None:
+    """The policy in the ConfigMap of that name: the one in our namespace before any other."""
+    policies = []
+    for one in config_maps:
+        config = _projected(one, cluster_objects.config_map)
+        if config.name == names.POLICY_NAME:
+            policies.append((config.namespace != names.NAMESPACE, one.where, config))
+    if not policies:
+        return None
+    _, where, config = min(policies, key=lambda item: item[:2])
+    text = config.data.get(names.POLICY_KEY)
+    if text is None:
+        raise FileProblem(f"{where}: the ConfigMap has no data[{names.POLICY_KEY}]")
+    return policy_of(text, where=where)
+
+
+def policy_of(text: str, *, where: str) -> Policy:
+    """The policy of a text. Raises FileProblem with its first error and the number of errors."""
+    try:
+        return parse_policy(text)
+    except PolicyError as error:
+        first, count = error.errors[0], len(error.errors)
+        more = f" (and {count - 1} more: topogate policy check)" if count > 1 else ""
+        told = f"{first.field}: {first.message}" if first.field else first.message
+        raise FileProblem(f"{where}: the policy is refused: {told}{more}") from None
+
+
+class _TopologyLevel(msgspec.Struct, rename="camel"):
+    node_label: str
+    alias: str | None = None
+
+
+class _TopologyObjectSpec(msgspec.Struct):
+    levels: list[_TopologyLevel]
+
+
+class _Named(msgspec.Struct):
+    name: str
+
+
+class _TopologyObject(msgspec.Struct):
+    metadata: _Named
+    spec: _TopologyObjectSpec
+
+
+def _check_topology(one: FileObject) -> None:
+    """Raise FileProblem for a Topology object that the service would leave out."""
+    try:
+        found = msgspec.convert(one.decoded(), _TopologyObject)
+    except msgspec.ValidationError as error:
+        raise FileProblem(f"{one.where}: Topology: {plain(in_words(str(error)))}") from None
+    _levels([(level.node_label, level.alias or "") for level in found.spec.levels], where=one.where)
+
+
+def _spec(name: str, keys: Sequence[str], *, where: str) -> TopologySpec:
+    """A topology out of label keys; a level's alias is the part of its key after the slash."""
+    levels = _levels([(key, "") for key in keys], where=where)
+    # Constructed, not validated: an alias out of a key may hold dots and capitals, a policy's level name may not.
+    specs = tuple(LevelSpec.model_construct(name=level.name, keys=level.keys) for level in levels[:-1])
+    return TopologySpec.model_construct(name=name, levels=specs)
+
+
+def _levels(keys: Sequence[tuple[str, str]], *, where: str) -> tuple[Level, ...]:
+    try:
+        return levels_of(keys)
+    except ValueError as error:
+        raise FileProblem(f"{where}: {error}") from None

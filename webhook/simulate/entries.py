@@ -1,0 +1,121 @@
+"""The workloads of `topogate simulate`, as they are sent and in the order in which they are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from engine.api.pod import Pod
+from engine.cache.state import View
+from engine.cluster import pods
+from engine.cluster.wire import ProjectionError
+from engine.cluster.workloads import workload
+from engine.gang.plain_pods import plain_key, plain_workload
+from engine.kinds.read import UnreadableWorkload
+from webhook.admission.objects import POD
+from webhook.handlers.unreadable import mappings
+from webhook.simulate.files import FileObject, FileProblem
+from webhook.simulate.submit import as_sent
+
+_YOUNGEST: Final = float("inf")
+_UNTOLD: Final = 1e12
+
+Json = dict[str, Any]
+Key = tuple[str, str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A workload as it is sent; `key`: group, kind, namespace, name; `created`: its age where the file tells one.
+
+    `plain`: the key of the gang that a plain pod names.
+    """
+
+    one: FileObject
+    sent: Json
+    key: Key
+    priority: int
+    created: float
+    serial: int
+    plain: str | None = None
+
+    @property
+    def made(self) -> float:
+        """When it counts as created: where no file tells, after all others, in the order in which they are taken."""
+        return self.created if self.created < _YOUNGEST else _UNTOLD + self.serial
+
+
+def entries(workloads: Iterable[FileObject], view: View, *, namespace: str) -> list[Entry]:
+    """The workloads in file order; objects of no registered kind and without a pod template are left out.
+
+    Raises FileProblem when there is none, or one stands twice.
+    """
+    found: list[Entry] = []
+    seen: dict[Key, str] = {}
+    for one in workloads:
+        raw = one.decoded()
+        known = view.registry.find(one.group, one.kind, one.version) is not None
+        if not known and not _has_pod_template(raw):
+            continue
+        sent = as_sent(one, namespace=namespace, serial=len(found))
+        metadata = sent["metadata"] if isinstance(sent["metadata"], dict) else {}
+        key = (one.group, one.kind, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
+        if key[3] and seen.setdefault(key, one.where) != one.where:
+            raise FileProblem(f"{one.where}: {one.kind} {key[2]}/{key[3]} stands in {seen[key]} already")
+        priority, created = _rank_in_queue(one, raw, view)
+        found.append(Entry(one, sent, key, priority, created, len(found), _plain(one, sent, view)))
+    if not found:
+        raise FileProblem("no workload in the files: nothing to simulate")
+    return found
+
+
+def queued(taken: Sequence[Entry]) -> list[Entry]:
+    """The workloads by priority, age and name."""
+    ordered = sorted(taken, key=lambda entry: (-entry.priority, entry.created, entry.key[2:], entry.key[:2]))
+    return [replace(entry, serial=place) for place, entry in enumerate(ordered)]
+
+
+def together(taken: Sequence[Entry]) -> list[list[Entry]]:
+    """What is taken at a time: the pods of one plain gang with the first of them, everything else alone."""
+    turns: dict[object, list[Entry]] = {}
+    for entry in taken:
+        turns.setdefault(entry.plain or entry.serial, []).append(entry)
+    return list(turns.values())
+
+
+def _plain(one: FileObject, sent: Json, view: View) -> str | None:
+    pod = _pod(sent) if one.what == POD else None
+    if pod is None or pod.owner is not None or pod.spec.node_name:
+        return None
+    return plain_key(pod, dialects=view.policy.annotations.dialects)
+
+
+def _pod(raw: Json) -> Pod | None:
+    try:
+        return pods.pod(raw)
+    except ProjectionError:
+        return None
+
+
+def _rank_in_queue(one: FileObject, raw: Json, view: View) -> tuple[int, float]:
+    """Priority and creation; what cannot be read has neither, and is refused later."""
+    entry = view.registry.find(one.group, one.kind, one.version)
+    if entry is None:
+        return 0, _YOUNGEST
+    if entry.handling == "pods":
+        pod, dialects = _pod(raw), view.policy.annotations.dialects
+        key = plain_key(pod, dialects=dialects) if pod is not None else None
+        if pod is None or key is None:
+            return 0, _YOUNGEST
+        found = plain_workload(key, [pod], dialects=dialects)
+    else:
+        try:
+            found = workload(raw, entry=entry, registry=view.registry)
+        except (UnreadableWorkload, ProjectionError):
+            return 0, _YOUNGEST
+    return view.coming.priority_of(found) if found.pod_sets else 0, found.created or _YOUNGEST
+
+
+def _has_pod_template(raw: Json) -> bool:
+    return any(isinstance(value.get("containers"), list) for value in mappings(raw))

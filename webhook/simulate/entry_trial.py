@@ -1,0 +1,91 @@
+"""Entries of a policy tried on objects: on a sample of the kind, or on its CustomResourceDefinition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from engine.api.field import path_of
+from engine.api.text import plain, plural
+from engine.kinds.crd_validation import schemas_of, unserved_paths
+from engine.kinds.read import UnreadableWorkload, read
+from engine.kinds.registry import Registry
+from engine.kinds.schema import KindEntry
+from engine.kinds.structure import Structure
+from webhook.simulate.files import FileObject
+
+_DEFINITION: Final = ("apiextensions.k8s.io", "CustomResourceDefinition")
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What came of one object: lines to be told, and whether an entry does not fit it."""
+
+    lines: tuple[str, ...]
+    good: bool
+
+
+def trials(objects: Iterable[FileObject], registry: Registry) -> Iterator[Trial]:
+    """Try the entries of a registry on objects, one after the other. Raises FileProblem."""
+    for one in objects:
+        yield _of_definition(one, registry) if one.what == _DEFINITION else _of_sample(one, registry)
+
+
+def definition_trials(objects: Iterable[FileObject], registry: Registry) -> Iterator[Trial]:
+    """Try the entries that a policy adds on those definitions of a whole cluster that they are about."""
+    for one in objects:
+        if one.what == _DEFINITION:
+            entries = [entry for entry in registry.of_kind(*_kind(one.decoded())) if registry.added(entry)]
+            if entries:
+                yield _fitting(one, entries, registry)
+
+
+def _of_sample(one: FileObject, registry: Registry) -> Trial:
+    entry = registry.find(one.group, one.kind, one.version)
+    if entry is None:
+        kind = f"{one.group}/{one.version} {one.kind}".removeprefix("/")
+        return Trial((f"{one.where}: no entry is about {plain(kind)}",), good=False)
+    try:
+        structure = read(entry, one.decoded(), registry=registry)
+    except UnreadableWorkload as fault:
+        return Trial(tuple(f"{one.where}: {error.field}: {error.message}" for error in fault.errors), good=False)
+    return Trial((f"{one.where}: {_summary(structure)}",), good=True)
+
+
+def _summary(structure: Structure) -> str:
+    found = [f"{plain(one.name)} ({plural(one.count, 'pod')}, {one.field or 'itself'})" for one in structure.pod_sets]
+    told = ", ".join(found) or "no pods of its own"
+    return f"{structure.entry.match.kind} {plain(structure.name)}: {told}"
+
+
+def _of_definition(one: FileObject, registry: Registry) -> Trial:
+    group, kind = _kind(one.decoded())
+    entries = registry.of_kind(group, kind)
+    if not entries:
+        return Trial((f"{one.where}: no entry is about {plain(kind)} of {plain(group)}",), good=False)
+    return _fitting(one, entries, registry)
+
+
+def _fitting(one: FileObject, entries: Iterable[KindEntry], registry: Registry) -> Trial:
+    definition = one.decoded()
+    lines = [line for entry in entries for line in _unserved(one, entry, definition, registry)]
+    good = (f"{one.where}: {plain(_kind(definition)[1])} has every field that its entry names",)
+    return Trial(tuple(lines) or good, good=not lines)
+
+
+def _unserved(one: FileObject, entry: KindEntry, definition: Mapping[str, Any], registry: Registry) -> Iterator[str]:
+    where = registry.added(entry) or entry.name
+    schemas = schemas_of(definition, entry)
+    if not schemas:
+        yield f"{one.where}: {where}: none of match.versions is served"
+        return
+    for steps, path in unserved_paths(entry, schemas):
+        yield f"{one.where}: {where}: {path_of(steps)}: {plain(str(path))} leads to no field of the kind"
+
+
+def _kind(definition: Mapping[str, Any]) -> tuple[str, str]:
+    spec = definition.get("spec")
+    spec = spec if isinstance(spec, Mapping) else {}
+    named = spec.get("names")
+    return str(spec.get("group", "")), str(named.get("kind", "") if isinstance(named, Mapping) else "")

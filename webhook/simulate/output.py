@@ -1,0 +1,98 @@
+"""Prints the results of `topogate simulate`, and with `--show` the objects as they would be stored."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
+
+import click
+import yaml
+
+from engine.topology.topology import Topology
+from webhook.admission.patch import Operation
+from webhook.simulate import text
+from webhook.simulate.model import Simulation
+from webhook.simulate.run import Simulated
+from webhook.simulate.yaml_documents import scalar
+
+Show = Literal["objects", "patches"]
+
+
+class _Dumper(yaml.CSafeDumper):
+    """Writes text in quotes wherever kubectl would read something else than text, and nothing as an alias."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write every value out: people edit what they get."""
+        return True
+
+
+def _text(dumper: _Dumper, value: str) -> yaml.Node:
+    style = None if isinstance(scalar(value), str) else "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def as_yaml(value: Any) -> str:
+    """One value as a YAML document that kubectl reads back as the same value."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+def shown(simulated: Sequence[Simulated], what: Show) -> list[dict[str, Any]]:
+    """The objects that would be stored (a refused workload has none), or the JSON Patch of every workload."""
+    if what == "objects":
+        return [dict(stored) for one in simulated for stored, _ in _objects(one) if stored is not None]
+    return [
+        {
+            "kind": one.gang.kind,
+            "namespace": one.gang.namespace,
+            "name": _name(stored) or one.gang.name,
+            "patch": [dict(operation) for operation in patch],
+        }
+        for one in simulated
+        for stored, patch in _objects(one)
+        if one.gang.group is None or stored is not None  # one object, one patch: with the first of its gangs
+    ]
+
+
+def _objects(one: Simulated) -> Sequence[tuple[Mapping[str, Any] | None, Sequence[Operation]]]:
+    return ((one.stored, one.patch), *one.others)
+
+
+def _name(stored: Mapping[str, Any] | None) -> str:
+    """Its name; "" for what is refused because it has none."""
+    metadata = stored.get("metadata") if stored is not None else None
+    return str(metadata.get("name") or "") if isinstance(metadata, Mapping) else ""
+
+
+def print_answer(answer: Simulation, output: str, topologies: Collection[Topology]) -> None:
+    """Print the answer as json, yaml or a table."""
+    match output:
+        case "json":
+            click.echo(answer.model_dump_json(by_alias=True, indent=2))
+        case "yaml":
+            click.echo(as_yaml(answer.model_dump(mode="json", by_alias=True)), nl=False)
+        case _ if sys.stdout.isatty():
+            from rich.console import Console
+
+            console = Console(highlight=False)
+            console.print(text.as_table(answer))
+            console.print(text.summary(answer, topologies), markup=False)
+        case _:
+            click.echo(text.as_text(answer, topologies))
+
+
+def print_objects(simulated: Sequence[Simulated], show: Show, output: str) -> None:
+    """Print what `--show` asks for; objects in yaml are documents, in json a List."""
+    found = shown(simulated, show)
+    if output == "yaml":
+        if show == "objects":
+            click.echo("---\n".join(map(as_yaml, found)), nl=False)
+        else:
+            click.echo(as_yaml(found), nl=False)
+        return
+    listed = {"apiVersion": "v1", "kind": "List", "items": found} if show == "objects" else found
+    click.echo(json.dumps(listed, indent=2))

@@ -1,0 +1,318 @@
+"""`topogate simulate`: admission and planning of workloads on a cluster out of files, by the service's own functions.
+
+Each workload is created (`webhook.simulate.submit`), read back, decided upon as the leader decides, planned, and, when
+it is placed, held in the view, so that the next one sees less room. Nothing is written anywhere.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+
+from engine.api import names
+from engine.api.field import FieldError
+from engine.api.pod import Pod
+from engine.api.reasons import REASONS
+from engine.api.workload import Workload
+from engine.cache.state import View
+from engine.cluster import pods as cluster_pods
+from engine.cluster.wire import ProjectionError
+from engine.cluster.workloads import workload
+from engine.controller.actions import Plan
+from engine.controller.gang_state import Timers
+from engine.controller.reconcile import decide
+from engine.gang.exemption import exempt, template_aside
+from engine.gang.gang import Gang, suspended_by_user
+from engine.gang.key import keys_of
+from engine.gang.plain_pods import is_single, place_of
+from engine.gang.repair import growth
+from engine.kinds.read import UnreadableWorkload
+from engine.scheduler.explain import forecast
+from engine.scheduler.outcome import Never, Placed, Waits
+from engine.scheduler.schedule import answer_in_view, extend_in_view, extended, proposed
+from webhook.admission.objects import POD
+from webhook.admission.patch import Operation
+from webhook.handlers.unreadable import asks_anywhere
+from webhook.simulate import model as output
+from webhook.simulate.answer import About, held, ignored, planned, rejected
+from webhook.simulate.cluster import OfflineCluster, OfflineView
+from webhook.simulate.entries import Entry, entries, queued, together
+from webhook.simulate.files import FileObject, FileProblem
+from webhook.simulate.submit import Submitted, submit
+
+_UIDS: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "simulate.topogate.dev")
+_MAX_GROUPS: Final = 1_000  # gangs of one workload, each with an answer of its own
+
+_THROUGH: Final = "it is placed through the object that its controller makes of it"
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """What happened to one gang: the answer, the object as it would be stored (None: refused), and our patch.
+
+    A workload of several gangs has one of these for each; all but the first are without object and patch. A gang of
+    plain pods has one; `others` are the stored objects and patches of all its pods but the first.
+    """
+
+    gang: output.Gang
+    stored: Mapping[str, Any] | None
+    patch: tuple[Operation, ...]
+    others: tuple[tuple[Mapping[str, Any], tuple[Operation, ...]], ...] = ()
+
+
+def simulate(
+    cluster: OfflineCluster,
+    workloads: Iterable[FileObject],
+    *,
+    queue: bool = False,
+    independent: bool = False,
+    namespace: str = "default",
+    clock: Callable[[], int],
+) -> list[Simulated]:
+    """Answer for every workload, in file order or (`queue`) by priority, age and name.
+
+    With `independent` every one starts from the cluster as it was. Objects without a pod template are left out.
+    `clock` counts nanoseconds. Raises FileProblem when there is no workload, or one stands twice.
+    """
+    taken = entries(workloads, cluster.view, namespace=namespace)
+    if queue:
+        taken = queued(taken)
+    run = _Run(cluster.view, independent=independent, clock=clock)
+    turns = together(taken)
+    return [answer for turn in turns for answer in (run.pods(turn) if turn[0].plain is not None else run.one(turn[0]))]
+
+
+def facts(cluster: OfflineCluster) -> output.ClusterFacts:
+    """What the answer says of the cluster itself."""
+    topologies = list(cluster.view.topologies.values())
+    return output.ClusterFacts(
+        nodes=cluster.nodes,
+        nodes_in_topology=len({host for topology in topologies for host in topology.tree.hosts}),
+        levels=tuple(level.name for level in topologies[0].levels),
+    )
+
+
+class _Run:
+    """One run over a view; what waits is written down there, as a strict queue lets nobody pass it."""
+
+    def __init__(self, view: View, *, independent: bool, clock: Callable[[], int]) -> None:
+        self._view = view
+        self._independent = independent
+        self._clock = clock
+
+    def one(self, entry: Entry) -> list[Simulated]:
+        """Submit, decide, plan, hold; one answer for every gang."""
+        one, about = entry.one, About(*entry.key[1:])
+        projection = self._projection(one)
+        if projection is None:
+            return [self._unregistered(entry, about)]
+        offline = OfflineView(self._view)
+        if self._left_alone(entry, projection):
+            return [Simulated(ignored(about, 0, "NoTopologyRequested"), entry.sent, ())]
+        submitted = submit(one, entry.sent, offline, projection=projection)
+        about = replace(about, warnings=submitted.warnings)
+        if submitted.errors:
+            return [Simulated(rejected(about, submitted.errors), None, ())]
+        if one.what == POD:
+            gangs = [self._single(entry, about, submitted, offline) or self._pod(about, submitted, offline)]
+        else:
+            gangs = self._workload(entry, about, submitted, offline)
+        first, *others = gangs
+        return [Simulated(first, submitted.stored, submitted.patch), *(Simulated(gang, None, ()) for gang in others)]
+
+    def pods(self, turn: Sequence[Entry]) -> list[Simulated]:
+        """The same for the pods of one plain gang: refused ones by themselves, then the gang of the others."""
+        view, answers = self._view, list[Simulated]()
+        made: list[tuple[Pod, Submitted]] = []
+        offline = OfflineView(view)
+        for entry in turn:
+            submitted = submit(entry.one, entry.sent, offline, projection=cluster_pods.pod)
+            about = About(*entry.key[1:], warnings=submitted.warnings)
+            if submitted.errors:
+                answers.append(Simulated(rejected(about, submitted.errors), None, ()))
+                continue
+            pod = cluster_pods.pod(msgspec.json.encode(submitted.stored))
+            if names.GATE not in pod.spec.gates:
+                answers.append(Simulated(self._pod(about, submitted, offline), submitted.stored, submitted.patch))
+                continue
+            uid = str(uuid.uuid5(_UIDS, "/".join(entry.key)))
+            made.append((replace(pod, uid=uid, created=turn[0].made), submitted))
+        if not made:
+            return answers
+        key = turn[0].plain
+        assert key is not None
+        warnings = dict.fromkeys(text for _, submitted in made for text in submitted.warnings)
+        about = About(turn[0].one.kind, *place_of(key), warnings=tuple(warnings))
+        for pod, _ in made:
+            view.stores.pods.apply("ADDED", pod)
+        view.refresh()
+        gang = view.gangs.get(key)
+        assert gang is not None
+        answer = self._gang(about, gang, offline)
+        if self._independent:
+            for pod, _ in made:
+                view.stores.pods.apply("DELETED", pod)
+            view.refresh()
+        (_, first), *rest = made
+        others = tuple((one.stored, one.patch) for _, one in rest)
+        return [*answers, Simulated(answer, first.stored, first.patch, others)]
+
+    def _projection(self, one: FileObject) -> Callable[[Any], Pod | Workload] | None:
+        """How the objects of a kind are read; None for a kind that nobody registered."""
+        if one.what == POD:
+            return cluster_pods.pod
+        registry = self._view.registry
+        entry = registry.find(one.group, one.kind, one.version)
+        if entry is None:
+            return None
+        return lambda source: workload(source, entry=entry, registry=registry)
+
+    def _left_alone(self, entry: Entry, projection: Callable[[Any], Pod | Workload]) -> bool:
+        """True for an object that asks for nothing and cannot be read: nobody refuses that."""
+        try:
+            projection(msgspec.json.encode(entry.sent))
+        except UnreadableWorkload:
+            return not asks_anywhere(entry.sent, self._view.policy.annotations.dialects)
+        except ProjectionError:
+            pass
+        return False
+
+    def _workload(self, entry: Entry, about: About, submitted: Submitted, offline: OfflineView) -> list[output.Gang]:
+        view = self._view
+        projection = self._projection(entry.one)
+        assert projection is not None
+        stored = projection(msgspec.json.encode(submitted.stored))
+        assert isinstance(stored, Workload)
+        if stored.handling == "hint":
+            return [ignored(about, 0, "NoTopologyRequested")]
+        if stored.groups > _MAX_GROUPS:
+            raise FileProblem(f"{entry.one.where}: {stored.groups:,} gangs; at most {_MAX_GROUPS:,} are simulated")
+        # What its controller would make of it is not there: it stands for it.
+        unit = "workload" if stored.unit == "child" else stored.unit
+        found = replace(stored, uid=str(uuid.uuid5(_UIDS, "/".join(entry.key))), unit=unit, created=entry.made)
+        if found.handling == "through" and view.understand(found).ignored is None and view.policy.mode == "enforce":
+            return [held(about, "WaitingForMembers", _THROUGH)]
+        view.stores.workloads.apply("ADDED", found)
+        view.refresh()
+        answers = []
+        for number, key in enumerate(keys_of(found)):
+            one = about if number == 0 else replace(about, warnings=())
+            gang = view.gangs.get(key)
+            assert gang is not None
+            answers.append(self._gang(replace(one, group=gang.group), gang, offline))
+            if gang.understanding.ask is None:
+                break  # none of its gangs is ours
+        if self._independent or not answers:
+            view.stores.workloads.apply("DELETED", found)
+            view.refresh()
+        return answers or [ignored(about, 0, "NoTopologyRequested")]
+
+    def _gang(self, about: About, gang: Gang, offline: OfflineView) -> output.Gang:
+        view, found = self._view, gang.workload
+        decision = decide(
+            gang,
+            timers=Timers(),
+            policy=view.policy,
+            now=0.0,
+            overbooked=lambda _: False,
+            usable=lambda _: True,
+        )
+        if isinstance(decision.action, Plan):
+            return self._plan(about, gang, offline)
+        if gang.understanding.ask is not None and view.policy.mode == "enforce" and suspended_by_user(found):
+            return planned(about, gang, Waits("Suspended", REASONS["Suspended"].description), view)
+        if (errors := gang.understanding.errors) and view.policy.mode == "enforce":
+            if errors[0].reason == "WaitingForMembers":
+                return held(about, errors[0].reason, errors[0].message)
+            return rejected(about, errors)
+        if gang.understanding.ignored is not None:
+            return ignored(replace(about, group=None), found.slots * found.groups, gang.understanding.ignored)
+        return ignored(about, found.slots, "PolicyOff", self._off())
+
+    def _plan(self, about: About, gang: Gang, offline: OfflineView) -> output.Gang:
+        view = self._view
+        # What the forecast says at submit time is the verdict here, in other words.
+        told = set(forecast(offline.told, groups=gang.workload.groups)) if offline.told is not None else set()
+        about = replace(about, warnings=tuple(text for text in about.warnings if text not in told))
+        begun = self._clock()
+        outcome = answer_in_view(view, gang, created=gang.workload.created)
+        microseconds = (self._clock() - begun) // 1000
+        if isinstance(outcome, Placed):
+            placement = proposed(gang, outcome, priority=view.coming.priority_of(gang.workload), now=0.0)
+            view.hold(gang.key, placement)
+        elif not self._independent:
+            self._write_down(gang, outcome)
+        return planned(about, gang, outcome, view, microseconds=microseconds)
+
+    def _write_down(self, gang: Gang, outcome: Waits | Never) -> None:
+        """Let the Placement of a gang say that it waits, so that those after it know."""
+        view = self._view
+        placement = proposed(gang, None, priority=view.coming.priority_of(gang.workload), now=0.0)
+        status = {"phase": "Waiting", "reason": outcome.reason}
+        view.stores.placements.apply("ADDED", replace(placement, status=status))
+        view.refresh()
+
+    def _off(self) -> str:
+        return f"the policy's mode is {self._view.policy.mode}: nothing is changed or held"
+
+    def _single(self, entry: Entry, about: About, submitted: Submitted, offline: OfflineView) -> output.Gang | None:
+        """A pod that is placed by itself, near those of its controller that came before it; None for any other pod."""
+        view, pod = self._view, cluster_pods.pod(msgspec.json.encode(submitted.stored))
+        pod = replace(pod, uid=str(uuid.uuid5(_UIDS, "/".join(entry.key))), created=entry.made)
+        key = view.lineage.claim(pod).key
+        if key is None or not is_single(key) or names.GATE not in pod.spec.gates:
+            return None
+        view.stores.pods.apply("ADDED", pod)
+        view.refresh()
+        gang = view.gangs.get(key)
+        assert gang is not None
+        answer = self._gang(about, gang, offline) if gang.placement is None else self._joining(about, gang)
+        if self._independent:
+            view.stores.pods.apply("DELETED", pod)
+            view.refresh()
+        return answer
+
+    def _joining(self, about: About, gang: Gang) -> output.Gang:
+        view, asked = self._view, gang.understanding
+        assert gang.placement is not None
+        part = growth(gang.workload, gang.placement, gang.pods, asks=asked.asks, gang=asked.gang)
+        if part is None:
+            return held(about, "WaitingForMembers")
+        outcome = extend_in_view(view, gang, part)
+        if isinstance(outcome, Placed):
+            view.hold(gang.key, extended(gang, part, outcome))
+        return planned(about, gang, outcome, view)
+
+    def _pod(self, about: About, submitted: Submitted, offline: OfflineView) -> output.Gang:
+        """A pod that is let through is none of ours, or a member of a workload's gang."""
+        policy = self._view.policy
+        pod = cluster_pods.pod(msgspec.json.encode(submitted.stored))
+        if names.GATE in pod.spec.gates:
+            return held(about, "WaitingForMembers")
+        if not asks_anywhere(submitted.stored, policy.annotations.dialects):
+            return ignored(about, 1, "NoTopologyRequested")
+        if policy.mode != "enforce":
+            return ignored(about, 1, "PolicyOff", self._off())
+        if exempt(pod.namespace, policy=policy, own_namespace=offline.own_namespace):
+            return ignored(about, 1, "ExemptNamespace")
+        return ignored(about, 1, template_aside(pod.spec, policy=policy) or "DaemonSetOrStatic")
+
+    def _unregistered(self, entry: Entry, about: About) -> Simulated:
+        """A kind that we do not place: let through when it asks for nothing, refused rather than silently ignored."""
+        policy = self._view.policy
+        if not asks_anywhere(entry.sent, policy.annotations.dialects):
+            return Simulated(ignored(about, 0, "NoTopologyRequested"), entry.sent, ())
+        if policy.mode != "enforce":
+            return Simulated(ignored(about, 0, "PolicyOff", self._off()), entry.sent, ())
+        error = FieldError(
+            field="kind",
+            kind="Unsupported value",
+            value=entry.one.kind,
+            reason="UnsupportedKind",
+            message="no kind that can be placed; add it to the policy's kinds, or remove the annotation",
+        )
+        return Simulated(rejected(about, (error,)), None, ())

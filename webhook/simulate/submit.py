@@ -1,0 +1,175 @@
+"""What happens to one object between `kubectl create` and etcd, as far as we have a part in it, without an API server.
+
+The API server's own checks are not repeated, but for what every object needs: right types, a name, containers.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from engine.api.field import FieldError, path_of
+from engine.api.pod import Pod
+from engine.api.reasons import known_code
+from engine.api.workload import Workload
+from engine.cluster.wire import ProjectionError
+from engine.devices.validation import REASON as GPU_INVALID
+from engine.kinds.read import UnreadableWorkload
+from webhook.admission.objects import located
+from webhook.admission.patch import Edits, Operation, Path, apply_patch
+from webhook.admission.reader import View
+from webhook.admission.review import BadReview, Response, Review, decode_review
+from webhook.handlers.gating import templates
+from webhook.handlers.mutate import mutate
+from webhook.handlers.validate import validate
+from webhook.simulate.files import FileObject
+
+DEADLINE: Final = 10.0  # on the offline view's clock, which stands at 0
+_USER: Final = {"username": "topogate-simulate", "groups": ["system:authenticated"]}
+# What the API server alone sets at CREATE, whatever was sent (`kubectl get -o yaml` prints all of it).
+_SERVERS: Final = (
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
+    "managedFields",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """The outcome of a CREATE: refused for `errors`, or stored as `stored`; `patch` is what we changed."""
+
+    stored: Mapping[str, Any]
+    patch: tuple[Operation, ...]
+    errors: tuple[FieldError, ...]
+    warnings: tuple[str, ...]
+
+
+def as_sent(one: FileObject, *, namespace: str, serial: int) -> dict[str, Any]:
+    """The object of a file as the API server takes it: in a namespace, named, free of what only the server sets.
+
+    A `generateName` gets a suffix that depends on `serial` alone. Raises FileProblem when it is no JSON.
+    """
+    sent = one.decoded()
+    sent.pop("status", None)
+    if sent.get("metadata") is None:
+        sent["metadata"] = {}
+    metadata = sent["metadata"]
+    if isinstance(metadata, dict):
+        for key in _SERVERS:
+            metadata.pop(key, None)
+        metadata["namespace"] = metadata.get("namespace") or namespace
+        base = metadata.get("generateName")
+        if not metadata.get("name") and isinstance(base, str) and base:
+            metadata["name"] = base + hashlib.sha256(f"{base}/{serial}".encode()).hexdigest()[:5]
+    return sent
+
+
+def submit(
+    one: FileObject, sent: Mapping[str, Any], view: View, *, projection: Callable[[Any], Pod | Workload]
+) -> Submitted:
+    """Create an object: mutated, then validated, by the service's own functions.
+
+    `projection` reads objects of this kind.
+    """
+    try:
+        record = projection(msgspec.json.encode(sent))
+    except ProjectionError as error:
+        return Submitted(sent, (), _all_told(one, sent, (_invalid(*located(error)),), view), ())
+    except UnreadableWorkload as error:
+        return Submitted(sent, (), _all_told(one, sent, error.errors, view), ())
+    errors = _incomplete(sent, record)
+    if errors:
+        return Submitted(sent, (), _all_told(one, sent, errors, view), ())
+    try:
+        mutated = mutate(_review(one, sent), view, DEADLINE)
+        stored = apply_patch(sent, mutated.patch)
+        validated = validate(_review(one, stored), view, DEADLINE)
+    except BadReview as fault:
+        return Submitted(sent, (), (_invalid("", fault.message),), ())
+    refused = () if validated.allowed else _errors(validated)
+    return Submitted(stored, mutated.patch, refused, (*mutated.warnings, *validated.warnings))
+
+
+def _review(one: FileObject, sent: Mapping[str, Any]) -> Review:
+    metadata = sent["metadata"]
+    body = {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "simulate",
+            "kind": {"group": one.group, "version": one.version, "kind": one.kind},
+            "resource": {"group": one.group, "version": one.version, "resource": f"{one.kind.lower()}s"},
+            "namespace": metadata["namespace"],
+            "name": metadata["name"],
+            "operation": "CREATE",
+            "userInfo": _USER,
+            "dryRun": True,
+            "object": copy.copy(sent),
+            "oldObject": None,
+        },
+    }
+    return decode_review(msgspec.json.encode(body))
+
+
+def _all_told(
+    one: FileObject, sent: Mapping[str, Any], errors: tuple[FieldError, ...], view: View
+) -> tuple[FieldError, ...]:
+    """The errors of an object that cannot be read, with all that is wrong with its devices where one of them is why."""
+    metadata = sent["metadata"]
+    if not isinstance(metadata, Mapping) or not isinstance(metadata.get("name"), str):
+        return errors
+    try:
+        validated = validate(_review(one, sent), view, DEADLINE)
+    except BadReview:
+        return errors
+    return validated.errors if any(error.reason == GPU_INVALID for error in validated.errors) else errors
+
+
+def _incomplete(sent: Mapping[str, Any], record: Pod | Workload) -> tuple[FieldError, ...]:
+    """What no server stores an object without; a template that a workload may leave out is not missing."""
+    missing = []
+    metadata = sent["metadata"]
+    if not metadata.get("name"):
+        missing.append(_required("metadata.name", "name or generateName is required"))
+    roots: Iterable[Path] = [()]
+    if isinstance(record, Workload):
+        roots = [path for path, pod_set in templates(record).items() if pod_set.templated]
+    for root in roots:
+        spec = Edits(sent).get(*root, "spec")
+        if not isinstance(spec, Mapping) or not spec.get("containers"):
+            path = path_of((*root, "spec", "containers"))
+            missing.append(_required(path, "a pod has at least one container"))
+    return tuple(missing)
+
+
+def _errors(response: Response) -> tuple[FieldError, ...]:
+    if response.errors:
+        return response.errors
+    return tuple(
+        FieldError(
+            field=cause.field,
+            kind="Forbidden",
+            value=None,
+            reason=known_code(cause.reason) or "InvalidValue",
+            message=cause.message,
+        )
+        for cause in response.causes
+    )
+
+
+def _invalid(field: str, message: str) -> FieldError:
+    return FieldError(field=field, kind="Invalid value", value=None, reason="InvalidValue", message=message)
+
+
+def _required(field: str, message: str) -> FieldError:
+    return FieldError(field=field, kind="Required value", value=None, reason="MissingValue", message=message)
