@@ -19,7 +19,7 @@ from engine.kinds.rules import rules
 from engine.policy.model import parse_policy
 from engine.topology.levels import presets
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 BASE = ROOT / "manifests" / "base"
 OVERLAYS = ROOT / "manifests" / "overlays"
 SAMPLES = ROOT / "manifests" / "samples"

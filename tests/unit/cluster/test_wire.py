@@ -33,7 +33,7 @@ def test_the_first_objects_may_come_to_several_threads_at_once() -> None:
     for _ in range(4):  # before the decoders were made at import, two of three processes died of SIGSEGV
         ended = subprocess.run(
             [sys.executable, "-c", FIRST_USE],
-            cwd=Path(__file__).parents[2],
+            cwd=Path(__file__).parents[3],
             capture_output=True,
             text=True,
             timeout=60,

@@ -24,7 +24,7 @@ from tests.support.simulation import (
 )
 from webhook.simulate.files import FileProblem
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SCHEMA = json.loads((ROOT / "schemas" / "simulate.schema.json").read_text(encoding="utf-8"))
 GRID = grid(2, 2, 4)
 RACK = {"require": "rack"}

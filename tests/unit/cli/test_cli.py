@@ -23,7 +23,7 @@ from webhook.simulate import text as simulate_text
 from webhook.simulate.files import read_objects
 from webhook.simulate.model import Simulation
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"
 SCHEMA = json.loads((ROOT / "schemas" / "simulate.schema.json").read_text(encoding="utf-8"))
 

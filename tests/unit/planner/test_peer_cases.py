@@ -13,7 +13,7 @@ from engine.planner.plan import NoFit
 from tests.support.peer_cases import PeerCase, peer_cases
 
 CASES = peer_cases()
-REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "peer-cases.md"
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "peer-cases.md"
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.differs is None], ids=lambda case: case.name)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 OURS = {path.parent.name for path in ROOT.glob("[a-z]*/*.py")}
 SHIPPED = ("webhook", "engine", "certs")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

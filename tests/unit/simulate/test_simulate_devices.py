@@ -15,7 +15,7 @@ from engine.policy.model import parse_policy
 from tests.support.simulation import Json, answer, grid, job, pod, simulated
 from webhook.simulate.output import as_yaml, shown
 
-SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "simulate.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads((Path(__file__).parents[3] / "schemas" / "simulate.schema.json").read_text(encoding="utf-8"))
 HALF = {CORE: "50", RATIO: "50"}
 RACK = {"require": "rack"}
 

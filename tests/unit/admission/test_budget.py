@@ -13,7 +13,7 @@ from engine.api import names
 from engine.policy.model import parse_policy
 from engine.scheduler.outcome import Waits
 from tests.support.admission import FakeView, rack_job, raw_job, raw_pod, review, with_policy
-from tests.unit.test_app import Asked
+from tests.unit.server.test_app import Asked
 from webhook.admission.budget import Budget, BudgetExceeded
 from webhook.admission.reader import View
 from webhook.admission.review import Response, Review

@@ -15,7 +15,7 @@ from engine.kinds.expressions import Expression, bind, number
 from engine.kinds.paths import Node, NodeError, Scope, each, find, parse_path
 from engine.kinds.schema import KindEntry
 
-KINDS = Path(__file__).parents[2] / "engine" / "kinds" / "kinds.yaml"
+KINDS = Path(__file__).parents[3] / "engine" / "kinds" / "kinds.yaml"
 
 
 def scope(here: Any, root: Any = None) -> Scope:

@@ -17,7 +17,7 @@ from hack.reference import pages
 from hack.reference.policy_page import takes
 from hack.reference.schemas import policy_schema
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("path", list(pages()))

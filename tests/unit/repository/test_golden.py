@@ -30,7 +30,7 @@ def test_a_text_that_differs_is_shown_with_the_command(name: str, taken_back: li
     lines = str(failure.value).splitlines()
     assert [line for line in lines if line.startswith("-") and not line.startswith("---")] == taken_back
     assert "+sleep well" in lines
-    assert lines[-1].endswith("UPDATE_GOLDEN=1 .venv/bin/pytest tests/unit/test_golden.py")
+    assert lines[-1].endswith("UPDATE_GOLDEN=1 .venv/bin/pytest tests/unit/repository/test_golden.py")
 
 
 def test_the_command_rewrites_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
