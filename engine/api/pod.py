@@ -97,14 +97,6 @@ class PodSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """How a pod failed, in words (`exit code 137 (OOMKilled)`), and when (seconds since the epoch; 0.0: unknown)."""
-
-    words: str
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
 class Pod:
     """A pod. `spec.labels`/`spec.annotations` are its own metadata."""
 
@@ -120,7 +112,6 @@ class Pod:
     deleting: bool
     unschedulable: str  # why the scheduler did not bind it, in its own words; "" while it has said nothing
     mirror: bool
-    failure: Failure | None = None  # of a pod whose phase is Failed
 
     @property
     def finished(self) -> bool:

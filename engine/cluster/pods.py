@@ -11,7 +11,7 @@ from typing import Final
 from engine.api import names, resources
 from engine.api.device import DeviceRequest
 from engine.api.duration import epoch
-from engine.api.pod import Expression, Failure, OwnerRef, Pod, PodSpec, SelectorTerm, Shape, Toleration
+from engine.api.pod import Expression, OwnerRef, Pod, PodSpec, SelectorTerm, Shape, Toleration
 from engine.api.resources import Quantity, QuantityError, Requests, effective, in_units, nano, pod_limits, pod_requests
 from engine.cluster import wire
 from engine.cluster.wire import ProjectionError, Source, decode
@@ -336,7 +336,6 @@ def pod(source: Source, *, labels: frozenset[str] = frozenset()) -> Pod:
         deleting=meta.deletion_timestamp is not None,
         unschedulable=_unschedulable(status.conditions or ()),
         mirror=meta.annotations is not None and _MIRROR in meta.annotations,
-        failure=_failure(status) if status.phase == "Failed" else None,
     )
 
 
@@ -359,21 +358,3 @@ def _unschedulable(conditions: Iterable[wire.Condition]) -> str:
         if condition.type == "PodScheduled" and condition.status == "False" and condition.reason in _REFUSALS:
             return condition.message or condition.reason or ""
     return ""
-
-
-def _failure(status: wire.PodStatus) -> Failure:
-    """How a failed pod ended: by the container that ended first, and badly; else as the kubelet says of the pod."""
-    states = [
-        one.state.terminated
-        for one in (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
-        if one.state is not None and one.state.terminated is not None
-    ]
-    bad = [(epoch(one.finished_at), one) for one in states if one.exit_code]
-    if not bad:
-        return Failure(
-            status.reason or "its containers do not say why",
-            max((epoch(one.finished_at) for one in states), default=0.0),
-        )
-    at, first = min(bad, key=lambda one: one[0])
-    why = status.reason or (first.reason if first.reason != "Error" else None)
-    return Failure(f"exit code {first.exit_code}" + (f" ({why})" if why else ""), at)

@@ -244,33 +244,10 @@ class PodSpec(Struct):
     volumes: list[Volume] | None = None
 
 
-class Terminated(Struct):
-    """state.terminated of a container."""
-
-    exit_code: int | None = None
-    reason: str | None = None
-    finished_at: datetime | None = None
-
-
-class ContainerState(Struct):
-    """state of a container; of one that waits or runs nothing is read."""
-
-    terminated: Terminated | None = None
-
-
-class ContainerStatus(Struct):
-    """status.containerStatuses[*]."""
-
-    state: ContainerState | None = None
-
-
 class PodStatus(Struct):
     """status of a pod."""
 
     phase: str | None = None
-    reason: str | None = None
-    container_statuses: list[ContainerStatus] | None = None
-    init_container_statuses: list[ContainerStatus] | None = None
     nominated_node_name: str | None = None
     conditions: list[Condition] | None = None
 

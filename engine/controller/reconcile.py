@@ -16,11 +16,12 @@ from engine.api.placement import Assignment, PodSetRequest
 from engine.api.pod import Pod
 from engine.api.reasons import known_code
 from engine.api.text import plain
+from engine.api.workload import Workload
 from engine.controller.actions import ChooseAnew, Decision, GiveBack, LetGo, Plan, Rest, Resume, Status
 from engine.controller.gang_state import Timers
 from engine.controller.host_health import Hosts
 from engine.controller.running import running
-from engine.gang.gang import Gang, can_suspend, first_failure, held_by_us, ours, suspended_by_user
+from engine.gang.gang import Gang, can_suspend, held_by_us, ours, suspended_by_user
 from engine.gang.slots import slots_of
 from engine.policy.model import Policy
 
@@ -79,7 +80,9 @@ def decide(
     if workload.finished or workload.deleting:
         return Decision(
             Rest(),
-            Status("Finished", "", _finished(gang)) if placement is not None and workload.finished else None,
+            Status("Finished", "", f"the {plain(workload.kind)} has {_end(workload)}; its slots are free")
+            if placement is not None and workload.finished
+            else None,
         )
     if policy.mode != "enforce" or (gang.understanding.ask is None and not gang.understanding.errors):
         return _without_request(gang, gated, policy)
@@ -107,11 +110,8 @@ def decide(
     return running(gang, timers=timers, policy=policy, now=now, wall=wall, hosts=hosts)
 
 
-def _finished(gang: Gang) -> str:
-    failed = gang.workload.failed
-    why = first_failure(gang) if failed else ""
-    end = f"the {plain(gang.workload.kind)} has {'failed' if failed else 'ended'}; its slots are free"
-    return f"{end}; {why}" if why else end
+def _end(workload: Workload) -> str:
+    return "failed" if workload.failed else "ended"
 
 
 def _expired(gang: Gang, timers: Timers) -> bool:

@@ -13,7 +13,7 @@ from engine.api.text import plain, plural
 from engine.controller.actions import Decision, Extend, GiveBack, Release, Remove, Rest, Shrink, Status
 from engine.controller.gang_state import Timers
 from engine.controller.host_health import GONE, Hosts, losses, named, stuck
-from engine.gang.gang import Gang, can_suspend, first_failure, host_of, pinned_host, pod_set_of
+from engine.gang.gang import Gang, can_suspend, host_of, pinned_host, pod_set_of
 from engine.gang.repair import Extension, growth, repair
 from engine.gang.reservation import reservation
 from engine.gang.slots import Seating, seat, trimmed
@@ -270,12 +270,9 @@ def _progress(gang: Gang, live: list[Pod], hosts: Hosts) -> Status:
         return Status("Running", "", f"{plural(bound, 'pod')} bound" if bound else "all of its pods have ended")
     if not ran:
         return Status("Placed", "", f"{plural(missing, 'pod')} to be bound")
-    why = first_failure(gang)
     if not bound and not waiting:
-        return Status("Incomplete", "WaitingForMembers", _all_lost(gang, missing) + (f"; {why}" if why else ""))
+        return Status("Incomplete", "WaitingForMembers", _all_lost(gang, missing))
     back = f"{plural(max(missing, len(waiting)), 'pod')} of the gang to come back to its slot"
-    if why:
-        back += f"; {why}"
     if waiting:
         where = named({host_of(pod) or "" for pod in waiting})
         back += f"; {plural(len(waiting), 'pod')} cannot end on {where}: delete by force if it is dead"

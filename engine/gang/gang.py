@@ -8,9 +8,8 @@ from functools import lru_cache
 
 from engine.api import names
 from engine.api.placement import Placement
-from engine.api.pod import Failure, Pod, Shape
+from engine.api.pod import Pod, Shape
 from engine.api.rank import value
-from engine.api.text import plain
 from engine.api.workload import PodSet, Workload
 from engine.gang.key import key_of
 from engine.gang.request import Understanding
@@ -143,28 +142,3 @@ def ours(workload: Workload) -> bool:
 def can_suspend(workload: Workload) -> bool:
     """True when suspension is ours to use: the kind can, and nobody but a CronJob owns the workload."""
     return workload.suspendable and (workload.owner is None or workload.owner.kind == "CronJob")
-
-
-def first_failure(gang: Gang) -> str:
-    """The failure that came first among pods that nothing has replaced, in words; empty when there is none.
-
-    A pod that is being deleted has failed because it is: its gang is taken down.
-    """
-    found: list[tuple[Failure, Pod, PodSet]] = []
-    for pod_set, pods in by_pod_set(gang.workload, gang.pods):
-        failed = [(pod.failure, pod) for pod in pods if pod.failure is not None and not pod.deleting]
-        if failed:
-            well = {rank_of(pod, pod_set) for pod in pods if pod.phase != "Failed"} if pod_set.ranked else set()
-            found += [(failure, pod, pod_set) for failure, pod in failed if rank_of(pod, pod_set) not in well]
-    if not found:
-        return ""
-    failure, pod, pod_set = min(found, key=lambda one: (one[0].at, one[1].created, one[1].name))
-    host = f" on {plain(pod.spec.node_name)}" if pod.spec.node_name else ""
-    return f"{_who(pod, pod_set, gang)} failed first{host}: {plain(failure.words)}"
-
-
-def _who(pod: Pod, pod_set: PodSet, gang: Gang) -> str:
-    rank = rank_of(pod, pod_set)
-    if rank is None:
-        return f"pod {plain(pod.name)}"
-    return f"rank {rank}" if len(gang.workload.pod_sets) == 1 else f"rank {rank} of {plain(pod_set.name)}"

@@ -126,19 +126,15 @@ def test_a_finished_job_frees_its_slots(gangs: Namespace) -> None:
 
 
 def test_a_job_that_fails_frees_its_slots(gangs: Namespace) -> None:
-    """backoffLimit 0: one failed pod ends the Job; the next gang gets all hosts. The Placement says which failed."""
+    """backoffLimit 0: one failed pod ends the Job; the next gang gets all hosts."""
     gangs.fleet.grid("1x1x2")
     gangs.submit("first", pods=2, annotations=require("rack"))
-    hosts = gangs.all_bound("first", 2)
+    gangs.all_bound("first", 2)
     gangs.submit("next", pods=2, annotations=require("rack"))
     gangs.waits("next")
     fail_pod(gangs.client, gangs.name, pod_of_index(gangs, "first", 0)["metadata"]["name"])
     gangs.all_bound("next", 2)
     eventually(lambda: "Failed" in conditions(gangs, "first"), message="the Job has failed")
-    said = f"the Job has failed; its slots are free; rank 0 failed first on {hosts[0]}: exit code 1"
-    eventually(
-        lambda: (gangs.placement("first") or {})["status"]["message"] == said, message=lambda: gangs.describe("first")
-    )
 
 
 def test_a_deleted_job_frees_its_slots(gangs: Namespace) -> None:

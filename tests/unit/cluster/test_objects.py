@@ -11,7 +11,7 @@ import pytest
 
 from engine.api.device import DeviceRequest
 from engine.api.objects import Taint
-from engine.api.pod import Expression, Failure, OwnerRef, SelectorTerm, Toleration
+from engine.api.pod import Expression, OwnerRef, SelectorTerm, Toleration
 from engine.cluster.objects import config_map, node, priority_class, quota, runtime_class
 from engine.cluster.pods import pod
 from engine.cluster.wire import ProjectionError
@@ -221,43 +221,6 @@ def test_a_pod() -> None:
     assert (record.spec.priority_class, record.spec.priority, record.spec.runtime_class) == ("high", -5, "kata")
     assert record.spec.has_scheduling_group
     assert record.spec.deadline
-
-
-def ended(code: int, reason: str | None = None, at: str | None = "2026-11-21T12:00:00Z") -> dict[str, Any]:
-    return {"name": "c", "state": {"terminated": {"exitCode": code, "reason": reason, "finishedAt": at}}}
-
-
-@pytest.mark.parametrize(
-    ("status", "words", "at"),
-    [
-        ({"containerStatuses": [ended(137, "OOMKilled")]}, "exit code 137 (OOMKilled)", _NOON),
-        ({"containerStatuses": [ended(1, "Error")]}, "exit code 1", _NOON),
-        (
-            {"containerStatuses": [ended(143, "Error", "2026-11-21T12:00:09Z"), ended(0), ended(2, "Error")]},
-            "exit code 2",
-            _NOON,
-        ),
-        (
-            {"initContainerStatuses": [ended(3)], "containerStatuses": [{"name": "c", "state": {"waiting": {}}}]},
-            "exit code 3",
-            _NOON,
-        ),
-        ({"reason": "Evicted", "containerStatuses": [ended(137, "Error")]}, "exit code 137 (Evicted)", _NOON),
-        ({"reason": "NodeShutdown"}, "NodeShutdown", 0.0),
-        ({"containerStatuses": [{"name": "c", "state": None}, {"name": "d"}]}, "its containers do not say why", 0.0),
-        ({"containerStatuses": [ended(1, "Error", None)]}, "exit code 1", 0.0),
-    ],
-)
-@pytest.mark.parametrize("source", [lambda raw: raw, msgspec.json.encode])
-def test_how_a_failed_pod_ended(status: dict[str, Any], words: str, at: float, source: Callable[[Any], Any]) -> None:
-    """By the container that ended first and badly; where the kubelet says why of the whole pod, that too."""
-    assert pod(source(a_pod() | {"status": {"phase": "Failed", **status}})).failure == Failure(words, at)
-
-
-@pytest.mark.parametrize("phase", ["Running", "Succeeded", "Pending"])
-def test_a_pod_that_has_not_failed_has_no_failure(phase: str) -> None:
-    """Also with a container that was restarted, or ended badly beside others that run."""
-    assert pod(a_pod() | {"status": {"phase": phase, "containerStatuses": [ended(1)]}}).failure is None
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,11 @@ import pytest
 
 from engine.api import names
 from engine.api.objects import Node
-from engine.api.pod import Failure, Pod
-from engine.api.workload import PodSet, Workload
+from engine.api.pod import Pod
+from engine.api.workload import Workload
 from engine.controller.host_health import GONE_AFTER
 from engine.controller.running import MISSED_AFTER
-from engine.gang.gang import Gang, first_failure
-from engine.gang.request import Understanding
-from tests.support.cluster_records import changed, gpu_nodes, job, pod, pod_set
+from tests.support.cluster_records import changed, gpu_nodes, job, pod
 from tests.support.gang_oracles import ranks_of
 from tests.support.leader import POLICY, Leader
 
@@ -138,64 +136,6 @@ def test_a_pod_that_fails_on_a_sound_host_keeps_its_slot() -> None:
     leader.settle()
     assert leader.hands.of("repair") == []
     assert leader.hands.of("release") == ["train-2-b"]
-
-
-def failed(leader: Leader, one: Pod, words: str, at: float) -> Pod:
-    return replace(one, phase="Failed", failure=Failure(words, at), resource_version=leader.hands.version())
-
-
-def message(leader: Leader) -> str:
-    placement = leader.placed()
-    assert placement is not None
-    return str(placement.status["message"])
-
-
-def test_the_rank_that_failed_first_is_named_with_its_host_and_exit_code() -> None:
-    """Rank 2 runs out of memory and rank 0 follows; both are to come back, and the Event says where to look."""
-    leader = two_racks()
-    gang, pods = running(leader)
-    host = pods[2].spec.node_name
-    leader.has(failed(leader, pods[0], "exit code 1", 20.0), failed(leader, pods[2], "exit code 137 (OOMKilled)", 10.0))
-    leader.settle()
-    leader.later(6.0)
-    said = f"rank 2 failed first on {host}: exit code 137 (OOMKilled)"
-    assert message(leader) == f"2 pods of the gang to come back to its slot; {said}"
-    assert leader.hands.notes[-1] == ("train", message(leader))
-    leader.has(pod(gang, 2, host=host, name="train-2-b"))
-    leader.later(20.0)
-    assert "rank 0 failed first" in message(leader), "rank 2 is there again"
-    leader.has(pod(gang, 0, host=pods[0].spec.node_name, name="train-0-b"))
-    leader.later(20.0)
-    assert leader.status() == ("Running", "")
-    assert "failed" not in message(leader)
-
-
-def test_a_workload_that_has_failed_says_which_rank_failed_first() -> None:
-    """The pods that its controller takes down then have failed too, but not by themselves."""
-    leader = two_racks()
-    _, pods = running(leader)
-    host = pods[1].spec.node_name
-    down = replace(failed(leader, pods[3], "exit code 143", 1.0), deleting=True)
-    leader.has(failed(leader, pods[1], "exit code 3", 5.0), down)
-    leader.has(changed(leader.workload(), finished=True, failed=True, resource_version=leader.hands.version()))
-    leader.later(6.0)
-    assert message(leader) == f"the Job has failed; its slots are free; rank 1 failed first on {host}: exit code 3"
-    assert leader.hands.notes[-1] == ("train", message(leader))
-
-
-def test_a_failed_pod_without_a_rank_is_called_by_its_name() -> None:
-    """Of several pod sets the rank alone would not say whose it is."""
-    workers = pod_set("workers", count=2)
-    gang = replace(job(count=2), pod_sets=(workers, pod_set("head", count=1)))
-    fallen = replace(pod(job(count=2), 0, host="h", phase="Failed", name="p"), failure=Failure("exit code 1", 0.0))
-
-    def first(pod_sets: tuple[PodSet, ...]) -> str:
-        seen = replace(gang, pod_sets=pod_sets)
-        return first_failure(Gang(seen, Understanding(), None, (fallen,), {}))
-
-    assert first((workers,)) == "rank 0 failed first on h: exit code 1"
-    assert first((replace(workers, ranked=False),)) == "pod p failed first on h: exit code 1"
-    assert first(gang.pod_sets).startswith("rank 0 of workers failed first on h")
 
 
 def test_a_pod_that_terminates_for_ever_gives_its_rank_to_another_host() -> None:
