@@ -156,11 +156,6 @@ class LeaseCandidate:
         """How many times this replica has become leader; a job begun in one term must not go on in the next."""
         return self._term
 
-    @property
-    def holder(self) -> str:
-        """Who holds the Lease as last seen; "" when nobody does or nothing was seen."""
-        return self._state.observed.holder if self._state.observed is not None else ""
-
     def check(self, term: int | None = None) -> None:
         """Raise NotLeader unless this replica leads at this moment (in this very term, if one is given)."""
         if not self.is_leader:

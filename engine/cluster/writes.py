@@ -178,11 +178,6 @@ class Refused:
     causes: tuple[tuple[str, str], ...] = ()
 
     @property
-    def gate_gone(self) -> bool:
-        """True when a pod's release was refused because it is not gated any more: only then is all of `spec` fixed."""
-        return self.status == HTTPStatus.UNPROCESSABLE_ENTITY and any(field == "spec" for field, _ in self.causes)
-
-    @property
     def patch_fails(self) -> bool:
         """True when a test of a JSON Patch failed, or a path of it is not there: the object is not as we knew it."""
         return (self.status, self.message, self.causes) == (HTTPStatus.UNPROCESSABLE_ENTITY, _PATCH_FAILS, ())

@@ -31,7 +31,6 @@ KOORDINATOR: Final = frozenset({GPU, *DIMENSIONS, RDMA, FPGA})
 # Whole GPUs of other vendors by their device plugins: counted, and never rewritten. The policy adds further ones.
 # Intel's plugin also reports names that are no devices (monitoring, tiles, millicores): these count nothing.
 VENDORS: Final = frozenset({"amd.com/gpu", "dcu.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"})
-_KNOWN: Final = VENDORS | {NVIDIA}
 
 WHOLE: Final = 100  # of a percentage: one device
 

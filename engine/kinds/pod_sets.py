@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TypeVar
 
 from engine.api.field import is_label_value
 from engine.api.rank import Missing, Term
@@ -13,7 +12,6 @@ from engine.kinds.paths import Node, NodeError, Path, Scope, Steps, each, find, 
 from engine.kinds.schema import MAX_POD_SETS, Cost, Creation, KindEntry, PodSetSpec, Text
 from engine.kinds.structure import PodSet
 
-T = TypeVar("T")
 Found = tuple[tuple[PodSet, ...], list[NodeError]]
 
 

@@ -9,18 +9,10 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from engine.api.schema import MAX_LIST, LabelKey, distinct, rule
-from engine.api.text import quote
-from engine.topology.levels import RESERVED_NAMES
 
 _MAX_IDENTITY: Final = 253
 _PATTERN: Final = re.compile(r"[a-z0-9*](?:[-a-z0-9*]{0,61}[a-z0-9*])?", re.ASCII)
 PATTERN_REGEX: Final = "^[a-z0-9*]([-a-z0-9*]{0,61}[a-z0-9*])?$"
-
-
-def _not_reserved(text: str) -> str:
-    if text in RESERVED_NAMES:
-        raise ValueError(f"{quote(text)} has a meaning of its own in requests; use another name")
-    return text
 
 
 def _plain_words(text: str) -> bool:

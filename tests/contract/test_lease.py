@@ -128,7 +128,7 @@ def test_a_second_candidate_waits_for_the_whole_duration(fake: FakeApi, api: Api
     clock.now += TERMS.duration - 0.1
     assert b.step() == pytest.approx(0.1)
     assert not leads(b)
-    assert b.holder == "a"
+    assert spec(fake)["holderIdentity"] == "a"
     clock.now += 0.2
     b.step()
     assert leads(b)

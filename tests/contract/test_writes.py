@@ -472,19 +472,6 @@ def test_a_release_is_strategic_and_bound_to_the_pod(fake: FakeApi, api: Api) ->
     assert isinstance(writes.release_pod(api, held, body, fence=ok), Done)
 
 
-def test_a_pod_without_a_gate_is_told_apart_from_other_refusals(fake: FakeApi, api: Api) -> None:
-    """422 with a cause on `spec` means that the gate is gone; on a field below it, that the pin was refused."""
-    held = pod(fake)
-    fake.fault(Answer(422, {"details": {"causes": [{"field": "spec", "message": "x"}]}}))
-    result = writes.release_pod(api, held, {}, fence=ok)
-    assert isinstance(result, Refused)
-    assert result.gate_gone
-    fake.fault(Answer(422, {"details": {"causes": [{"field": "spec.nodeSelector", "message": "x"}]}}))
-    result = writes.release_pod(api, held, {}, fence=ok)
-    assert isinstance(result, Refused)
-    assert not result.gate_gone
-
-
 def test_deleting_is_bound_to_the_uid(fake: FakeApi, api: Api) -> None:
     """A Placement is deleted only when it is the very one that was meant."""
     known = placement(fake)
