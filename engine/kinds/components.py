@@ -94,7 +94,6 @@ def _declared(entry: KindEntry, spec: Contained, scope: Scope, index: int) -> tu
         pod_sets.append(
             PodSet(
                 name=_named(index, f"pods-{number_}", node.steps),
-                role="worker",
                 steps=template.steps,
                 template=mapping_at(template),
                 count=pods,

@@ -112,7 +112,6 @@ class _Reader:
         counted = self._counted(spec.count)
         return PodSet(
             name=name,
-            role=spec.role,
             steps=where,
             template=template.value if template is not None else None,
             count=count,

@@ -63,11 +63,8 @@ def read(entry: KindEntry, raw: object, *, registry: Registry) -> Structure:
     none: tuple[str, ...] = ()
     ends = attempt(lambda: _ends(entry.finished, scope), otherwise=none)
     structure = Structure(
-        entry=entry,
         version=attempt(lambda: _text(scope, "apiVersion"), otherwise="").rpartition("/")[2],
-        namespace=attempt(lambda: _text(scope, "metadata", "namespace"), otherwise=""),
         name=attempt(lambda: _text(scope, "metadata", "name"), otherwise=""),
-        uid=attempt(lambda: _text(scope, "metadata", "uid"), otherwise=""),
         pod_sets=pod_sets,
         gang=gang,
         suspension=attempt(lambda: _suspension(entry, scope), otherwise=None),

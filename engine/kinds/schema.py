@@ -94,7 +94,7 @@ class PodSetSpec(Part):
         default="error",
         description="What no template means: a fault, no such pod set, or pods whose shape is known once they exist.",
     )
-    role: DnsLabel
+    role: DnsLabel | None = Field(default=None, description="Not read: accepted, because it was required once.")
     vars: Mapping[VariableName, Expression] = Field(default={}, max_length=8)
     count: Expression = Field(description="Pods that run at a time.")
     minimum: Expression | None = Field(default=None, description="Those without which the gang is none; else all.")

@@ -9,7 +9,7 @@ from typing import Any
 from engine.api.field import path_of
 from engine.api.rank import Term
 from engine.kinds.paths import Steps
-from engine.kinds.schema import Cost, Creation, KindEntry, Unit
+from engine.kinds.schema import Cost, Creation, Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,6 @@ class PodSet:
     """
 
     name: str
-    role: str
     steps: Steps
     template: Mapping[str, Any] | None
     count: int
@@ -95,11 +94,8 @@ class Structure:
     reason code when somebody else places it; `scheduler` the one that the object names for all pods.
     """
 
-    entry: KindEntry
     version: str
-    namespace: str
     name: str
-    uid: str
     pod_sets: tuple[PodSet, ...]
     gang: Gang | None
     suspension: Suspension | None
@@ -108,8 +104,3 @@ class Structure:
     failed: bool  # finished, and not well
     stand_aside: str | None
     scheduler: str | None
-
-    @property
-    def count(self) -> int:
-        """The pods of one gang at a time."""
-        return sum(pod_set.count for pod_set in self.pod_sets if not pod_set.beside)

@@ -25,9 +25,7 @@ FIXED = {"jobs", "statefulsets", "deployments", "replicasets"}
 FLEET: dict[str, Any] = {
     "name": "fleet",
     "match": {"group": "example.com", "versions": ["*"], "kind": "Fleet", "resource": "fleets"},
-    "podSets": [
-        {"name": {"text": "main"}, "role": "worker", "template": ".spec.template", "count": {"path": ".spec.size"}}
-    ],
+    "podSets": [{"name": {"text": "main"}, "template": ".spec.template", "count": {"path": ".spec.size"}}],
     "gang": {"unit": "workload", "creation": "all-at-once"},
     "replace": {"cost": "retry"},
 }
@@ -327,7 +325,6 @@ def test_labels_that_the_policy_makes_count_are_kept(fake: FakeApi, api: Api) ->
         "podSets": [
             {
                 "name": {"text": "main"},
-                "role": "worker",
                 "template": ".spec.template",
                 "count": {"path": ".spec.size"},
                 "rank": {"label": "example.com/index"},

@@ -50,13 +50,13 @@ def _of_sample(one: FileObject, registry: Registry) -> Trial:
         structure = read(entry, one.decoded(), registry=registry)
     except UnreadableWorkload as fault:
         return Trial(tuple(f"{one.where}: {error.field}: {error.message}" for error in fault.errors), good=False)
-    return Trial((f"{one.where}: {_summary(structure)}",), good=True)
+    return Trial((f"{one.where}: {_summary(entry, structure)}",), good=True)
 
 
-def _summary(structure: Structure) -> str:
+def _summary(entry: KindEntry, structure: Structure) -> str:
     found = [f"{plain(one.name)} ({plural(one.count, 'pod')}, {one.field or 'itself'})" for one in structure.pod_sets]
     told = ", ".join(found) or "no pods of its own"
-    return f"{structure.entry.match.kind} {plain(structure.name)}: {told}"
+    return f"{entry.match.kind} {plain(structure.name)}: {told}"
 
 
 def _of_definition(one: FileObject, registry: Registry) -> Trial:

@@ -422,7 +422,7 @@ kinds:
 - name: bench
   match: {group: example.com, versions: [v1], kind: Bench, resource: benches}
   podSets:
-  - {name: {text: main}, role: worker, template: .spec.template, count: {const: 2}}
+  - {name: {text: main}, template: .spec.template, count: {const: 2}}
   gang: {unit: workload, creation: all-at-once}
   owners: [{group: apps, kind: StatefulSet}]
   suspend: {path: .spec.suspend}

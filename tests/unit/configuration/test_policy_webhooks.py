@@ -56,7 +56,7 @@ def test_scope_all_adds_one_entry_to_each_configuration() -> None:
 BENCH = {
     "name": "bench",
     "match": {"group": "example.com", "versions": ["v1"], "kind": "Bench", "resource": "benches"},
-    "podSets": [{"name": {"text": "main"}, "role": "worker", "template": ".spec.pods", "count": {"const": 2}}],
+    "podSets": [{"name": {"text": "main"}, "template": ".spec.pods", "count": {"const": 2}}],
     "gang": {"unit": "workload", "creation": "all-at-once"},
     "replace": {"cost": "free"},
 }

@@ -343,7 +343,7 @@ kind: Policy
 kinds:
 - name: trainer
   match: {group: example.com, versions: [v7], kind: Trainer, resource: trainers}
-  podSets: [{name: {text: main}, role: worker, template: .spec.template, count: {path: .spec.replicas}}]
+  podSets: [{name: {text: main}, template: .spec.template, count: {path: .spec.replicas}}]
   gang: {unit: workload, creation: all-at-once}
   replace: {cost: free}
 """

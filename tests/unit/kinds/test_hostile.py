@@ -61,7 +61,7 @@ def test_a_count_that_is_none(value: Any, got: str) -> None:
 def test_large_counts_are_numbers() -> None:
     """A million pods are read; whether so many may be asked for is somebody else's question."""
     structure = structure_of(merged(example("deployment")["object"], {"spec": {"replicas": 10**6}}))
-    assert structure.count == 10**6
+    assert [one.count for one in structure.pod_sets] == [10**6]
 
 
 def test_counts_that_multiply_are_capped() -> None:
@@ -178,7 +178,7 @@ def test_a_gang_size_that_is_no_number(value: Any) -> None:
     """An annotation that the user wrote is told with its key."""
     patch = {"metadata": {"annotations": {"topogate.dev/gang-size": value}}}
     if value is None:
-        assert structure_of(merged(example("pod")["object"], patch)).count == 1
+        assert [one.count for one in structure_of(merged(example("pod")["object"], patch)).pod_sets] == [1]
         return
     (found,) = faults("pod", patch)
     assert found[0] == "metadata.annotations[topogate.dev/gang-size]"

@@ -20,7 +20,6 @@ ENTRY: dict[str, Any] = {
         {
             "forEach": ".spec.crews[*]",
             "name": {"path": ".name"},
-            "role": "worker",
             "template": ".pod",
             "vars": {"seats": {"path": ".seats", "default": 2}},
             "count": {"mul": [{"path": ".boats", "default": 1}, {"var": "seats"}]},
@@ -70,6 +69,11 @@ def test_an_entry_of_a_policy_is_read_like_a_built_in_one() -> None:
     assert [(one.name, one.count, one.field) for one in structure.pod_sets] == [("a", 6, "spec.crews[0].pod")]
     assert structure.suspension is not None
     assert structure.suspension.suspended
+
+
+def test_a_role_is_accepted_and_says_nothing() -> None:
+    """Entries written when `role` was required still load."""
+    assert [one.name for one in registry_of([changed(("podSets.0.role", "worker"))]).entries][-1] == "fleet"
 
 
 def test_no_more_pods_are_needed_than_there_are() -> None:

@@ -182,7 +182,7 @@ kinds:
 - name: bench
   match: {group: example.com, versions: [v1], kind: Bench, resource: benches}
   podSets:
-  - {name: {text: main}, role: worker, template: .spec.template, count: {path: .spec.replicas, default: 1}}
+  - {name: {text: main}, template: .spec.template, count: {path: .spec.replicas, default: 1}}
   gang: {unit: workload, creation: all-at-once}
   suspend: {path: .spec.suspend}
   replace: {cost: free}

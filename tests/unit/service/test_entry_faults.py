@@ -29,7 +29,7 @@ def policy_of(template: str, *, name: str = "bench", **more: Any) -> Policy:
     kind = {
         "name": name,
         "match": {"group": "example.com", "versions": ["v1"], "kind": "Bench", "resource": "benches"},
-        "podSets": [{"name": {"text": "main"}, "role": "worker", "template": template, "count": {"const": 2}}],
+        "podSets": [{"name": {"text": "main"}, "template": template, "count": {"const": 2}}],
         "gang": {"unit": "workload", "creation": "all-at-once"},
         "replace": {"cost": "free"},
     }

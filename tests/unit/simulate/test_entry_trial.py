@@ -25,7 +25,6 @@ ENTRY: Json = {
         {
             "forEach": ".spec.parts[*]",
             "name": {"path": ".name"},
-            "role": "worker",
             "template": ".template",
             "count": {"path": ".replicas"},
         }
