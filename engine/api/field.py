@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.api.reasons import Code
-from engine.api.text import did_you_mean, listed, plain, quote
+from engine.api.text import did_you_mean, join_comma, quote, sanitize
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def render(error: FieldError) -> str:
 
 def unsupported(path: str, value: str, allowed: Sequence[str], *, reason: Code) -> FieldError:
     """Return the error of a value that is none of the allowed ones, with the closest one as a suggestion."""
-    message = f"allowed: {listed(allowed)}{did_you_mean(value, allowed)}"
+    message = f"allowed: {join_comma(allowed)}{did_you_mean(value, allowed)}"
     return FieldError(field=path, kind="Unsupported value", value=value, reason=reason, message=message)
 
 
@@ -54,7 +54,7 @@ def path_of(steps: Sequence[str | int]) -> str:
         elif _FIELD.fullmatch(step):
             path += f".{step}" if path else step
         else:
-            path += f"[{plain(step)}]"
+            path += f"[{sanitize(step)}]"
     return path
 
 

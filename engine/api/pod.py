@@ -37,7 +37,7 @@ class Toleration:
 
 
 @dataclass(frozen=True, slots=True)
-class Expression:
+class SelectorRequirement:
     """One requirement of a node selector term."""
 
     key: str
@@ -49,8 +49,8 @@ class Expression:
 class SelectorTerm:
     """One node selector term: all of its expressions (labels) and fields (metadata.name) must hold."""
 
-    expressions: tuple[Expression, ...]
-    fields: tuple[Expression, ...]
+    expressions: tuple[SelectorRequirement, ...]
+    fields: tuple[SelectorRequirement, ...]
 
 
 @dataclass(frozen=True, slots=True)

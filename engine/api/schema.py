@@ -25,7 +25,7 @@ from pydantic_core import CoreSchema, ErrorDetails, core_schema
 from engine.api.duration import PATTERN, DurationError, format_duration, parse_duration
 from engine.api.field import FieldError, is_dns_label, is_label_key, is_label_value, natural_order, path_of
 from engine.api.reasons import Code
-from engine.api.text import did_you_mean, listed, plain, quote
+from engine.api.text import did_you_mean, join_comma, quote, sanitize
 
 
 class Section(BaseModel):
@@ -128,7 +128,7 @@ def _told(detail: ErrorDetails, model: type[BaseModel]) -> FieldError:
         case "literal_error":
             allowed = re.findall(r"'([^']*)'", context["expected"])
             meant = did_you_mean(seen, allowed) if isinstance(seen, str) else ""
-            choice = f"must be one of {listed(allowed)}" if len(allowed) > 1 else f"must be {allowed[0]}"
+            choice = f"must be one of {join_comma(allowed)}" if len(allowed) > 1 else f"must be {allowed[0]}"
             return wrong(path, f"{choice}; got {_shown(seen)}{meant}", kind="Unsupported value")
         case "value_error":
             return wrong(path, str(context["error"]))
@@ -171,7 +171,7 @@ def _shown(value: object) -> str:
             return "a list"
         case dict():
             return "a mapping"
-    return plain(str(value))
+    return sanitize(str(value))
 
 
 _Text = TypeVar("_Text", bound=str)

@@ -12,7 +12,7 @@ from typing import Final
 
 import yaml
 
-from engine.api.text import plain, quote
+from engine.api.text import quote, sanitize
 
 MAX_BYTES: Final = 256 * 1024  # a quarter of what a ConfigMap can hold at all
 MAX_DEPTH: Final = 32
@@ -92,7 +92,7 @@ def _syntax(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "cannot be read"
     where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
-    return f"{where}not valid YAML: {plain(str(problem))}"
+    return f"{where}not valid YAML: {sanitize(str(problem))}"
 
 
 class _Walk:
@@ -121,7 +121,7 @@ class _Walk:
         seen: dict[str, int] = {}
         for key, item in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag != _TAG + "str":
-                shown = f", not {plain(key.value) or 'empty'}" if isinstance(key, yaml.ScalarNode) else ""
+                shown = f", not {sanitize(key.value) or 'empty'}" if isinstance(key, yaml.ScalarNode) else ""
                 self.problems.append(f"line {_line(key)}: keys must be text{shown}")
             elif key.value in seen:
                 first = seen[key.value]

@@ -13,7 +13,7 @@ _CUTOFF: Final = 0.6
 _COMPARED: Final = 256  # closest-match work grows with the length; nobody means a name this long
 
 
-def plain(text: str, limit: int = MAX_QUOTED) -> str:
+def sanitize(text: str, limit: int = MAX_QUOTED) -> str:
     r"""Return text that is safe in one line: control and invisible characters escaped, cut at `limit` characters."""
     cut = text if len(text) <= limit else text[: limit - 3] + "..."
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in cut)
@@ -21,7 +21,7 @@ def plain(text: str, limit: int = MAX_QUOTED) -> str:
 
 def quote(text: str) -> str:
     r"""Return user input in double quotes, escaped and cut at 63 characters."""
-    return '"' + plain(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
+    return '"' + sanitize(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
 
 
 def suggest(text: str, allowed: Iterable[str]) -> str | None:
@@ -54,20 +54,20 @@ def plural_noun(noun: str) -> str:
     return noun + "s"
 
 
-def listed(names: Sequence[str]) -> str:
+def join_comma(names: Sequence[str]) -> str:
     """Return `a, b, c`, cut after twelve names: `a, b, ... and 30 more`."""
     if len(names) <= _MAX_LISTED:
-        return ", ".join(plain(name) for name in names)
-    return ", ".join(plain(name) for name in names[:_MAX_LISTED]) + f" and {len(names) - _MAX_LISTED:,} more"
+        return ", ".join(sanitize(name) for name in names)
+    return ", ".join(sanitize(name) for name in names[:_MAX_LISTED]) + f" and {len(names) - _MAX_LISTED:,} more"
 
 
-def joined(names: Sequence[str], last: str = "and") -> str:
+def join_and(names: Sequence[str], last: str = "and") -> str:
     """Return `a`, `a and b`, `a, b and c`."""
-    shown = [plain(name) for name in names]
+    shown = [sanitize(name) for name in names]
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} {last} {shown[-1]}" if shown else ""
 
 
-def fit(text: str, limit: int) -> str:
+def truncate_bytes(text: str, limit: int) -> str:
     """Return text of at most `limit` UTF-8 bytes, cut at a word, with dots where something is missing."""
     raw = text.encode("utf-8", "replace")
     if len(raw) <= limit:

@@ -19,16 +19,16 @@ from engine.cache.quota import usage_of
 from engine.gang import plain_pods
 from engine.gang.gang import Gang, by_pod_set
 from engine.gang.key import has_group, key_of, keys_of, parts, placed_key
-from engine.gang.ownership import Lineage, key_to
+from engine.gang.ownership import OwnerResolver, key_to
 from engine.gang.plain_pods import in_order
-from engine.gang.relaxation import in_force
-from engine.gang.request import Understanding
+from engine.gang.relaxation import effective_request
+from engine.gang.request import PlacementRequest
 
 
 class KnownGangs:
     """Not safe to share between threads by itself. `lineage` tells that of the policy and topologies in force."""
 
-    def __init__(self, homes: Homes, coming: ComingPods, *, lineage: Callable[[], Lineage]) -> None:
+    def __init__(self, homes: Homes, coming: ComingPods, *, lineage: Callable[[], OwnerResolver]) -> None:
         self._homes = homes
         self._coming = coming
         self._lineage = lineage
@@ -98,14 +98,14 @@ class KnownGangs:
             later=plain_pods.in_turn(self._homes.members(key))[1] if plain_pods.is_single(key) else (),
         )
 
-    def as_reviewed(self, workload: Workload, understanding: Understanding) -> Gang:
+    def as_reviewed(self, workload: Workload, understanding: PlacementRequest) -> Gang:
         """The (first) gang of a workload as a review shows it, with the Placement and pods that it has already."""
         key = next(iter(keys_of(workload)), key_of(workload))
         known = self.get(key)
         placement = known.placement if known is not None else None
         return Gang(
             workload=workload,
-            understanding=in_force(understanding, placement, self._lineage().policy),
+            understanding=effective_request(understanding, placement, self._lineage().policy),
             placement=placement,
             pods=known.pods if known is not None else (),
             shapes=self._coming.shapes_of(workload),
@@ -249,14 +249,14 @@ class KnownGangs:
         above = self._lineage().claim(in_order(pods)[0]).controller
         return plain_pods.single_workload(above, pods, dialects=self._lineage().policy.annotations.dialects)
 
-    def _understanding(self, workload: Workload, pods: Sequence[Pod], placement: Placement | None) -> Understanding:
+    def _understanding(self, workload: Workload, pods: Sequence[Pod], placement: Placement | None) -> PlacementRequest:
         lineage = self._lineage()
-        found = in_force(lineage.understand(workload), placement, lineage.policy)
+        found = effective_request(lineage.understand(workload), placement, lineage.policy)
         if workload.handling != "pods" or workload.unit == "pod" or found.ignored is not None:
             return found
         placed = placement is not None and placement.assignment is not None
         errors = plain_pods.faults(workload, pods, placed=placed, dialects=lineage.policy.annotations.dialects)
-        return Understanding(errors=errors) if errors else found
+        return PlacementRequest(errors=errors) if errors else found
 
 
 def _note(keys: dict[str, None], key: str, holds: bool) -> None:

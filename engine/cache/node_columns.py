@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.api.objects import Node, Taint
-from engine.api.pod import Expression, SelectorTerm, Shape, Toleration
+from engine.api.pod import SelectorRequirement, SelectorTerm, Shape, Toleration
 from engine.gang.shape import exclusion, int64
 
 Mask = npt.NDArray[np.bool_]
@@ -206,7 +206,7 @@ def _closed(tolerations: tuple[Toleration, ...], unschedulable: bool, ready: boo
     return exclusion(Shape(requests=(), tolerations=tolerations), node) or ""
 
 
-def _holds(expression: Expression, column: Column | None) -> Mask | bool:
+def _holds(expression: SelectorRequirement, column: Column | None) -> Mask | bool:
     """Where a requirement holds; `column` None: no node has the label."""
     match expression.operator:
         case "In":

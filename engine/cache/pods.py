@@ -12,7 +12,7 @@ from typing import Any
 from engine.api import names
 from engine.api.pod import Pod
 from engine.api.workload import Owned, Workload
-from engine.gang.ownership import Key, Lineage, Link, key_of
+from engine.gang.ownership import Key, Link, OwnerResolver, object_key
 from engine.gang.plain_pods import is_plain, is_single
 
 PodKey = tuple[str, str]
@@ -32,7 +32,7 @@ class Homes:
 
     # -- taking in ---------------------------------------------------------------------------------------------------
 
-    def set_pod(self, old: Pod | None, new: Pod | None, lineage: Lineage) -> set[str]:
+    def set_pod(self, old: Pod | None, new: Pod | None, lineage: OwnerResolver) -> set[str]:
         """Take in what became of a pod; the keys of the gangs that it is about."""
         touched: set[str] = set()
         if old is not None:
@@ -47,7 +47,7 @@ class Homes:
             touched |= self._refile_below(old, new, lineage)
         return touched
 
-    def set_link(self, old: Workload | Owned | None, new: Workload | Owned | None, lineage: Lineage) -> set[str]:
+    def set_link(self, old: Workload | Owned | None, new: Workload | Owned | None, lineage: OwnerResolver) -> set[str]:
         """Take in what became of an object above pods; the keys of the gangs whose pods changed."""
         if old is not None:
             self._unlink(old)
@@ -57,7 +57,7 @@ class Homes:
             self._link(new)
         return self._refile_below(old, new, lineage) if _identity(old) != _identity(new) else set()
 
-    def refile(self, lineage: Lineage) -> set[str]:
+    def refile(self, lineage: OwnerResolver) -> set[str]:
         """File every pod anew: the policy says otherwise who asks."""
         touched: set[str] = set()
         for pod in self._pods.values():
@@ -93,7 +93,7 @@ class Homes:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _file(self, pod: Pod, lineage: Lineage) -> set[str]:
+    def _file(self, pod: Pod, lineage: OwnerResolver) -> set[str]:
         key = lineage.claim(pod).key
         member = key is not None
         if key is not None:
@@ -120,17 +120,17 @@ class Homes:
 
     def _link(self, link: Link) -> None:
         if link.owner is not None:
-            self._below.setdefault((link.namespace, link.owner.uid), {})[key_of(link)] = None
+            self._below.setdefault((link.namespace, link.owner.uid), {})[object_key(link)] = None
 
     def _unlink(self, link: Link) -> None:
         if link.owner is not None:
             above = (link.namespace, link.owner.uid)
             below: dict[Key, Any] = self._below.get(above, {})
-            below.pop(key_of(link), None)
+            below.pop(object_key(link), None)
             if not below:
                 self._below.pop(above, None)
 
-    def _refile_below(self, old: Link | None, new: Link | None, lineage: Lineage) -> set[str]:
+    def _refile_below(self, old: Link | None, new: Link | None, lineage: OwnerResolver) -> set[str]:
         touched: set[str] = set()
         # Whoever names the uid in another namespace is not below it, however many they are.
         waiting = list({(link.namespace, link.uid) for link in (old, new) if link is not None})

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from engine import metrics
-from engine.api.text import plain
+from engine.api.text import sanitize
 from engine.topology.topology import OUTSIDE_SELECTOR, Topology, left_out
 
 _topology_log = logging.getLogger("topogate.topologies")
@@ -57,4 +57,6 @@ class DeviceFaults:
         metrics.device_faults.set(len(self._known))
         fresh = [fault for fault in faults if fault not in before]
         if fresh and len(self._known) <= MAX_NAMED:
-            _device_log.warning("devices of %s: %s", plain(host), "; ".join(plain(fault, _MAX_SAID) for fault in fresh))
+            _device_log.warning(
+                "devices of %s: %s", sanitize(host), "; ".join(sanitize(fault, _MAX_SAID) for fault in fresh)
+            )

@@ -15,7 +15,7 @@ from engine.cache.capacity import Capacity
 from engine.cache.pod_shapes import ComingPods
 from engine.devices.allocation import Uses
 from engine.gang.gang import pinned_host, pod_set_of, released
-from engine.gang.reservation import adrift, reservations
+from engine.gang.reservation import reservations, unreserved_pods
 from engine.gang.shape import with_requests
 
 
@@ -58,10 +58,10 @@ class KeptSlots:
                     hosts[kept.pod_set.name] = Counter(kept.hosts)
                     uses[kept.pod_set.name] = kept.uses
         for name, members in _by_pod_set(related, workload).items():
-            if adrift(workload, placement, members):
+            if unreserved_pods(workload, placement, members):
                 self._adrift.add(key)
             landing = [pod for pod in members if self._may_land(pod)]
-            if drifting := adrift(workload, placement, landing):
+            if drifting := unreserved_pods(workload, placement, landing):
                 requests = shapes[name].requests if name in shapes else ()
                 requests = largest((requests, *(pod.spec.shape.requests for pod in landing)))
                 shapes[name] = with_requests(shapes.get(name) or Shape(()), requests)

@@ -31,8 +31,8 @@ from engine.cache.stores import Stores
 from engine.gang import plain_pods
 from engine.gang.gang import host_of, over, released
 from engine.gang.key import has_group, keys_of, parts, placed_key
-from engine.gang.ownership import Lineage
-from engine.gang.request import Understanding
+from engine.gang.ownership import OwnerResolver
+from engine.gang.request import PlacementRequest
 from engine.gang.reservation import open_slots
 from engine.kinds.registry import Registry
 from engine.policy.model import Policy, default_policy
@@ -88,7 +88,7 @@ class View:
         self.policy = policy or default_policy()
         self._inbox: deque[tuple[str, Any, Any]] = deque()
         self._homes = Homes()
-        self._lineage: Lineage | None = None
+        self._lineage: OwnerResolver | None = None
         self.gangs = KnownGangs(self._homes, self.coming, lineage=lambda: self.lineage)
         self._topology_stale = True
         self._refile = False
@@ -323,16 +323,16 @@ class View:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def understand(self, workload: Workload) -> Understanding:
+    def understand(self, workload: Workload) -> PlacementRequest:
         """The request of a workload under the policy and topologies in force."""
         return self.lineage.understand(workload)
 
     @property
-    def lineage(self) -> Lineage:
+    def lineage(self) -> OwnerResolver:
         """Owner chains as they were folded in, under the policy in force."""
         known = self._lineage
         if known is None or known.policy is not self.policy or known.topologies is not self.topologies:
-            known = self._lineage = Lineage(self._homes.find, self.policy, self.topologies, self._own_namespace)
+            known = self._lineage = OwnerResolver(self._homes.find, self.policy, self.topologies, self._own_namespace)
         return known
 
 

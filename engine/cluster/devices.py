@@ -17,7 +17,7 @@ import msgspec
 from engine.api import names
 from engine.api.device import Device, NodeDevices
 from engine.api.resources import Quantity, QuantityError, nano
-from engine.api.text import plain, quote
+from engine.api.text import quote, sanitize
 from engine.cluster import wire
 from engine.cluster.wire import ProjectionError, Source, decode
 from engine.devices.resources import CORE, FPGA, MEMORY, RATIO, RDMA, WHOLE
@@ -126,7 +126,7 @@ def _device(raw: Any) -> Device:
     try:
         one = msgspec.convert(raw, _DEVICE.type)
     except (msgspec.MsgspecError, RecursionError, TypeError) as error:
-        text, _, path = plain(str(error), _MAX_TEXT).partition(" - at `$")
+        text, _, path = sanitize(str(error), _MAX_TEXT).partition(" - at `$")
         raise _Faulty(f"{path.removesuffix('`')}: {text}") from None
     if one.type not in _KINDS:
         raise _Faulty(f".type: {quote(one.type)} is none of {', '.join(_KINDS)}")
@@ -180,14 +180,16 @@ def _partitions(text: str, faults: list[str]) -> dict[int, tuple[tuple[int, ...]
     try:
         table = _TABLE.decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        faults.append(f"annotations[{_PARTITIONS}]: {plain(str(error), _MAX_TEXT)}")
+        faults.append(f"annotations[{_PARTITIONS}]: {sanitize(str(error), _MAX_TEXT)}")
         return {}
     found: dict[int, tuple[tuple[int, ...], ...]] = {}
     for key, entries in table.items():
         count = int(key) if key.isascii() and key.isdigit() and len(key) <= len(str(MAX_DEVICES)) else 0
         minors = [(-(entry.allocation_score or 0), tuple(sorted(set(entry.minors)))) for entry in entries]
         if not count or len(minors) > _MAX_PARTITIONS or any(len(one) != count for _, one in minors):
-            faults.append(f"annotations[{_PARTITIONS}]: the entry {plain(key)!r} is not a list of that many GPUs each")
+            faults.append(
+                f"annotations[{_PARTITIONS}]: the entry {sanitize(key)!r} is not a list of that many GPUs each"
+            )
             return {}
         if minors:
             found[count] = tuple(one for _, one in sorted(minors))
@@ -207,7 +209,7 @@ def _given(
         try:
             entries = _CHECKPOINT.decode(text) if text else ()
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-            faults.append(f"annotations[{key}]: {plain(str(error), _MAX_TEXT)}")
+            faults.append(f"annotations[{key}]: {sanitize(str(error), _MAX_TEXT)}")
             continue
         for entry in entries:
             listed = entry.device_ids or ()

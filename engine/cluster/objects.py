@@ -17,7 +17,7 @@ import msgspec
 from engine.api.duration import epoch
 from engine.api.objects import ConfigMap, Node, PriorityClass, Quota, RuntimeClass, Taint
 from engine.api.resources import nano_to_units
-from engine.api.text import plain
+from engine.api.text import sanitize
 from engine.cluster import wire
 from engine.cluster.pods import amount, amounts, tolerations
 from engine.cluster.wire import ProjectionError, Source, decode
@@ -173,5 +173,5 @@ def topology_object(source: Source) -> TopologyObject:
         if not 0 < len(levels) <= MAX_LEVELS:
             problem, levels = f"spec.levels: must have 1 to {MAX_LEVELS} entries; has {len(levels)}", ()
     except msgspec.ValidationError as error:
-        problem = plain("spec: " + str(error).replace("`", ""))[:_MAX_TEXT]
+        problem = sanitize("spec: " + str(error).replace("`", ""))[:_MAX_TEXT]
     return TopologyObject(meta.name, meta.resource_version or "", levels, problem)

@@ -11,7 +11,7 @@ from typing import Final
 from engine.api import names, resources
 from engine.api.device import DeviceRequest
 from engine.api.duration import epoch
-from engine.api.pod import Expression, OwnerRef, Pod, PodSpec, SelectorTerm, Shape, Toleration
+from engine.api.pod import OwnerRef, Pod, PodSpec, SelectorRequirement, SelectorTerm, Shape, Toleration
 from engine.api.resources import Quantity, QuantityError, Requests, effective, in_units, nano, pod_limits, pod_requests
 from engine.cluster import wire
 from engine.cluster.wire import ProjectionError, Source, decode
@@ -262,9 +262,11 @@ def _affinity(raw: wire.Affinity | None) -> tuple[SelectorTerm, ...] | None:
     )
 
 
-def _expressions(raw: Sequence[wire.Requirement] | None) -> tuple[Expression, ...]:
+def _expressions(raw: Sequence[wire.Requirement] | None) -> tuple[SelectorRequirement, ...]:
     return tuple(
-        Expression(key=intern(one.key or ""), operator=intern(one.operator or ""), values=tuple(one.values or ()))
+        SelectorRequirement(
+            key=intern(one.key or ""), operator=intern(one.operator or ""), values=tuple(one.values or ())
+        )
         for one in raw or ()
     )
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from engine.api.placement import Assignment
 from engine.api.pod import Pod
 from engine.api.reasons import Code, Phase, Why
-from engine.gang.repair import Extension
-from engine.gang.slots import Refused, Seat
+from engine.gang.repair import ExtensionRequest
+from engine.gang.slots import SlotAssignment, Unassigned
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Extend:
     `why` says for people what is missing. Until there is room the gang goes on as it is: `meanwhile`.
     """
 
-    extension: Extension
+    extension: ExtensionRequest
     why: str
     meanwhile: Status
 
@@ -89,7 +89,7 @@ class Remove:
 class Release:
     """Pin and release these pods."""
 
-    seats: tuple[Seat, ...]
+    seats: tuple[SlotAssignment, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,5 +116,5 @@ class Decision:
 
     action: Action
     status: Status | None = None
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[Unassigned, ...] = ()
     wake: float | None = None

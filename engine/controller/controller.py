@@ -41,7 +41,7 @@ from engine.controller.orphans import Unclaimed
 from engine.controller.reporter import Telling, WaitingCounts
 from engine.controller.term import WRITERS, Term
 from engine.gang.gang import Gang, let_loose
-from engine.gang.slots import Refused
+from engine.gang.slots import Unassigned
 from engine.scheduler.devices import chosen_anew
 from engine.scheduler.fairness import Shares
 from engine.scheduler.queue import Queue
@@ -304,7 +304,7 @@ class Controller:
             self._term.parts.drop(key)
         loose = let_loose(gang.workload, gang.pods) if gang.understanding.ask is not None else []
         known = memory.refused
-        refusals = (*decision.refused, *(Refused(pod, _LATER) for pod in gang.later))
+        refusals = (*decision.refused, *(Unassigned(pod, _LATER) for pod in gang.later))
         memory.refused = frozenset(pod.uid for pod in (*(refused.pod for refused in refusals), *loose))
         for refused in refusals:
             if refused.pod.uid not in known:

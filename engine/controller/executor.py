@@ -34,8 +34,8 @@ from engine.gang.gang import Gang, pod_set_of
 from engine.gang.pin import placed_pod, release_patch
 from engine.gang.plain_pods import in_order
 from engine.gang.relaxation import relaxed, relaxing_text
-from engine.gang.repair import Extension
-from engine.gang.slots import Seat
+from engine.gang.repair import ExtensionRequest
+from engine.gang.slots import SlotAssignment
 from engine.scheduler.outcome import Outcome, Placed
 from engine.scheduler.schedule import extend_in_view, plan_in_view, proposed, rewritten
 
@@ -95,7 +95,12 @@ class Errands:
         )
 
     def plan_part(
-        self, gang: Gang, extension: Extension, *, excluded: frozenset[str], room_kept: frozenset[str] = frozenset()
+        self,
+        gang: Gang,
+        extension: ExtensionRequest,
+        *,
+        excluded: frozenset[str],
+        room_kept: frozenset[str] = frozenset(),
     ) -> Outcome:
         """The answer for a part of a placed gang now. The view's lock is held."""
         settled_before = self._wall() - self._view.policy.nodes.settle
@@ -151,7 +156,7 @@ class Errands:
         written = self._written.write(replace(gang.placement, assignment=None), gang)
         self._tell(replace(gang, placement=written), written, status, None, event=event)
 
-    def extend(self, gang: Gang, placement: Placement, extension: Extension, message: str) -> None:
+    def extend(self, gang: Gang, placement: Placement, extension: ExtensionRequest, message: str) -> None:
         """Write new slots of a part of the gang beside the others; then have the pods go that were to be replaced."""
         try:
             self._written.write(placement, gang)
@@ -173,14 +178,14 @@ class Errands:
         assert gang.placement is not None
         self._written.write(rewritten(gang, assignment), gang)
 
-    def release(self, gang: Gang, seats: tuple[Seat, ...]) -> None:
+    def release(self, gang: Gang, seats: tuple[SlotAssignment, ...]) -> None:
         """Pin and release held pods, in parallel, one PATCH each."""
         placement = gang.placement
         assert placement is not None and placement.assignment is not None
         assignment = placement.assignment
         topology = self._view.topologies.get(placement.topology)
 
-        def release_one(seat: Seat) -> None:
+        def release_one(seat: SlotAssignment) -> None:
             pod = seat.pod
             host = seat.slot.host
             devices = allocation(seat.devices, self._view.stores.devices.get(host)) if seat.devices else None

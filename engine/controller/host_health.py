@@ -8,13 +8,13 @@ from functools import cached_property
 
 from engine.api.placement import Slot
 from engine.api.pod import Pod
-from engine.api.text import joined, plain, plural
+from engine.api.text import join_and, plural, sanitize
 from engine.cache.capacity import Capacity
 from engine.controller.actions import Decision, GiveBack, Remove, Rest, Status
 from engine.controller.gang_state import REMOVE_AGAIN, Timers
 from engine.gang.gang import Gang, by_pod_set, can_suspend, rank_of
 from engine.gang.shape import exclusion
-from engine.gang.slots import moved
+from engine.gang.slots import left_domain
 from engine.policy.model import Policy
 from engine.topology.topology import Topology
 
@@ -64,7 +64,7 @@ class GangHosts:
             return node is not None
         topology = self._topologies.get(placement.topology)
         return not any(
-            exclusion(self._gang.shapes[name], node) is not None or moved(placement, slot, topology, pod_set=name)
+            exclusion(self._gang.shapes[name], node) is not None or left_domain(placement, slot, topology, pod_set=name)
             for name, slot in self._slots.get(host, ())
         )
 
@@ -150,9 +150,9 @@ def _stranded(pod: Pod, hosts: Hosts) -> bool:
 def named(hosts: Iterable[str]) -> str:
     """The first few of these hosts, and how many more."""
     ordered = sorted(hosts)
-    shown = [plain(host) for host in ordered[:_SHOWN]]
+    shown = [sanitize(host) for host in ordered[:_SHOWN]]
     rest = len(ordered) - len(shown)
-    return joined([*shown, *([f"{rest} more"] if rest else [])])
+    return join_and([*shown, *([f"{rest} more"] if rest else [])])
 
 
 def _why(lost: set[str], down: dict[str, float], policy: Policy) -> str:

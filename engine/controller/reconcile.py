@@ -15,7 +15,7 @@ from engine.api.field import render
 from engine.api.placement import Assignment, PodSetRequest
 from engine.api.pod import Pod
 from engine.api.reasons import known_code
-from engine.api.text import plain
+from engine.api.text import sanitize
 from engine.api.workload import Workload
 from engine.controller.actions import ChooseAnew, Decision, GiveBack, LetGo, Plan, Rest, Resume, Status
 from engine.controller.gang_state import Timers
@@ -80,7 +80,7 @@ def decide(
     if workload.finished or workload.deleting:
         return Decision(
             Rest(),
-            Status("Finished", "", f"the {plain(workload.kind)} has {_end(workload)}; its slots are free")
+            Status("Finished", "", f"the {sanitize(workload.kind)} has {_end(workload)}; its slots are free")
             if placement is not None and workload.finished
             else None,
         )

@@ -9,14 +9,14 @@ from typing import Final
 from engine.api.placement import Placement, incomplete_since
 from engine.api.pod import Pod
 from engine.api.reasons import Code, known_code
-from engine.api.text import plain, plural
+from engine.api.text import plural, sanitize
 from engine.controller.actions import Decision, Extend, GiveBack, Release, Remove, Rest, Shrink, Status
 from engine.controller.gang_state import Timers
 from engine.controller.host_health import GONE, Hosts, losses, named, stuck
 from engine.gang.gang import Gang, can_suspend, host_of, pinned_host, pod_set_of
-from engine.gang.repair import Extension, growth, repair
+from engine.gang.repair import ExtensionRequest, growth_request, repair_request
 from engine.gang.reservation import reservation
-from engine.gang.slots import Seating, seat, trimmed
+from engine.gang.slots import SlotAssignments, assign_slots, scaled_down
 from engine.policy.model import Policy
 
 _BEGINNING: Final = " nodes are available: "
@@ -52,7 +52,7 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     """
     workload, placement = gang.workload, gang.placement
     assert placement is not None and placement.assignment is not None
-    if (smaller := trimmed(workload, placement, gang.pods)) is not None:
+    if (smaller := scaled_down(workload, placement, gang.pods)) is not None:
         return Decision(Shrink(smaller))
     live = [pod for pod in gang.pods if not pod.finished and not pod.deleting]
     started = any(pod.spec.node_name and not pod.deleting for pod in gang.pods)
@@ -96,7 +96,7 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     def blocked(host: str) -> bool:
         return host in out or not hosts.usable(host) or hosts.overbooked(host)
 
-    seating = seat(workload, placement, gang.pods)
+    seating = assign_slots(workload, placement, gang.pods)
     seats = tuple(one for one in seating.seats if not blocked(one.slot.host))
     in_the_way = next((one.slot.host for one in seating.seats if blocked(one.slot.host)), None)
     # Its node may be registered again with the pod on it, and where that was no topology tells meanwhile.
@@ -141,7 +141,7 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
 
 def _repair(
     gang: Gang, pods: list[Pod], *, timers: Timers, blocked: Callable[[str], bool], now: float
-) -> Extension | None:
+) -> ExtensionRequest | None:
     """What is lost of the slots; a rank without any pod only after a while."""
     vacant: list[tuple[str, int]] = []
 
@@ -150,14 +150,14 @@ def _repair(
         return now - timers.vacant_since.get((pod_set, rank), now) >= MISSED_AFTER
 
     assert gang.placement is not None
-    part = repair(gang.workload, gang.placement, pods, blocked=blocked, missed=missed) if pods else None
+    part = repair_request(gang.workload, gang.placement, pods, blocked=blocked, missed=missed) if pods else None
     timers.miss(vacant, now)
     return part
 
 
 def _waiting(
     gang: Gang,
-    seating: Seating,
+    seating: SlotAssignments,
     live: list[Pod],
     timers: Timers,
     policy: Policy,
@@ -205,12 +205,12 @@ def _recovery(
     return Decision(GiveBack(suspend=True, reason=reason, message=message)), None
 
 
-def _growth(gang: Gang) -> Extension | None:
+def _growth(gang: Gang) -> ExtensionRequest | None:
     """More slots than it has, as it is asked for today."""
     asked = gang.understanding
     if gang.placement is None or not asked.asks:
         return None
-    return growth(gang.workload, gang.placement, gang.pods, asks=asked.asks, gang=asked.gang)
+    return growth_request(gang.workload, gang.placement, gang.pods, asks=asked.asks, gang=asked.gang)
 
 
 def _enough(placement: Placement, gang: Gang) -> bool:
@@ -237,7 +237,7 @@ def _not_bound(pods: list[Pod], policy: Policy, started: bool) -> Status:
     reason: Code = "SchedulerSilent"
     said = "has not said why"
     if words := pods[0].unschedulable:
-        reason, said = "SchedulerRefused", f"says: {plain(words, MAX_REASON)}"
+        reason, said = "SchedulerRefused", f"says: {sanitize(words, MAX_REASON)}"
     message = f"{plural(len(pods), 'pod')} not bound after {policy.timeouts.bind:g} s; the scheduler {said}"
     return Status("Incomplete" if started else "Placed", reason, message)
 
@@ -248,7 +248,7 @@ def _in_the_way(host: str, hosts: Hosts) -> tuple[Code, str]:
     return "NodeLost", f"{host} takes no pods any more"
 
 
-def _lost(part: Extension, placement: Placement, status: Status | None, hosts: Hosts) -> str:
+def _lost(part: ExtensionRequest, placement: Placement, status: Status | None, hosts: Hosts) -> str:
     """What was lost, for people: the slots and their hosts."""
     if status is not None and status.reason == "SchedulerRefused":
         return status.message
@@ -283,4 +283,4 @@ def _all_lost(gang: Gang, missing: int) -> str:
     """Nothing of a gang that ran is there: people wonder who is to do something now."""
     kind = gang.workload.kind
     after = f" after its back-off of up to {JOB_BACK_OFF}" if kind == "Job" else ""
-    return f"{plural(missing, 'pod')} lost; the {plain(kind)} makes new ones{after}"
+    return f"{plural(missing, 'pod')} lost; the {sanitize(kind)} makes new ones{after}"

@@ -19,7 +19,7 @@ from engine.api.device import DeviceRequest, DeviceUse, NodeDevices
 from engine.api.placement import PodSetPlan, Slot
 from engine.api.pod import Pod
 from engine.api.resources import QuantityError, format_bytes, nano
-from engine.api.text import plain, quote
+from engine.api.text import quote, sanitize
 from engine.devices.free import MAX_BYTES
 from engine.devices.inventory import MAX_DEVICES
 from engine.devices.resources import CORE, FPGA, MEMORY, RATIO, RDMA, WHOLE
@@ -119,7 +119,7 @@ def _amount(name: str, quantity: Any, path: str) -> int:
     try:
         amount = nano(name, quantity) // _NANO
     except QuantityError as error:
-        raise _Unreadable(f"{path}: {plain(str(error))}") from None
+        raise _Unreadable(f"{path}: {sanitize(str(error))}") from None
     if not 0 <= amount <= most:
         raise _Unreadable(f"{path}: {quote(str(quantity))} is not from 0 to {most:,}")
     return amount

@@ -12,7 +12,7 @@ from typing import Final
 
 from engine.api.device import DeviceRequest
 from engine.api.resources import format_bytes
-from engine.api.text import joined, plural
+from engine.api.text import join_and, plural
 from engine.devices.resources import (
     CORE,
     DIMENSIONS,
@@ -39,7 +39,7 @@ def asked_in_words(request: DeviceRequest) -> str:
             article = "an" if noun[0] in "RF" else "a"
             share = percent < WHOLE
             parts.append(f"{percent}% of {article} {noun}" if share else plural(percent // WHOLE, noun))
-    return joined(parts)
+    return join_and(parts)
 
 
 def _part(request: DeviceRequest) -> str:
@@ -53,7 +53,7 @@ def _part(request: DeviceRequest) -> str:
         said.append(f"{request.ratio}% of the memory")
     if request.core:
         said.append(f"{request.core}% of the compute")
-    return f"{joined(said)} of {of}"
+    return f"{join_and(said)} of {of}"
 
 
 # Device resource -> amount; None: it is asked for, and its value is wrong in itself.
@@ -100,11 +100,11 @@ def _names(asked: Asked, whole: Collection[str]) -> Iterator[Contradiction]:
     for name in vendors[1:]:
         yield _pair(name, f"cannot stand beside {vendors[0]}: a pod gets GPUs of one kind; remove one of them")
     if vendors and (percent or dimensions):
-        ours = joined([*percent, *dimensions])
+        ours = join_and([*percent, *dimensions])
         yield _pair(vendors[0], f"asks for whole GPUs and cannot stand beside {ours}; keep one way of asking")
     if percent and dimensions:
         yield _pair(
-            GPU, f"stands for {CORE} and {RATIO} and cannot stand beside {joined(dimensions)}; keep one way of asking"
+            GPU, f"stands for {CORE} and {RATIO} and cannot stand beside {join_and(dimensions)}; keep one way of asking"
         )
     if MEMORY in asked and RATIO in asked:
         yield _pair(

@@ -12,7 +12,7 @@ from typing import Final, Literal
 from engine.api.device import DeviceRequest
 from engine.api.field import FieldError
 from engine.api.names import GPU_REQUEST, ORIGINAL_REQUESTS
-from engine.api.text import joined
+from engine.api.text import join_and
 from engine.devices.annotations import as_written, gpu_request, original_requests, standing_notes
 from engine.devices.containers import Container, Path, PodResources, amount
 from engine.devices.request import device_request
@@ -177,4 +177,4 @@ def _warnings(total: Mapping[str, int], reported: Reported) -> Iterator[str]:
     if unknown and reported.names:
         named = unknown[:_MAX_NAMED]
         more = [f"{len(unknown) - _MAX_NAMED} more"] if len(unknown) > _MAX_NAMED else []
-        yield f"no node reports {joined([*named, *more])}; the pods cannot be placed"
+        yield f"no node reports {join_and([*named, *more])}; the pods cannot be placed"

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from engine.api.field import FieldError
-from engine.api.text import plain
+from engine.api.text import sanitize
 from engine.devices.containers import AmountError, Container, Path, PodResources, amount
 from engine.devices.request import Contradiction, contradictions
 from engine.devices.resources import FPGA, GPU, MEMORY, RATIO, RDMA, device_names, family, whole_names
@@ -133,4 +133,4 @@ def _shown(value: object) -> str:
     if value is None:
         return "null"
     text = str(value) if isinstance(value, str | int | float) else type(value).__name__
-    return plain(text)
+    return sanitize(text)

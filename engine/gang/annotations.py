@@ -11,7 +11,7 @@ from engine.api.duration import DurationError, parse_duration
 from engine.api.field import FieldError, unsupported
 from engine.api.pod import Pod
 from engine.api.reasons import Code
-from engine.api.text import listed, plain, suggest
+from engine.api.text import join_comma, sanitize, suggest
 from engine.api.workload import PodSet, Workload
 from engine.topology.choice import LevelNames
 
@@ -36,7 +36,7 @@ _SHORT = tuple(sorted(key.partition("/")[2] for key in names.REQUEST_KEYS))
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class RequestAnnotation:
     """One annotation that asks for something: where it stands, its key as written, what it is about, its value."""
 
     field: str  # JSON path of the annotation
@@ -46,7 +46,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class AnnotationSource:
     """The annotations and labels at one place of an object; `path` is the JSON path of its metadata."""
 
     path: str
@@ -54,10 +54,10 @@ class Source:
     labels: Mapping[str, str]
 
 
-def own_source(about: Workload | Pod) -> Source:
+def own_source(about: Workload | Pod) -> AnnotationSource:
     """What an object itself carries, beside what its templates do."""
     carrier = about.spec if isinstance(about, Pod) else about
-    return Source("metadata", carrier.annotations, carrier.labels)
+    return AnnotationSource("metadata", carrier.annotations, carrier.labels)
 
 
 def meanings(dialects: Collection[str]) -> Mapping[str, str]:
@@ -69,11 +69,13 @@ def meanings(dialects: Collection[str]) -> Mapping[str, str]:
     return found
 
 
-def read(sources: Iterable[Source], *, dialects: Collection[str]) -> tuple[Said, ...]:
+def read_annotations(
+    sources: Iterable[AnnotationSource], *, dialects: Collection[str]
+) -> tuple[RequestAnnotation, ...]:
     """All requests that the sources carry, ordered by path."""
     known = meanings(dialects)
     found = (
-        Said(field=f"{source.path}.annotations[{key}]", key=key, about=known[key], value=value)
+        RequestAnnotation(field=f"{source.path}.annotations[{key}]", key=key, about=known[key], value=value)
         for source in sources
         for key, value in source.annotations.items()
         if key in known
@@ -81,12 +83,12 @@ def read(sources: Iterable[Source], *, dialects: Collection[str]) -> tuple[Said,
     return tuple(sorted(found, key=lambda said: said.field))
 
 
-def read_own(about: Workload | Pod, *, dialects: Collection[str]) -> tuple[Said, ...]:
+def read_own_annotations(about: Workload | Pod, *, dialects: Collection[str]) -> tuple[RequestAnnotation, ...]:
     """All requests that an object itself carries."""
-    return read((own_source(about),), dialects=dialects)
+    return read_annotations((own_source(about),), dialects=dialects)
 
 
-def asks_in_pod_group_labels(sources: Iterable[Source], *, dialects: Collection[str]) -> bool:
+def asks_in_pod_group_labels(sources: Iterable[AnnotationSource], *, dialects: Collection[str]) -> bool:
     """True when pod-group labels of the user (not the ones that we add beside our own) stand on one of the sources."""
     return POD_GROUP_DIALECT in dialects and any(
         names.POD_GROUP_NAME in source.labels and not {names.MANAGED, names.GANG} & source.labels.keys()
@@ -94,7 +96,7 @@ def asks_in_pod_group_labels(sources: Iterable[Source], *, dialects: Collection[
     )
 
 
-def unknown_keys(sources: Iterable[Source], *, short: bool = False) -> Iterator[FieldError]:
+def unknown_keys(sources: Iterable[AnnotationSource], *, short: bool = False) -> Iterator[FieldError]:
     """Keys under topogate.dev/ that mean nothing, and requests that were written as labels by mistake.
 
     `short`: without the list of all keys, for which a warning has no room.
@@ -115,7 +117,7 @@ def unknown_keys(sources: Iterable[Source], *, short: bool = False) -> Iterator[
 def _unknown(path: str, key: str, said: str, *, hint: bool, short: bool) -> FieldError:
     meant = "" if key in _KNOWN else _meant(key.partition("/")[2], hint=hint, short=short)
     return FieldError(
-        field=f"{path}[{plain(key)}]",
+        field=f"{path}[{sanitize(key)}]",
         kind="Forbidden",
         value=None,
         reason="UnknownAnnotation",
@@ -130,20 +132,22 @@ def _meant(name: str, *, hint: bool, short: bool) -> str:
     near = suggest(name, _SHORT) if hint else None
     if near is not None:
         return f"did you mean {names.DOMAIN}/{near}?"
-    return "" if short or not hint else f"the keys are {listed(_SHORT)}"
+    return "" if short or not hint else f"the keys are {join_comma(_SHORT)}"
 
 
-def check(said: Said, *, levels: LevelNames, topologies: Collection[str]) -> str | FieldError:
+def check_value(said: RequestAnnotation, *, levels: LevelNames, topologies: Collection[str]) -> str | FieldError:
     """What the value means (a level alias, a name, a number, "true"), in one spelling, or what is wrong with it."""
     return _CHECKS[said.about](said, levels, topologies)
 
 
-def invalid(said: Said, message: str, *, reason: Code = "InvalidValue", kind: str = "Invalid value") -> FieldError:
+def invalid(
+    said: RequestAnnotation, message: str, *, reason: Code = "InvalidValue", kind: str = "Invalid value"
+) -> FieldError:
     """The error that this annotation's value is wrong."""
     return FieldError(field=said.field, kind=kind, value=said.value, reason=reason, message=message)
 
 
-def _level(said: Said, levels: LevelNames, _: Collection[str]) -> str | FieldError:
+def _level(said: RequestAnnotation, levels: LevelNames, _: Collection[str]) -> str | FieldError:
     auto = (names.AUTO,) if said.about != names.SLICE_TOPOLOGY else ()
     if said.value in auto:
         return names.HOST_LEVEL if said.about == names.PREFER else names.AUTO
@@ -155,30 +159,30 @@ def _level(said: Said, levels: LevelNames, _: Collection[str]) -> str | FieldErr
     error = unsupported(said.field, said.value, allowed, reason="UnknownLevel")
     several = [word for word in _WORD.findall(said.value[:_READ]) if levels.resolve(word) is not None]
     if len(several) > 1:
-        return replace(error, message=f"one level only; allowed: {listed(allowed)}")
+        return replace(error, message=f"one level only; allowed: {join_comma(allowed)}")
     if (other := levels.elsewhere(said.value)) is not None:
-        there = f"is a level of topology {plain(other)}; add {names.TOPOLOGY}: {plain(other)}"
-        return replace(error, message=f"{there}, or use one of {listed(allowed)}")
+        there = f"is a level of topology {sanitize(other)}; add {names.TOPOLOGY}: {sanitize(other)}"
+        return replace(error, message=f"{there}, or use one of {join_comma(allowed)}")
     return error
 
 
-def _topology(said: Said, _: LevelNames, topologies: Collection[str]) -> str | FieldError:
+def _topology(said: RequestAnnotation, _: LevelNames, topologies: Collection[str]) -> str | FieldError:
     if said.value in topologies:
         return said.value
     return unsupported(said.field, said.value, tuple(topologies), reason="UnknownTopology")
 
 
-def _flag(said: Said, _: LevelNames, __: Collection[str]) -> str | FieldError:
+def _flag(said: RequestAnnotation, _: LevelNames, __: Collection[str]) -> str | FieldError:
     return said.value if said.value in ("true", "false") else invalid(said, 'must be "true" or "false"')
 
 
-def _number(said: Said, _: LevelNames, __: Collection[str]) -> str | FieldError:
+def _number(said: RequestAnnotation, _: LevelNames, __: Collection[str]) -> str | FieldError:
     if _POSITIVE.fullmatch(said.value):
         return said.value
     return invalid(said, "must be a whole number from 1 to 999999999")
 
 
-def _duration(said: Said, _: LevelNames, __: Collection[str]) -> str | FieldError:
+def _duration(said: RequestAnnotation, _: LevelNames, __: Collection[str]) -> str | FieldError:
     try:
         seconds = parse_duration(said.value)
     except DurationError as error:
@@ -186,13 +190,13 @@ def _duration(said: Said, _: LevelNames, __: Collection[str]) -> str | FieldErro
     return repr(seconds) if seconds > 0 else invalid(said, "must be more than 0s")
 
 
-def _name(said: Said, _: LevelNames, __: Collection[str]) -> str | FieldError:
+def _name(said: RequestAnnotation, _: LevelNames, __: Collection[str]) -> str | FieldError:
     if _LABEL_VALUE.fullmatch(said.value):
         return said.value
     return invalid(said, 'must be 1 to 63 letters, digits, "-", "_" or ".", starting and ending with a letter or digit')
 
 
-_CHECKS: Mapping[str, Callable[[Said, LevelNames, Collection[str]], str | FieldError]] = {
+_CHECKS: Mapping[str, Callable[[RequestAnnotation, LevelNames, Collection[str]], str | FieldError]] = {
     names.REQUIRE: _level,
     names.PREFER: _level,
     names.SLICE_TOPOLOGY: _level,
@@ -208,7 +212,7 @@ _CHECKS: Mapping[str, Callable[[Said, LevelNames, Collection[str]], str | FieldE
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class RequestScope:
     """`said` about `pods` pods of `pod_set`, None for a whole gang of several pod sets; `meanings` by key.
 
     With one pod set its scope is that of the gang too.
@@ -216,15 +220,15 @@ class Scope:
 
     pod_set: PodSet | None
     pods: int
-    said: tuple[Said, ...]
+    said: tuple[RequestAnnotation, ...]
     meanings: Mapping[str, str]
 
-    def saying(self, about: str) -> Said | None:
+    def saying(self, about: str) -> RequestAnnotation | None:
         """The annotation by which the scope says something about a key; the first by path."""
         return next((one for one in self.said if one.about == about), None)
 
 
-def slices_of(scope: Scope, whole: Scope) -> tuple[tuple[str, int], ...]:
+def slices_of(scope: RequestScope, whole: RequestScope) -> tuple[tuple[str, int], ...]:
     """The slices (level, size) of a pod set, its own or those of the whole gang; of a size that is known.
 
     What the workload says holds for every pod set that is as large as a slice.

@@ -10,11 +10,11 @@ from engine.api.workload import Workload
 from engine.policy.model import Policy
 
 
-def standing_aside(workload: Workload, *, policy: Policy, own_namespace: str = names.NAMESPACE) -> str | None:
+def exemption_reason(workload: Workload, *, policy: Policy, own_namespace: str = names.NAMESPACE) -> str | None:
     """The reason code why a workload that asks is none of ours; None when it is ours."""
     if policy.mode == "off":
         return "PolicyOff"
-    if exempt(workload.namespace, policy=policy, own_namespace=own_namespace):
+    if is_exempt(workload.namespace, policy=policy, own_namespace=own_namespace):
         return "ExemptNamespace"
     if names.KUEUE_QUEUE in workload.labels or names.KUEUE_QUEUE in workload.annotations:
         return "ManagedByKueue"
@@ -22,11 +22,11 @@ def standing_aside(workload: Workload, *, policy: Policy, own_namespace: str = n
         return workload.aside
     if names.EXCLUSIVE_TOPOLOGY & workload.annotations.keys():
         return "ExclusiveTopology"
-    found = (template_aside(pod_set.template, policy=policy) for pod_set in workload.pod_sets)
+    found = (template_exemption(pod_set.template, policy=policy) for pod_set in workload.pod_sets)
     return next((reason for reason in found if reason is not None), None)
 
 
-def template_aside(spec: PodSpec, *, policy: Policy) -> str | None:
+def template_exemption(spec: PodSpec, *, policy: Policy) -> str | None:
     """The same for what a template or a pod itself shows."""
     if kueue_has(spec):
         return "ManagedByKueue"
@@ -50,6 +50,6 @@ def kueue_has(spec: PodSpec) -> bool:
     )
 
 
-def exempt(namespace: str, *, policy: Policy, own_namespace: str) -> bool:
+def is_exempt(namespace: str, *, policy: Policy, own_namespace: str) -> bool:
     """True for our own namespace and those that the policy exempts (names or patterns)."""
     return namespace == own_namespace or any(fnmatchcase(namespace, one) for one in policy.namespaces.exempt)

@@ -12,7 +12,7 @@ from engine.api.pod import Pod, Shape
 from engine.api.rank import value
 from engine.api.workload import PodSet, Workload
 from engine.gang.key import key_of
-from engine.gang.request import Understanding
+from engine.gang.request import PlacementRequest
 
 _RANK_DIGITS = 7  # 100,000 pods at most
 
@@ -121,7 +121,7 @@ class Gang:
     """All that is seen of one gang; `shapes` is what a pod of each pod set needs (`View.shape_of`), by name."""
 
     workload: Workload
-    understanding: Understanding
+    understanding: PlacementRequest
     placement: Placement | None
     pods: tuple[Pod, ...]
     shapes: Mapping[str, Shape]

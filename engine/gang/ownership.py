@@ -13,11 +13,11 @@ from engine.api import names
 from engine.api.field import FieldError
 from engine.api.pod import OwnerRef, Pod
 from engine.api.workload import Owned, Workload
-from engine.gang.annotations import meanings, read_own
-from engine.gang.exemption import standing_aside
+from engine.gang.annotations import meanings, read_own_annotations
+from engine.gang.exemption import exemption_reason
 from engine.gang.key import joined_key
 from engine.gang.plain_pods import plain_key, single_key
-from engine.gang.request import Understanding, understand
+from engine.gang.request import PlacementRequest, parse_request
 from engine.kinds.registry import Registry
 from engine.policy.model import Policy
 from engine.topology.topology import Topology
@@ -64,7 +64,7 @@ def leads_to(namespace: str, owner: OwnerRef | None, link: Link) -> bool:
     """True when an owner reference in a namespace is a controller reference to this very object."""
     if owner is None or not owner.controller:
         return False
-    return bool(owner.uid) and owner.uid == link.uid and key_to(namespace, owner) == key_of(link)
+    return bool(owner.uid) and owner.uid == link.uid and key_to(namespace, owner) == object_key(link)
 
 
 def key_to(namespace: str, owner: OwnerRef) -> Key:
@@ -72,7 +72,7 @@ def key_to(namespace: str, owner: OwnerRef) -> Key:
     return (owner.api_version.rpartition("/")[0], owner.kind, namespace, owner.name)
 
 
-def key_of(link: Link) -> Key:
+def object_key(link: Link) -> Key:
     """Group, kind, namespace and name of an object."""
     return ("", "Pod", link.namespace, link.name) if isinstance(link, Pod) else link.key
 
@@ -80,10 +80,10 @@ def key_of(link: Link) -> Key:
 def reference_to(link: Link) -> OwnerRef:
     """The controller reference that leads to an object."""
     version = "v1" if isinstance(link, Pod) else link.api_version
-    return OwnerRef(version, key_of(link)[1], link.name, link.uid, controller=True)
+    return OwnerRef(version, object_key(link)[1], link.name, link.uid, controller=True)
 
 
-def decider(chain: Chain, *, ignored: Callable[[Workload], str | None]) -> Workload | None:
+def gang_root(chain: Chain, *, ignored: Callable[[Workload], str | None]) -> Workload | None:
     """The workload that decides for what is below it: the top-most that asks or stands aside, else the nearest.
 
     `ignored(workload)`: the reason code why the workload, seen by itself, is none of ours; None when it asks.
@@ -101,7 +101,7 @@ _REMEMBERED = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Ownership:
     """Whose a pod is. `workload` decides for it and `key` is that of its gang (which may have no such group).
 
     Both are None for a pod of nobody, and while `missing`, a link of its chain that must be there, is not known.
@@ -128,7 +128,7 @@ class Above:
 
 
 @dataclass(frozen=True, slots=True)
-class Lineage:
+class OwnerResolver:
     """Reads owner chains in one set of records (`find`) under one policy."""
 
     find: Find
@@ -136,60 +136,60 @@ class Lineage:
     topologies: Mapping[str, Topology]
     own_namespace: str = names.NAMESPACE
     # uid -> what was understood of which record: every pod of a gang asks the same.
-    _understood: dict[str, tuple[Workload, Understanding]] = field(default_factory=dict, repr=False, compare=False)
+    _understood: dict[str, tuple[Workload, PlacementRequest]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def registry(self) -> Registry:
         """The workload kinds under the policy."""
         return self.policy.registry
 
-    def claim(self, pod: Pod) -> Claim:
+    def claim(self, pod: Pod) -> Ownership:
         """Whose a pod is, by its controller references and nothing else."""
         chain = chain_of(pod.namespace, pod.owner, find=self.find)
         if chain.missing is not None and self.watched(chain.missing):
-            return Claim(missing=chain.missing)
+            return Ownership(missing=chain.missing)
         workloads = chain.workloads
         if not workloads:
             return self._unowned(pod, chain)
-        workload = workloads[0] if len(workloads) == 1 else decider(chain, ignored=self.ignored)
+        workload = workloads[0] if len(workloads) == 1 else gang_root(chain, ignored=self.ignored)
         assert workload is not None
         if workload.unit == CHILD and (below := workloads[: workloads.index(workload)]):
             workload = below[-1]
         workload = self.whole(workload)
-        return Claim(workload, joined_key(workload, pod))
+        return Ownership(workload, joined_key(workload, pod))
 
     def above(self, workload: Workload) -> Above:
         """What stands above a workload."""
         chain = chain_of(workload.namespace, workload.owner, find=self.find)
-        found = decider(chain, ignored=self.ignored)
+        found = gang_root(chain, ignored=self.ignored)
         missing = chain.missing if chain.missing is not None and self.watched(chain.missing) else None
         return Above(found, NOT_ASKING if found is None else self.ignored(found), missing)
 
-    def understand(self, workload: Workload) -> Understanding:
+    def understand(self, workload: Workload) -> PlacementRequest:
         """The request of a workload; `ignored` when something above it asks, stands aside, or is not known yet."""
         if workload.owner is None:
             return self.own(workload)
         above = self.above(workload)
         if above.missing is not None:
-            return Understanding(ignored=PART_OF_GANG)
+            return PlacementRequest(ignored=PART_OF_GANG)
         decides = above.workload
         if decides is not None and decides.unit == CHILD and leads_to(workload.namespace, workload.owner, decides):
             return self.own(workload)  # a gang of its own, with what is asked above
         if above.reason != NOT_ASKING:
-            return Understanding(ignored=above.reason or PART_OF_GANG)
+            return PlacementRequest(ignored=above.reason or PART_OF_GANG)
         return self.own(workload)
 
-    def own(self, workload: Workload) -> Understanding:
+    def own(self, workload: Workload) -> PlacementRequest:
         """The request of a workload seen by itself; of a kind whose entry has left the policy nothing asks any more."""
         known = self._understood.get(workload.uid)
         if known is not None and known[0] is workload:
             return known[1]
         group, _, version = workload.api_version.rpartition("/")
         if workload.handling != "pods" and self.registry.find(group, workload.kind, version) is None:
-            return Understanding(ignored=NOT_ASKING)
+            return PlacementRequest(ignored=NOT_ASKING)
         above = self._gangs_apart(workload)
         if above is not None and (reason := self._reason(above, self._read(above))) not in (None, NOT_ASKING):
-            return Understanding(ignored=reason)
+            return PlacementRequest(ignored=reason)
         whole = self.whole(workload)
         if not whole.pod_sets:
             return self._without_pods(whole)
@@ -228,21 +228,23 @@ class Lineage:
         links = (ref for one in self.registry.entries for ref in one.owners)
         return any((ref.group, ref.kind) == (group, owner.kind) for ref in links)
 
-    def _read(self, workload: Workload, *, remember: bool = True) -> Understanding:
+    def _read(self, workload: Workload, *, remember: bool = True) -> PlacementRequest:
         known = self._understood.get(workload.uid)
         if known is not None and known[0] is workload:
             return known[1]
-        found = understand(workload, policy=self.policy, topologies=self.topologies, own_namespace=self.own_namespace)
+        found = parse_request(
+            workload, policy=self.policy, topologies=self.topologies, own_namespace=self.own_namespace
+        )
         if remember and workload.uid:
             if len(self._understood) >= _REMEMBERED:
                 self._understood.clear()
             self._understood[workload.uid] = (workload, found)
         return found
 
-    def _reason(self, workload: Workload, understanding: Understanding) -> str | None:
+    def _reason(self, workload: Workload, understanding: PlacementRequest) -> str | None:
         reason = understanding.ignored
         if reason == NOT_ASKING:
-            aside = standing_aside(workload, policy=self.policy, own_namespace=self.own_namespace)
+            aside = exemption_reason(workload, policy=self.policy, own_namespace=self.own_namespace)
             return aside if aside is not None and aside != "PolicyOff" else reason
         return reason
 
@@ -254,19 +256,19 @@ class Lineage:
             return above
         return None
 
-    def _unowned(self, pod: Pod, chain: Chain) -> Claim:
+    def _unowned(self, pod: Pod, chain: Chain) -> Ownership:
         """A pod that no workload owns: of a gang that it names, or by itself if it asks."""
         above = chain.missing
         if above is None and chain.links:
             above = reference_to(chain.links[-1])
         key = plain_key(pod, dialects=self.policy.annotations.dialects) or single_key(pod, above, policy=self.policy)
-        return Claim(key=key, controller=above)
+        return Ownership(key=key, controller=above)
 
-    def _without_pods(self, workload: Workload) -> Understanding:
-        said = read_own(workload, dialects=self.policy.annotations.dialects)
-        aside = standing_aside(workload, policy=self.policy, own_namespace=self.own_namespace)
+    def _without_pods(self, workload: Workload) -> PlacementRequest:
+        said = read_own_annotations(workload, dialects=self.policy.annotations.dialects)
+        aside = exemption_reason(workload, policy=self.policy, own_namespace=self.own_namespace)
         if not said or aside is not None:
-            return Understanding(ignored=aside if said else NOT_ASKING)
+            return PlacementRequest(ignored=aside if said else NOT_ASKING)
         message = "what it is placed through is not there yet"
         error = FieldError("spec", "Invalid value", None, "WaitingForMembers", message)
-        return Understanding(errors=(error,))
+        return PlacementRequest(errors=(error,))

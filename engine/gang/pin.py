@@ -13,20 +13,20 @@ from typing import Any
 
 from engine.api import names
 from engine.api.placement import Slot
-from engine.api.pod import Expression, Pod, SelectorTerm
+from engine.api.pod import Pod, SelectorRequirement, SelectorTerm
 
 _NAME_FIELD = "metadata.name"
 
 
-def pinned_terms(affinity: Sequence[SelectorTerm] | None, host: str) -> list[dict[str, Any]]:
+def bind_terms(affinity: Sequence[SelectorTerm] | None, host: str) -> list[dict[str, Any]]:
     """Return `nodeSelectorTerms` with `metadata.name In [host]` in every term that says something; idempotent."""
-    pin = Expression(key=_NAME_FIELD, operator="In", values=(host,))
+    pin = SelectorRequirement(key=_NAME_FIELD, operator="In", values=(host,))
     if affinity is None:
         return [_term(SelectorTerm(expressions=(), fields=(pin,)))]
     return [_term(_pinned(term, pin)) for term in affinity]
 
 
-def pin_labels(
+def bind_labels(
     labels: Mapping[str, str], node_selector: Mapping[str, str] | Iterable[tuple[str, str]]
 ) -> dict[str, str]:
     """Return the labels of the host's domains that the pod's nodeSelector does not name yet."""
@@ -61,7 +61,7 @@ def placed_pod(
 ) -> PlacedPod:
     """What a pod carries on a slot of a revision of its gang's Placement; the same at its creation and afterwards.
 
-    `labels` are those of the topology above the host (`pin_labels` is applied here), `devices` the annotation that
+    `labels` are those of the topology above the host (`bind_labels` is applied here), `devices` the annotation that
     names the pod's devices.
     """
     return PlacedPod(
@@ -74,8 +74,8 @@ def placed_pod(
             names.HELD_BY: None,
             names.DEVICE_ALLOCATED: devices,
         },
-        terms=pinned_terms(pod.spec.shape.affinity, slot.host),
-        selector=pin_labels(labels, pod.spec.shape.node_selector),
+        terms=bind_terms(pod.spec.shape.affinity, slot.host),
+        selector=bind_labels(labels, pod.spec.shape.node_selector),
     )
 
 
@@ -102,7 +102,7 @@ def release_patch(pod: Pod, placed: PlacedPod) -> dict[str, Any]:
     return {"metadata": metadata, "spec": spec}
 
 
-def _pinned(term: SelectorTerm, pin: Expression) -> SelectorTerm:
+def _pinned(term: SelectorTerm, pin: SelectorRequirement) -> SelectorTerm:
     if pin in term.fields or not (term.expressions or term.fields):
         return term
     return SelectorTerm(expressions=term.expressions, fields=(*term.fields, pin))
@@ -117,7 +117,7 @@ def _term(term: SelectorTerm) -> dict[str, Any]:
     return found
 
 
-def _expression(one: Expression) -> dict[str, Any]:
+def _expression(one: SelectorRequirement) -> dict[str, Any]:
     found: dict[str, Any] = {"key": one.key, "operator": one.operator}
     if one.values:
         found["values"] = list(one.values)

@@ -19,10 +19,10 @@ from engine.api import names
 from engine.api.field import FieldError
 from engine.api.pod import OwnerRef, Pod, PodSpec
 from engine.api.resources import largest
-from engine.api.text import plain, plural, quote
+from engine.api.text import plural, quote, sanitize
 from engine.api.workload import PodSet, Workload
-from engine.gang.annotations import Said, invalid, read_own
-from engine.gang.exemption import template_aside
+from engine.gang.annotations import RequestAnnotation, invalid, read_own_annotations
+from engine.gang.exemption import template_exemption
 from engine.gang.shape import with_requests
 from engine.policy.model import Policy
 
@@ -172,14 +172,14 @@ def faults(
         message = f"must be a name of 1 to 63 letters, digits, -, _ and .; got {quote(workload.name)}"
         return (FieldError(where, "Invalid value", None, "InvalidValue", message),)
     size, field = workload.slots, f"metadata.annotations[{names.GANG_SIZE}]"
-    asked = [read_own(pod, dialects=dialects) for pod in pods]  # once: a gang may have very many pods
+    asked = [read_own_annotations(pod, dialects=dialects) for pod in pods]  # once: a gang may have very many pods
     sizes: set[int] = set()
     for pod, said in zip(pods, asked, strict=True):
         if (text := _value(said, names.GANG_SIZE)) is None:
             message = f"names a gang without its size{_of(pod)}; add {names.GANG_SIZE}"
             return (FieldError(field, "Required value", None, "MissingValue", message),)
         if (number := _size(text)) is None:
-            message = f"must be a whole number, 1 or more; got {plain(text, 63)}{_of(pod)}"
+            message = f"must be a whole number, 1 or more; got {sanitize(text, 63)}{_of(pod)}"
             return (FieldError(field, "Invalid value", None, "InvalidValue", message),)
         sizes.add(number)
     if len(sizes) > 1:
@@ -214,7 +214,7 @@ def owners(pods: Sequence[Pod]) -> list[OwnerRef]:
 
 
 def _said(pod: Pod, about: str, dialects: Collection[str]) -> str | None:
-    return _value(read_own(pod, dialects=dialects), about)
+    return _value(read_own_annotations(pod, dialects=dialects), about)
 
 
 def _of(pod: Pod) -> str:
@@ -222,7 +222,7 @@ def _of(pod: Pod) -> str:
     return f" (pod {pod.name})" if pod.name else ""
 
 
-def _value(said: Iterable[Said], about: str) -> str | None:
+def _value(said: Iterable[RequestAnnotation], about: str) -> str | None:
     """What is said about a key: by its own name, or else by an alias."""
     found = [one for one in said if one.about == about]
     return min(found, key=lambda one: one.key != one.about).value if found else None
@@ -234,7 +234,7 @@ def _size(text: str) -> int | None:
 
 def _template(pod: Pod, dialects: Collection[str]) -> PodSpec:
     """What the pods have in common; a gang that names no level needs no more than room."""
-    said = read_own(pod, dialects=dialects)
+    said = read_own_annotations(pod, dialects=dialects)
     names_gang = {one.key for one in said if one.about in _OWN}
     annotations = {key: value for key, value in pod.spec.annotations.items() if key not in names_gang}
     if not any(one.about in _LEVELS for one in said):
@@ -255,14 +255,14 @@ def single_key(pod: Pod, owner: OwnerRef | None, *, policy: Policy) -> str | Non
     `owner`: the top-most controller above the pod. The hash is of the namespace, of what the pod asks for, and of the
     mark that its admission gave it (`mark_of`): pinned, a pod does not show any more where else it might have gone.
     """
-    said = read_own(pod, dialects=policy.annotations.dialects)
+    said = read_own_annotations(pod, dialects=policy.annotations.dialects)
     if not said or any(one.about == names.GANG_NAME for one in said) or pod.mirror:
         return None
     if owner is not None and (owner.kind == "DaemonSet" or not owner.uid or "/" in owner.uid):
         return None  # the API server makes no such uid, and a key must not be taken for another one's
     if pod.spec.node_name and names.MANAGED not in pod.spec.labels:
         return None  # it had its host before anybody asked us
-    if template_aside(replace(pod.spec, node_name=""), policy=policy) is not None:
+    if template_exemption(replace(pod.spec, node_name=""), policy=policy) is not None:
         return None
     mark = pod.spec.labels.get(names.POD_SET, "")
     asked = (pod.namespace, mark, *sorted({f"{one.about}={one.value}" for one in said}))
@@ -327,11 +327,11 @@ def single_workload(owner: OwnerRef | None, pods: Sequence[Pod], *, dialects: Co
 
 def errors(pod: Pod, *, dialects: Collection[str]) -> list[FieldError]:
     """What a pod by itself cannot ask for: it has no others beside it that could be counted."""
-    said = read_own(pod, dialects=dialects)
+    said = read_own_annotations(pod, dialects=dialects)
     return [_not_alone(one) for one in said if one.about not in _OF_ONE]
 
 
-def _not_alone(one: Said) -> FieldError:
+def _not_alone(one: RequestAnnotation) -> FieldError:
     beside = names.GANG_NAME if one.about == names.GANG_SIZE else f"{names.GANG_NAME} and {names.GANG_SIZE}"
     message = f"is about a gang: add {beside}, or remove it"
     return invalid(one, message, reason="ConflictingAnnotations", kind="Forbidden")
@@ -347,6 +347,6 @@ def _may_go(pod: Pod) -> tuple[object, ...]:
 
 def _single_template(pod: Pod, dialects: Collection[str]) -> PodSpec:
     """What the pods have in common, without what only a gang can ask for."""
-    left_out = {one.key for one in read_own(pod, dialects=dialects) if one.about not in _OF_ONE}
+    left_out = {one.key for one in read_own_annotations(pod, dialects=dialects) if one.about not in _OF_ONE}
     annotations = {key: value for key, value in pod.spec.annotations.items() if key not in left_out}
     return template_of(pod, annotations)

@@ -11,12 +11,12 @@ from dataclasses import replace
 from engine.api import names
 from engine.api.duration import format_duration
 from engine.api.placement import GangRequest, Placement, PodSetRequest, waiting_since
-from engine.api.text import joined, plain
-from engine.gang.request import Understanding
+from engine.api.text import join_and, sanitize
+from engine.gang.request import PlacementRequest
 from engine.policy.model import Policy
 
 
-def relaxed(understanding: Understanding) -> Understanding:
+def relaxed(understanding: PlacementRequest) -> PlacementRequest:
     """The request with what is required as what is preferred; slices stay as they are."""
     gang = understanding.gang
     if gang is not None and gang.require is not None:
@@ -38,7 +38,7 @@ def _preferred(required: str) -> str:
 Relaxed = tuple[str | None, tuple[tuple[str, str | None], ...]]
 
 
-def in_force(understanding: Understanding, placement: Placement | None, policy: Policy) -> Understanding:
+def effective_request(understanding: PlacementRequest, placement: Placement | None, policy: Policy) -> PlacementRequest:
     """The request that counts: as the user wrote it, or relaxed if the Placement says that this very one was.
 
     A gang that has slots keeps them also when nothing is to be relaxed any more; one that waits is as its user says.
@@ -52,7 +52,7 @@ def in_force(understanding: Understanding, placement: Placement | None, policy: 
     return softer if same else understanding
 
 
-def relaxes_at(understanding: Understanding, placement: Placement | None, policy: Policy) -> float | None:
+def relaxes_at(understanding: PlacementRequest, placement: Placement | None, policy: Policy) -> float | None:
     """When what is required becomes preferred (seconds since the epoch); None: nothing is to be relaxed, or not yet."""
     after = relax_after(understanding, policy)
     since = waiting_since(placement.status) if placement is not None else None
@@ -61,13 +61,13 @@ def relaxes_at(understanding: Understanding, placement: Placement | None, policy
     return since + after
 
 
-def relaxing_text(understanding: Understanding, policy: Policy) -> str:
+def relaxing_text(understanding: PlacementRequest, policy: Policy) -> str:
     """What people read when it happens; `understanding` is the one before."""
     waited = format_duration(relax_after(understanding, policy) or 0.0)
     return f"has waited for {waited}: {_named(_required(understanding))} is preferred from now on, not required"
 
 
-def relaxing_forecast(understanding: Understanding, policy: Policy) -> str:
+def relaxing_forecast(understanding: PlacementRequest, policy: Policy) -> str:
     """What is told at submit time of when it will happen: `after 10m rack is preferred, not required`; "" if never."""
     levels = _required(understanding)
     after = relax_after(understanding, policy)
@@ -76,7 +76,7 @@ def relaxing_forecast(understanding: Understanding, policy: Policy) -> str:
     return f"after {format_duration(after)} {_named(levels)} is preferred, not required"
 
 
-def relaxed_text(understanding: Understanding, policy: Policy) -> str:
+def relaxed_text(understanding: PlacementRequest, policy: Policy) -> str:
     """The tail of a message about a gang whose request was relaxed, as long as it waits; "" about any other."""
     levels = [understanding.gang.relaxed] if understanding.gang is not None else []
     levels += [ask.relaxed for ask in understanding.asks]
@@ -86,17 +86,17 @@ def relaxed_text(understanding: Understanding, policy: Policy) -> str:
     return f"; {_named(levels)} was required until it had waited for {format_duration(after)}"
 
 
-def _required(understanding: Understanding) -> list[str | None]:
+def _required(understanding: PlacementRequest) -> list[str | None]:
     """What the gang and each of its pod sets require."""
     levels = [understanding.gang.require] if understanding.gang is not None else []
     return levels + [ask.require for ask in understanding.asks]
 
 
 def _named(levels: list[str | None]) -> str:
-    return joined([plain(level) for level in dict.fromkeys(levels) if level is not None])
+    return join_and([sanitize(level) for level in dict.fromkeys(levels) if level is not None])
 
 
-def relax_after(understanding: Understanding, policy: Policy) -> float | None:
+def relax_after(understanding: PlacementRequest, policy: Policy) -> float | None:
     """After how many seconds of waiting what is required becomes preferred; None: never."""
     return understanding.relax_after if understanding.relax_after is not None else policy.timeouts.relax_after
 

@@ -26,7 +26,7 @@ Missed = Callable[[str, int], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptSlot:
     """A slot that stays: its host, and the devices of its pod where they are known."""
 
     host: str
@@ -34,7 +34,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Extension:
+class ExtensionRequest:
     """A question for the planner: `kept` (pod set -> rank -> slot) stays, the other pods of `asks` get new slots.
 
     `lost` are the ranks, by pod set, whose slots nothing can go to any more; `more` is how many pods beyond the
@@ -44,7 +44,7 @@ class Extension:
 
     asks: tuple[PodSetRequest, ...]
     gang: GangRequest | None
-    kept: Mapping[str, Mapping[int, Kept]]
+    kept: Mapping[str, Mapping[int, KeptSlot]]
     lost: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     more: int = 0
     replaced: tuple[Pod, ...] = ()
@@ -86,14 +86,14 @@ class Extension:
         return sum(map(len, self.lost.values())) + self.more
 
 
-def repair(
+def repair_request(
     workload: Workload,
     placement: Placement,
     pods: Iterable[Pod],
     *,
     blocked: Blocked,
     missed: Missed = lambda _pod_set, _rank: True,
-) -> Extension | None:
+) -> ExtensionRequest | None:
     """The ranks whose slots are lost, all of them together, to be planned beside what stays; None when none is.
 
     `blocked(host)`: no pod of the gang can go there now. `missed(pod set, rank)`: asked of a rank for which there is no
@@ -108,7 +108,7 @@ def repair(
     held = [_holders(pod_set, plan, members) for pod_set, plan, members in parts]
     if not any(_some_blocked(plan, holders, blocked) for (_, plan, _), holders in zip(parts, held, strict=True)):
         return None
-    kept: dict[str, dict[int, Kept]] = {}
+    kept: dict[str, dict[int, KeptSlot]] = {}
     lost: dict[str, tuple[int, ...]] = {}
     seated = any(held)
     for (pod_set, plan, members), holders in zip(parts, held, strict=True):
@@ -122,17 +122,17 @@ def repair(
     if not seated:
         kept = {name: {} for name in kept}
     asks = tuple(replace(ask, count=counts.get(ask.name, 0)) for ask in placement.pod_sets)
-    return Extension(*_with_minimum(asks, placement.gang, kept), kept=kept, lost=lost)
+    return ExtensionRequest(*_with_minimum(asks, placement.gang, kept), kept=kept, lost=lost)
 
 
-def growth(
+def growth_request(
     workload: Workload,
     placement: Placement,
     pods: Iterable[Pod],
     *,
     asks: tuple[PodSetRequest, ...],
     gang: GangRequest | None,
-) -> Extension | None:
+) -> ExtensionRequest | None:
     """More slots than the assignment has, beside all that it has; None when the workload has no use for them.
 
     `asks` and `gang` are the request as it is read today. All or nothing, or, where it has a minimum, as many as fit.
@@ -140,7 +140,7 @@ def growth(
     parts = _placed(workload, placement, pods)
     if all(_slots(plan) >= wanted_slots(workload, pod_set, members) for pod_set, plan, members in parts):
         return None
-    kept: dict[str, dict[int, Kept]] = {}
+    kept: dict[str, dict[int, KeptSlot]] = {}
     counts: dict[str, int] = {}
     more = 0
     for pod_set, plan, members in parts:
@@ -150,7 +150,7 @@ def growth(
     if not more:
         return None
     wanted = tuple(replace(ask, count=counts.get(ask.name, 0)) for ask in asks)
-    return Extension(*_with_minimum(wanted, gang, kept), kept=kept, more=more)
+    return ExtensionRequest(*_with_minimum(wanted, gang, kept), kept=kept, more=more)
 
 
 def _placed(
@@ -163,7 +163,7 @@ def _placed(
 
 
 def _with_minimum(
-    asks: tuple[PodSetRequest, ...], gang: GangRequest | None, kept: Mapping[str, Mapping[int, Kept]]
+    asks: tuple[PodSetRequest, ...], gang: GangRequest | None, kept: Mapping[str, Mapping[int, KeptSlot]]
 ) -> tuple[tuple[PodSetRequest, ...], GangRequest | None]:
     """The request with what stays as the least: of a gang with a minimum as many join as fit, of any other all do."""
     whole = gang.min_available if gang is not None else None
@@ -230,7 +230,7 @@ def _split(
     *,
     blocked: Blocked = lambda _host: False,
     missed: Missed = lambda _pod_set, _rank: True,
-) -> tuple[dict[int, Kept], tuple[int, ...]]:
+) -> tuple[dict[int, KeptSlot], tuple[int, ...]]:
     """The slots that stay, and the ranks of those that are wanted and lost."""
     slots = _numbered(plan)
     if rank_is_slot(pod_set):
@@ -238,20 +238,20 @@ def _split(
     else:
         wanted = set(slots) if min(pod_set.slots, pod_set.remaining) > len(holders) else set()
     kept = {
-        rank: Kept(host, devices_of(pod) or (slots[rank][1] if rank in slots and slots[rank][0] == host else ()))
+        rank: KeptSlot(host, devices_of(pod) or (slots[rank][1] if rank in slots and slots[rank][0] == host else ()))
         for rank, pod in holders.items()
         if (host := host_of(pod)) is not None
     }
-    kept |= {rank: Kept(*slot) for rank, slot in slots.items() if rank not in kept and not blocked(slot[0])}
+    kept |= {rank: KeptSlot(*slot) for rank, slot in slots.items() if rank not in kept and not blocked(slot[0])}
     vacant = [rank for rank in sorted(slots) if rank not in kept and rank in wanted]
     awaited = _awaited(pod_set, pods, vacant)
     lost = tuple(rank for rank in vacant if rank in awaited or missed(pod_set.name, rank))
-    kept |= {rank: Kept(*slots[rank]) for rank in vacant if rank not in lost}
+    kept |= {rank: KeptSlot(*slots[rank]) for rank in vacant if rank not in lost}
     order = sorted(kept)
     for rank in slots.keys() - kept.keys() - set(lost):
         # It has ended: nothing will go to its slot again, so any slot that stays will do, one of a rank next to it.
         near = order[min(bisect(order, rank), len(order) - 1)] if order else None
-        kept[rank] = Kept(kept[near].host if near is not None else slots[rank][0])
+        kept[rank] = KeptSlot(kept[near].host if near is not None else slots[rank][0])
     return kept, lost
 
 

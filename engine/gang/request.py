@@ -11,17 +11,17 @@ from engine.api.field import path_of as path_of_steps
 from engine.api.placement import GangRequest, PodSetRequest
 from engine.api.workload import PodSet, Workload
 from engine.gang.annotations import (
-    Said,
-    Scope,
-    Source,
+    AnnotationSource,
+    RequestAnnotation,
+    RequestScope,
     asks_in_pod_group_labels,
-    check,
+    check_value,
     own_source,
-    read,
+    read_annotations,
     slices_of,
     unknown_keys,
 )
-from engine.gang.exemption import standing_aside
+from engine.gang.exemption import exemption_reason
 from engine.gang.shape import shape_hash
 from engine.gang.validation import (
     asks_for_no_level,
@@ -47,7 +47,7 @@ _OF_ALL = frozenset({names.TOPOLOGY, names.RELAX_AFTER})  # wherever they stand,
 
 
 @dataclass(frozen=True, slots=True)
-class Understanding:
+class PlacementRequest:
     """A workload's request: `asks` (with `topology`), or `errors` (ordered by path), or `ignored` (a reason code).
 
     `asks` is one request per pod set, in their order; `gang` what holds for all of them together (None with one pod
@@ -85,31 +85,31 @@ class Understanding:
         return min(self.count, of_gang or sum(min(ask.count, ask.min_available) for ask in self.asks))
 
 
-def understand(
+def parse_request(
     workload: Workload,
     *,
     policy: Policy,
     topologies: Mapping[str, Topology],
     own_namespace: str = names.NAMESPACE,
-) -> Understanding:
+) -> PlacementRequest:
     """Read the request of a workload under a policy; all errors at once, nothing raised.
 
     Annotations of the workload are about the whole gang, those of a template about its pod set; with one pod set they
     are folded. The rules: docs/concepts/admission.md.
     """
     sources = _sources(workload)
-    said = read(sources, dialects=policy.annotations.dialects)
+    said = read_annotations(sources, dialects=policy.annotations.dialects)
     strange = tuple(unknown_keys(sources, short=policy.annotations.unknown != "deny"))
     warnings = tuple(unread(sources, dialects=policy.annotations.dialects))
     if not said and not strange:
         if asks_in_pod_group_labels(sources, dialects=policy.annotations.dialects):
             warnings = (_POD_GROUP_ONLY, *warnings)
-        if warnings and standing_aside(workload, policy=policy, own_namespace=own_namespace):
+        if warnings and exemption_reason(workload, policy=policy, own_namespace=own_namespace):
             warnings = ()
-        return Understanding(ignored="NoTopologyRequested", warnings=warnings)
-    aside = standing_aside(workload, policy=policy, own_namespace=own_namespace)
+        return PlacementRequest(ignored="NoTopologyRequested", warnings=warnings)
+    aside = exemption_reason(workload, policy=policy, own_namespace=own_namespace)
     if aside is not None:
-        return Understanding(ignored=aside)
+        return PlacementRequest(ignored=aside)
 
     errors: list[FieldError] = []
     if policy.annotations.unknown == "deny":
@@ -117,7 +117,7 @@ def understand(
     else:
         warnings = (*(f"{error.field}: {error.message}" for error in strange), *warnings)
     if not errors and all(one.about == names.UNCONSTRAINED and one.value == "false" for one in said):
-        return Understanding(ignored="NoTopologyRequested", warnings=warnings)
+        return PlacementRequest(ignored="NoTopologyRequested", warnings=warnings)
 
     chosen = _topology(said, workload, policy=policy, topologies=topologies)
     levels = level_names(policy.topologies, topologies, chosen)
@@ -134,14 +134,14 @@ def understand(
         silent = [one for one in said if one.about in _SAYS_NOTHING_ALONE] or ([] if errors else said)
         errors += map(asks_for_no_level, silent[:1])
     if errors:
-        return Understanding(errors=tuple(sorted(set(errors), key=_order)), warnings=warnings)
+        return PlacementRequest(errors=tuple(sorted(set(errors), key=_order)), warnings=warnings)
     gang = _gang(whole, workload) if whole.pod_set is None else None
     asks = _asks(whole, of_pods, gang, workload)
     relax = of_all.get(names.RELAX_AFTER)
     told = request_warnings(
         workload, scopes, asks, gang, relaxes=relax is not None, dialects=policy.annotations.dialects
     )
-    return Understanding(
+    return PlacementRequest(
         asks=asks,
         gang=gang,
         topology=chosen,
@@ -150,19 +150,19 @@ def understand(
     )
 
 
-def said_by(workload: Workload, *, policy: Policy) -> tuple[Said, ...]:
+def said_by(workload: Workload, *, policy: Policy) -> tuple[RequestAnnotation, ...]:
     """Every request that a workload and its templates carry, ordered by path."""
-    return read(_sources(workload), dialects=policy.annotations.dialects)
+    return read_annotations(_sources(workload), dialects=policy.annotations.dialects)
 
 
-def path_of(workload: Workload, about: str, *, policy: Policy, pod_set: PodSet | None = None) -> str:
+def request_path(workload: Workload, about: str, *, policy: Policy, pod_set: PodSet | None = None) -> str:
     """The JSON path of the annotation by which the workload says something about a key, an alias perhaps.
 
     `pod_set`: that of its template, if it says so there.
     """
     own = own_source(workload)
     sources = _sources(workload) if pod_set is None else (own, _source(pod_set))
-    said = [one for one in read(sources, dialects=policy.annotations.dialects) if one.about == about]
+    said = [one for one in read_annotations(sources, dialects=policy.annotations.dialects) if one.about == about]
     if pod_set is not None and len(workload.pod_sets) > 1:
         said = [one for one in said if not one.field.startswith("metadata.")] or said
         missing = f"{_source(pod_set).path}.annotations[{about}]"
@@ -171,58 +171,60 @@ def path_of(workload: Workload, about: str, *, policy: Policy, pod_set: PodSet |
     return next((one.field for one in said), missing)
 
 
-def _sources(workload: Workload) -> tuple[Source, ...]:
+def _sources(workload: Workload) -> tuple[AnnotationSource, ...]:
     of_pods = {one.path: one for one in map(_source, workload.pod_sets)}  # two pod sets may share a template
     return (own_source(workload), *of_pods.values())
 
 
-def _source(pod_set: PodSet) -> Source:
+def _source(pod_set: PodSet) -> AnnotationSource:
     path = path_of_steps((*pod_set.path, "metadata"))
-    return Source(path, pod_set.template.annotations, pod_set.template.labels)
+    return AnnotationSource(path, pod_set.template.annotations, pod_set.template.labels)
 
 
 def _scopes(
     workload: Workload, *, policy: Policy, levels: LevelNames, topologies: Mapping[str, Topology]
-) -> tuple[list[Scope], list[FieldError]]:
+) -> tuple[list[RequestScope], list[FieldError]]:
     """The scope of the whole gang, then, when there are several pod sets, that of each."""
     own = own_source(workload)
     pod_sets = workload.pod_sets
-    wanted: list[tuple[PodSet | None, tuple[Source, ...]]]
+    wanted: list[tuple[PodSet | None, tuple[AnnotationSource, ...]]]
     if len(pod_sets) == 1:
         wanted = [(pod_sets[0], (own, _source(pod_sets[0])))]
     else:
         wanted = [(None, (own,)), *((one, (_source(one),)) for one in pod_sets)]
-    scopes: list[Scope] = []
+    scopes: list[RequestScope] = []
     errors: list[FieldError] = []
     for pod_set, sources in wanted:
-        said = read(sources, dialects=policy.annotations.dialects)
+        said = read_annotations(sources, dialects=policy.annotations.dialects)
         meanings, found = _fold(said, levels=levels, topologies=topologies)
-        scopes.append(Scope(pod_set, workload.slots if pod_set is None else pod_set.slots, said, meanings))
+        scopes.append(RequestScope(pod_set, workload.slots if pod_set is None else pod_set.slots, said, meanings))
         errors += found
     return scopes, errors
 
 
 def _topology(
-    said: Iterable[Said], workload: Workload, *, policy: Policy, topologies: Mapping[str, Topology]
+    said: Iterable[RequestAnnotation], workload: Workload, *, policy: Policy, topologies: Mapping[str, Topology]
 ) -> str | None:
     named = [one.value for one in said if one.about == names.TOPOLOGY]
     if named:
         return next((name for name in named if name in topologies), None)
-    asking = (one for one in workload.pod_sets if read((_source(one),), dialects=policy.annotations.dialects))
+    asking = (
+        one for one in workload.pod_sets if read_annotations((_source(one),), dialects=policy.annotations.dialects)
+    )
     pod_set = next(asking, workload.pod_sets[0] if workload.pod_sets else None)
     selector = pod_set.template.shape.node_selector if pod_set is not None else ()
     return choose_topology(policy.topologies, topologies, selector)
 
 
 def _fold(
-    said: Iterable[Said], *, levels: LevelNames, topologies: Mapping[str, Topology]
+    said: Iterable[RequestAnnotation], *, levels: LevelNames, topologies: Mapping[str, Topology]
 ) -> tuple[dict[str, str], list[FieldError]]:
     """One meaning per key; a second, different meaning of the same key is a conflict."""
-    first: dict[str, Said] = {}
+    first: dict[str, RequestAnnotation] = {}
     meanings: dict[str, str] = {}
     errors: list[FieldError] = []
     for one in sorted(said, key=lambda one: one.key != one.about):  # of two that differ the alias is to blame
-        meaning = check(one, levels=levels, topologies=tuple(topologies))
+        meaning = check_value(one, levels=levels, topologies=tuple(topologies))
         if isinstance(meaning, FieldError):
             errors.append(meaning)
         elif meanings.setdefault(one.about, meaning) != meaning:
@@ -232,7 +234,7 @@ def _fold(
     return meanings, errors
 
 
-def _gang(whole: Scope, workload: Workload) -> GangRequest | None:
+def _gang(whole: RequestScope, workload: Workload) -> GangRequest | None:
     require, prefer = whole.meanings.get(names.REQUIRE), whole.meanings.get(names.PREFER)
     if workload.group_label is not None and names.SLICE_SIZE not in whole.meanings:
         # A slice of all pods of a replica is the whole gang of a kind with a gang per replica.
@@ -247,7 +249,7 @@ def _gang(whole: Scope, workload: Workload) -> GangRequest | None:
 
 
 def _asks(
-    whole: Scope, of_pods: Iterable[Scope], gang: GangRequest | None, workload: Workload
+    whole: RequestScope, of_pods: Iterable[RequestScope], gang: GangRequest | None, workload: Workload
 ) -> tuple[PodSetRequest, ...]:
     asks = []
     least = gang.min_available if gang is not None else None
@@ -275,7 +277,7 @@ def _asks(
     return tuple(asks)
 
 
-def _least(scope: Scope, pod_set: PodSet, *, alone: int | None, whole: int | None) -> int:
+def _least(scope: RequestScope, pod_set: PodSet, *, alone: int | None, whole: int | None) -> int:
     """How many pods of a pod set have to start together: none of them in particular where the whole gang has a minimum.
 
     `alone`: the minimum of a workload with this pod set only; `whole`: that of a gang of several.

@@ -14,7 +14,7 @@ from engine.api.pod import Pod
 from engine.api.workload import PodSet, Workload
 from engine.devices.allocation import Uses, devices_by_rank, devices_of, spare_devices
 from engine.gang.gang import by_pod_set, over, pinned_host, pod_set_of, rank_is_slot, rank_of, released
-from engine.gang.slots import done_ranks, seat, slot_by_rank
+from engine.gang.slots import assign_slots, done_ranks, slot_by_rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,13 @@ def open_slots(workload: Workload, placement: Placement, pods: Iterable[Pod], *,
     for pod_set, members in by_pod_set(workload, pods):
         if pod_set.name in found:
             found[pod_set.name] -= Counter(pinned_host(pod.spec.shape) or "" for pod in members if released(pod))
-    for one in () if held else seat(workload, placement, pods).seats:
+    for one in () if held else assign_slots(workload, placement, pods).seats:
         pod_set_name = (pod_set_of(one.pod, workload) or workload.pod_sets[0]).name
         found.get(pod_set_name, Counter())[one.slot.host] -= 1
     return {name: +counts for name, counts in found.items()}
 
 
-def adrift(workload: Workload | None, placement: Placement | None, pods: Iterable[Pod]) -> dict[str, int]:
+def unreserved_pods(workload: Workload | None, placement: Placement | None, pods: Iterable[Pod]) -> dict[str, int]:
     """Host -> released pods that can still be bound there although nothing is reserved for them.
 
     Their gang is gone, over, suspended, or has given its slots back, and nobody has removed them yet: until then their
@@ -84,9 +84,9 @@ def adrift(workload: Workload | None, placement: Placement | None, pods: Iterabl
 def _hosts(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[str, int]:
     """Host -> number of pods of one pod set that are still to be bound there.
 
-    Finished ranks give their slot back; a pod that landed elsewhere, or is on its way there (see `adrift`), fills the
-    slot of its rank. A terminating pod shares its slot with its replacement, but only on that slot's host: a gang that
-    was planned anew needs its new slots beside its old pods.
+    Finished ranks give their slot back; a pod that landed elsewhere, or is on its way there (see `unreserved_pods`),
+    fills the slot of its rank. A terminating pod shares its slot with its replacement, but only on that slot's host: a
+    gang that was planned anew needs its new slots beside its old pods.
     """
     if rank_is_slot(pod_set):
         pods = list(pods)

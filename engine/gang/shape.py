@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from engine.api.objects import Node, RuntimeClass, Taint
-from engine.api.pod import Expression, SelectorTerm, Shape, Toleration
+from engine.api.pod import SelectorRequirement, SelectorTerm, Shape, Toleration
 from engine.api.resources import Requests, add, is_claim
 from engine.devices.request import device_request
 
@@ -107,7 +107,7 @@ def with_requests(shape: Shape, requests: Requests) -> Shape:
     return replace(shape, requests=requests, devices=device_request(dict(requests)))
 
 
-def _plain(expressions: Iterable[Expression]) -> list[tuple[str, str, tuple[str, ...]]]:
+def _plain(expressions: Iterable[SelectorRequirement]) -> list[tuple[str, str, tuple[str, ...]]]:
     return [(one.key, one.operator, one.values) for one in expressions]
 
 
@@ -142,7 +142,7 @@ def _term_matches(term: SelectorTerm, node: Node) -> bool:
     )
 
 
-def _holds(expression: Expression, labels: Mapping[str, str]) -> bool:
+def _holds(expression: SelectorRequirement, labels: Mapping[str, str]) -> bool:
     value = labels.get(expression.key)
     match expression.operator:
         case "In":

@@ -21,7 +21,7 @@ from engine.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class SlotAssignment:
     """A pod that may go: its slot, its rank (None when unranked), and its devices (none where they are not known)."""
 
     pod: Pod
@@ -31,7 +31,7 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Unassigned:
     """A held pod that gets no slot, and why (for an Event)."""
 
     pod: Pod
@@ -39,11 +39,11 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Seating:
-    """What `seat` found for the held pods of a gang."""
+class SlotAssignments:
+    """What `assign_slots` found for the held pods of a gang."""
 
-    seats: tuple[Seat, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    seats: tuple[SlotAssignment, ...] = ()
+    refused: tuple[Unassigned, ...] = ()
     foreign: tuple[Pod, ...] = ()  # held by somebody else's gate too: not ready, ours goes last
 
 
@@ -75,7 +75,7 @@ def done_ranks(pod_set: PodSet, pods: Iterable[Pod]) -> set[int]:
     return done
 
 
-def moved(placement: Placement, slot: Slot, topology: Topology | None, *, pod_set: str) -> bool:
+def left_domain(placement: Placement, slot: Slot, topology: Topology | None, *, pod_set: str) -> bool:
     """True when a slot's host does not stand any more in the domain that its pod set requires, by its labels of today.
 
     A topology with other levels than the slot's says nothing; neither does a gang that requires no level.
@@ -91,31 +91,31 @@ def moved(placement: Placement, slot: Slot, topology: Topology | None, *, pod_se
     return topology.tree.path(len(topology.levels) - 1, index)[:depth] != slot.domain[:depth]
 
 
-def seat(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> Seating:
+def assign_slots(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> SlotAssignments:
     """A slot for every held pod that has one: by rank, or any free slot of its pod set in order.
 
     The slot of a rank belongs to the first live pod of it; a terminating pod shares its slot with its replacement.
     """
     if placement.assignment is None:
-        return Seating()
+        return SlotAssignments()
     pods = [pod for pod in pods if not (pod.finished or pod.deleting)]
     found = [
         _seat(pod_set, placement.assignment.plan_of(pod_set.name), members)
         for pod_set, members in by_pod_set(workload, pods)
     ]
     strays = tuple(
-        Refused(pod, "its labels are of no pod set of this gang")
+        Unassigned(pod, "its labels are of no pod set of this gang")
         for pod in pods
         if names.GATE in pod.spec.gates and pod_set_of(pod, workload) is None
     )
-    return Seating(
+    return SlotAssignments(
         tuple(seat for one in found for seat in one.seats),
         (*(refused for one in found for refused in one.refused), *strays),
         tuple(pod for one in found for pod in one.foreign),
     )
 
 
-def _seat(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> Seating:
+def _seat(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> SlotAssignments:
     held: list[Pod] = []
     foreign: list[Pod] = []
     others: list[Pod] = []
@@ -127,23 +127,23 @@ def _seat(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> Seating:
         else:
             held.append(pod)
     if not held:
-        return Seating(foreign=tuple(foreign))
+        return SlotAssignments(foreign=tuple(foreign))
     held.sort(key=lambda pod: (pod.created, pod.uid))
-    seats: list[Seat] = []
-    refused: list[Refused] = []
+    seats: list[SlotAssignment] = []
+    refused: list[Unassigned] = []
     if rank_is_slot(pod_set):
         by_rank, devices = slot_by_rank(plan), devices_by_rank(plan)
         taken = {rank_of(pod, pod_set) for pod in others}
         for pod in held:
             rank = rank_of(pod, pod_set)
             if rank is None or rank not in by_rank:
-                refused.append(Refused(pod, f"index {'unknown' if rank is None else rank} has no slot in this gang"))
+                refused.append(Unassigned(pod, f"index {'unknown' if rank is None else rank} has no slot in this gang"))
             elif rank in taken:
-                refused.append(Refused(pod, f"rank {rank} of this gang belongs to another live pod"))
+                refused.append(Unassigned(pod, f"rank {rank} of this gang belongs to another live pod"))
             else:
                 taken.add(rank)
-                seats.append(Seat(pod, by_rank[rank], rank, devices.get(rank, ())))
-        return Seating(tuple(seats), tuple(refused), tuple(foreign))
+                seats.append(SlotAssignment(pod, by_rank[rank], rank, devices.get(rank, ())))
+        return SlotAssignments(tuple(seats), tuple(refused), tuple(foreign))
     used = Counter(host for pod in others if (host := host_of(pod)))
     free = [slot for slot in plan.slots for _ in range(max(0, slot.count - used.pop(slot.host, 0)))]
     spare = {
@@ -153,12 +153,12 @@ def _seat(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> Seating:
     }
     for pod, slot in zip(held, free, strict=False):
         left = spare.get(slot.host)
-        seats.append(Seat(pod, slot, rank_of(pod, pod_set), left.pop(0) if left else ()))
-    refused.extend(Refused(pod, "every slot of this gang is taken") for pod in held[len(free) :])
-    return Seating(tuple(seats), tuple(refused), tuple(foreign))
+        seats.append(SlotAssignment(pod, slot, rank_of(pod, pod_set), left.pop(0) if left else ()))
+    refused.extend(Unassigned(pod, "every slot of this gang is taken") for pod in held[len(free) :])
+    return SlotAssignments(tuple(seats), tuple(refused), tuple(foreign))
 
 
-def trimmed(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> Assignment | None:
+def scaled_down(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> Assignment | None:
     """The assignment without the slots that a scaled-down workload has no use for; None when it is not too large.
 
     Where a rank is a slot the highest ranks go, as the Job controller removes those; else slots without a pod. The

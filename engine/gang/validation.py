@@ -13,7 +13,7 @@ from engine.api.field import FieldError, path_of
 from engine.api.pod import SelectorTerm, Shape
 from engine.api.text import plural
 from engine.api.workload import Workload
-from engine.gang.annotations import Said, Scope, invalid, slices_of
+from engine.gang.annotations import RequestAnnotation, RequestScope, invalid, slices_of
 from engine.gang.key import MAX_GROUPS
 from engine.policy.model import Policy
 from engine.topology.choice import LevelNames
@@ -21,14 +21,14 @@ from engine.topology.choice import LevelNames
 _OF_PLAIN_PODS = (names.GANG_NAME, names.GANG_SIZE)
 
 
-def of_plain_pods(scope: Scope) -> Iterator[FieldError]:
+def of_plain_pods(scope: RequestScope) -> Iterator[FieldError]:
     """What makes a gang of plain pods has no place on a workload, which is one by itself."""
     for one in scope.said:
         if one.about in _OF_PLAIN_PODS and one.about in scope.meanings:
             yield conflict(one, "makes a gang of plain pods; a workload is a gang by itself, so leave it out")
 
 
-def minimum_errors(scope: Scope) -> Iterator[FieldError]:
+def minimum_errors(scope: RequestScope) -> Iterator[FieldError]:
     """A minimum is not more than there are pods."""
     for one in scope.said:
         read = one.about == names.MIN_AVAILABLE and one.value == scope.meanings.get(one.about)
@@ -36,7 +36,7 @@ def minimum_errors(scope: Scope) -> Iterator[FieldError]:
             yield invalid(one, f"must be at most {scope.pods:,}, the number of its pods")
 
 
-def contradictions(scope: Scope, levels: LevelNames) -> Iterator[FieldError]:
+def contradictions(scope: RequestScope, levels: LevelNames) -> Iterator[FieldError]:
     """Levels that exclude each other."""
     require, prefer = scope.meanings.get(names.REQUIRE), scope.meanings.get(names.PREFER)
     nothing, preferred = scope.saying(names.UNCONSTRAINED), scope.saying(names.PREFER)
@@ -50,7 +50,7 @@ def contradictions(scope: Scope, levels: LevelNames) -> Iterator[FieldError]:
         )
 
 
-def nesting_errors(whole: Scope, of_pods: Iterable[Scope], levels: LevelNames) -> Iterator[FieldError]:
+def nesting_errors(whole: RequestScope, of_pods: Iterable[RequestScope], levels: LevelNames) -> Iterator[FieldError]:
     """A pod set's level lies inside that of the gang."""
     gang = whole.meanings.get(names.REQUIRE)
     for scope in of_pods:
@@ -59,11 +59,11 @@ def nesting_errors(whole: Scope, of_pods: Iterable[Scope], levels: LevelNames) -
             yield conflict(said, f"must not be a coarser level than the one required of the whole gang ({gang})")
 
 
-def colocation_errors(scopes: Sequence[Scope]) -> Iterator[FieldError]:
+def colocation_errors(scopes: Sequence[RequestScope]) -> Iterator[FieldError]:
     """Pod sets that share a domain require one level: one of them names it, or the gang does, and none another."""
     whole, of_pods = scopes[0], scopes[1:] or scopes
     default = whole.meanings.get(names.COLOCATE)
-    required: dict[str, tuple[str, Scope]] = {}
+    required: dict[str, tuple[str, RequestScope]] = {}
     for scope in of_pods:
         value, require = scope.meanings.get(names.COLOCATE, default), scope.meanings.get(names.REQUIRE)
         if value is None or require is None:
@@ -82,7 +82,9 @@ def colocation_errors(scopes: Sequence[Scope]) -> Iterator[FieldError]:
             yield _missing(said, names.REQUIRE, "needs the level of the domain to share beside it")
 
 
-def slice_errors(scope: Scope, whole: Scope, workload: Workload, levels: LevelNames) -> Iterator[FieldError]:
+def slice_errors(
+    scope: RequestScope, whole: RequestScope, workload: Workload, levels: LevelNames
+) -> Iterator[FieldError]:
     """A slice has a level, not a coarser one than is required, and a size that divides the pods."""
     of_level, of_size = scope.saying(names.SLICE_TOPOLOGY), scope.saying(names.SLICE_SIZE)
     if of_level is not None and of_size is None and not _size_known(scope, workload):
@@ -104,7 +106,7 @@ def slice_errors(scope: Scope, whole: Scope, workload: Workload, levels: LevelNa
                 yield invalid(said, message, reason="SegmentNotDivisor")
 
 
-def _size_known(scope: Scope, workload: Workload) -> bool:
+def _size_known(scope: RequestScope, workload: Workload) -> bool:
     """True where the kind says how many pods a replica has."""
     if scope.pod_set is not None:
         return scope.pod_set.replica is not None
@@ -175,7 +177,7 @@ def _replicas_path(workload: Workload, policy: Policy) -> str:
     return path_of(replicas.path.steps) if replicas is not None and replicas.path is not None else "spec"
 
 
-def asks_for_no_level(one: Said) -> FieldError:
+def asks_for_no_level(one: RequestAnnotation) -> FieldError:
     """The error that a key says nothing by itself."""
     needed = "require-topology, prefer-topology or unconstrained-topology"
     if one.about == names.RELAX_AFTER:
@@ -189,12 +191,12 @@ def asks_for_no_level(one: Said) -> FieldError:
     )
 
 
-def conflict(one: Said, message: str) -> FieldError:
+def conflict(one: RequestAnnotation, message: str) -> FieldError:
     """The error that two annotations do not go together."""
     return invalid(one, message, reason="ConflictingAnnotations")
 
 
-def _missing(one: Said, key: str, message: str) -> FieldError:
+def _missing(one: RequestAnnotation, key: str, message: str) -> FieldError:
     return FieldError(
         field=one.field.replace(one.key, key),
         kind="Required value",

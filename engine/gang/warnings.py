@@ -10,9 +10,9 @@ from typing import Final
 
 from engine.api import names
 from engine.api.placement import GangRequest, PodSetRequest
-from engine.api.text import joined, plain, plural, quote, suggest
+from engine.api.text import join_and, plural, quote, sanitize, suggest
 from engine.api.workload import Workload
-from engine.gang.annotations import NATIVE_DIALECT, POD_GROUP_DIALECT, Scope, Source
+from engine.gang.annotations import NATIVE_DIALECT, POD_GROUP_DIALECT, AnnotationSource, RequestScope
 
 _PREFIX: Final = names.DOMAIN.partition(".")[0]
 _TOLD: Final = 4  # nobody reads more
@@ -28,7 +28,7 @@ def misspelt(keys: Iterable[str], *, dialects: Collection[str]) -> Iterator[str]
     """Yield a warning for each annotation that was probably meant for us: what it should be called."""
     found = ((key, meant) for key in dict.fromkeys(keys) if (meant := _meant(key, dialects)) is not None)
     for key, meant in islice(found, _TOLD):
-        yield f"{plain(key, _SHOWN)} is not read; did you mean {meant}?"
+        yield f"{sanitize(key, _SHOWN)} is not read; did you mean {meant}?"
 
 
 def _meant(key: str, dialects: Collection[str]) -> str | None:
@@ -49,7 +49,7 @@ _MAX_VALUE: Final = 16  # of a label's value; the warning has 120 characters
 
 def request_warnings(
     workload: Workload,
-    scopes: Sequence[Scope],
+    scopes: Sequence[RequestScope],
     asks: Sequence[PodSetRequest],
     gang: GangRequest | None,
     *,
@@ -77,7 +77,7 @@ def _slices(asks: Iterable[PodSetRequest]) -> Iterator[str]:
             yield f"pods without an index have no order: each {level} gets a multiple of {size} of them"
 
 
-def _shared_with_nobody(asks: Iterable[PodSetRequest], scopes: Iterable[Scope]) -> Iterator[str]:
+def _shared_with_nobody(asks: Iterable[PodSetRequest], scopes: Iterable[RequestScope]) -> Iterator[str]:
     """A domain is shared by two pod sets at least."""
     written = {scope.meanings[names.COLOCATE] for scope in scopes if names.COLOCATE in scope.meanings}
     alone = [value for value, pod_sets in Counter(ask.colocate for ask in asks).items() if pod_sets == 1]
@@ -86,7 +86,7 @@ def _shared_with_nobody(asks: Iterable[PodSetRequest], scopes: Iterable[Scope]) 
             yield f"colocate {quote(value)} does nothing: no second pod set has it"
 
 
-def _minimum(workload: Workload, scopes: Iterable[Scope]) -> Iterator[str]:
+def _minimum(workload: Workload, scopes: Iterable[RequestScope]) -> Iterator[str]:
     """What says how many pods start together, where that is no question or more than there are."""
     said = any(names.MIN_AVAILABLE in scope.meanings for scope in scopes)
     if said and workload.unit == "pod":
@@ -106,7 +106,7 @@ def _pod_group_minimum(workload: Workload, asks: Iterable[PodSetRequest], gang: 
     if gang is not None and gang.min_available is not None:
         least = gang.min_available
     for value in sorted(said - {str(least)}):
-        shown = quote(plain(value, _MAX_VALUE))
+        shown = quote(sanitize(value, _MAX_VALUE))
         yield f"the pod group's min-available {shown} is not read: {least:,} start together; use {names.MIN_AVAILABLE}"
 
 
@@ -114,7 +114,7 @@ def _not_planned_for(workload: Workload) -> Iterator[str]:
     templates = [pod_set.template for pod_set in workload.pod_sets]
     unseen = tuple(dict.fromkeys(name for template in templates for name in template.unmodelled))
     if unseen:
-        yield f"not planned for: {joined(unseen)} of the pods; the scheduler may refuse a chosen host"
+        yield f"not planned for: {join_and(unseen)} of the pods; the scheduler may refuse a chosen host"
     preferred = tuple(dict.fromkeys(name for template in templates for name in template.preferences))
     if preferred:
         yield f"preferences ({', '.join(preferred)}) have no effect: pods are pinned to hosts"
@@ -131,7 +131,7 @@ HELP: Final[Mapping[str, str]] = {
 }
 
 
-def unread(sources: Iterable[Source], *, dialects: Collection[str]) -> Iterator[str]:
+def unread(sources: Iterable[AnnotationSource], *, dialects: Collection[str]) -> Iterator[str]:
     """Yield a warning for each such key of these dialects on the sources, each key once."""
     known = {key for dialect, keys in names.UNREAD.items() if dialect in dialects for key in keys}
     for key in sorted({key for source in sources for key in source.annotations.keys() & known}):

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from engine.api.field import FieldError, path_of
 from engine.api.rank import MAX_NUMBER
-from engine.api.text import plain, quote
+from engine.api.text import quote, sanitize
 
 MAX_STEPS: Final = 16  # the deepest template of a known kind is ten steps down
 MAX_TEXT: Final = 256
@@ -195,7 +195,7 @@ def shown(value: object) -> str:
         case int() if not -_READABLE < value < _READABLE:
             return "a number out of all bounds"
         case int() | float():
-            return plain(str(value))
+            return sanitize(str(value))
         case list() | tuple():
             return "a list"
         case Mapping():

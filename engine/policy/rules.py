@@ -13,7 +13,7 @@ from typing import Any, Final
 from engine.api import names
 from engine.api.field import FieldError, path_of
 from engine.api.schema import wrong
-from engine.api.text import joined, listed, quote
+from engine.api.text import join_and, join_comma, quote
 from engine.devices.resources import KOORDINATOR, NVIDIA
 from engine.kinds.registry import RegistryError, registry_of
 from engine.topology.levels import MAX_LEVELS, RESERVED_NAMES, known_levels, presets
@@ -47,7 +47,7 @@ def _topology(at: tuple[str | int, ...], spec: Mapping[str, Any]) -> Iterator[Fi
     if not sources:
         yield wrong(path_of(at), "needs one of preset, levels and fromObject", kind="Required value")
     elif len(sources) > 1:
-        yield wrong(path_of(at), f"has {joined(sources)}; exactly one of them may stand", kind="Forbidden")
+        yield wrong(path_of(at), f"has {join_and(sources)}; exactly one of them may stand", kind="Forbidden")
 
     levels = _list(spec.get("levels"))
     yield from _twice(((*at, "levels", index, "name"), _get(level, "name")) for index, level in levels)
@@ -89,7 +89,7 @@ def _level(
 
 def _default_request(path: str, key: Any, value: Any, *, levels: frozenset[str] | None) -> Iterator[FieldError]:
     if key not in DEFAULT_REQUESTS:
-        yield wrong(path, f"is no request that a namespace can make; use one of {listed(sorted(DEFAULT_REQUESTS))}")
+        yield wrong(path, f"is no request that a namespace can make; use one of {join_comma(sorted(DEFAULT_REQUESTS))}")
     elif key in _LEVELLED and levels is not None and isinstance(value, str) and value not in levels:
         yield wrong(path, f"{quote(value)} is no level of the topologies of this policy")
     elif key == names.UNCONSTRAINED and value != "true":

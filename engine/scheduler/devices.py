@@ -16,7 +16,7 @@ from engine.api.workload import PodSet
 from engine.cache.capacity import Capacity
 from engine.devices.allocation import Uses, devices_of
 from engine.gang.gang import Gang, by_pod_set, host_of, rank_is_slot, rank_of
-from engine.gang.repair import Kept
+from engine.gang.repair import KeptSlot
 from engine.scheduler.outcome import Placed
 
 
@@ -24,7 +24,7 @@ def with_devices(
     placed: Placed,
     shapes: Mapping[str, Shape],
     capacity: Capacity,
-    kept: Mapping[str, Mapping[int, Kept]],
+    kept: Mapping[str, Mapping[int, KeptSlot]],
 ) -> Placed:
     """The plan with the devices of each pod; those of slots that stay (`kept`, by pod set and rank) stay theirs."""
     given: dict[str, list[Uses]] = {}  # host -> devices that pods of this very plan get
@@ -74,7 +74,7 @@ def chosen_anew(gang: Gang, capacity: Capacity) -> Assignment | None:
 
 
 def _with_devices(
-    slot: Slot, request: DeviceRequest, capacity: Capacity, kept: Mapping[int, Kept], beside: list[Uses]
+    slot: Slot, request: DeviceRequest, capacity: Capacity, kept: Mapping[int, KeptSlot], beside: list[Uses]
 ) -> Slot:
     standing = {rank: one for rank, one in kept.items() if one.host == slot.host}
     ranks = _ranks(slot) if slot.ranks is not None else [*sorted(standing), *([None] * slot.count)][: slot.count]

@@ -16,7 +16,7 @@ from typing import Final
 from engine.api import names
 from engine.api.reasons import Code
 from engine.api.resources import format_units
-from engine.api.text import MAX_WARNING, fit, joined, plain, plural
+from engine.api.text import MAX_WARNING, join_and, plural, sanitize, truncate_bytes
 from engine.devices.hosts import DISAGREEING, NOT_UNDERSTOOD, UNHEALTHY
 from engine.devices.resources import KOORDINATOR
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
@@ -39,8 +39,8 @@ def how_near(devices: DeviceShortfall) -> str:
 
 def nobody_reports(names: Sequence[str], reported: Sequence[str]) -> str:
     """Why a pod can never be scheduled: the scheduler looks for the very name."""
-    which = joined([plain(name) for name in names], "or")
-    instead = f"; nodes report {joined(reported)}" if reported else ""
+    which = join_and([sanitize(name) for name in names], "or")
+    instead = f"; nodes report {join_and(reported)}" if reported else ""
     return f"no node reports {which}, so no pod that asks for it is ever scheduled{instead}"
 
 
@@ -63,10 +63,10 @@ def _where(paths: Sequence[Sequence[str]], levels: Sequence[str]) -> str:
     common = 0
     while common < above and all(path[common] == first[common] for path in paths):
         common += 1
-    text = f" in {' / '.join(plain(value) for value in first[:common])}" if common else ""
+    text = f" in {' / '.join(sanitize(value) for value in first[:common])}" if common else ""
     if common < above:
         spread = len({tuple(path[: common + 1]) for path in paths})
-        text += f" over {plural(spread, plain(levels[common]))}"
+        text += f" over {plural(spread, sanitize(levels[common]))}"
     return f"{text} ({hosts})"
 
 
@@ -104,7 +104,7 @@ def forecast(
         lines.insert(0, "topogate: stays suspended, and nothing is reserved for it, until you resume it")
     if groups > 1:
         lines.append(f"topogate: this is about the first of {groups:,} groups; each is a gang of its own")
-    return tuple(fit(line, MAX_WARNING) for line in lines)
+    return tuple(truncate_bytes(line, MAX_WARNING) for line in lines)
 
 
 def _clauses(message: str) -> list[str]:
@@ -125,21 +125,21 @@ def _would_place(placed: Placed, room: tuple[int, int] | None, would: str) -> st
     levels = tuple(placed.domains_used)
     pods = plural(sum(slot.count for slot in slots), "pod")
     of_sets = [
-        f"{sum(slot.count for slot in one.slots):,} of {plain(one.name)}" for one in placed.pod_sets if one.slots
+        f"{sum(slot.count for slot in one.slots):,} of {sanitize(one.name)}" for one in placed.pod_sets if one.slots
     ]
     where = _where(paths, levels)
     shared = {path[:-1] for path in paths}
     if room is not None and len(shared) == 1 and paths[0][:-1]:
-        where = f" in {plain(paths[0][-2])} ({room[0]:,} of {plural(room[1], 'host')} free)"
+        where = f" in {sanitize(paths[0][-2])} ({room[0]:,} of {plural(room[1], 'host')} free)"
     text = f"topogate: {would} place {pods}{where}"
     if len(of_sets) > 1:  # each has ranks of its own
-        longer = f"topogate: {would} place {pods} ({joined(of_sets)}){where}"
-        return fit(longer if len(longer) <= MAX_WARNING else text, MAX_WARNING)
+        longer = f"topogate: {would} place {pods} ({join_and(of_sets)}){where}"
+        return truncate_bytes(longer if len(longer) <= MAX_WARNING else text, MAX_WARNING)
     ranks = [bounds for slot in slots for bounds in slot.ranks or ()]
     last = max((last for _, last in ranks), default=0)
     if last and (longer := f"{text}, ranks 0-{last:,} in host order"):
         text = longer if len(longer) <= MAX_WARNING else text
-    return fit(text, MAX_WARNING)
+    return truncate_bytes(text, MAX_WARNING)
 
 
 def _across(placed: Placed) -> str:
@@ -150,7 +150,7 @@ def _across(placed: Placed) -> str:
         if len(domains) > 1:
             few = len(domains) <= 3  # noqa: PLR2004 - as many names as a line takes
             return " across " + (
-                joined([domain[-1] for domain in domains]) if few else plural(len(domains), plain(levels[depth]))
+                join_and([domain[-1] for domain in domains]) if few else plural(len(domains), sanitize(levels[depth]))
             )
     return _where(paths, levels)
 
@@ -181,7 +181,7 @@ def infeasible(short: Shortfall) -> Waits | Never:
         near = how_near(short.devices) if answer.reason == "InsufficientFreeGPUs" else ""
         answer = Waits(answer.reason, f"{answer.message}; {near}") if near else answer
     if isinstance(answer, Waits) and short.tolerate is not None:
-        would = f"with a toleration for {plain(short.tolerate)} it would fit now"
+        would = f"with a toleration for {sanitize(short.tolerate)} it would fit now"
         answer = Waits(answer.reason, f"{answer.message}; {would}")
     return replace(answer, for_hosts=short.capacity_best < short.count) if isinstance(answer, Waits) else answer
 
@@ -208,7 +208,7 @@ def _used_up(short: Shortfall) -> Waits:
         if short.fits_level == WHOLE_TOPOLOGY:
             hint = "; without a required level it would fit now"
         elif short.fits_level is not None:
-            hint = f"; one {plain(short.fits_level)} has room now"
+            hint = f"; one {sanitize(short.fits_level)} has room now"
         return Waits("Fragmented", _needed(short) + hint)
     gpus = short.limiting is not None and "gpu" in short.limiting
     reason: Code = "InsufficientFreeGPUs" if gpus else "InsufficientFreeHosts"
@@ -240,14 +240,14 @@ def _too_large(short: Shortfall, *, away: int) -> str:
     whole = possible if short.level is None else short.capacity_total + away * (short.per_host or 0)
     if short.level is None or whole < short.count:
         return f"{asked}{_sliced(short)}, but the whole topology {has} {whole * unit:,}; use fewer pods"
-    level = plain(short.level)
+    level = sanitize(short.level)
     detail = ""
     if short.largest is not None:
         of_hosts = "" if short.level == names.HOST_LEVEL else f", {plural(short.largest[1], 'host')}"
-        detail = f" ({plain(short.largest[0])}{of_hosts})"
+        detail = f" ({sanitize(short.largest[0])}{of_hosts})"
     way_out = f"prefer {level}"
     if short.roomier is not None:
-        way_out = f"require {plain(short.roomier[0])} (largest {short.roomier[1] * unit:,}) or {way_out}"
+        way_out = f"require {sanitize(short.roomier[0])} (largest {short.roomier[1] * unit:,}) or {way_out}"
     largest = f"the largest {level} {has} {possible * unit:,}{detail}"
     return f"{asked} must share one {level}{_sliced(short)}, but {largest}; {way_out}"
 
@@ -263,7 +263,7 @@ def _host_too_small(short: Shortfall) -> str:
     if short.too_big is not None:
         name, asked, most = short.too_big
         has = f"no host has more than {format_units(name, most)}" if most else "no host has any"
-        return f"one pod asks for {plain(name)} {format_units(name, asked)} and {has}; ask for less per pod"
+        return f"one pod asks for {sanitize(name)} {format_units(name, asked)} and {has}; ask for less per pod"
     return "no host has all that one pod asks for; ask for less per pod"
 
 
@@ -305,7 +305,7 @@ def _sliced(short: Shortfall) -> str:
 
 
 def _in_one(level: str) -> str:
-    return f"{'on' if level == names.HOST_LEVEL else 'in'} one {plain(level)}"
+    return f"{'on' if level == names.HOST_LEVEL else 'in'} one {sanitize(level)}"
 
 
 def _needed(short: Shortfall, *, in_all: bool = False) -> str:
@@ -315,10 +315,12 @@ def _needed(short: Shortfall, *, in_all: bool = False) -> str:
         have = f"{short.total_slots:,}" if short.total_slots else ("none" if _by_host(short) else "no pod")
         return f"{needs}; " + (f"{have} free" if _by_host(short) else f"there is room for {have}")
     total = f", {short.total_slots:,} in all" if in_all and short.best_slots < short.total_slots else ""
-    looked = f"({plural(short.domains, plain(short.level))} looked at{total})"
+    looked = f"({plural(short.domains, sanitize(short.level))} looked at{total})"
     if short.best is None or short.best_slots <= 0:
-        return f"{needs}; no {plain(short.level)} has {'a free host' if _by_host(short) else 'room for one'} {looked}"
-    return f"{needs}; best is {plain(short.best)} with {room}{short.best_slots:,} {looked}"
+        return (
+            f"{needs}; no {sanitize(short.level)} has {'a free host' if _by_host(short) else 'room for one'} {looked}"
+        )
+    return f"{needs}; best is {sanitize(short.best)} with {room}{short.best_slots:,} {looked}"
 
 
 def _nodes(short: Shortfall) -> str:
@@ -340,7 +342,7 @@ def _by_size(group: tuple[int, str]) -> tuple[int, str]:
 
 def _in_words(reason: str) -> str:
     if reason.startswith(_TAINT):
-        return plain(f"with {reason}")
+        return sanitize(f"with {reason}")
     if reason.startswith(_NO_LABEL):
-        return plain(f"without label {reason.removeprefix(_NO_LABEL)}")
-    return _IN_WORDS.get(reason) or plain(reason)
+        return sanitize(f"without label {reason.removeprefix(_NO_LABEL)}")
+    return _IN_WORDS.get(reason) or sanitize(reason)

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from engine.api.names import AUTO
 from engine.api.placement import PodSetRequest
 from engine.api.pod import Pod, Shape
-from engine.api.text import plain, plural
+from engine.api.text import plural, sanitize
 from engine.cache.capacity import Capacity
-from engine.gang.request import Understanding
+from engine.gang.request import PlacementRequest
 from engine.planner.plan import domain_slots
 from engine.scheduler.outcome import Outcome, Placed
 from engine.scheduler.starvation import Room, Waiting
@@ -36,7 +36,7 @@ _LASTING = frozenset({"DaemonSet", "Node"})
 
 def room_for(
     waiting: Waiting,
-    understanding: Understanding,
+    understanding: PlacementRequest,
     shapes: Mapping[str, Shape],
     *,
     name: str,
@@ -68,7 +68,7 @@ def room_for(
 
 
 def _found(
-    understanding: Understanding,
+    understanding: PlacementRequest,
     shapes: Mapping[str, Shape],
     *,
     capacity: Capacity,
@@ -111,8 +111,8 @@ def _where(found: Placed, topology: Topology) -> str:
     if shared == 0:
         return hosts
     if shared == len(topology.levels):
-        return plain(paths[0][-1])
-    return f"{plain(paths[0][shared - 1])} ({hosts})"
+        return sanitize(paths[0][-1])
+    return f"{sanitize(paths[0][shared - 1])} ({hosts})"
 
 
 def _fewest(order: list[str], out: frozenset[str], plan: PlanOn) -> Placed | None:
@@ -132,7 +132,7 @@ def _fewest(order: list[str], out: frozenset[str], plan: PlanOn) -> Placed | Non
 
 
 def _order(
-    understanding: Understanding, shapes: Mapping[str, Shape], capacity: Capacity, topology: Topology
+    understanding: PlacementRequest, shapes: Mapping[str, Shape], capacity: Capacity, topology: Topology
 ) -> list[str]:
     """Hosts that could take pods of the gang: of domains that lack the least first, then the least busy."""
     tree = topology.tree
@@ -154,7 +154,7 @@ def _order(
     return [tree.hosts[host] for host in order.tolist() if useful[host]]
 
 
-def _level(understanding: Understanding, asks: list[PodSetRequest], empty: Ints, topology: Topology) -> int:
+def _level(understanding: PlacementRequest, asks: list[PodSetRequest], empty: Ints, topology: Topology) -> int:
     """The level whose domains are compared; -1: the whole topology.
 
     Also domains that are too small for the gang: with their hosts emptied no plan changes.

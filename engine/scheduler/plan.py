@@ -13,7 +13,7 @@ from engine.api.placement import PodSetPlan, PodSetRequest, Slot
 from engine.api.pod import Shape
 from engine.cache.capacity import Capacity
 from engine.devices.resources import CORE, RATIO
-from engine.gang.request import Understanding
+from engine.gang.request import PlacementRequest
 from engine.gang.shape import REFUSED_LATELY, ROOM_KEPT
 from engine.planner.plan import NoFit, Plan, Request, plan
 from engine.policy.model import Policy
@@ -27,7 +27,7 @@ WHOLE_GPU = "nvidia.com/gpu"
 
 
 def plan_gang(
-    understanding: Understanding,
+    understanding: PlacementRequest,
     shapes: Mapping[str, Shape],
     *,
     capacity: Capacity,
@@ -155,7 +155,7 @@ def _explained(
     return infeasible(shortfall_of(answer, ask, shape, topology, capacity=capacity, counted=counted, reasons=reasons))
 
 
-def _levels(understanding: Understanding) -> list[str | None]:
+def _levels(understanding: PlacementRequest) -> list[str | None]:
     """Every level that the request names."""
     gang = [understanding.gang.require, understanding.gang.prefer] if understanding.gang is not None else []
     own = [[ask.require, ask.prefer, *[level for level, _ in ask.slices]] for ask in understanding.asks]

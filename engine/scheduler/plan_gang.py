@@ -19,7 +19,7 @@ from engine.api.placement import GangRequest, PodSetPlan, PodSetRequest, Slot
 from engine.api.pod import Shape
 from engine.api.rank import join_ranks
 from engine.api.reasons import Code
-from engine.api.text import joined, plain, plural
+from engine.api.text import join_and, plural, sanitize
 from engine.cache.capacity import Capacity
 from engine.gang.shape import repairable
 from engine.planner.gang import Gang, GangPlan, PodSet, Seats, Undecided
@@ -79,7 +79,7 @@ def plan_together(
     tree = question.topology.tree
     hosts = [host for ranks in question.kept.values() for host in ranks.values()]
     if astray := sorted(host for host in hosts if host not in tree.index):
-        return Waits("NodesExcluded", f"a pod of the gang is on {plain(astray[0])}, outside the topology")
+        return Waits("NodesExcluded", f"a pod of the gang is on {sanitize(astray[0])}, outside the topology")
     gang = _resolved(question, capacity, policy)
     ground = _ground(question, capacity)
     if question.emptied:
@@ -333,7 +333,7 @@ def _no_room(
         told = explain(answer, ask)
         return told if len(question.asks) == 1 else replace(told, message=f"pod set {ask.name}: {told.message}")
     ever = _ground(question, capacity, mended=True)
-    shares = joined([f"{ask.count:,} of {ask.name}" for ask in question.asks])
+    shares = join_and([f"{ask.count:,} of {ask.name}" for ask in question.asks])
     shared = answer.level if answer.level >= 0 else gang.require
     where = f" in one {_alias(topology, shared)}" if shared is not None else ""
     wanted = _wanted(question)

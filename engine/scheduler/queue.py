@@ -8,7 +8,7 @@ from math import inf
 
 from engine.api.names import AUTO
 from engine.api.pod import Shape
-from engine.gang.request import Understanding
+from engine.gang.request import PlacementRequest
 from engine.scheduler.outcome import Never, Waits
 
 
@@ -49,7 +49,7 @@ class Miss:
     first: str = ""
 
 
-def question_of(understanding: Understanding, shapes: Mapping[str, Shape], *beside: object) -> Question:
+def question_of(understanding: PlacementRequest, shapes: Mapping[str, Shape], *beside: object) -> Question:
     """The question of a gang; `beside`: what else decides, such as hosts that are left out.
 
     More pods never fit better, but that can be told of equal pods alone: for several pod sets, and where the

@@ -19,7 +19,7 @@ from engine.cluster.placements import assignment_body
 from engine.devices.allocation import devices_of
 from engine.gang.gang import Gang, by_pod_set, host_of, rank_is_slot, rank_of
 from engine.gang.key import name_of
-from engine.gang.repair import Extension, Kept
+from engine.gang.repair import ExtensionRequest, KeptSlot
 from engine.scheduler.devices import with_devices
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.plan import plan_gang
@@ -82,7 +82,7 @@ def answer_in_view(view: View, gang: Gang, *, created: float, settled_before: fl
 def extend_in_view(
     view: View,
     gang: Gang,
-    extension: Extension,
+    extension: ExtensionRequest,
     *,
     settled_before: float | None = None,
     excluded: frozenset[str] = frozenset(),
@@ -131,7 +131,7 @@ def _writable(outcome: Outcome) -> Outcome:
     return Never("GangLimitExceeded", f"{slots} are too many for one Placement; make it several gangs")
 
 
-def extended(gang: Gang, extension: Extension, placed: Placed) -> Placement:
+def extended(gang: Gang, extension: ExtensionRequest, placed: Placed) -> Placement:
     """The Placement to write when a part of the gang was planned: growth takes over the request as it is read today."""
     placement, asked = gang.placement, gang.understanding
     assert placement is not None
@@ -155,24 +155,24 @@ def rewritten(gang: Gang, assignment: Assignment) -> Placement:
     return replace(placement, assignment=fresh, pod_sets=tuple(pod_sets))
 
 
-def _hosts(kept: Mapping[str, Mapping[int, Kept]]) -> dict[str, dict[int, str]]:
+def _hosts(kept: Mapping[str, Mapping[int, KeptSlot]]) -> dict[str, dict[int, str]]:
     return {name: {rank: one.host for rank, one in slots.items()} for name, slots in kept.items()}
 
 
-def standing(gang: Gang) -> dict[str, dict[int, Kept]]:
+def standing(gang: Gang) -> dict[str, dict[int, KeptSlot]]:
     """Pod set -> rank -> where a live pod is that cannot be moved: bound, or pinned and released.
 
     Where ranks come and go any number will do: only the count per host matters.
     """
     live = [pod for pod in gang.pods if not pod.finished and not pod.deleting]
-    every: dict[str, dict[int, Kept]] = {}
+    every: dict[str, dict[int, KeptSlot]] = {}
     for pod_set, pods in by_pod_set(gang.workload, live):
-        found: dict[int, Kept] = {}
+        found: dict[int, KeptSlot] = {}
         for pod in sorted(pods, key=lambda pod: (pod.created, pod.uid)):
             rank = rank_of(pod, pod_set) if rank_is_slot(pod_set) else len(found)
             host = host_of(pod)
             if host is not None and rank is not None and rank < pod_set.slots:
-                found.setdefault(rank, Kept(host, devices_of(pod) or ()))
+                found.setdefault(rank, KeptSlot(host, devices_of(pod) or ()))
         if found:
             every[pod_set.name] = found
     return every

@@ -8,14 +8,14 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from engine.api import names
 from engine.api.schema import DnsLabel, LabelKey, LabelMap, Section
-from engine.api.text import did_you_mean, listed, quote
+from engine.api.text import did_you_mean, join_comma, quote
 from engine.topology.levels import HOST, MAX_KEYS, MAX_LEVELS, Level, presets
 
 
 def _known_preset(text: str) -> str:
     if text not in presets():
         known = tuple(presets())
-        raise ValueError(f"must be one of {listed(known)}; got {quote(text)}{did_you_mean(text, known)}")
+        raise ValueError(f"must be one of {join_comma(known)}; got {quote(text)}{did_you_mean(text, known)}")
     return text
 
 

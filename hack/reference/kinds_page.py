@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from engine.api.text import joined
+from engine.api.text import join_and
 from engine.kinds.conditions import Condition
 from engine.kinds.expressions import Expression
 from engine.kinds.registry import Registry, built_in
@@ -120,7 +120,7 @@ def statement(condition: Condition) -> str:
         case Condition(exists=bool(there)):
             return f"{condition.path} is {'there' if there else 'not there'}"
     wanted = condition.among or (condition.equals,)
-    return f"{condition.path} is {joined([str(one).lower() for one in wanted], 'or')}"
+    return f"{condition.path} is {join_and([str(one).lower() for one in wanted], 'or')}"
 
 
 def _factor(expression: Expression) -> str:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.api.objects import Node, Taint
-from engine.api.pod import Expression, SelectorTerm, Shape, Toleration
+from engine.api.pod import SelectorRequirement, SelectorTerm, Shape, Toleration
 from engine.cache import eligibility, node_columns
 from engine.cache.eligibility import Eligibility
 from engine.gang.shape import exclusion
@@ -38,10 +38,10 @@ there = st.builds(
 )
 operators = st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Like", ""])
 values = st.lists(value, max_size=3).map(tuple)
-expressions = st.lists(st.builds(Expression, key, operators, values), max_size=3).map(tuple)
+expressions = st.lists(st.builds(SelectorRequirement, key, operators, values), max_size=3).map(tuple)
 fields = st.lists(
     st.builds(
-        Expression,
+        SelectorRequirement,
         st.sampled_from(["metadata.name", "metadata.uid"]),
         operators,
         st.lists(st.sampled_from([*NAMES, "5"]), max_size=2).map(tuple),

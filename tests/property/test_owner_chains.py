@@ -13,7 +13,7 @@ from engine.api.pod import OwnerRef, Pod
 from engine.api.workload import Owned, Workload
 from engine.cache.state import View
 from engine.cache.stores import Stores
-from engine.gang.ownership import MAX_DEPTH, Key, Link, chain_of, key_of
+from engine.gang.ownership import MAX_DEPTH, Key, Link, chain_of, object_key
 from tests.support.cluster_records import job, pod
 from tests.support.families import link
 
@@ -55,7 +55,7 @@ def objects(draw: st.DrawFn) -> Workload | Owned | Pod:
             return pod(job(), 0, name=name, **more)
 
 
-families = st.lists(objects(), max_size=10).map(lambda made: {key_of(one): one for one in made})
+families = st.lists(objects(), max_size=10).map(lambda made: {object_key(one): one for one in made})
 
 
 def proven(below: Link, above: Link) -> bool:
@@ -64,7 +64,7 @@ def proven(below: Link, above: Link) -> bool:
     if owner is None or not owner.controller or not owner.uid or owner.uid != above.uid:
         return False
     group = owner.api_version.rpartition("/")[0]
-    return key_of(above) == (group, owner.kind, below.namespace, owner.name)
+    return object_key(above) == (group, owner.kind, below.namespace, owner.name)
 
 
 @given(families)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.api import names
-from engine.gang.request import understand
+from engine.gang.request import parse_request
 from engine.policy.model import default_policy
 from engine.topology.topology import topologies_of
 from tests.support.admission import NODES, raw_job, workload
@@ -40,7 +40,7 @@ def test_a_request_is_understood_refused_or_ignored(
     own: dict[str, str], template: dict[str, str], labels: dict[str, str], parallelism: int
 ) -> None:
     job = workload(raw_job(own, template=template, labels=labels, parallelism=parallelism, completions=None))
-    found = understand(job, policy=default_policy(), topologies=TOPOLOGIES)
+    found = parse_request(job, policy=default_policy(), topologies=TOPOLOGIES)
     assert sum((found.ask is not None, bool(found.errors), found.ignored is not None)) == 1
     fields = [error.field for error in found.errors]
     assert fields == sorted(fields)

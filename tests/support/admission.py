@@ -22,8 +22,8 @@ from engine.devices.allocation import Uses, allocation
 from engine.devices.resources import Reported
 from engine.gang import key as gang_key
 from engine.gang.key import placed_key
-from engine.gang.ownership import Key, Lineage, Link
-from engine.gang.request import Understanding
+from engine.gang.ownership import Key, Link, OwnerResolver
+from engine.gang.request import PlacementRequest
 from engine.gang.shape import shape_hash
 from engine.kinds.registry import Registry
 from engine.policy.model import Policy, default_policy
@@ -214,7 +214,7 @@ class FakeView:
     taken: frozenset[str] = frozenset()
     reported: Reported = field(default_factory=lambda: Reported(frozenset({"nvidia.com/gpu"})))
     devices: Mapping[str, NodeDevices] = field(default_factory=dict)
-    outcome: Outcome | Callable[[Understanding], Outcome] | None = None
+    outcome: Outcome | Callable[[PlacementRequest], Outcome] | None = None
     own_username: str = US
     own_namespace: str = "topogate-system"
     forecasts: int = 0
@@ -235,8 +235,8 @@ class FakeView:
     def find(self, key: Key) -> Link | None:
         return self.workload(*key)
 
-    def lineage(self, policy: Policy) -> Lineage:
-        return Lineage(self.find, policy, self.topologies, self.own_namespace)
+    def lineage(self, policy: Policy) -> OwnerResolver:
+        return OwnerResolver(self.find, policy, self.topologies, self.own_namespace)
 
     def workload(self, group: str, kind: str, namespace: str, name: str) -> Workload | None:
         return next((one for one in self.workloads if one.key == (group, kind, namespace, name)), None)
@@ -276,7 +276,7 @@ class FakeView:
     def allocation(self, placement: Placement, host: str, uses: Uses) -> str | None:
         return allocation(uses, self.devices.get(host))
 
-    def forecast(self, workload: Workload, understanding: Understanding, deadline: float) -> Outcome | None:
+    def forecast(self, workload: Workload, understanding: PlacementRequest, deadline: float) -> Outcome | None:
         self.forecasts += 1
         return self.outcome(understanding) if callable(self.outcome) else self.outcome
 

@@ -9,7 +9,7 @@ from typing import Any
 from engine.api import names
 from engine.api.objects import Node
 from engine.api.placement import Assignment, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
-from engine.api.pod import Expression, OwnerRef, Pod, PodSpec, SelectorTerm, Shape
+from engine.api.pod import OwnerRef, Pod, PodSpec, SelectorRequirement, SelectorTerm, Shape
 from engine.api.workload import PodSet, Workload
 from engine.gang.shape import shape_hash
 
@@ -125,7 +125,7 @@ def changed(workload: Workload, **more: Any) -> Workload:
 
 
 def pinned(base: Shape, host: str) -> Shape:
-    return replace(base, affinity=(SelectorTerm((), (Expression("metadata.name", "In", (host,)),)),))
+    return replace(base, affinity=(SelectorTerm((), (SelectorRequirement("metadata.name", "In", (host,)),)),))
 
 
 # The scheduler's own words about a pod that it does not bind.

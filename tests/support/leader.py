@@ -28,8 +28,8 @@ from engine.controller.reconcile import request_written
 from engine.controller.status import event_text, status_body
 from engine.gang.gang import Gang
 from engine.gang.relaxation import relaxed
-from engine.gang.repair import Extension
-from engine.gang.slots import Seat
+from engine.gang.repair import ExtensionRequest
+from engine.gang.slots import SlotAssignment
 from engine.policy.model import parse_policy
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import rewritten
@@ -116,11 +116,11 @@ class Hands(Errands):
         self._called("shrink", gang.workload.name)
         self.put(rewritten(gang, assignment))
 
-    def plan_part(self, gang: Gang, extension: Extension, **options: Any) -> Any:
+    def plan_part(self, gang: Gang, extension: ExtensionRequest, **options: Any) -> Any:
         self.planned.append(gang.workload.name)
         return super().plan_part(gang, extension, **options)
 
-    def extend(self, gang: Gang, placement: Placement, extension: Extension, message: str) -> None:
+    def extend(self, gang: Gang, placement: Placement, extension: ExtensionRequest, message: str) -> None:
         self._called("grow" if extension.more else "repair", gang.workload.name)
         self.put(placement)
         for pod in extension.replaced:
@@ -137,7 +137,7 @@ class Hands(Errands):
             else:
                 self._view.stores.pods.apply("DELETED", pod)
 
-    def release(self, gang: Gang, seats: tuple[Seat, ...]) -> None:
+    def release(self, gang: Gang, seats: tuple[SlotAssignment, ...]) -> None:
         for seat in seats:
             self._called("release", seat.pod.name)
             spec = replace(seat.pod.spec, shape=pinned(seat.pod.spec.shape, seat.slot.host))

@@ -17,8 +17,8 @@ from engine.devices.allocation import Uses, allocation
 from engine.devices.resources import Reported
 from engine.gang.gang import host_of, pod_set_of, rank_is_slot, rank_of
 from engine.gang.key import placed_key
-from engine.gang.ownership import Key, Lineage, Link
-from engine.gang.request import Understanding
+from engine.gang.ownership import Key, Link, OwnerResolver
+from engine.gang.request import PlacementRequest
 from engine.gang.slots import slot_of_rank
 from engine.gang.validation import checks
 from engine.kinds.registry import Registry
@@ -69,7 +69,7 @@ class LiveView:
         self._turns = turns or Turns()
         self._allowance = allowance  # None: forecasts may cost what they will
         self._arrivals = Arrivals(view.stores, clock=clock)
-        self._lineage: Lineage | None = None
+        self._lineage: OwnerResolver | None = None
 
     @property
     def policy(self) -> Policy | None:
@@ -105,11 +105,11 @@ class LiveView:
             return self._stores.pods.get(key[2:])
         return self._stores.workloads.get(key) or self._stores.owned.get(key)
 
-    def lineage(self, policy: Policy) -> Lineage:
+    def lineage(self, policy: Policy) -> OwnerResolver:
         """Owner chains as `find` tells them, under a policy. Kept: all pods of a workload ask about the same."""
         known, topologies = self._lineage, self._view.topologies
         if known is None or known.policy is not policy or known.topologies is not topologies:
-            known = self._lineage = Lineage(self.find, policy, topologies, self.own_namespace)
+            known = self._lineage = OwnerResolver(self.find, policy, topologies, self.own_namespace)
         return known
 
     def placement_of(self, key: str) -> Placement | None:
@@ -217,7 +217,7 @@ class LiveView:
             self._view.lock.release()
         return allocation(uses, self._stores.devices.get(host))
 
-    def forecast(self, workload: Workload, understanding: Understanding, deadline: float) -> Outcome | None:
+    def forecast(self, workload: Workload, understanding: PlacementRequest, deadline: float) -> Outcome | None:
         """What planning the workload now would answer.
 
         None when there is no time for it or the caches lag, and when it would cost others too much: by itself, or

@@ -12,8 +12,8 @@ from engine.api.resources import Requests
 from engine.api.workload import PodSet, Workload
 from engine.devices.allocation import Uses
 from engine.devices.resources import Reported
-from engine.gang.ownership import Key, Lineage, Link
-from engine.gang.request import Understanding
+from engine.gang.ownership import Key, Link, OwnerResolver
+from engine.gang.request import PlacementRequest
 from engine.kinds.registry import Registry
 from engine.policy.model import Policy
 from engine.scheduler.outcome import Outcome
@@ -56,7 +56,7 @@ class View(Protocol):
     def find(self, key: Key) -> Link | None:
         """The workload, pod or other owner of a group, kind, namespace and name: what owner chains are made of."""
 
-    def lineage(self, policy: Policy) -> Lineage:
+    def lineage(self, policy: Policy) -> OwnerResolver:
         """Owner chains as `find` tells them, under a policy."""
 
     def workload(self, group: str, kind: str, namespace: str, name: str) -> Workload | None:
@@ -95,5 +95,5 @@ class View(Protocol):
     def allocation(self, placement: Placement, host: str, uses: Uses) -> str | None:
         """The annotation that tells a pod of the gang its devices; None when they are not there for it any more."""
 
-    def forecast(self, workload: Workload, understanding: Understanding, deadline: float) -> Outcome | None:
+    def forecast(self, workload: Workload, understanding: PlacementRequest, deadline: float) -> Outcome | None:
         """What the leader would answer for the workload now; None when there is no time for it or the caches lag."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from engine.api.field import FieldError, render
-from engine.api.text import MAX_WARNING, fit, quote
+from engine.api.text import MAX_WARNING, quote, truncate_bytes
 from engine.policy.model import Policy
 from webhook.admission.budget import Budget
 
@@ -266,8 +266,8 @@ def forbidden(
         allowed=False,
         code=403,
         reason="Forbidden",
-        message=fit(message, MAX_MESSAGE),
-        causes=(Cause(reason, "", fit(message, MAX_MESSAGE)),),
+        message=truncate_bytes(message, MAX_MESSAGE),
+        causes=(Cause(reason, "", truncate_bytes(message, MAX_MESSAGE)),),
         errors=tuple(errors),
         warnings=_cleaned(warnings),
     )
@@ -336,7 +336,7 @@ def _joined(causes: Sequence[Cause], total: int) -> str:
     shown: list[str] = []
     room = MAX_MESSAGE
     for cause in causes:
-        text = fit(f"{cause.field}: {cause.message}", MAX_MESSAGE)
+        text = truncate_bytes(f"{cause.field}: {cause.message}", MAX_MESSAGE)
         room -= len(text) + 2
         if room < 0 and shown:
             break
@@ -348,7 +348,9 @@ def _joined(causes: Sequence[Cause], total: int) -> str:
 
 def _cleaned(warnings: Sequence[str]) -> tuple[str, ...]:
     """At most MAX_WARNINGS different warnings of at most MAX_WARNING bytes, free of control characters."""
-    unique = dict.fromkeys(fit(re.sub(r"[\x00-\x1f\x7f-\x9f]+", " ", text).strip(), MAX_WARNING) for text in warnings)
+    unique = dict.fromkeys(
+        truncate_bytes(re.sub(r"[\x00-\x1f\x7f-\x9f]+", " ", text).strip(), MAX_WARNING) for text in warnings
+    )
     return tuple(text for text in unique if text)[:MAX_WARNINGS]
 
 

@@ -16,8 +16,8 @@ from engine.api.field import FieldError, path_of
 from engine.api.workload import Workload
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import workload
-from engine.gang.annotations import Source, own_source, read, unknown_keys
-from engine.gang.request import understand
+from engine.gang.annotations import AnnotationSource, own_source, read_annotations, unknown_keys
+from engine.gang.request import parse_request
 from engine.gang.warnings import misspelt, unread
 from engine.kinds.children import MadeObject, annotated_parts, beside_templates, configured_annotations, made_objects
 from engine.kinds.read import UnreadableWorkload
@@ -61,7 +61,7 @@ def made_requests(review: Review, document: Mapping[str, Any], view: View, polic
             continue
         source, dialects = own_source(found), policy.annotations.dialects
         told.warnings += unread((source,), dialects=dialects)
-        if read((source,), dialects=dialects) or any(unknown_keys((source,))):
+        if read_annotations((source,), dialects=dialects) or any(unknown_keys((source,))):
             _beside_its_maker(told, made, found, asks=asks, maker=entry.match.kind, view=view, policy=policy)
     for steps, template in beside_templates(entry, document):
         if _speaks(template):
@@ -77,16 +77,19 @@ def _not_read(entry: KindEntry, document: Mapping[str, Any], policy: Policy) -> 
     for steps, part in annotated_parts(entry, document):
         annotations, labels = _keys(part, "annotations"), _keys(part, "labels")
         at, none = path_of(steps), dict[str, str]()
-        yield from unread((Source(at, annotations, none),), dialects=dialects)
-        for name, source in (("annotations", Source(at, annotations, none)), ("labels", Source(at, none, labels))):
+        yield from unread((AnnotationSource(at, annotations, none),), dialects=dialects)
+        for name, source in (
+            ("annotations", AnnotationSource(at, annotations, none)),
+            ("labels", AnnotationSource(at, none, labels)),
+        ):
             meant = any(unknown_keys((source,))) or any(misspelt(source.annotations, dialects=dialects))
-            if meant or read((source,), dialects=dialects):
+            if meant or read_annotations((source,), dialects=dialects):
                 template = "" if entry.handling == "through" else " or on a pod template"
                 yield f"{at}.{name} is not read: ask on the {entry.match.kind}{template}"
     for prefix, settings in configured_annotations(entry, document):
         for key, value in settings.items():
-            source = Source(prefix, {key: value}, {})
-            if read((source,), dialects=dialects) or any(unknown_keys((source,))):
+            source = AnnotationSource(prefix, {key: value}, {})
+            if read_annotations((source,), dialects=dialects) or any(unknown_keys((source,))):
                 yield f"{prefix}{key} is not read: ask in metadata"  # the longest key leaves no more room
 
 
@@ -106,7 +109,7 @@ def _as_its_own(
     told: Told, made: MadeObject, found: Workload, document: Mapping[str, Any], *, view: View, policy: Policy
 ) -> None:
     """What is made is a workload by itself, whatever its maker says."""
-    understood = understand(found, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
+    understood = parse_request(found, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
     at = path_of(made.steps)
     told.errors += _under(at, understood.errors)
     told.warnings += [f"{at}.{text}" if text.startswith("metadata.") else text for text in understood.warnings]
@@ -125,7 +128,7 @@ def _beside_its_maker(
     if asks:
         told.warnings.append(f"{where} has no effect: ask on the {maker} or on a pod template")
         return
-    understood = understand(found, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
+    understood = parse_request(found, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
     told.errors += _under(path_of(made.steps), understood.errors)
     if understood.asking:
         told.warnings.append(f"{where} makes a gang of each {found.kind}; for one gang ask on the {maker}")

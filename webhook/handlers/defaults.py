@@ -22,11 +22,11 @@ from engine.api import names
 from engine.api.field import FieldError, path_of, render
 from engine.api.pod import PodSpec, Shape
 from engine.api.schema import wrong
-from engine.api.text import MAX_WARNING, fit, quote
+from engine.api.text import MAX_WARNING, quote, truncate_bytes
 from engine.api.workload import PodSet, Workload
-from engine.gang.annotations import Source, own_source, read, unknown_keys
-from engine.gang.exemption import standing_aside
-from engine.gang.request import Understanding, understand
+from engine.gang.annotations import AnnotationSource, own_source, read_annotations, unknown_keys
+from engine.gang.exemption import exemption_reason
+from engine.gang.request import PlacementRequest, parse_request
 from engine.policy.model import Policy
 from engine.topology.topology import Topology
 from webhook.admission.objects import decoded, workload_of
@@ -107,7 +107,7 @@ def _errors(
         owner=None,
         aside=None,
     )
-    return understand(job, policy=policy, topologies=topologies).errors
+    return parse_request(job, policy=policy, topologies=topologies).errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +146,15 @@ def with_requests(review: Review, view: View, policy: Policy) -> Asking:
     asking = replace(review, object=msgspec.Raw(msgspec.json.encode(edits.document)))
     if not of_labels and (errors := _understood(asking, view, policy).errors):
         told = f"{errors[0].field.removeprefix('metadata.')}: {render(errors[0])}"
-        return Asking(review, warnings=(fit(f"topogate: the policy's default is left out: {told}", MAX_WARNING),))
+        return Asking(
+            review, warnings=(truncate_bytes(f"topogate: the policy's default is left out: {told}", MAX_WARNING),)
+        )
     return Asking(asking, tuple(edits.operations))
 
 
-def _understood(review: Review, view: View, policy: Policy) -> Understanding:
+def _understood(review: Review, view: View, policy: Policy) -> PlacementRequest:
     workload = workload_of(review, review.object, view)
-    return understand(workload, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
+    return parse_request(workload, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
 
 
 def _quiet(workload: Workload, view: View, policy: Policy) -> bool:
@@ -161,11 +163,11 @@ def _quiet(workload: Workload, view: View, policy: Policy) -> bool:
         return False
     sources = [own_source(workload)]
     sources += [
-        Source(path_of((*one.path, "metadata")), one.template.annotations, one.template.labels)
+        AnnotationSource(path_of((*one.path, "metadata")), one.template.annotations, one.template.labels)
         for one in workload.pod_sets
     ]
     marked = any(names.MANAGED in one.template.labels for one in workload.pod_sets)
-    if marked or read(sources, dialects=policy.annotations.dialects) or any(unknown_keys(sources)):
+    if marked or read_annotations(sources, dialects=policy.annotations.dialects) or any(unknown_keys(sources)):
         return False
-    aside = standing_aside(workload, policy=policy, own_namespace=view.own_namespace)
+    aside = exemption_reason(workload, policy=policy, own_namespace=view.own_namespace)
     return aside is None and standing(workload, view, policy) == "alone"

@@ -8,11 +8,11 @@ from engine.api import names
 from engine.api.field import FieldError
 from engine.api.field import path_of as path_of_steps
 from engine.api.objects import Node
-from engine.api.text import plain, plural
+from engine.api.text import plural, sanitize
 from engine.api.workload import Workload
 from engine.gang.gang import suspended_by_user
 from engine.gang.relaxation import relaxed, relaxing_forecast
-from engine.gang.request import Understanding, path_of
+from engine.gang.request import PlacementRequest, request_path
 from engine.gang.shape import tolerates
 from engine.policy.model import Policy
 from engine.scheduler.explain import forecast
@@ -37,12 +37,12 @@ def soft_taints(placed: Placed, workload: Workload, node: Callable[[str], Node |
     if not avoided:
         return None
     of = f"{len(avoided):,} of {plural(len(hosts), 'host')}"
-    return f"{of} prefer no pods (taint {plain(min(avoided.values()), 40)}): pinned pods go there all the same"
+    return f"{of} prefer no pods (taint {sanitize(min(avoided.values()), 40)}): pinned pods go there all the same"
 
 
 def outlook(
     workload: Workload,
-    understanding: Understanding,
+    understanding: PlacementRequest,
     view: View,
     policy: Policy,
     deadline: float,
@@ -79,7 +79,7 @@ def _refused(outcome: Never, workload: Workload, policy: Policy) -> bool:
     return unwanted and not by_default(workload, policy)
 
 
-def _preferring(workload: Workload, understanding: Understanding, view: View, deadline: float) -> Outcome | None:
+def _preferring(workload: Workload, understanding: PlacementRequest, view: View, deadline: float) -> Outcome | None:
     """What would happen if the gang preferred what it requires; None when it requires nothing, or nobody can tell."""
     softer = relaxed(understanding)
     return None if softer == understanding else view.forecast(workload, softer, deadline)
@@ -89,5 +89,5 @@ def _never(outcome: Never, workload: Workload, policy: Policy) -> FieldError:
     if outcome.reason in ("HostTooSmall", "UnknownResource"):
         field = path_of_steps((*workload.pod_sets[0].path, "spec", "containers"))
     else:
-        field = path_of(workload, names.REQUIRE, policy=policy)
+        field = request_path(workload, names.REQUIRE, policy=policy)
     return FieldError(field=field, kind="Invalid value", value=None, reason=outcome.reason, message=outcome.message)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from engine.api import names
 from engine.api.pod import PodSpec
 from engine.api.workload import PodSet, Workload
-from engine.gang.annotations import Source, asks_in_pod_group_labels, own_source
+from engine.gang.annotations import AnnotationSource, asks_in_pod_group_labels, own_source
 from engine.policy.model import Policy
 from webhook.admission.patch import Edits, Path
 
@@ -190,7 +190,7 @@ def requests_of_labels(workload: Workload, policy: Policy) -> Mapping[str, str]:
     The minimum counts where all pods are of one template: of several, each label speaks of the whole group.
     """
     sources = [own_source(workload)]
-    sources += [Source("", one.template.annotations, one.template.labels) for one in workload.pod_sets]
+    sources += [AnnotationSource("", one.template.annotations, one.template.labels) for one in workload.pod_sets]
     if not asks_in_pod_group_labels(sources, dialects=policy.annotations.dialects):
         return {}
     wanted = {names.UNCONSTRAINED: "true"}

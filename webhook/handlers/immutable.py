@@ -14,7 +14,7 @@ from engine.api.field import path_of as path_of_steps
 from engine.api.placement import Placement, PodSetRequest
 from engine.api.workload import PodSet, Workload
 from engine.gang.gang import held_by_us
-from engine.gang.request import LEVELS, Understanding, path_of, said_by
+from engine.gang.request import LEVELS, PlacementRequest, request_path, said_by
 from engine.policy.model import Policy
 from webhook.handlers.defaults import by_default
 from webhook.handlers.gating import ANNOTATIONS, LABELS, template_labels, templates
@@ -99,8 +99,8 @@ def request_errors(
     old: Workload,
     new: Workload,
     *,
-    before: Understanding,
-    after: Understanding,
+    before: PlacementRequest,
+    after: PlacementRequest,
     placements: Iterable[Placement],
     policy: Policy,
 ) -> Iterator[FieldError]:
@@ -118,7 +118,7 @@ def request_errors(
 
 
 def lost_request(
-    old: Workload, new: Workload, *, before: Understanding, after: Understanding, placements: Iterable[Placement]
+    old: Workload, new: Workload, *, before: PlacementRequest, after: PlacementRequest, placements: Iterable[Placement]
 ) -> Iterator[str]:
     """Yield the warning that a running, placed gang stops asking where that is let through."""
     if before.ask is not None and after.ignored is not None and _runs(old, new, placements):
@@ -139,10 +139,10 @@ def _held_to_it(old: Workload, new: Workload, policy: Policy) -> bool:
     return new.suspend_path is not None and new.suspendable and not explicit and not by_default(old, policy)
 
 
-def _changed(new: Workload, before: Understanding, after: Understanding, policy: Policy) -> Iterator[str]:
+def _changed(new: Workload, before: PlacementRequest, after: PlacementRequest, policy: Policy) -> Iterator[str]:
     """The path of every part of the request that differs from what was asked before."""
     if before.topology != after.topology:
-        yield path_of(new, names.TOPOLOGY, policy=policy)
+        yield request_path(new, names.TOPOLOGY, policy=policy)
     if before.gang is not None or after.gang is not None:
         gang = [(one.require, one.prefer) if one is not None else (None, None) for one in (before.gang, after.gang)]
         for key, was, now in zip((names.REQUIRE, names.PREFER), *gang, strict=True):
@@ -152,7 +152,7 @@ def _changed(new: Workload, before: Understanding, after: Understanding, policy:
     for pod_set, ask in zip(new.pod_sets, after.asks, strict=True):
         earlier = asked.get(ask.name)
         for key in _differing(earlier, ask) if earlier is not None else ():
-            yield path_of(new, key, policy=policy, pod_set=pod_set)
+            yield request_path(new, key, policy=policy, pod_set=pod_set)
 
 
 def _differing(was: PodSetRequest, now: PodSetRequest) -> Iterator[str]:

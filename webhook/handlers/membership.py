@@ -11,12 +11,12 @@ from engine.api.placement import PodSetRequest
 from engine.api.pod import OwnerRef, Pod
 from engine.api.workload import PodSet, Workload
 from engine.gang import plain_pods
-from engine.gang.annotations import read_own
-from engine.gang.exemption import exempt, kueue_has, template_aside
+from engine.gang.annotations import read_own_annotations
+from engine.gang.exemption import is_exempt, kueue_has, template_exemption
 from engine.gang.gang import pod_set_of
 from engine.gang.key import has_group, parts
-from engine.gang.ownership import NOT_ASKING, Lineage
-from engine.gang.request import Understanding
+from engine.gang.ownership import NOT_ASKING, OwnerResolver
+from engine.gang.request import PlacementRequest
 from engine.policy.model import Policy
 from webhook.admission.reader import View
 
@@ -60,7 +60,7 @@ Membership = Stranger | Unsure | Member
 
 def membership(pod: Pod, view: View, policy: Policy) -> Membership:
     """Follow the controller references (group, kind, name, uid, in the pod's own namespace); labels prove nothing."""
-    if exempt(pod.namespace, policy=policy, own_namespace=view.own_namespace):
+    if is_exempt(pod.namespace, policy=policy, own_namespace=view.own_namespace):
         return Stranger("ExemptNamespace")
     owner = pod.owner
     if pod.mirror or (owner is not None and owner.kind == "DaemonSet"):
@@ -84,7 +84,7 @@ def membership(pod: Pod, view: View, policy: Policy) -> Membership:
     return Stranger("UnsupportedKind")
 
 
-def _of_workload(pod: Pod, workload: Workload, key: str, lineage: Lineage) -> Membership:
+def _of_workload(pod: Pod, workload: Workload, key: str, lineage: OwnerResolver) -> Membership:
     reason = lineage.ignored(workload)
     if reason is not None:
         return Stranger(reason)
@@ -96,7 +96,7 @@ def _of_workload(pod: Pod, workload: Workload, key: str, lineage: Lineage) -> Me
     return Member(workload, pod_set, ask, key, group, _minimum(workload, understanding))
 
 
-def _minimum(workload: Workload, understanding: Understanding) -> int:
+def _minimum(workload: Workload, understanding: PlacementRequest) -> int:
     """How many pods a scheduler may wait for: one where they come in an order, or nobody would ever be the second."""
     if any(pod_set.ordered for pod_set in workload.pod_sets):
         return 1
@@ -115,7 +115,7 @@ class Alone:
 
     key: str
     workload: Workload
-    understanding: Understanding
+    understanding: PlacementRequest
     errors: tuple[FieldError, ...]
     gang: bool
 
@@ -142,9 +142,9 @@ def aside_of(pod: Pod, view: View, policy: Policy) -> str | None:
     """The reason code why a pod is left alone, whatever it asks for; None when it is not."""
     if pod.mirror or (pod.owner is not None and pod.owner.kind == "DaemonSet"):
         return "DaemonSetOrStatic"
-    if exempt(pod.namespace, policy=policy, own_namespace=view.own_namespace):
+    if is_exempt(pod.namespace, policy=policy, own_namespace=view.own_namespace):
         return "ExemptNamespace"
-    return template_aside(pod.spec, policy=policy)
+    return template_exemption(pod.spec, policy=policy)
 
 
 def registered(owner: OwnerRef) -> bool:
@@ -157,7 +157,7 @@ def _looks_managed(pod: Pod, policy: Policy) -> bool:
 
 
 def _asks(pod: Pod, policy: Policy) -> bool:
-    return bool(read_own(pod, dialects=policy.annotations.dialects))
+    return bool(read_own_annotations(pod, dialects=policy.annotations.dialects))
 
 
 Standing = Literal["alone", "child", "aside", "unsure"]
@@ -181,7 +181,7 @@ def standing(workload: Workload, view: View, policy: Policy) -> Standing:
     return "alone" if above.reason == NOT_ASKING else "aside"
 
 
-def _through(owner: OwnerRef, lineage: Lineage) -> bool:
+def _through(owner: OwnerRef, lineage: OwnerResolver) -> bool:
     entries = lineage.registry.of_kind(owner.api_version.rpartition("/")[0], owner.kind)
     return any(entry.handling == "through" for entry in entries)
 

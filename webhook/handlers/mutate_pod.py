@@ -16,7 +16,7 @@ from engine.gang.gang import over, rank_is_slot, rank_of
 from engine.gang.key import name_of
 from engine.gang.pin import PlacedPod, placed_pod
 from engine.gang.shape import covers, exclusion
-from engine.gang.slots import moved, slot_of_rank
+from engine.gang.slots import left_domain, slot_of_rank
 from engine.policy.model import Policy
 from webhook.admission.objects import decoded, pod_of
 from webhook.admission.patch import Edits, Path
@@ -106,7 +106,10 @@ def _seat(pod: Pod, member: Member, view: View, deadline: float) -> PlacedPod | 
     shape = pod.spec.shape
     if not covers(planned, shape) or exclusion(shape, node) is not None:
         return None
-    if moved(placement, slot, topology, pod_set=pod_set.name) or view.live_claimants(placement, pod_set, rank) > 0:
+    if (
+        left_domain(placement, slot, topology, pod_set=pod_set.name)
+        or view.live_claimants(placement, pod_set, rank) > 0
+    ):
         return None
     if view.room_taken(slot.host, planned.requests):
         return None  # let go now, it would wait for that room; the leader may have another host for it

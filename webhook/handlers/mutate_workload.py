@@ -11,9 +11,9 @@ from typing import Any
 
 from engine.api import names
 from engine.api.workload import PodSet, Workload
-from engine.gang.exemption import standing_aside
+from engine.gang.exemption import exemption_reason
 from engine.gang.gang import can_suspend, held_by_us
-from engine.gang.request import Understanding, understand
+from engine.gang.request import PlacementRequest, parse_request
 from engine.policy.model import Policy
 from webhook.admission.budget import Budget
 from webhook.admission.objects import decoded, workload_of
@@ -47,7 +47,7 @@ _COPIED = (names.PLACEMENT, names.REVISION)
 class _Asked:
     """What a workload asks for and what it is to others; `managed`: its pods are held and placed by us."""
 
-    understanding: Understanding
+    understanding: PlacementRequest
     standing: Standing
 
     @property
@@ -83,10 +83,10 @@ def mutate_workload(review: Review, view: View, policy: Policy) -> Response:
     workload = workload_of(review, review.object, view)
     if workload.deleting or workload.handling == "hint":
         return allowed()
-    understanding = understand(workload, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
+    understanding = parse_request(workload, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
     asked = _Asked(understanding, standing(workload, view, policy))
     edits = Edits(decoded(review.object))
-    translates = standing_aside(workload, policy=policy, own_namespace=view.own_namespace) is None
+    translates = exemption_reason(workload, policy=policy, own_namespace=view.own_namespace) is None
     if review.operation == "CREATE":
         warnings = () if asked.wrong else _create(edits, workload, asked)
         for root in templates(workload) if translates else ():

@@ -17,7 +17,7 @@ import msgspec
 from engine.api import names
 from engine.api.field import FieldError
 from engine.gang.annotations import POD_GROUP_DIALECT, meanings
-from engine.gang.exemption import exempt
+from engine.gang.exemption import is_exempt
 from engine.kinds.read import UnreadableWorkload, read
 from engine.policy.model import Policy
 from webhook.admission.budget import BudgetExceeded
@@ -98,7 +98,7 @@ def _untouched(review: Review, view: View, policy: Policy) -> bool:
     carried = (metadata.labels or {}, metadata.annotations or {})
     return (
         metadata.deletion_timestamp is not None
-        or exempt(review.namespace, policy=policy, own_namespace=view.own_namespace)
+        or is_exempt(review.namespace, policy=policy, own_namespace=view.own_namespace)
         or any(names.KUEUE_QUEUE in one for one in carried)
     )
 
@@ -168,7 +168,7 @@ def _left_alone(document: Mapping[str, Any], review: Review, view: View, policy:
     return (
         metadata.get("deletionTimestamp") is not None
         or not asks_anywhere(document, policy.annotations.dialects)
-        or exempt(review.namespace, policy=policy, own_namespace=view.own_namespace)
+        or is_exempt(review.namespace, policy=policy, own_namespace=view.own_namespace)
         or any(isinstance(one, Mapping) and names.KUEUE_QUEUE in one for one in said)
     )
 

@@ -11,7 +11,7 @@ from engine.api import names
 from engine.api.field import FieldError
 from engine.api.pod import Pod
 from engine.api.text import quote
-from engine.gang.annotations import own_source, read_own, unknown_keys
+from engine.gang.annotations import own_source, read_own_annotations, unknown_keys
 from engine.gang.warnings import unread
 from engine.policy.model import Policy
 from webhook.admission.objects import decoded, pod_of
@@ -63,7 +63,7 @@ def _registered(pod: Pod, view: View) -> bool:
 
 def _lost_marks(pod: Pod, view: View, policy: Policy) -> bool:
     """True for a pod that `/mutate` held, and that nobody would hold any more."""
-    said = read_own(pod, dialects=policy.annotations.dialects)
+    said = read_own_annotations(pod, dialects=policy.annotations.dialects)
     return bool(said) and not isinstance(membership(pod, view, policy), Stranger)
 
 
@@ -85,6 +85,6 @@ def _request(pod: Pod, found: Alone | None, policy: Policy) -> tuple[list[FieldE
 def _told(document: Mapping[str, Any], pod: Pod, reason: str | None, policy: Policy) -> list[str]:
     """Why a pod that asks is left alone, and the keys on it that nobody reads."""
     told = [*told_of_pod(document, pod, reason, policy)]
-    if reason is None and not read_own(pod, dialects=policy.annotations.dialects):
+    if reason is None and not read_own_annotations(pod, dialects=policy.annotations.dialects):
         told += unread((own_source(pod),), dialects=policy.annotations.dialects)
     return told

@@ -13,12 +13,12 @@ from engine.api import names
 from engine.api.field import FieldError
 from engine.api.field import path_of as path_of_steps
 from engine.api.placement import Placement
-from engine.api.text import plain
+from engine.api.text import sanitize
 from engine.api.workload import Workload
 from engine.gang.annotations import meanings
-from engine.gang.exemption import exempt, standing_aside
+from engine.gang.exemption import exemption_reason, is_exempt
 from engine.gang.key import keys_of
-from engine.gang.request import Understanding, understand
+from engine.gang.request import PlacementRequest, parse_request
 from engine.gang.validation import beside
 from engine.policy.model import Policy
 from webhook.admission.budget import Budget
@@ -52,7 +52,7 @@ def validate_workload(review: Review, view: View, policy: Policy, deadline: floa
     own = stands == "alone"
     errors, old = [*(understanding.errors if own else ()), *devices], _old(review, view)
     warnings = [*(understanding.warnings if own else ()), *noted]
-    if own and standing_aside(workload, policy=policy, own_namespace=view.own_namespace) is None:
+    if own and exemption_reason(workload, policy=policy, own_namespace=view.own_namespace) is None:
         made = _made(review, view, policy, asks=understanding.ignored is None)
         errors, warnings = [*errors, *made.errors], [*warnings, *made.warnings]
     forgeable: Mapping[str, Mapping[str, str]] = {}
@@ -108,22 +108,22 @@ def _placements(workload: Workload, view: View) -> list[Placement]:
     return [placement for placement in found if placement is not None]
 
 
-def _understood(workload: Workload, view: View, policy: Policy) -> Understanding:
+def _understood(workload: Workload, view: View, policy: Policy) -> PlacementRequest:
     seen = whole(workload, view, policy)
-    return understand(seen, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
+    return parse_request(seen, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
 
 
 def _devices(
     raw: msgspec.Raw | None,
     workload: Workload,
-    understanding: Understanding,
+    understanding: PlacementRequest,
     view: View,
     policy: Policy,
     *,
     budget: Budget,
 ) -> tuple[tuple[FieldError, ...], tuple[str, ...]]:
     """What is wrong with the devices that the templates ask for, and, of a workload that is none of ours, warnings."""
-    if standing_aside(workload, policy=policy, own_namespace=view.own_namespace) is not None:
+    if exemption_reason(workload, policy=policy, own_namespace=view.own_namespace) is not None:
         return (), ()
     managed, document = understanding.ignored is None, decoded(raw)
     errors: list[FieldError] = []
@@ -148,12 +148,12 @@ def _asks_anew(old: Workload, new: Workload, view: View, policy: Policy) -> bool
 
 def _hint(review: Review, workload: Workload, view: View, policy: Policy) -> Response:
     """An object of a kind that is not placed itself, as a CronJob is not: its Jobs are, each by itself."""
-    if exempt(workload.namespace, policy=policy, own_namespace=view.own_namespace):
+    if is_exempt(workload.namespace, policy=policy, own_namespace=view.own_namespace):
         return allowed()
     made = _made(review, view, policy, asks=False)
     asks = sorted(meanings(policy.annotations.dialects).keys() & workload.annotations.keys())
     where = f"spec.jobTemplate.metadata.annotations, or nothing of this {workload.kind} is placed"
-    told = [f"{plain(key.partition('/')[2])} belongs in {where}" for key in asks]
+    told = [f"{sanitize(key.partition('/')[2])} belongs in {where}" for key in asks]
     told += [*told_of_workload(decoded(review.object), workload, None, policy), *made.warnings]
     return answer(review, made.errors, [f"topogate: {text}" for text in told], policy=policy)
 
@@ -167,7 +167,7 @@ def _made(review: Review, view: View, policy: Policy, *, asks: bool) -> Told:
     return found
 
 
-def _late(old: Workload, new: Workload, before: Understanding, after: Understanding) -> Iterator[str]:
+def _late(old: Workload, new: Workload, before: PlacementRequest, after: PlacementRequest) -> Iterator[str]:
     """A request that comes when the pods are there already holds none of them."""
     if before.ignored is None or not after.asking or (old.suspended and new.suspended):
         return
@@ -188,5 +188,5 @@ def _priorities(workload: Workload) -> Iterator[str]:
         for pod_set in workload.pod_sets
     }
     if len(set(found.values())) > 1:
-        listed = ", ".join(f"{plain(name)}: {plain(str(priority))}" for name, priority in found.items())
+        listed = ", ".join(f"{sanitize(name)}: {sanitize(str(priority))}" for name, priority in found.items())
         yield f"the pods of the gang have different priorities ({listed})"

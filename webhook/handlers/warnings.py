@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.api import names
 from engine.api.pod import Pod, PodSpec
-from engine.api.text import did_you_mean, joined, quote
+from engine.api.text import did_you_mean, join_and, quote
 from engine.api.workload import Workload
 from engine.gang.annotations import NATIVE_DIALECT
 from engine.gang.warnings import misspelt
@@ -52,7 +52,7 @@ def _aside(reason: str, kind: str, namespace: str, pods: Sequence[PodSpec], poli
         case "OtherScheduler":
             found = (one.scheduler_name or names.DEFAULT_SCHEDULER for one in pods)
             other = next((name for name in found if name not in policy.schedulers), "")
-            served = did_you_mean(other, policy.schedulers) or f"; use {joined(policy.schedulers, 'or')}"
+            served = did_you_mean(other, policy.schedulers) or f"; use {join_and(policy.schedulers, 'or')}"
             return f"schedulerName {quote(other)} is not served{served}"
         case "NodeNameSet":
             return "nodeName binds the pods without a scheduler; use a nodeSelector to be placed"

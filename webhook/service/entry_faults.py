@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from engine.api.text import plain
+from engine.api.text import sanitize
 from engine.kinds.registry import Registry
 from webhook.admission.review import Response, Review
 from webhook.server.metrics import Metrics
@@ -51,10 +51,10 @@ class EntryFaults:
                 log.warning(
                     "%s of the policy may be wrong: %s %s/%s has nothing at %s; try the entry on its definition: "
                     "topogate policy check --object",
-                    plain(entry),
-                    plain(review.kind),
-                    plain(review.namespace),
-                    plain(review.name or "(no name yet)"),
-                    plain(error.field),
+                    sanitize(entry),
+                    sanitize(review.kind),
+                    sanitize(review.namespace),
+                    sanitize(review.name or "(no name yet)"),
+                    sanitize(error.field),
                 )
         return response

@@ -14,7 +14,7 @@ from engine.api import names
 from engine.api.device import NodeDevices
 from engine.api.objects import Node
 from engine.api.pod import Pod
-from engine.api.text import plain
+from engine.api.text import sanitize
 from engine.api.workload import Owned, Workload
 from engine.cache.state import View
 from engine.cache.stores import Stores
@@ -24,7 +24,7 @@ from engine.cluster import placements, pods
 from engine.cluster.objects import topology_object
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import owned, workload
-from engine.gang.request import Understanding
+from engine.gang.request import PlacementRequest
 from engine.kinds.read import UnreadableWorkload
 from engine.kinds.registry import Registry
 from engine.policy.model import Policy, PolicyError, default_policy, parse_policy
@@ -66,7 +66,7 @@ class OfflineView(LiveView):
         )
         self.told: Outcome | None = None
 
-    def forecast(self, workload: Workload, understanding: Understanding, deadline: float) -> Outcome | None:
+    def forecast(self, workload: Workload, understanding: PlacementRequest, deadline: float) -> Outcome | None:
         """As the service answers; the first forecast of a review is about the request as it stands."""
         outcome = super().forecast(workload, understanding, deadline)
         self.told = self.told or outcome
@@ -168,7 +168,7 @@ def _devices(one: FileObject, notes: list[str]) -> list[NodeDevices]:
         return []
     for fault in devices.faults:
         path, _, text = fault.partition(": ")
-        notes.append(f"{one.where}: Device {plain(devices.name)} is not wholly read: {path}: {in_words(text)}")
+        notes.append(f"{one.where}: Device {sanitize(devices.name)} is not wholly read: {path}: {in_words(text)}")
     return [devices]
 
 
@@ -179,7 +179,7 @@ def _disagreements(view: View) -> list[str]:
         notes = [note for note in view.capacity.device_notes(devices.name) if note not in devices.faults]
         if view.stores.nodes.get(devices.name) is None:
             notes.append("there is no node of that name")
-        lines += [f"Device {plain(devices.name)}: {note}" for note in notes]
+        lines += [f"Device {sanitize(devices.name)}: {note}" for note in notes]
     return lines
 
 
@@ -264,7 +264,7 @@ def _check_topology(one: FileObject) -> None:
     try:
         found = msgspec.convert(one.decoded(), _TopologyObject)
     except msgspec.ValidationError as error:
-        raise FileProblem(f"{one.where}: Topology: {plain(in_words(str(error)))}") from None
+        raise FileProblem(f"{one.where}: Topology: {sanitize(in_words(str(error)))}") from None
     _levels([(level.node_label, level.alias or "") for level in found.spec.levels], where=one.where)
 
 

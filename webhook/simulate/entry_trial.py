@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from engine.api.field import path_of
-from engine.api.text import plain, plural
+from engine.api.text import plural, sanitize
 from engine.kinds.crd_validation import schemas_of, unserved_paths
 from engine.kinds.read import UnreadableWorkload, read
 from engine.kinds.registry import Registry
@@ -45,7 +45,7 @@ def _of_sample(one: FileObject, registry: Registry) -> Trial:
     entry = registry.find(one.group, one.kind, one.version)
     if entry is None:
         kind = f"{one.group}/{one.version} {one.kind}".removeprefix("/")
-        return Trial((f"{one.where}: no entry is about {plain(kind)}",), good=False)
+        return Trial((f"{one.where}: no entry is about {sanitize(kind)}",), good=False)
     try:
         structure = read(entry, one.decoded(), registry=registry)
     except UnreadableWorkload as fault:
@@ -54,23 +54,25 @@ def _of_sample(one: FileObject, registry: Registry) -> Trial:
 
 
 def _summary(entry: KindEntry, structure: Structure) -> str:
-    found = [f"{plain(one.name)} ({plural(one.count, 'pod')}, {one.field or 'itself'})" for one in structure.pod_sets]
+    found = [
+        f"{sanitize(one.name)} ({plural(one.count, 'pod')}, {one.field or 'itself'})" for one in structure.pod_sets
+    ]
     told = ", ".join(found) or "no pods of its own"
-    return f"{entry.match.kind} {plain(structure.name)}: {told}"
+    return f"{entry.match.kind} {sanitize(structure.name)}: {told}"
 
 
 def _of_definition(one: FileObject, registry: Registry) -> Trial:
     group, kind = _kind(one.decoded())
     entries = registry.of_kind(group, kind)
     if not entries:
-        return Trial((f"{one.where}: no entry is about {plain(kind)} of {plain(group)}",), good=False)
+        return Trial((f"{one.where}: no entry is about {sanitize(kind)} of {sanitize(group)}",), good=False)
     return _fitting(one, entries, registry)
 
 
 def _fitting(one: FileObject, entries: Iterable[KindEntry], registry: Registry) -> Trial:
     definition = one.decoded()
     lines = [line for entry in entries for line in _unserved(one, entry, definition, registry)]
-    good = (f"{one.where}: {plain(_kind(definition)[1])} has every field that its entry names",)
+    good = (f"{one.where}: {sanitize(_kind(definition)[1])} has every field that its entry names",)
     return Trial(tuple(lines) or good, good=not lines)
 
 
@@ -81,7 +83,7 @@ def _unserved(one: FileObject, entry: KindEntry, definition: Mapping[str, Any], 
         yield f"{one.where}: {where}: none of match.versions is served"
         return
     for steps, path in unserved_paths(entry, schemas):
-        yield f"{one.where}: {where}: {path_of(steps)}: {plain(str(path))} leads to no field of the kind"
+        yield f"{one.where}: {where}: {path_of(steps)}: {sanitize(str(path))} leads to no field of the kind"
 
 
 def _kind(definition: Mapping[str, Any]) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from engine.api import names
-from engine.api.text import plain, quote
+from engine.api.text import quote, sanitize
 from engine.cluster.wire import Source
 from webhook.admission.objects import in_words
 from webhook.simulate.yaml_documents import MAX_DEPTH, DocumentError, documents
@@ -221,6 +221,6 @@ def _head(value: Any, *, where: str) -> _Heading:
             listed = bytes(memoryview(head.items)[:1]) == b"["
             return _Heading(head.api_version, head.kind, _ITEMS.decode(head.items) if listed else None)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise FileProblem(f"{where}: no Kubernetes object: {plain(in_words(str(error)))}") from None
+        raise FileProblem(f"{where}: no Kubernetes object: {sanitize(in_words(str(error)))}") from None
     shown = "a list" if isinstance(value, list) else quote(str(value))
     raise FileProblem(f"{where}: no Kubernetes object but {shown}")

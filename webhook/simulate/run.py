@@ -25,11 +25,11 @@ from engine.cluster.workloads import workload
 from engine.controller.actions import Plan
 from engine.controller.gang_state import Timers
 from engine.controller.reconcile import decide
-from engine.gang.exemption import exempt, template_aside
+from engine.gang.exemption import is_exempt, template_exemption
 from engine.gang.gang import Gang, suspended_by_user
 from engine.gang.key import keys_of
 from engine.gang.plain_pods import is_single, place_of
-from engine.gang.repair import growth
+from engine.gang.repair import growth_request
 from engine.kinds.read import UnreadableWorkload
 from engine.scheduler.explain import forecast
 from engine.scheduler.outcome import Never, Placed, Waits
@@ -279,7 +279,7 @@ class _Run:
     def _joining(self, about: About, gang: Gang) -> output.Gang:
         view, asked = self._view, gang.understanding
         assert gang.placement is not None
-        part = growth(gang.workload, gang.placement, gang.pods, asks=asked.asks, gang=asked.gang)
+        part = growth_request(gang.workload, gang.placement, gang.pods, asks=asked.asks, gang=asked.gang)
         if part is None:
             return held(about, "WaitingForMembers")
         outcome = extend_in_view(view, gang, part)
@@ -297,9 +297,9 @@ class _Run:
             return ignored(about, 1, "NoTopologyRequested")
         if policy.mode != "enforce":
             return ignored(about, 1, "PolicyOff", self._off())
-        if exempt(pod.namespace, policy=policy, own_namespace=offline.own_namespace):
+        if is_exempt(pod.namespace, policy=policy, own_namespace=offline.own_namespace):
             return ignored(about, 1, "ExemptNamespace")
-        return ignored(about, 1, template_aside(pod.spec, policy=policy) or "DaemonSetOrStatic")
+        return ignored(about, 1, template_exemption(pod.spec, policy=policy) or "DaemonSetOrStatic")
 
     def _unregistered(self, entry: Entry, about: About) -> Simulated:
         """A kind that we do not place: let through when it asks for nothing, refused rather than silently ignored."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from engine.api.text import plain, plural
+from engine.api.text import plural, sanitize
 from engine.topology.topology import Topology
 from webhook.simulate.model import Gang, HostSlots, Simulation
 
@@ -35,7 +35,7 @@ def rows(simulation: Simulation) -> list[Row]:
     """The lines of the table."""
     return [
         Row(
-            workload=f"{plain(gang.kind)} {plain(gang.namespace)}/{plain(gang.name)}",
+            workload=f"{sanitize(gang.kind)} {sanitize(gang.namespace)}/{sanitize(gang.name)}",
             verdict=gang.verdict,
             pods=str(sum(pod_set.count for pod_set in gang.pod_sets)) if gang.pod_sets else "-",
             message=_message(gang),
@@ -53,14 +53,14 @@ def summary(simulation: Simulation, topologies: Iterable[Topology] = ()) -> str:
     covered = f"{cluster.nodes_in_topology:,} in the topology ({_levels(cluster.levels)})"
     if len(several) > 1:
         covered = ", ".join(
-            f"{len(one.tree.hosts):,} in topology {plain(one.name)} ({_levels(level.name for level in one.levels)})"
+            f"{len(one.tree.hosts):,} in topology {sanitize(one.name)} ({_levels(level.name for level in one.levels)})"
             for one in several
         )
     return f"{plural(len(simulation.workloads), 'workload')}: {counts}; {plural(cluster.nodes, 'node')}, {covered}"
 
 
 def _levels(aliases: Iterable[str]) -> str:
-    return ", ".join(map(plain, aliases))
+    return ", ".join(map(sanitize, aliases))
 
 
 def as_text(simulation: Simulation, topologies: Iterable[Topology] = ()) -> str:
@@ -105,10 +105,10 @@ def _details(gang: Gang) -> Iterable[str]:
         where = "".join(char if char.isprintable() else " " for char in error.field)
         yield f"* {where}: {error.message}" if where else f"* {error.message}"
     for pod_set in gang.pod_sets:
-        shown = [f"{plain(slots.node)}: {_seats(slots)}" for slots in pod_set.assignment[:_MAX_HOSTS]]
+        shown = [f"{sanitize(slots.node)}: {_seats(slots)}" for slots in pod_set.assignment[:_MAX_HOSTS]]
         more = len(pod_set.assignment) - _MAX_HOSTS
         if shown:
-            whose = f"{plain(pod_set.name)}: " if len(gang.pod_sets) > 1 else ""
+            whose = f"{sanitize(pod_set.name)}: " if len(gang.pod_sets) > 1 else ""
             yield whose + "; ".join(shown) + (f"; {plural(more, 'host')} more (-o json has all)" if more > 0 else "")
     for warning in gang.warnings:
         yield f"warning: {warning}"

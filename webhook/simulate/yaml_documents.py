@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import yaml
 
-from engine.api.text import plain, quote
+from engine.api.text import quote, sanitize
 
 MAX_DEPTH: Final = 64  # the deepest object that Kubernetes knows nests some twenty levels
 MAX_ALIASED: Final = 1_000_000  # values that aliases may stand for, all together: a bomb has more by the ninth line
@@ -76,7 +76,7 @@ def documents(text: str) -> Iterator[Any]:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "cannot be read"
         line = mark.line + 1 if mark is not None else 0
-        raise DocumentError(max(builder.number, 1), line, f"not valid YAML: {plain(str(problem))}") from None
+        raise DocumentError(max(builder.number, 1), line, f"not valid YAML: {sanitize(str(problem))}") from None
 
 
 def scalar(text: str) -> Any:

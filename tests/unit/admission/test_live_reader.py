@@ -12,7 +12,7 @@ from engine.api.pod import OwnerRef, Pod
 from engine.api.resources import Requests
 from engine.cache.state import View
 from engine.cache.stores import Stores
-from engine.gang.request import understand
+from engine.gang.request import parse_request
 from engine.gang.validation import checks
 from engine.policy.model import default_policy
 from tests.support.cluster_records import gpu_nodes, job, placement, pod
@@ -162,7 +162,7 @@ def test_nobody_waits_when_too_many_do(view: View, what: str, monkeypatch: pytes
         assert awaited(told, what)
 
 
-ASKING = understand(GANG, policy=default_policy(), topologies={})
+ASKING = parse_request(GANG, policy=default_policy(), topologies={})
 
 
 def forecast(told: LiveView) -> object:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.api.text import fit, joined, listed, plural, quote, suggest
+from engine.api.text import join_and, join_comma, plural, quote, suggest, truncate_bytes
 
 LEVELS = ("block", "rack", "host")
 
@@ -56,8 +56,8 @@ def test_plural_of_y() -> None:
 
 def test_long_lists_are_cut() -> None:
     """Twelve names are enough."""
-    assert listed(["a", "b"]) == "a, b"
-    assert listed([f"n{i}" for i in range(14)]).endswith("n11 and 2 more")
+    assert join_comma(["a", "b"]) == "a, b"
+    assert join_comma([f"n{i}" for i in range(14)]).endswith("n11 and 2 more")
 
 
 @pytest.mark.parametrize(
@@ -65,11 +65,11 @@ def test_long_lists_are_cut() -> None:
 )
 def test_joined(names: list[str], text: str) -> None:
     """Names of a sentence."""
-    assert joined(names) == text
+    assert join_and(names) == text
 
 
 def test_fit_counts_bytes_and_cuts_at_a_word() -> None:
     """A limit of the API is in bytes."""
-    assert fit("short", 120) == "short"
-    assert fit("one two three", 12) == "one two..."
-    assert len(fit("ä" * 2000, 1024).encode()) <= 1024
+    assert truncate_bytes("short", 120) == "short"
+    assert truncate_bytes("one two three", 12) == "one two..."
+    assert len(truncate_bytes("ä" * 2000, 1024).encode()) <= 1024

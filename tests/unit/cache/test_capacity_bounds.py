@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.api.pod import Expression, SelectorTerm
+from engine.api.pod import SelectorRequirement, SelectorTerm
 from engine.cache.capacity import Capacity
 from engine.cache.eligibility import MAX_WEIGHT, weight_of
 from engine.planner.plan import Plan, Request
@@ -99,7 +99,7 @@ def test_questions_with_huge_selectors_are_not_kept() -> None:
     ledger.set_node("a", node("a", labels={"rack": "r0"}))
     topology = build_topology("t", (Level("rack", ("rack",)),), [node("a", labels={"rack": "r0"})])
     for serial in range(40):
-        absent = tuple(Expression(f"k{serial}x{number}", "DoesNotExist", ()) for number in range(5_000))
+        absent = tuple(SelectorRequirement(f"k{serial}x{number}", "DoesNotExist", ()) for number in range(5_000))
         asked = replace(shape(gpu=1), affinity=(SelectorTerm(absent, ()),))
         assert ledger.slots(asked, topology, scarce="cpu").slots.tolist() == [8]
         assert ledger.count(asked, topology).free.tolist() == [8]

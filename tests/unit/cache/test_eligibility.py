@@ -8,7 +8,7 @@ from typing import SupportsIndex, overload
 import pytest
 
 from engine.api.objects import Node, Taint
-from engine.api.pod import Expression, SelectorTerm, Shape, Toleration
+from engine.api.pod import SelectorRequirement, SelectorTerm, Shape, Toleration
 from engine.cache import eligibility, node_columns
 from engine.cache.eligibility import Eligibility
 from engine.gang.shape import exclusion
@@ -46,8 +46,8 @@ def ledger() -> tuple[Eligibility, Rows]:
 
 def asking(serial: int, key: str, operator: str, value: str) -> Shape:
     """A shape of a class of its own: 256 requirements."""
-    asked = tuple(Expression(key, operator, (value.format(number),)) for number in range(255))
-    own = Expression("rack", "NotIn", (f"serial-{serial}",))
+    asked = tuple(SelectorRequirement(key, operator, (value.format(number),)) for number in range(255))
+    own = SelectorRequirement("rack", "NotIn", (f"serial-{serial}",))
     tolerated = (Toleration("gpu", "Exists", "", ""),)
     return replace(shape(), affinity=(SelectorTerm((*asked, own), ()),), tolerations=tolerated)
 
@@ -127,7 +127,7 @@ def test_every_operator_on_every_value() -> None:
         verdicts.changed(row)
     for operator in ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Like"):
         for asked in ((), *((value,) for value in values), ("5", "a", "b")):
-            term = SelectorTerm((Expression("gen", operator, asked),), ())
+            term = SelectorTerm((SelectorRequirement("gen", operator, asked),), ())
             wanted = replace(shape(), affinity=(term,))
             expected = [exclusion(wanted, one) or "" for one in nodes if one is not None]
             assert verdicts.of(wanted).reasons == expected, term
@@ -146,6 +146,6 @@ def test_labels_that_were_not_asked_for_lately_are_current(monkeypatch: pytest.M
             nodes[row] = replace(NODES[row], labels={"gen": f"{turn * 10 + row}", "rack": f"t{turn}"}, taints=())
             verdicts.changed(row)
             verdicts.of(replace(shape(), node_selector=(("rack", f"t{turn}"), ("turn", f"{turn}-{row}"))))
-        later = SelectorTerm((Expression("gen", "Gt", (f"{turn * 10}",)),), ())
+        later = SelectorTerm((SelectorRequirement("gen", "Gt", (f"{turn * 10}",)),), ())
         asked = replace(shape(), affinity=(later,))
         assert verdicts.of(asked).reasons == ["node affinity", "", "", "taint gpu"]

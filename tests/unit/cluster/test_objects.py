@@ -11,7 +11,7 @@ import pytest
 
 from engine.api.device import DeviceRequest
 from engine.api.objects import Taint
-from engine.api.pod import Expression, OwnerRef, SelectorTerm, Toleration
+from engine.api.pod import OwnerRef, SelectorRequirement, SelectorTerm, Toleration
 from engine.cluster.objects import config_map, node, priority_class, quota, runtime_class
 from engine.cluster.pods import pod
 from engine.cluster.wire import ProjectionError
@@ -170,8 +170,8 @@ def test_a_pods_scheduling_constraints() -> None:
     shape = pod(raw).spec.shape
     assert shape.node_selector == (("a", ""), ("b", "2"))
     assert shape.affinity == (
-        SelectorTerm((Expression("zone", "In", ("b", "a")),), ()),
-        SelectorTerm((), (Expression("metadata.name", "In", ("host-1",)),)),
+        SelectorTerm((SelectorRequirement("zone", "In", ("b", "a")),), ()),
+        SelectorTerm((), (SelectorRequirement("metadata.name", "In", ("host-1",)),)),
         SelectorTerm((), ()),
     )
     assert shape.tolerations == (Toleration("a", "Equal", "", ""), Toleration("z", "Exists", "", "NoExecute"))

@@ -27,8 +27,8 @@ from engine.controller.actions import LetGo, Status
 from engine.controller.executor import Errands
 from engine.controller.writer import Outdated
 from engine.gang.gang import Gang
-from engine.gang.repair import Extension
-from engine.gang.slots import Seat, slots_of
+from engine.gang.repair import ExtensionRequest
+from engine.gang.slots import SlotAssignment, slots_of
 from engine.kinds.registry import built_in
 from tests.support.cluster_records import gpu_nodes, job, placement, pod
 
@@ -117,9 +117,9 @@ def missing(_method: str, _path: str) -> bytes:
     raise ApiError(404, "NotFound", "not found")
 
 
-def seats(gang: Workload, pods: list[Pod]) -> tuple[Seat, ...]:
+def seats(gang: Workload, pods: list[Pod]) -> tuple[SlotAssignment, ...]:
     slot = slots_of(cast(Assignment, placement(gang, {"b0-r0-h0": len(pods)}).assignment))[0]
-    return tuple(Seat(one, slot, rank) for rank, one in enumerate(pods))
+    return tuple(SlotAssignment(one, slot, rank) for rank, one in enumerate(pods))
 
 
 def test_a_pod_that_is_gone_is_left_to_the_watch(desk: Desk) -> None:
@@ -303,7 +303,9 @@ def test_new_slots_are_written_down_before_the_pods_go_that_they_replace(desk: D
         return json.dumps(body).encode()
 
     desk.server.answer = answer
-    desk.errands.extend(known, wanted, Extension((), None, {}, lost={"main": (1,)}, replaced=(late,)), "1 pod moves")
+    desk.errands.extend(
+        known, wanted, ExtensionRequest((), None, {}, lost={"main": (1,)}, replaced=(late,)), "1 pod moves"
+    )
     assert desk.server.asked == [("PATCH", wanted.name), ("DELETE", late.name)]
     assert desk.events == ["Repaired"]
     desk.view.refresh()
@@ -319,7 +321,7 @@ def test_a_pod_stays_when_its_new_slot_could_not_be_written_down(desk: Desk) -> 
         raise ApiError(409, "Conflict", "the object has been modified")
 
     desk.server.answer = answer
-    part = Extension((), None, {}, lost={"main": (1,)}, replaced=(pod(known.workload, 1, pin="b0-r0-h0"),))
+    part = ExtensionRequest((), None, {}, lost={"main": (1,)}, replaced=(pod(known.workload, 1, pin="b0-r0-h0"),))
     with pytest.raises(ApiFault):
         desk.errands.extend(known, known.placement, part, "1 pod moves")
     assert [method for method, _ in desk.server.asked] == ["PATCH"]
@@ -367,7 +369,7 @@ def test_without_the_lease_nothing_is_sent(desk: Desk) -> None:
         lambda: desk.errands.give_back(replace(known, placement=placed), WAITS, suspend=True, event=True),
         lambda: desk.errands.let_go(known, going(pod(gang, 0, gated=True), resume=True, forget=True)),
         lambda: desk.errands.forget(placed),
-        lambda: desk.errands.extend(replace(known, placement=placed), placed, Extension((), None, {}), "moved"),
+        lambda: desk.errands.extend(replace(known, placement=placed), placed, ExtensionRequest((), None, {}), "moved"),
         lambda: desk.errands.remove(known, (pod(gang, 0, host="h"),), evict=True, reason="NodeLost", message="lost"),
         lambda: desk.errands.remove(known, (pod(gang, 0, host="h"),), evict=False, reason="NodeLost", message="lost"),
     )

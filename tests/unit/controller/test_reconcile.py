@@ -28,13 +28,13 @@ from engine.controller.actions import (
 from engine.controller.gang_state import EXCLUDE_FIRST, Timers
 from engine.controller.reconcile import decide
 from engine.gang.gang import Gang
-from engine.gang.request import Understanding
+from engine.gang.request import PlacementRequest
 from engine.gang.shape import shape_hash
 from engine.policy.model import Policy, default_policy, parse_policy
 from tests.support.cluster_records import REFUSAL, changed, job, placement, pod
 
 
-def understood(workload: Workload) -> Understanding:
+def understood(workload: Workload) -> PlacementRequest:
     ask = PodSetRequest(
         name="main",
         count=workload.slots,
@@ -44,7 +44,7 @@ def understood(workload: Workload) -> Understanding:
         ranked=workload.pod_sets[0].ranked,
         shape_hash=shape_hash(workload.template.shape),
     )
-    return Understanding(asks=(ask,), topology="default")
+    return PlacementRequest(asks=(ask,), topology="default")
 
 
 def look(
@@ -55,7 +55,7 @@ def look(
     timers: Timers | None = None,
     now: float = 0.0,
     policy: Policy | None = None,
-    understanding: Understanding | None = None,
+    understanding: PlacementRequest | None = None,
     overbooked: frozenset[str] = frozenset(),
     gone: frozenset[str] = frozenset(),
 ) -> Decision:
@@ -282,7 +282,7 @@ def test_a_workload_that_asks_for_nothing_any_more_is_let_go() -> None:
     """Held by us without a request: resume it, free its pods, forget the Placement."""
     gang = job(count=1, held=True)
     held = pod(gang, 0, gated=True)
-    ignored = Understanding(ignored="NoTopologyRequested")
+    ignored = PlacementRequest(ignored="NoTopologyRequested")
     decision = look(gang, placement(gang, None), (held,), understanding=ignored)
     assert isinstance(decision.action, LetGo)
     assert (decision.action.pods, decision.action.resume, decision.action.forget) == ((held,), True, True)
@@ -300,7 +300,7 @@ def test_switching_enforcement_off_lets_everything_held_go(mode: str) -> None:
 def test_a_request_that_became_wrong_keeps_the_gang_held_and_says_why() -> None:
     """A policy change took its level away: never started elsewhere, the reason is shown."""
     gang = job(count=1, held=True)
-    wrong = Understanding(
+    wrong = PlacementRequest(
         errors=(FieldError("metadata.annotations[x]", "Invalid value", "y", "UnknownLevel", "allowed"),)
     )
     decision = look(gang, placement(gang, None), understanding=wrong)
@@ -358,7 +358,7 @@ def test_our_gate_under_a_foreign_one_is_not_taken_off() -> None:
 
 # -- moments that are easy to get wrong --------------------------------------------------------------------------------
 
-REFUSED_NOW = Understanding(
+REFUSED_NOW = PlacementRequest(
     errors=(FieldError("metadata.annotations[x]", "Invalid value", "y", "UnknownLevel", "allowed"),)
 )
 

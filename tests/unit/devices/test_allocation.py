@@ -19,7 +19,7 @@ from engine.controller.reconcile import decide
 from engine.devices.allocation import allocation, devices_of
 from engine.gang.gang import Gang, rank_of
 from engine.gang.pin import placed_pod, release_patch
-from engine.gang.slots import seat, slots_of, trimmed
+from engine.gang.slots import assign_slots, scaled_down, slots_of
 from engine.scheduler.devices import chosen_anew
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import plan_in_view, proposed
@@ -141,7 +141,7 @@ def test_held_pods_take_the_devices_of_their_ranks() -> None:
     site = Site(ONE, count=3)
     placed = site.plan()
     site.run()
-    seats = seat(site.workload, placed, [site.held(2), site.held(0), site.held(1)]).seats
+    seats = assign_slots(site.workload, placed, [site.held(2), site.held(0), site.held(1)]).seats
     assert {one.rank: [use.minor for use in one.devices] for one in seats} == {
         rank: minors for rank, minors in enumerate(devices_in(placed))
     }
@@ -153,7 +153,7 @@ def test_unranked_pods_take_what_no_live_pod_of_the_gang_has() -> None:
     placed = site.plan()
     site.run()
     (first,), (second,), (third,) = devices_in(placed)
-    seats = seat(
+    seats = assign_slots(
         site.workload, placed, [site.bound(None, use(second), name="a"), site.held(None), site.held(None)]
     ).seats
     assert [[use.minor for use in one.devices] for one in seats] == [[first], [third]]
@@ -164,7 +164,7 @@ def test_the_release_tells_the_pod_its_devices() -> None:
     site = Site(ONE, count=1)
     placed = site.plan()
     site.run()
-    (one,) = seat(site.workload, placed, [site.held(0)]).seats
+    (one,) = assign_slots(site.workload, placed, [site.held(0)]).seats
     told = allocation(one.devices, site.stores.devices.get("h"))
     assert told is not None
     pinned = placed_pod(one.pod, one.slot, placement="g", revision=1, pod_set="main", rank=0, labels={}, devices=told)
@@ -270,7 +270,7 @@ def test_a_replacement_gets_the_devices_of_the_pod_that_it_replaces() -> None:
     leaving = replace(site.bound(0, use(first)), deleting=True)
     site.show(leaving, site.bound(1, use(second)))
     again = replace(site.held(0), name="g-0-again", uid="again")
-    (one,) = seat(site.workload, placed, [leaving, site.bound(1, use(second)), again]).seats
+    (one,) = assign_slots(site.workload, placed, [leaving, site.bound(1, use(second)), again]).seats
     assert [use.minor for use in one.devices] == [first]
     assert not isinstance(site.decide(), ChooseAnew)
 
@@ -288,7 +288,7 @@ def test_a_scaled_down_gang_keeps_the_devices_of_the_ranks_that_stay() -> None:
     """The highest ranks go, and their devices with them."""
     site = Site(ONE, count=3)
     placed = site.plan()
-    smaller = trimmed(changed(site.workload, slots=2, total=2), placed, [])
+    smaller = scaled_down(changed(site.workload, slots=2, total=2), placed, [])
     assert smaller is not None
     assert [one for slot in slots_of(smaller) for one in minors(slot.devices)] == devices_in(placed)[:2]
 
@@ -298,7 +298,7 @@ def test_an_unranked_gang_that_shrinks_keeps_the_devices_of_its_pods() -> None:
     site = Site(ONE, count=3, ranked=False)
     placed = site.plan()
     last = devices_in(placed)[2][0]
-    smaller = trimmed(changed(site.workload, slots=1, total=1), placed, [site.bound(None, use(last), name="a")])
+    smaller = scaled_down(changed(site.workload, slots=1, total=1), placed, [site.bound(None, use(last), name="a")])
     assert smaller is not None
     assert [one for slot in slots_of(smaller) for one in minors(slot.devices)] == [[last]]
 
@@ -309,7 +309,7 @@ def test_a_rank_that_is_no_slot_takes_any_device_of_the_slot() -> None:
     placed = site.plan()
     site.run()
     (first,), (second,) = devices_in(placed)
-    seating = seat(site.workload, placed, [site.bound(3, use(first)), site.held(4)])
+    seating = assign_slots(site.workload, placed, [site.bound(3, use(first)), site.held(4)])
     assert [[use.minor for use in one.devices] for one in seating.seats] == [[second]]
     assert [rank_of(one.pod, site.workload.pod_sets[0]) for one in seating.seats] == [4]
 

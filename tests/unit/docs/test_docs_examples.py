@@ -11,7 +11,7 @@ import yaml
 from engine.api import names
 from engine.api.field import render
 from engine.api.schema import fields_of
-from engine.gang.request import Understanding, understand
+from engine.gang.request import PlacementRequest, parse_request
 from engine.kinds.registry import built_in
 from engine.policy.model import Policy, PolicyError, default_policy, parse_policy
 from engine.topology.levels import presets
@@ -34,9 +34,9 @@ def topology() -> Topology:
     return build_topology("default", presets()["demo"], gpu_nodes(2, 4, 4))
 
 
-def understood(raw: dict[str, Any]) -> Understanding:
+def understood(raw: dict[str, Any]) -> PlacementRequest:
     raw["metadata"].setdefault("namespace", "default")
-    return understand(workload_of(raw), policy=default_policy(), topologies={"default": topology()})
+    return parse_request(workload_of(raw), policy=default_policy(), topologies={"default": topology()})
 
 
 def check(document: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from engine.api.pod import Pod
 from engine.api.workload import Workload
 from engine.cache.state import View
 from engine.cache.stores import Stores
-from engine.gang.ownership import Claim, Lineage
+from engine.gang.ownership import OwnerResolver, Ownership
 from tests.support.cluster_records import gpu_nodes, job, node, pinned, placement, pod, shape
 
 HOST = "b0-r0-h0"
@@ -86,13 +86,13 @@ def test_a_change_of_a_workload_concerns_nobody_in_other_namespaces(monkeypatch:
     victim = job(count=1)
     view = seen(victim, loose(victim), pod(victim, 0, gated=True, name="own"))
     asked: list[str] = []
-    claim = Lineage.claim
+    claim = OwnerResolver.claim
 
-    def noted(lineage: Lineage, one: Pod) -> Claim:
+    def noted(lineage: OwnerResolver, one: Pod) -> Ownership:
         asked.append(one.name)
         return claim(lineage, one)
 
-    monkeypatch.setattr(Lineage, "claim", noted)
+    monkeypatch.setattr(OwnerResolver, "claim", noted)
     view.stores.workloads.apply("MODIFIED", replace(victim, labels={"a": "b"}, resource_version="999999"))
     view.refresh()
     assert asked == ["own"]

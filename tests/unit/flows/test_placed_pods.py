@@ -17,7 +17,7 @@ from engine.cluster.client import Api
 from engine.cluster.events import Recorder
 from engine.controller import executor
 from engine.gang.gang import Gang
-from engine.gang.slots import Seat
+from engine.gang.slots import SlotAssignment
 from engine.policy.model import default_policy
 from tests.support.admission import NODES, Json, apply, gang_view, live, rack_job, raw_pod, review
 from webhook.handlers.mutate import mutate
@@ -82,7 +82,7 @@ def released(raw: Json, monkeypatch: pytest.MonkeyPatch) -> Json:
     leader = executor.Errands(known, cast(Api, None), cast(Recorder, None), fence=lambda: None, wall=lambda: 0.0)
     monkeypatch.setattr(leader._written, "took_pod", lambda *_: None)
     gang = Gang(workload, known.understand(workload), placement, (pod,), {})
-    leader.release(gang, (Seat(pod, slot, rank),))
+    leader.release(gang, (SlotAssignment(pod, slot, rank),))
     leader.close()
     (patch,) = sent
     return cast(Json, merged(stored, patch))

@@ -9,7 +9,7 @@ from engine.api import names
 from engine.api.placement import PodSetRequest
 from engine.api.pod import Pod
 from engine.api.workload import Workload
-from engine.gang.repair import growth
+from engine.gang.repair import growth_request
 from tests.support.cluster_records import placement
 from tests.support.kinds import workload_of
 from tests.support.pod_sets import member
@@ -44,6 +44,6 @@ def test_a_jobset_whose_job_grows_keeps_what_it_has() -> None:
     ask = PodSetRequest(
         name="workers", count=count, min_available=count, require="rack", prefer=None, ranked=True, shape_hash="s"
     )
-    more = growth(after, placed, pods, asks=(ask,), gang=None)
+    more = growth_request(after, placed, pods, asks=(ask,), gang=None)
     assert more is not None
     assert ({rank: one.host for rank, one in more.kept["workers"].items()}, more.more) == ({0: "h0", 1: "h1"}, 2)

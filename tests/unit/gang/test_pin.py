@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from engine.api.placement import Slot
-from engine.api.pod import Expression, Pod, SelectorTerm
+from engine.api.pod import Pod, SelectorRequirement, SelectorTerm
 from engine.cluster.pods import pod
-from engine.gang.pin import pin_labels, pinned_terms, placed_pod, release_patch
+from engine.gang.pin import bind_labels, bind_terms, placed_pod, release_patch
 
 _PIN = {"key": "metadata.name", "operator": "In", "values": ["host-1"]}
-_ZONE = Expression("zone", "In", ("a", "b"))
-_FAST = Expression("fast", "Exists", ())
-_OTHER = Expression("metadata.name", "NotIn", ("host-9",))
+_ZONE = SelectorRequirement("zone", "In", ("a", "b"))
+_FAST = SelectorRequirement("fast", "Exists", ())
+_OTHER = SelectorRequirement("metadata.name", "NotIn", ("host-9",))
 
 
 def held(**spec: Any) -> dict[str, Any]:
@@ -41,13 +41,13 @@ def released(
 
 def test_a_pod_without_affinity_gets_one_term() -> None:
     """The pin is a term of its own."""
-    assert pinned_terms(None, "host-1") == [{"matchFields": [_PIN]}]
+    assert bind_terms(None, "host-1") == [{"matchFields": [_PIN]}]
 
 
 def test_every_term_is_pinned_behind_what_it_said() -> None:
     """Terms are ORed, so each one is pinned; what stood there keeps its place, as the API server demands."""
     terms = (SelectorTerm((_ZONE, _FAST), ()), SelectorTerm((), (_OTHER,)))
-    assert pinned_terms(terms, "host-1") == [
+    assert bind_terms(terms, "host-1") == [
         {
             "matchExpressions": [
                 {"key": "zone", "operator": "In", "values": ["a", "b"]},
@@ -61,20 +61,20 @@ def test_every_term_is_pinned_behind_what_it_said() -> None:
 
 def test_an_empty_term_stays_empty() -> None:
     """It matches nothing; filled, it would match the host, and the API server refuses that."""
-    assert pinned_terms((SelectorTerm((), ()), SelectorTerm((_FAST,), ())), "host-1")[0] == {}
+    assert bind_terms((SelectorTerm((), ()), SelectorTerm((_FAST,), ())), "host-1")[0] == {}
 
 
 def test_pinning_twice_changes_nothing() -> None:
     """A term that is pinned to the host already stays as it is."""
-    once = pinned_terms((SelectorTerm((_ZONE,), ()),), "host-1")
-    pinned = SelectorTerm((_ZONE,), (Expression("metadata.name", "In", ("host-1",)),))
-    assert pinned_terms((pinned,), "host-1") == once
+    once = bind_terms((SelectorTerm((_ZONE,), ()),), "host-1")
+    pinned = SelectorTerm((_ZONE,), (SelectorRequirement("metadata.name", "In", ("host-1",)),))
+    assert bind_terms((pinned,), "host-1") == once
 
 
 @pytest.mark.parametrize("selector", [{"rack": "r-9"}, (("rack", "r-9"),)])
 def test_a_key_that_the_user_set_is_never_touched(selector: Any) -> None:
     """Only labels that the nodeSelector does not name are added, whatever their value."""
-    assert pin_labels({"block": "b-0", "rack": "r-7"}, selector) == {"block": "b-0"}
+    assert bind_labels({"block": "b-0", "rack": "r-7"}, selector) == {"block": "b-0"}
 
 
 def test_the_release_patch() -> None:

@@ -11,8 +11,8 @@ from engine.api.duration import timestamp
 from engine.api.placement import GangRequest, Placement, PodSetRequest, waiting_since
 from engine.controller.actions import Status
 from engine.controller.status import status_body
-from engine.gang.relaxation import in_force, relaxed, relaxes_at, relaxing_text
-from engine.gang.request import Understanding
+from engine.gang.relaxation import effective_request, relaxed, relaxes_at, relaxing_text
+from engine.gang.request import PlacementRequest
 from engine.policy.model import default_policy, parse_policy
 from tests.support.cluster_records import changed, gpu_nodes, job, pod
 from tests.support.leader import Leader
@@ -21,12 +21,12 @@ SINCE = 1_800_000_000.0
 SHARED = {names.REQUIRE: "rack", names.HELD_BY: names.HELD_BY_SUSPEND, names.RELAX_AFTER: "10m"}
 
 
-def asking(require: str | None = "rack", *, prefer: str | None = None, after: float | None = 600.0) -> Understanding:
+def asking(require: str | None = "rack", *, prefer: str | None = None, after: float | None = 600.0) -> PlacementRequest:
     ask = PodSetRequest("main", 4, 4, require, prefer, True, "h", slices=(("rack", 2),))
-    return Understanding(asks=(ask,), topology="default", relax_after=after)
+    return PlacementRequest(asks=(ask,), topology="default", relax_after=after)
 
 
-def waiting(understanding: Understanding, *, since: object = timestamp(SINCE), **more: object) -> Placement:
+def waiting(understanding: PlacementRequest, *, since: object = timestamp(SINCE), **more: object) -> Placement:
     leader = Leader(nodes=gpu_nodes(1, 1, 1))
     leader.has(job(held=True))
     leader.view.refresh()
@@ -82,9 +82,9 @@ def test_nothing_required_is_never_relaxed() -> None:
 def test_a_relaxed_request_stays_relaxed_until_it_changes() -> None:
     """The Placement says so; another level asked for since is another request."""
     written = waiting(relaxed(asking()))
-    assert in_force(asking(), written, default_policy()) == relaxed(asking())
-    assert in_force(asking("block"), written, default_policy()) == asking("block")
-    assert in_force(asking(), waiting(asking()), default_policy()) == asking()
+    assert effective_request(asking(), written, default_policy()) == relaxed(asking())
+    assert effective_request(asking("block"), written, default_policy()) == asking("block")
+    assert effective_request(asking(), waiting(asking()), default_policy()) == asking()
 
 
 def test_who_takes_the_annotation_away_requires_the_level_again() -> None:
@@ -97,8 +97,8 @@ def test_who_takes_the_annotation_away_requires_the_level_again() -> None:
     assert placed.assignment is not None
     silent = asking(after=None)
     same = replace(placed, pod_sets=relaxed(silent).asks)
-    assert in_force(silent, same, default_policy()) == relaxed(silent)
-    assert in_force(silent, replace(same, assignment=None), default_policy()) == silent
+    assert effective_request(silent, same, default_policy()) == relaxed(silent)
+    assert effective_request(silent, replace(same, assignment=None), default_policy()) == silent
 
 
 def test_people_read_the_time_and_the_level() -> None:

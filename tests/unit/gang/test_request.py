@@ -12,7 +12,7 @@ from engine.api import names
 from engine.api.field import FieldError
 from engine.api.objects import Node
 from engine.api.pod import OwnerRef
-from engine.gang.request import Understanding, path_of, understand
+from engine.gang.request import PlacementRequest, parse_request, request_path
 from engine.policy.model import Policy, default_policy
 from engine.topology.topology import topologies_of
 from tests.support.admission import NODES, raw_job, with_policy, workload
@@ -28,14 +28,14 @@ def read(
     policy: Policy | None = None,
     nodes: Iterable[Node] = NODES,
     **job: Any,
-) -> Understanding:
+) -> PlacementRequest:
     policy = policy or default_policy()
-    return understand(
+    return parse_request(
         workload(raw_job(annotations, **job)), policy=policy, topologies=topologies_of(policy.topologies, list(nodes))
     )
 
 
-def only(found: Understanding) -> FieldError:
+def only(found: PlacementRequest) -> FieldError:
     assert found.ask is None
     (error,) = found.errors
     return error
@@ -433,7 +433,7 @@ def test_more_completions_than_parallelism_are_as_many_slots_as_run_at_a_time() 
     ],
 )
 def test_what_another_system_has_is_left_alone(job: dict[str, Any], reason: str) -> None:
-    assert read({names.REQUIRE: "rak"}, **job) == Understanding(ignored=reason)
+    assert read({names.REQUIRE: "rak"}, **job) == PlacementRequest(ignored=reason)
 
 
 def test_a_policy_that_is_off_ignores_every_request() -> None:
@@ -455,7 +455,7 @@ def test_pod_group_labels_alone_ask_for_nothing_and_the_user_is_told() -> None:
 
 def test_pod_group_labels_of_another_schedulers_gang_are_none_of_our_business() -> None:
     found = read(labels={names.POD_GROUP_NAME: "g"}, pod_spec={"schedulerName": "volcano"})
-    assert found == Understanding(ignored="NoTopologyRequested")
+    assert found == PlacementRequest(ignored="NoTopologyRequested")
 
 
 def test_pod_group_labels_beside_ours_are_ours() -> None:
@@ -500,15 +500,16 @@ def test_what_the_planner_does_not_look_at_is_a_warning() -> None:
 def test_the_path_of_a_request_is_where_its_user_wrote_it() -> None:
     job = workload(raw_job(template={"kai.scheduler/topology-required-placement": "rack"}))
     assert (
-        path_of(job, names.REQUIRE, policy=default_policy()) == f"{TEMPLATE}[kai.scheduler/topology-required-placement]"
+        request_path(job, names.REQUIRE, policy=default_policy())
+        == f"{TEMPLATE}[kai.scheduler/topology-required-placement]"
     )
-    assert path_of(job, names.PREFER, policy=default_policy()) == f"metadata.annotations[{names.PREFER}]"
+    assert request_path(job, names.PREFER, policy=default_policy()) == f"metadata.annotations[{names.PREFER}]"
 
 
 def test_an_owner_does_not_change_the_request() -> None:
     job = workload(raw_job({names.REQUIRE: "rack"}))
     owned = replace(job, owner=OwnerRef("jobset.x-k8s.io/v1alpha2", "JobSet", "s", "u", True))
     topologies = topologies_of(default_policy().topologies, NODES)
-    assert understand(owned, policy=default_policy(), topologies=topologies) == understand(
+    assert parse_request(owned, policy=default_policy(), topologies=topologies) == parse_request(
         job, policy=default_policy(), topologies=topologies
     )

@@ -10,7 +10,7 @@ import pytest
 from engine.api import names
 from engine.api.placement import GangRequest
 from engine.api.workload import PodSet, Workload
-from engine.gang.request import Understanding, understand
+from engine.gang.request import PlacementRequest, parse_request
 from engine.policy.model import default_policy, parse_policy
 from engine.topology.topology import topologies_of
 from tests.support.admission import NODES
@@ -20,9 +20,9 @@ from tests.support.pod_sets import pods_of, several
 FIRST, SECOND = (f"spec.replicatedJobs[{n}].template.spec.template.metadata.annotations" for n in (0, 1))
 
 
-def read(workload: Workload, **policy: Any) -> Understanding:
+def read(workload: Workload, **policy: Any) -> PlacementRequest:
     rules = parse_policy(policy["policy"]) if policy else default_policy()
-    return understand(workload, policy=rules, topologies=topologies_of(rules.topologies, list(NODES)))
+    return parse_request(workload, policy=rules, topologies=topologies_of(rules.topologies, list(NODES)))
 
 
 def two(

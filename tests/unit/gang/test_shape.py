@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from engine.api.objects import Node, RuntimeClass, Taint
-from engine.api.pod import Expression, SelectorTerm, Shape, Toleration
+from engine.api.pod import SelectorRequirement, SelectorTerm, Shape, Toleration
 from engine.api.resources import effective, in_units, pod_limits, pod_requests
 from engine.gang.shape import covers, exclusion, merge_runtime_class, shape_hash
 
@@ -42,7 +42,7 @@ def shape(
     return Shape(requests=requests, node_selector=selector, affinity=affinity, tolerations=tolerations)
 
 
-def labelled(*expressions: Expression) -> tuple[SelectorTerm, ...]:
+def labelled(*expressions: SelectorRequirement) -> tuple[SelectorTerm, ...]:
     return (SelectorTerm(expressions=expressions, fields=()),)
 
 
@@ -179,31 +179,31 @@ def test_node_selector() -> None:
 @pytest.mark.parametrize(
     ("expression", "matches"),
     [
-        (Expression("zone", "In", ("a", "b")), True),
-        (Expression("zone", "In", ("c",)), False),
-        (Expression("absent", "In", ("a",)), False),
-        (Expression("zone", "NotIn", ("c",)), True),
-        (Expression("zone", "NotIn", ("a",)), False),
-        (Expression("absent", "NotIn", ("a",)), True),
-        (Expression("zone", "Exists", ()), True),
-        (Expression("absent", "Exists", ()), False),
-        (Expression("zone", "DoesNotExist", ()), False),
-        (Expression("absent", "DoesNotExist", ()), True),
-        (Expression("gen", "Gt", ("4",)), True),
-        (Expression("gen", "Gt", ("5",)), False),
-        (Expression("gen", "Lt", ("6",)), True),
-        (Expression("gen", "Lt", ("5",)), False),
-        (Expression("gen", "Gt", ("-1",)), True),
-        (Expression("zone", "Gt", ("1",)), False),
-        (Expression("gen", "Gt", ("1", "2")), False),
-        (Expression("gen", "Gt", ()), False),
-        (Expression("gen", "Gt", ("1_0",)), False),
-        (Expression("gen", "Lt", ("99999999999999999999",)), False),
-        (Expression("absent", "Lt", ("5",)), False),
-        (Expression("zone", "Like", ("a",)), False),
+        (SelectorRequirement("zone", "In", ("a", "b")), True),
+        (SelectorRequirement("zone", "In", ("c",)), False),
+        (SelectorRequirement("absent", "In", ("a",)), False),
+        (SelectorRequirement("zone", "NotIn", ("c",)), True),
+        (SelectorRequirement("zone", "NotIn", ("a",)), False),
+        (SelectorRequirement("absent", "NotIn", ("a",)), True),
+        (SelectorRequirement("zone", "Exists", ()), True),
+        (SelectorRequirement("absent", "Exists", ()), False),
+        (SelectorRequirement("zone", "DoesNotExist", ()), False),
+        (SelectorRequirement("absent", "DoesNotExist", ()), True),
+        (SelectorRequirement("gen", "Gt", ("4",)), True),
+        (SelectorRequirement("gen", "Gt", ("5",)), False),
+        (SelectorRequirement("gen", "Lt", ("6",)), True),
+        (SelectorRequirement("gen", "Lt", ("5",)), False),
+        (SelectorRequirement("gen", "Gt", ("-1",)), True),
+        (SelectorRequirement("zone", "Gt", ("1",)), False),
+        (SelectorRequirement("gen", "Gt", ("1", "2")), False),
+        (SelectorRequirement("gen", "Gt", ()), False),
+        (SelectorRequirement("gen", "Gt", ("1_0",)), False),
+        (SelectorRequirement("gen", "Lt", ("99999999999999999999",)), False),
+        (SelectorRequirement("absent", "Lt", ("5",)), False),
+        (SelectorRequirement("zone", "Like", ("a",)), False),
     ],
 )
-def test_node_affinity_operators(expression: Expression, matches: bool) -> None:
+def test_node_affinity_operators(expression: SelectorRequirement, matches: bool) -> None:
     """All operators of node affinity, with what is absent, malformed and unknown."""
     host = node(labels={"zone": "a", "gen": "5"})
     assert exclusion(shape(affinity=labelled(expression)), host) == (None if matches else "node affinity")
@@ -212,7 +212,7 @@ def test_node_affinity_operators(expression: Expression, matches: bool) -> None:
 def test_expressions_are_anded_and_terms_ored() -> None:
     """One term suffices, but wholly."""
     host = node(labels={"zone": "a"})
-    here, there = Expression("zone", "In", ("a",)), Expression("zone", "In", ("b",))
+    here, there = SelectorRequirement("zone", "In", ("a",)), SelectorRequirement("zone", "In", ("b",))
     assert exclusion(shape(affinity=labelled(here, there)), host) == "node affinity"
     assert exclusion(shape(affinity=(*labelled(there), *labelled(here))), host) is None
 
@@ -226,13 +226,13 @@ def test_a_term_that_says_nothing_matches_nothing() -> None:
 @pytest.mark.parametrize(
     ("field", "matches"),
     [
-        (Expression("metadata.name", "In", ("host-1",)), True),
-        (Expression("metadata.name", "In", ("host-2",)), False),
-        (Expression("metadata.name", "NotIn", ("host-2",)), True),
-        (Expression("metadata.uid", "NotIn", ("x",)), False),
+        (SelectorRequirement("metadata.name", "In", ("host-1",)), True),
+        (SelectorRequirement("metadata.name", "In", ("host-2",)), False),
+        (SelectorRequirement("metadata.name", "NotIn", ("host-2",)), True),
+        (SelectorRequirement("metadata.uid", "NotIn", ("x",)), False),
     ],
 )
-def test_match_fields(field: Expression, matches: bool) -> None:
+def test_match_fields(field: SelectorRequirement, matches: bool) -> None:
     """Fields match the node's name; any other field matches nothing."""
     pod = shape(affinity=(SelectorTerm(expressions=(), fields=(field,)),))
     assert exclusion(pod, node()) == (None if matches else "node affinity")
@@ -255,8 +255,8 @@ def test_the_hash_tells_shapes_apart() -> None:
         shape(selector=(("a", "1"),)),
         shape(affinity=()),
         shape(affinity=labelled()),
-        shape(affinity=labelled(Expression("a", "Exists", ()))),
-        shape(affinity=(SelectorTerm((), (Expression("a", "Exists", ()),)),)),
+        shape(affinity=labelled(SelectorRequirement("a", "Exists", ()))),
+        shape(affinity=(SelectorTerm((), (SelectorRequirement("a", "Exists", ()),)),)),
         shape(tolerations=(Toleration("a", "Exists", "", ""),)),
     ]
     assert len({shape_hash(one) for one in shapes}) == len(shapes)
@@ -265,7 +265,7 @@ def test_the_hash_tells_shapes_apart() -> None:
 
 def test_the_hash_is_the_same_in_every_release() -> None:
     """The hash stands in Placements: were it to change, every waiting and running gang would look changed."""
-    one = shape(requests=(("cpu", 500), ("pods", 1)), affinity=labelled(Expression("a", "In", ("b",))))
+    one = shape(requests=(("cpu", 500), ("pods", 1)), affinity=labelled(SelectorRequirement("a", "In", ("b",))))
     assert shape_hash(one) == "d5b04eb4fe"
 
 

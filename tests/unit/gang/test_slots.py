@@ -9,7 +9,7 @@ import pytest
 from engine.api import names
 from engine.gang.gang import pinned_host
 from engine.gang.reservation import reservation
-from engine.gang.slots import moved, seat, slot_by_rank, slots_of, trimmed
+from engine.gang.slots import assign_slots, left_domain, scaled_down, slot_by_rank, slots_of
 from engine.topology.levels import Level
 from engine.topology.topology import build_topology
 from tests.support.cluster_records import changed, gpu_nodes, job, placement, pod, shape
@@ -98,7 +98,7 @@ def test_held_pods_are_seated_by_rank() -> None:
     """Every held pod goes to the slot of its own rank."""
     gang = job(count=4)
     pods = [pod(gang, rank, gated=True) for rank in (3, 0, 2, 1)]
-    seats = seat(gang, placement(gang, {"h0": 2, "h1": 2}), pods).seats
+    seats = assign_slots(gang, placement(gang, {"h0": 2, "h1": 2}), pods).seats
     assert {one.rank: one.slot.host for one in seats} == {0: "h0", 1: "h0", 2: "h1", 3: "h1"}
 
 
@@ -106,7 +106,7 @@ def test_a_rank_belongs_to_its_first_live_pod() -> None:
     """A second pod with the rank of a live one gets no slot, and is told why."""
     gang = job(count=2)
     pods = [pod(gang, 0, host="h0"), pod(gang, 0, gated=True, name="again")]
-    seating = seat(gang, placement(gang, {"h0": 2}), pods)
+    seating = assign_slots(gang, placement(gang, {"h0": 2}), pods)
     assert seating.seats == ()
     assert [one.pod.name for one in seating.refused] == ["again"]
     assert "belongs to another live pod" in seating.refused[0].why
@@ -118,7 +118,7 @@ def test_an_index_without_a_slot_is_refused(label: str) -> None:
     gang = job(count=2)
     odd = pod(gang, 0, gated=True)
     odd = replace(odd, spec=replace(odd.spec, labels={**odd.spec.labels, names.COMPLETION_INDEX: label}))
-    seating = seat(gang, placement(gang, {"h0": 2}), [odd])
+    seating = assign_slots(gang, placement(gang, {"h0": 2}), [odd])
     assert seating.seats == ()
     assert len(seating.refused) == 1
 
@@ -128,7 +128,7 @@ def test_a_pod_under_a_foreign_gate_is_not_ready() -> None:
     gang = job(count=1)
     held = pod(gang, 0, gated=True)
     held = replace(held, spec=replace(held.spec, gates=(names.GATE, "example.com/theirs")))
-    seating = seat(gang, placement(gang, {"h0": 1}), [held])
+    seating = assign_slots(gang, placement(gang, {"h0": 1}), [held])
     assert seating.seats == ()
     assert seating.foreign == (held,)
 
@@ -141,7 +141,7 @@ def test_unranked_pods_take_free_slots_in_order() -> None:
         pod(gang, None, pin="h1"),
         *(pod(gang, None, gated=True, name=f"p{i}") for i in range(2)),
     ]
-    seats = seat(gang, placement(gang, {"h0": 2, "h1": 2}, ranked=False), pods).seats
+    seats = assign_slots(gang, placement(gang, {"h0": 2, "h1": 2}, ranked=False), pods).seats
     assert [(one.pod.name, one.slot.host, one.rank) for one in seats] == [("p0", "h0", None), ("p1", "h1", None)]
 
 
@@ -149,7 +149,7 @@ def test_an_index_beyond_the_slots_takes_a_free_one() -> None:
     """With more completions than slots, the leader gives a later index the slot that became free."""
     gang = job(count=2, total=4, remaining=3, finished_ranks=((0, 0),))
     pods = [pod(gang, 1, host="h1"), pod(gang, 2, gated=True)]
-    seats = seat(gang, placement(gang, {"h0": 1, "h1": 1}), pods).seats
+    seats = assign_slots(gang, placement(gang, {"h0": 1, "h1": 1}), pods).seats
     assert [(one.rank, one.slot.host) for one in seats] == [(2, "h0")]
 
 
@@ -157,7 +157,7 @@ def test_no_more_pods_are_seated_than_there_are_slots() -> None:
     """A pod too many stays held."""
     gang = job(count=2, ranked=False)
     pods = [pod(gang, None, gated=True) for _ in range(3)]
-    seating = seat(gang, placement(gang, {"h0": 2}, ranked=False), pods)
+    seating = assign_slots(gang, placement(gang, {"h0": 2}, ranked=False), pods)
     assert (len(seating.seats), len(seating.refused)) == (2, 1)
 
 
@@ -165,7 +165,7 @@ def test_scaling_down_drops_the_highest_ranks() -> None:
     """A smaller Job keeps the slots of its lowest ranks, as the Job controller removes the highest indexes."""
     gang = job(count=3)
     before = placement(job(count=5), {"h0": 2, "h1": 3})
-    after = trimmed(gang, before, ())
+    after = scaled_down(gang, before, ())
     assert after is not None
     assert {rank: slot.host for rank, slot in slot_by_rank(after.plan_of("main")).items()} == {
         0: "h0",
@@ -177,7 +177,7 @@ def test_scaling_down_drops_the_highest_ranks() -> None:
 def test_a_gang_of_the_right_size_is_not_trimmed() -> None:
     """Nothing is rewritten while the assignment fits the workload."""
     gang = job(count=2)
-    assert trimmed(gang, placement(gang, {"h0": 2}), ()) is None
+    assert scaled_down(gang, placement(gang, {"h0": 2}), ()) is None
 
 
 def test_a_pin_is_recognised_only_when_every_term_names_the_same_host() -> None:
@@ -246,17 +246,17 @@ def test_a_host_that_left_the_required_domain_has_moved() -> None:
         Level("block", ("cloud.provider.com/topology-block",)),
         Level("rack", ("cloud.provider.com/topology-rack",)),
     )
-    assert not moved(placed, slot, build_topology("default", levels, [here]), pod_set="main")
+    assert not left_domain(placed, slot, build_topology("default", levels, [here]), pod_set="main")
     elsewhere = build_topology("default", levels, [replace(there, name=here.name)])
-    assert moved(placed, slot, elsewhere, pod_set="main")
-    assert moved(placed, slot, build_topology("default", levels, [there]), pod_set="main")
-    assert not moved(
+    assert left_domain(placed, slot, elsewhere, pod_set="main")
+    assert left_domain(placed, slot, build_topology("default", levels, [there]), pod_set="main")
+    assert not left_domain(
         placed, slot, build_topology("default", levels[1:], [replace(there, name=here.name)]), pod_set="main"
     )
     wide = replace(placed, pod_sets=(replace(placed.pod_sets[0], require="block"),))
-    assert not moved(wide, slot, elsewhere, pod_set="main")
+    assert not left_domain(wide, slot, elsewhere, pod_set="main")
     soft = replace(placed, pod_sets=(replace(placed.pod_sets[0], require=None, prefer="rack"),))
-    assert not moved(soft, slot, elsewhere, pod_set="main")
+    assert not left_domain(soft, slot, elsewhere, pod_set="main")
 
 
 def test_slots_in_which_pods_are_go_last_when_a_gang_without_ranks_shrinks() -> None:
@@ -264,6 +264,6 @@ def test_slots_in_which_pods_are_go_last_when_a_gang_without_ranks_shrinks() -> 
     gang = job(count=2, ranked=False)
     before = placement(gang, {"h0": 1, "h1": 1}, ranked=False)
     smaller = changed(gang, slots=1, total=1)
-    after = trimmed(smaller, before, [pod(gang, None, host="h1")])
+    after = scaled_down(smaller, before, [pod(gang, None, host="h1")])
     assert after is not None
     assert [(slot.host, slot.count) for slot in after.pod_sets[0].slots] == [("h1", 1)]

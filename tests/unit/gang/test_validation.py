@@ -8,7 +8,7 @@ import pytest
 
 from engine.api import names
 from engine.cluster.workloads import workload as of_kind
-from engine.gang.request import Understanding, understand
+from engine.gang.request import PlacementRequest, parse_request
 from engine.gang.validation import MAX_ALL_CONTAINERS, MAX_CONTAINERS, MAX_REQUIREMENTS, MAX_VALUES
 from engine.kinds.registry import built_in
 from engine.policy.model import default_policy
@@ -33,11 +33,11 @@ def one_term(requirements: int, values: int = 1) -> list[Json]:
     return [{"matchExpressions": [{"key": f"k{n}", "operator": "In", "values": named} for n in range(requirements)]}]
 
 
-def read(spec: Json, annotations: Json | None = None) -> Understanding:
+def read(spec: Json, annotations: Json | None = None) -> PlacementRequest:
     job = raw_job({names.REQUIRE: "rack"} if annotations is None else annotations)
     job["spec"]["template"]["spec"] |= spec
     policy = default_policy()
-    return understand(workload(job), policy=policy, topologies=topologies_of(policy.topologies, NODES))
+    return parse_request(workload(job), policy=policy, topologies=topologies_of(policy.topologies, NODES))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_the_pin_of_a_placed_pod_does_not_count() -> None:
 def test_the_containers_of_all_templates_are_bounded_together() -> None:
     """A workload of many templates has no more of them than one review may cost."""
 
-    def jobset(of_each: int) -> Understanding:
+    def jobset(of_each: int) -> PlacementRequest:
         job = {"parallelism": 1, "completions": 1, "template": {"spec": {"containers": containers(of_each)}}}
         raw = {
             "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -113,7 +113,7 @@ def test_the_containers_of_all_templates_are_bounded_together() -> None:
         assert entry is not None
         policy = default_policy()
         record = of_kind(raw, entry=entry, registry=built_in())
-        return understand(record, policy=policy, topologies=topologies_of(policy.topologies, gpu_nodes(1, 1, 2)))
+        return parse_request(record, policy=policy, topologies=topologies_of(policy.topologies, gpu_nodes(1, 1, 2)))
 
     assert not any(error.kind == "Too many" for error in jobset(MAX_ALL_CONTAINERS // 8).errors)
     (error,) = [error for error in jobset(MAX_ALL_CONTAINERS // 8 + 1).errors if error.kind == "Too many"]

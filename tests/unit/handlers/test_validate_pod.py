@@ -12,7 +12,7 @@ from engine.api.placement import WorkloadRef
 from engine.cluster import pods
 from engine.devices.resources import Reported
 from engine.gang.key import placed_key
-from engine.gang.request import Understanding
+from engine.gang.request import PlacementRequest
 from engine.policy.model import default_policy
 from engine.scheduler.outcome import Never, Waits
 from tests.support.admission import (
@@ -248,7 +248,7 @@ def test_a_plain_pod_that_asks_is_told_what_will_happen(said: dict[str, str], co
     """About itself, or about all pods of its gang."""
     asked: list[int] = []
 
-    def outcome(understanding: Understanding) -> Waits:
+    def outcome(understanding: PlacementRequest) -> Waits:
         asked.append(understanding.count)
         return WAITS
 

@@ -14,7 +14,7 @@ from engine.api import names
 from engine.api.objects import Taint
 from engine.api.placement import PodSetPlan, Slot
 from engine.api.text import MAX_WARNING
-from engine.gang.request import Understanding
+from engine.gang.request import PlacementRequest
 from engine.policy.model import parse_policy
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from tests.support.admission import (
@@ -225,7 +225,7 @@ def test_a_job_that_must_wait_is_told_why() -> None:
 
 
 def test_a_job_that_must_wait_is_told_when_preferring_the_level_would_start_it() -> None:
-    def outcome(understanding: Understanding) -> Outcome:
+    def outcome(understanding: PlacementRequest) -> Outcome:
         assert understanding.ask is not None
         return WAITS if understanding.ask.require else PLACED
 
@@ -246,10 +246,10 @@ def test_a_gang_that_never_fits_is_refused_where_the_policy_says_so() -> None:
     assert NEVER.message in answer.message
 
 
-def never_unless_preferred(then: Outcome) -> Callable[[Understanding], Outcome]:
+def never_unless_preferred(then: Outcome) -> Callable[[PlacementRequest], Outcome]:
     """A view's forecast: the required level never fits; preferred, `then`."""
 
-    def outcome(understanding: Understanding) -> Outcome:
+    def outcome(understanding: PlacementRequest) -> Outcome:
         assert understanding.ask is not None
         return NEVER if understanding.ask.require else then
 

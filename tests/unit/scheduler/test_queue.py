@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.api.placement import PodSetRequest
-from engine.gang.request import Understanding
+from engine.gang.request import PlacementRequest
 from engine.scheduler.outcome import Waits
 from engine.scheduler.queue import Entry, Miss, Question, Queue, question_of
 from tests.support.cluster_records import shape
@@ -79,7 +79,7 @@ def asking(*counts: int, require: str | None = "rack", **more: object) -> Questi
         PodSetRequest(f"set-{i}", count, count, require, None, True, "h", **more)  # type: ignore[arg-type]
         for i, count in enumerate(counts)
     )
-    return question_of(Understanding(asks=asks, topology="default"), {ask.name: shape(gpu=8) for ask in asks}, "out")
+    return question_of(PlacementRequest(asks=asks, topology="default"), {ask.name: shape(gpu=8) for ask in asks}, "out")
 
 
 def test_the_question_of_equal_pods_is_the_same_for_any_number() -> None:
