@@ -26,7 +26,7 @@ from bench import results
 from engine.api.objects import Node
 from engine.api.pod import Shape
 from engine.cache.capacity import Capacity
-from engine.planner.plan import Plan, Request, SlotIndex, plan
+from engine.planner.plan import Plan, PlanRequest, SlotIndex, plan
 from engine.planner.tree import Tree, build_tree
 from engine.topology.levels import presets
 from engine.topology.topology import build_topology
@@ -36,13 +36,13 @@ BLOCK, RACK, HOST = range(3)
 GPUS = 8
 SIZES = (1_024, 10_240, 100_096)
 REQUESTS = {
-    "1 pod of 1 GPU": (1, Request(1)),
-    "4 hosts, require rack": (8, Request(4, require=RACK)),
-    "16 hosts, require rack": (8, Request(16, require=RACK)),
-    "64 hosts, require block": (8, Request(64, require=BLOCK)),
-    "32 hosts, prefer rack": (8, Request(32, prefer=RACK)),
-    "256 hosts, prefer rack": (8, Request(256, prefer=RACK)),
-    "64 hosts, unconstrained": (8, Request(64)),
+    "1 pod of 1 GPU": (1, PlanRequest(1)),
+    "4 hosts, require rack": (8, PlanRequest(4, require=RACK)),
+    "16 hosts, require rack": (8, PlanRequest(16, require=RACK)),
+    "64 hosts, require block": (8, PlanRequest(64, require=BLOCK)),
+    "32 hosts, prefer rack": (8, PlanRequest(32, prefer=RACK)),
+    "256 hosts, prefer rack": (8, PlanRequest(256, prefer=RACK)),
+    "64 hosts, unconstrained": (8, PlanRequest(64)),
 }
 Ints = npt.NDArray[np.int64]
 

@@ -21,7 +21,7 @@ from engine.kinds import structure as kinds
 from engine.kinds.read import read
 from engine.kinds.registry import Registry
 from engine.kinds.schema import ANY_VERSION, KindEntry
-from engine.kinds.structure import Structure
+from engine.kinds.structure import ParsedWorkload
 
 _JOB_CONTROLLERS: Final = (None, "", "kubernetes.io/job-controller")
 _KUEUE_CONTROLLER: Final = "kueue.x-k8s.io/multikueue"
@@ -228,7 +228,7 @@ def owned(source: Source, *, api_version: str, kind: str) -> Owned:
     )
 
 
-def _pod_set(found: kinds.PodSet, structure: Structure, *, namespace: str) -> PodSet:
+def _pod_set(found: kinds.ParsedPodSet, structure: ParsedWorkload, *, namespace: str) -> PodSet:
     template, missing = _template(found, namespace=namespace)
     if structure.scheduler is not None:
         template = replace(template, scheduler_name=intern(structure.scheduler))
@@ -252,7 +252,7 @@ def _pod_set(found: kinds.PodSet, structure: Structure, *, namespace: str) -> Po
     )
 
 
-def _template(found: kinds.PodSet, *, namespace: str) -> tuple[PodSpec, tuple[str, ...]]:
+def _template(found: kinds.ParsedPodSet, *, namespace: str) -> tuple[PodSpec, tuple[str, ...]]:
     """The template, and what it lacks of `TO_ANNOTATIONS`."""
     raw: Mapping[str, Any] = found.template if found.template is not None else {}
     where = f"$.{found.field}" if found.steps else "$"

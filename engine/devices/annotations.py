@@ -17,7 +17,7 @@ from engine.api.names import ORIGINAL_REQUESTS
 from engine.devices.containers import AmountError, Container, PodResources
 from engine.devices.request import dimensions
 from engine.devices.resources import GPU, MEMORY, RATIO, device_names, whole_names
-from engine.devices.validation import validate
+from engine.devices.validation import device_errors
 
 _MAX_TEXT: Final = 256 * 1024  # of all annotations of an object
 
@@ -90,7 +90,7 @@ def _means(entry: _Entry, container: Container, *, whole: frozenset[str]) -> boo
     told = _told(container, entry)
     if entry == _entry(container, names) or not told.of(names):
         return False
-    if any(validate(PodResources((one,)), path="", vendors=whole) for one in (told, container)):
+    if any(device_errors(PodResources((one,)), path="", vendors=whole) for one in (told, container)):
         return False
     try:
         meant, asked = dimensions(told.amounts(names), whole), dimensions(container.amounts(names), whole)
@@ -196,7 +196,7 @@ def _exchanged(had: Sides, has: Sides, refused: Callable[[Sides], bool]) -> Side
 def _refused(container: Container, asks: Sides, names: Collection[str], vendors: Collection[str]) -> bool:
     requests, limits = _with(container.requests, asks[0], names), _with(container.limits, asks[1], names)
     return bool(
-        validate(PodResources((replace(container, requests=requests, limits=limits),)), path="", vendors=vendors)
+        device_errors(PodResources((replace(container, requests=requests, limits=limits),)), path="", vendors=vendors)
     )
 
 

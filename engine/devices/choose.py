@@ -12,15 +12,15 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from engine.api.device import Device, DeviceRequest, DeviceUse
 from engine.devices.fit import slots, times
-from engine.devices.free import Left, devices_asked, gpu_use, share_use
+from engine.devices.free import FreeDevice, devices_asked, gpu_use, share_use
 from engine.devices.resources import WHOLE
 
 Partitions = Mapping[int, tuple[tuple[int, ...], ...]]
 Scope = Callable[[Device], Hashable]
 
 
-def choose(
-    devices: Sequence[Left], request: DeviceRequest, count: int, *, partitions: Partitions
+def choose_devices(
+    devices: Sequence[FreeDevice], request: DeviceRequest, count: int, *, partitions: Partitions
 ) -> tuple[tuple[DeviceUse, ...], ...]:
     """Return the devices of each of `count` pods, fewer when no more fit: GPUs, RDMA, FPGA, each by minor."""
     left = sorted((one.copy() for one in devices), key=lambda one: (one.device.kind, one.device.minor))
@@ -42,7 +42,7 @@ def choose(
     return tuple(answer)
 
 
-def tightest(devices: Sequence[Device], wanted: int, *, partitions: Partitions) -> list[Device]:
+def tightest_fit(devices: Sequence[Device], wanted: int, *, partitions: Partitions) -> list[Device]:
     """Return `wanted` of some free devices (sorted by minor, at least as many) that share the deepest scope."""
     minors = {one.minor for one in devices}
     linked = [one for one in partitions.get(wanted, ()) if len(set(one)) == wanted and minors.issuperset(one)]
@@ -58,7 +58,7 @@ def tightest(devices: Sequence[Device], wanted: int, *, partitions: Partitions) 
     return _by_topology(list(devices), wanted)
 
 
-def best_fit(devices: Sequence[Left], request: DeviceRequest) -> list[tuple[Left, int]]:
+def best_fit(devices: Sequence[FreeDevice], request: DeviceRequest) -> list[tuple[FreeDevice, int]]:
     """Return the GPUs that take a share and how often, the one that a share fills most first.
 
     Devices that nobody holds come last: the smallest first, then those in scopes that are broken already.
@@ -66,7 +66,7 @@ def best_fit(devices: Sequence[Left], request: DeviceRequest) -> list[tuple[Left
     empty = [one.device for one in devices if one.empty]
     in_pcie, in_numa = _sizes(empty, _pcie), _sizes(empty, _numa)
 
-    def key(one: Left) -> tuple[int, ...]:
+    def key(one: FreeDevice) -> tuple[int, ...]:
         device = one.device
         asked = (one.memory, one.ratio) if request.memory > 0 else (one.ratio, one.memory)
         scopes = (in_pcie.get(_pcie(device), 0), in_numa.get(_numa(device), 0)) if one.empty else (0, 0)
@@ -76,14 +76,14 @@ def best_fit(devices: Sequence[Left], request: DeviceRequest) -> list[tuple[Left
     return sorted((pair for pair in often if pair[1]), key=lambda pair: key(pair[0]))
 
 
-def _gpus(gpus: list[Left], request: DeviceRequest, count: int, partitions: Partitions) -> list[list[Left]]:
+def _gpus(gpus: list[FreeDevice], request: DeviceRequest, count: int, partitions: Partitions) -> list[list[FreeDevice]]:
     if request.gpus <= 0:
         return [[] for _ in range(count)]
     if request.whole:
         return [_whole_gpus(gpus, request, partitions) for _ in range(count)]
     # Fill the fullest device first, no device more often than there are pods; dealing the places out in turn then
     # never gives a pod the same device twice.
-    places: list[Left] = []
+    places: list[FreeDevice] = []
     for one, often in best_fit(gpus, request):
         places.extend([one] * min(often, count, count * request.gpus - len(places)))
     dealt = [sorted(places[pod::count], key=lambda one: one.device.minor) for pod in range(count)]
@@ -92,19 +92,19 @@ def _gpus(gpus: list[Left], request: DeviceRequest, count: int, partitions: Part
     return dealt
 
 
-def _whole_gpus(gpus: list[Left], request: DeviceRequest, partitions: Partitions) -> list[Left]:
+def _whole_gpus(gpus: list[FreeDevice], request: DeviceRequest, partitions: Partitions) -> list[FreeDevice]:
     free = {
         one.device.minor: one
         for one in gpus
         if one.empty and times(request, one.core, one.ratio, one.memory, one.device.memory)
     }
-    chosen = tightest([one.device for one in free.values()], request.gpus, partitions=partitions)
+    chosen = tightest_fit([one.device for one in free.values()], request.gpus, partitions=partitions)
     for device in chosen:
         free[device.minor].take(gpu_use(request, device))
     return [free[device.minor] for device in chosen]
 
 
-def _beside(devices: list[Left], percent: int, gpus: list[Device]) -> list[Left]:
+def _beside(devices: list[FreeDevice], percent: int, gpus: list[Device]) -> list[FreeDevice]:
     """Return the RDMA or FPGA devices of one pod: from the PCIe scopes of its GPUs in turn, then from their NUMA."""
     scopes = [one.pcie for one in gpus if one.pcie]
     nodes = {one.numa for one in gpus if one.numa is not None}
@@ -120,7 +120,7 @@ def _beside(devices: list[Left], percent: int, gpus: list[Device]) -> list[Left]
     free = {one.device.minor: one for one in devices if one.empty and one.share >= WHOLE}
     wanted = devices_asked(percent)
     if not gpus:
-        return [free[one.minor] for one in tightest([one.device for one in free.values()], wanted, partitions={})]
+        return [free[one.minor] for one in tightest_fit([one.device for one in free.values()], wanted, partitions={})]
     turn: dict[str, int] = {}
     keys: dict[int, tuple[int, int, int]] = {}
     for minor, one in free.items():
@@ -132,7 +132,7 @@ def _beside(devices: list[Left], percent: int, gpus: list[Device]) -> list[Left]
     return [free[minor] for minor in sorted(nearest)]
 
 
-def _taken(one: Left, use: DeviceUse) -> DeviceUse:
+def _taken(one: FreeDevice, use: DeviceUse) -> DeviceUse:
     one.take(use)
     return use
 

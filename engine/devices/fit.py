@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.api.device import DeviceRequest
-from engine.devices.free import MAX_BYTES, Left, devices_asked, gpu_part
+from engine.devices.free import MAX_BYTES, FreeDevice, devices_asked, gpu_part
 from engine.devices.resources import WHOLE
 
 Ints = npt.NDArray[np.int64]
@@ -27,10 +27,10 @@ Mask = npt.NDArray[np.bool_]
 UNLIMITED: Final = 2**31 - 1
 
 
-def slots(devices: Iterable[Left], request: DeviceRequest) -> int:
+def slots(devices: Iterable[FreeDevice], request: DeviceRequest) -> int:
     """Return how many such pods fit on what is left of a host's devices."""
     gpus: list[tuple[bool, int]] = []
-    others: dict[str, list[Left]] = {"rdma": [], "fpga": []}
+    others: dict[str, list[FreeDevice]] = {"rdma": [], "fpga": []}
     for one in devices:
         if one.device.kind == "gpu":
             gpus.append((one.empty, times(request, one.core, one.ratio, one.memory, one.device.memory)))

@@ -21,7 +21,7 @@ _NEVER: Final = WHOLE + 1
 
 
 @dataclass(slots=True)
-class Left:
+class FreeDevice:
     """One device and what no holder uses of it, never below 0; all 0 on an unhealthy one. `holders` counts pods."""
 
     device: Device
@@ -44,16 +44,16 @@ class Left:
         self.share = max(0, self.share - use.share)
         self.holders += 1
 
-    def copy(self) -> Left:
+    def copy(self) -> FreeDevice:
         """Return a copy to try things on."""
-        return Left(self.device, self.core, self.ratio, self.memory, self.share, self.holders)
+        return FreeDevice(self.device, self.core, self.ratio, self.memory, self.share, self.holders)
 
 
-def unused(device: Device) -> Left:
+def unused(device: Device) -> FreeDevice:
     """Return a device that nobody holds."""
     if not device.healthy:
-        return Left(device, 0, 0, 0, 0)
-    return Left(device, device.core, device.ratio, device.memory, device.share)
+        return FreeDevice(device, 0, 0, 0, 0)
+    return FreeDevice(device, device.core, device.ratio, device.memory, device.share)
 
 
 def gpu_part(request: DeviceRequest, size: int) -> tuple[int, int, int]:

@@ -20,13 +20,13 @@ from engine.api.device import DeviceRequest, DeviceUse, NodeDevices
 from engine.api.objects import Node
 from engine.api.resources import Requests
 from engine.devices.allocation import believed
-from engine.devices.choose import choose
+from engine.devices.choose import choose_devices
 from engine.devices.fit import slots as slots_on
-from engine.devices.free import Left, completed
+from engine.devices.free import FreeDevice, completed
 from engine.devices.inventory import Inventory, inventory
 from engine.devices.ledger import DeviceLedger, Summary
 from engine.devices.resources import KOORDINATOR, WHOLE
-from engine.devices.usage import Holder, Holding, laid
+from engine.devices.usage import Holder, Holding, free_devices
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
@@ -181,7 +181,7 @@ class HostDevices:
         left = self.left(row, without=without)
         for uses in beside:
             _take(left, uses)
-        chosen = choose(left, request, count, partitions=self._ledger.inventory(row).partitions)
+        chosen = choose_devices(left, request, count, partitions=self._ledger.inventory(row).partitions)
         return chosen if len(chosen) == count else None
 
     def fit(self, row: int, wanted: Iterable[tuple[DeviceRequest, int]]) -> bool:
@@ -191,7 +191,7 @@ class HostDevices:
         left = self.left(row)
         partitions = self._ledger.inventory(row).partitions
         for request, count in wanted:
-            chosen = choose(left, request, count, partitions=partitions)
+            chosen = choose_devices(left, request, count, partitions=partitions)
             if len(chosen) < count:
                 return False
             for uses in chosen:
@@ -208,14 +208,14 @@ class HostDevices:
             known[holder] = held is not None and not self._there(row, holder, held)
         return known[holder]
 
-    def left(self, row: int, *, without: Holder | None = None) -> list[Left]:
+    def left(self, row: int, *, without: Holder | None = None) -> list[FreeDevice]:
         """What is left of each device of a host, when need be as if a holder were not there."""
         others = {
             holder: Holding(held.request, self._known(row, held), held.count)
             for holder, held in self._holders.get(row, {}).items()
             if holder != without
         }
-        return laid(self._ledger.inventory(row), others)
+        return free_devices(self._ledger.inventory(row), others)
 
     def _there(self, row: int, holder: Holder, held: Held) -> bool:
         left = self.left(row, without=holder)
@@ -322,7 +322,7 @@ def _trouble(devices: Inventory, told: NodeDevices | None) -> str:
     return DISAGREEING if devices.notes else ""
 
 
-def _fits(left: Iterable[Left], uses: Uses, request: DeviceRequest) -> bool:
+def _fits(left: Iterable[FreeDevice], uses: Uses, request: DeviceRequest) -> bool:
     """True when every one of a pod's devices is there for it."""
     by_minor = {(one.device.kind, one.device.minor): one for one in left}
     for use in uses:
@@ -337,7 +337,7 @@ def _fits(left: Iterable[Left], uses: Uses, request: DeviceRequest) -> bool:
     return True
 
 
-def _take(left: Iterable[Left], uses: Uses) -> None:
+def _take(left: Iterable[FreeDevice], uses: Uses) -> None:
     by_minor = {(one.device.kind, one.device.minor): one for one in left}
     for use in uses:
         if (one := by_minor.get((use.kind, use.minor))) is not None:

@@ -19,10 +19,10 @@ import numpy.typing as npt
 
 from engine.api.device import DeviceRequest, DeviceUse
 from engine.devices import fit
-from engine.devices.choose import choose
-from engine.devices.free import Left
+from engine.devices.choose import choose_devices
+from engine.devices.free import FreeDevice
 from engine.devices.inventory import Inventory
-from engine.devices.usage import Holder, Holding, laid
+from engine.devices.usage import Holder, Holding, free_devices
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
@@ -30,7 +30,7 @@ Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]
 
 
-class Table:
+class DeviceTable:
     """Arrays of `height` x hosts, one per amount; 0 (False) where a host has no such device."""
 
     def __init__(self, height: int, amounts: Mapping[str, npt.DTypeLike]) -> None:
@@ -77,12 +77,12 @@ class Table:
         return {name: array[:, places] for name, array in self._arrays.items()}
 
 
-class Bank:
+class DeviceTables:
     """Tables of doubling height for one kind of device; hosts are addressed by their row."""
 
     def __init__(self, amounts: Mapping[str, npt.DTypeLike]) -> None:
         self._amounts = amounts
-        self._tables: list[Table] = []
+        self._tables: list[DeviceTable] = []
         self._table: npt.NDArray[np.int16] = np.full(64, -1, dtype=np.int16)
         self._place: Rows = np.zeros(64, dtype=np.intp)
 
@@ -120,10 +120,10 @@ class Bank:
         self._table[row] = table
         if table >= 0:
             while table >= len(self._tables):
-                self._tables.append(Table(_LOWEST << len(self._tables), self._amounts))
+                self._tables.append(DeviceTable(_LOWEST << len(self._tables), self._amounts))
             self._place[row] = self._tables[table].add()
 
-    def _parts(self, rows: Rows) -> Iterator[tuple[Table, Rows | slice, Rows]]:
+    def _parts(self, rows: Rows) -> Iterator[tuple[DeviceTable, Rows | slice, Rows]]:
         known = rows < len(self._table)
         within = rows if known.all() else np.where(known, rows, 0)
         tables = np.where(known, self._table[within], -1)
@@ -180,8 +180,8 @@ class DeviceLedger:
     def __init__(self) -> None:
         self._inventories: dict[int, Inventory] = {}
         self._holdings: dict[int, dict[Holder, Holding]] = {}
-        self._gpus = Bank(_GPU_AMOUNTS)
-        self._shares = {"rdma": Bank(_SHARE_AMOUNTS), "fpga": Bank(_SHARE_AMOUNTS)}
+        self._gpus = DeviceTables(_GPU_AMOUNTS)
+        self._shares = {"rdma": DeviceTables(_SHARE_AMOUNTS), "fpga": DeviceTables(_SHARE_AMOUNTS)}
         self._stale: set[int] = set()
 
     # -- what changes ------------------------------------------------------------------------------------------------
@@ -261,15 +261,15 @@ class DeviceLedger:
 
     def choose(self, row: int, request: DeviceRequest, count: int) -> tuple[tuple[DeviceUse, ...], ...]:
         """Return the devices for each of `count` pods more on a host, fewer when no more fit. Takes nothing."""
-        return choose(self.left(row), request, count, partitions=self.inventory(row).partitions)
+        return choose_devices(self.left(row), request, count, partitions=self.inventory(row).partitions)
 
     def inventory(self, row: int) -> Inventory:
         """Return the devices of a host as they were set."""
         return self._inventories.get(row, _NOTHING)
 
-    def left(self, row: int) -> list[Left]:
+    def left(self, row: int) -> list[FreeDevice]:
         """Return what the holders leave of each device of a host, in the order of the inventory; the caller's own."""
-        return laid(self.inventory(row), self._holdings.get(row, {}))
+        return free_devices(self.inventory(row), self._holdings.get(row, {}))
 
     def summary(self, row: int) -> Summary:
         """Return the GPUs of a host in numbers."""

@@ -74,7 +74,7 @@ class Contradiction:
     combination: bool
 
 
-def contradictions(asked: Asked, whole: Collection[str]) -> tuple[Contradiction, ...]:
+def device_contradictions(asked: Asked, whole: Collection[str]) -> tuple[Contradiction, ...]:
     """Return everything that is wrong with the amounts together; `whole` are the names that count whole GPUs.
 
     Amounts are positive; rules about a value that is None are left out.
@@ -194,7 +194,7 @@ def device_request(requests: Mapping[str, int], *, vendors: Collection[str] = ()
     """
     whole = whole_names(vendors)
     asked = {name: amount for name, amount in requests.items() if amount > 0 and (name in whole or name in KOORDINATOR)}
-    if not asked or contradictions(asked, whole):
+    if not asked or device_contradictions(asked, whole):
         return None
     rdma, fpga = asked.pop(RDMA, 0), asked.pop(FPGA, 0)
     if not asked:

@@ -28,7 +28,7 @@ from engine.devices.resources import (
     device_names,
     whole_names,
 )
-from engine.devices.validation import validate
+from engine.devices.validation import device_errors
 
 Mode = Literal["auto", "rewrite", "annotate", "off"]
 Scope = Literal["managed", "all"]
@@ -87,7 +87,7 @@ def translate(
     # A container that another webhook adds to what was translated already is looked at beside what the user wrote.
     noted = standing_notes(pod, whole=whole)
     written = as_written(pod, noted)
-    errors = validate(written, path=path, vendors=vendors)
+    errors = device_errors(written, path=path, vendors=vendors)
     renamed = None if errors else _renamed(pod, mode=mode, reported=reported, whole=whole, again=written != pod)
     after = pod
     if mode != "off":

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from engine.api.device import DeviceRequest, DeviceUse
-from engine.devices.choose import best_fit, tightest
-from engine.devices.free import Left, completed, devices_asked, gpu_use, share_use, unused
+from engine.devices.choose import best_fit, tightest_fit
+from engine.devices.free import FreeDevice, completed, devices_asked, gpu_use, share_use, unused
 from engine.devices.inventory import Inventory
 from engine.devices.resources import WHOLE
 
@@ -30,7 +30,7 @@ class Holding:
     count: int
 
 
-def laid(inventory: Inventory, holdings: Mapping[Holder, Holding]) -> list[Left]:
+def free_devices(inventory: Inventory, holdings: Mapping[Holder, Holding]) -> list[FreeDevice]:
     """Return what the holders leave of each device, in the order of the inventory."""
     left = [unused(one) for one in inventory.devices]
     unknown: list[tuple[_Size, Holder, int, DeviceRequest]] = []
@@ -54,10 +54,10 @@ def laid(inventory: Inventory, holdings: Mapping[Holder, Holding]) -> list[Left]
 class _Finder:
     """Finds the device that a use names: by id where the host knows it, else by number."""
 
-    def __init__(self, left: Sequence[Left]) -> None:
+    def __init__(self, left: Sequence[FreeDevice]) -> None:
         self._left = left
-        self._ids: dict[tuple[str, str], Left] | None = None
-        self._minors: dict[tuple[str, int], Left] = {}
+        self._ids: dict[tuple[str, str], FreeDevice] | None = None
+        self._minors: dict[tuple[str, int], FreeDevice] = {}
 
     def take(self, uses: Iterable[DeviceUse], request: DeviceRequest | None) -> DeviceRequest | None:
         """Take one pod's uses; return what it holds besides them, on devices that nobody knows.
@@ -115,7 +115,7 @@ def _size(request: DeviceRequest) -> _Size:
     )
 
 
-def _lay(left: Sequence[Left], request: DeviceRequest, inventory: Inventory) -> bool:
+def _lay(left: Sequence[FreeDevice], request: DeviceRequest, inventory: Inventory) -> bool:
     """Lay one pod; False when none of the devices that it wants has anything left for it or another like it."""
     changed = False
     if request.gpus > 0:
@@ -134,19 +134,19 @@ def _lay(left: Sequence[Left], request: DeviceRequest, inventory: Inventory) -> 
     return changed
 
 
-def _whole(gpus: Sequence[Left], wanted: int, inventory: Inventory) -> list[Left]:
+def _whole(gpus: Sequence[FreeDevice], wanted: int, inventory: Inventory) -> list[FreeDevice]:
     empty = {one.device.minor: one for one in gpus if one.empty}
     if len(empty) <= wanted:
         return list(empty.values())
-    chosen = tightest([one.device for one in empty.values()], wanted, partitions=inventory.partitions)
+    chosen = tightest_fit([one.device for one in empty.values()], wanted, partitions=inventory.partitions)
     return [empty[one.minor] for one in chosen]
 
 
-def _shares(gpus: Sequence[Left], request: DeviceRequest) -> list[Left]:
+def _shares(gpus: Sequence[FreeDevice], request: DeviceRequest) -> list[FreeDevice]:
     return [one for one, _ in best_fit(gpus, request)[: request.gpus]]
 
 
-def _others(devices: Sequence[Left], percent: int) -> list[Left]:
+def _others(devices: Sequence[FreeDevice], percent: int) -> list[FreeDevice]:
     if percent < WHOLE:
         fitting = [one for one in devices if one.share >= percent]
         chosen = sorted(fitting, key=lambda one: (one.empty, one.share, one.device.minor))[:1]
@@ -156,7 +156,7 @@ def _others(devices: Sequence[Left], percent: int) -> list[Left]:
     return chosen + _crowded(devices, chosen, wanted - len(chosen))
 
 
-def _crowded(devices: Sequence[Left], chosen: Sequence[Left], missing: int) -> list[Left]:
+def _crowded(devices: Sequence[FreeDevice], chosen: Sequence[FreeDevice], missing: int) -> list[FreeDevice]:
     """Return where pods are that do not fit: on sick devices that nobody holds, then where most is left."""
     taken = {one.device.minor for one in chosen}
     others = [one for one in devices if one.device.minor not in taken]

@@ -8,7 +8,7 @@ from typing import Final
 from engine.api.field import FieldError
 from engine.api.text import sanitize
 from engine.devices.containers import AmountError, Container, Path, PodResources, amount
-from engine.devices.request import Contradiction, contradictions
+from engine.devices.request import Contradiction, device_contradictions
 from engine.devices.resources import FPGA, GPU, MEMORY, RATIO, RDMA, device_names, family, whole_names
 
 REASON: Final = "GPURequestInvalid"
@@ -17,7 +17,7 @@ _FRACTIONS: Final = {RDMA: "", FPGA: "", MEMORY: " of bytes"}
 _PERCENT_INSTEAD: Final = f"; for part of a GPU ask for {GPU} in percent, such as 50"
 
 
-def validate(pod: PodResources, *, path: str, vendors: Collection[str] = ()) -> tuple[FieldError, ...]:
+def device_errors(pod: PodResources, *, path: str, vendors: Collection[str] = ()) -> tuple[FieldError, ...]:
     """Return everything that is refused; `path` is the JSON path of the pod's spec, `vendors` are the policy's.
 
     Each container is looked at alone, and then what the pod needs by Kubernetes' formula; ordered by container.
@@ -29,7 +29,7 @@ def validate(pod: PodResources, *, path: str, vendors: Collection[str] = ()) -> 
     blamed: set[str] = set()
     for container in pod:
         asked, found = _asked(container, path, names=names, whole=whole)
-        found += [_error(container, path, one) for one in contradictions(asked, whole)]
+        found += [_error(container, path, one) for one in device_contradictions(asked, whole)]
         blamed |= {family(name) for name in asked if any(f"[{name}]" in error.field for error in found)}
         errors += found
         amounts[container.path] = {name: number for name, number in asked.items() if number}
@@ -90,7 +90,7 @@ def _together(
     if len(amounts) < 2:  # noqa: PLR2004 - the total of one container is its own
         return
     total = {name: number for name, number in pod.total(amounts).items() if family(name) not in blamed}
-    for one in contradictions(total, whole):
+    for one in device_contradictions(total, whole):
         last = [container for container in pod if one.name in amounts[container.path]][-1]
         yield _error(last, path, one, total=total[one.name])
 

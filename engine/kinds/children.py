@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engine.kinds.paths import Node, NodeError, Scope, Steps, each, find
+from engine.kinds.paths import NodeError, PathNode, PathScope, Steps, each, find
 from engine.kinds.registry import Registry
 from engine.kinds.schema import ANY_VERSION, MAX_POD_SETS, KindEntry
 
 
 @dataclass(frozen=True, slots=True)
-class MadeObject:
+class ChildObject:
     """A part of an object: the steps to it, and what is made of it, by the entry of its kind."""
 
     steps: Steps
@@ -23,28 +23,28 @@ class MadeObject:
     raw: Mapping[str, Any]
 
 
-def made_objects(entry: KindEntry, raw: Mapping[str, Any], *, registry: Registry) -> Iterator[MadeObject]:
+def child_objects(entry: KindEntry, raw: Mapping[str, Any], *, registry: Registry) -> Iterator[ChildObject]:
     """Yield what is made of an object of the entry's kind, at most 64 a path; what cannot be read is passed over."""
-    scope = Scope(Node(raw), Node(raw))
+    scope = PathScope(PathNode(raw), PathNode(raw))
     try:
         for spec in entry.makes:
             kind = registry.find(spec.kind.group, spec.kind.kind)
             for node in each(spec.object, scope, limit=MAX_POD_SETS):
                 if kind is not None and isinstance(node.value, Mapping):
-                    yield MadeObject(node.steps, kind, {**node.value, **_head(kind)})
+                    yield ChildObject(node.steps, kind, {**node.value, **_head(kind)})
         for node in each(entry.contains.for_each, scope, limit=MAX_POD_SETS) if entry.contains is not None else ():
-            inner = find(entry.contains.object, Scope(scope.root, node)) if entry.contains is not None else None
+            inner = find(entry.contains.object, PathScope(scope.root, node)) if entry.contains is not None else None
             if inner is not None and isinstance(inner.value, Mapping):
                 kind = registry.entry_of(inner.value)
                 if kind is not None and kind.handling == "placed":
-                    yield MadeObject(inner.steps, kind, inner.value)
+                    yield ChildObject(inner.steps, kind, inner.value)
     except NodeError:
         return  # whoever reads the object itself tells it
 
 
 def beside_templates(entry: KindEntry, raw: Mapping[str, Any]) -> Iterator[tuple[Steps, Mapping[str, Any]]]:
     """Yield the pod templates of an object whose pods are no part of its gang, with the steps to them."""
-    scope = Scope(Node(raw), Node(raw))
+    scope = PathScope(PathNode(raw), PathNode(raw))
     for spec in entry.pod_sets:
         if spec.member != "beside" or spec.for_each is not None:
             continue
@@ -58,7 +58,7 @@ def beside_templates(entry: KindEntry, raw: Mapping[str, Any]) -> Iterator[tuple
 
 def annotated_parts(entry: KindEntry, raw: Mapping[str, Any]) -> Iterator[tuple[Steps, Mapping[str, Any]]]:
     """Yield the other parts of an object that have annotations or labels, at most 64 a path, with the steps to them."""
-    scope = Scope(Node(raw), Node(raw))
+    scope = PathScope(PathNode(raw), PathNode(raw))
     for path in entry.annotated:
         try:
             for node in each(path, scope, limit=MAX_POD_SETS):
@@ -70,7 +70,7 @@ def annotated_parts(entry: KindEntry, raw: Mapping[str, Any]) -> Iterator[tuple[
 
 def configured_annotations(entry: KindEntry, raw: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the annotations of pods that settings of an object name, with the prefix that their keys have there."""
-    scope = Scope(Node(raw), Node(raw))
+    scope = PathScope(PathNode(raw), PathNode(raw))
     for spec in entry.configured:
         try:
             node = find(spec.path, scope)

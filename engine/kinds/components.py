@@ -14,21 +14,21 @@ from engine.api.field import is_label_value
 from engine.api.rank import MAX_NUMBER, Missing
 from engine.kinds.conditions import holds
 from engine.kinds.expressions import number
-from engine.kinds.paths import Node, NodeError, Path, Scope, Steps, each, find, mapping_at, shown, text_at
+from engine.kinds.paths import NodeError, Path, PathNode, PathScope, Steps, each, find, mapping_at, shown, text_at
 from engine.kinds.pod_sets import Found, cost, pod_sets_of
 from engine.kinds.registry import Registry
 from engine.kinds.schema import MAX_POD_SETS, Contained, KindEntry
-from engine.kinds.structure import PodSet
+from engine.kinds.structure import ParsedPodSet
 
 _STEP: Final = re.compile(r"(?:^|\.)([A-Za-z_][-_A-Za-z0-9]{0,62})|\[([0-9]{1,4})\]", re.ASCII)
 _MAX_STEPS: Final = 16
 _MAX_NAME: Final = 63
 
 
-def contained_pod_sets(entry: KindEntry, scope: Scope, *, registry: Registry) -> Found:
+def contained_pod_sets(entry: KindEntry, scope: PathScope, *, registry: Registry) -> Found:
     """Return the pod sets of the objects inside an object, and what could not be read."""
     assert entry.contains is not None
-    pod_sets: list[PodSet] = []
+    pod_sets: list[ParsedPodSet] = []
     faults: list[NodeError] = []
     try:
         components = list(each(entry.contains.for_each, scope, limit=MAX_POD_SETS))
@@ -36,7 +36,7 @@ def contained_pod_sets(entry: KindEntry, scope: Scope, *, registry: Registry) ->
         return (), [fault]
     for index, node in enumerate(components):
         try:
-            found, wrong = _component(entry, entry.contains, Scope(scope.root, node), index, registry=registry)
+            found, wrong = _component(entry, entry.contains, PathScope(scope.root, node), index, registry=registry)
         except NodeError as fault:
             found, wrong = (), [fault]
         pod_sets += found
@@ -46,15 +46,15 @@ def contained_pod_sets(entry: KindEntry, scope: Scope, *, registry: Registry) ->
     return tuple(pod_sets[:MAX_POD_SETS]), faults
 
 
-def _component(entry: KindEntry, spec: Contained, scope: Scope, index: int, *, registry: Registry) -> Found:
+def _component(entry: KindEntry, spec: Contained, scope: PathScope, index: int, *, registry: Registry) -> Found:
     inner = find(spec.object, scope)
     if inner is None:
         raise NodeError(scope.here.steps, "holds no object", kind="Required value")
     kind = registry.entry_of(mapping_at(inner))
     if kind is None or not kind.pod_sets:
         return _declared(entry, spec, scope, index), []
-    root = Node(inner.value)
-    inside = Scope(root, root)
+    root = PathNode(inner.value)
+    inside = PathScope(root, root)
     creation = kind.gang.creation if kind.gang is not None else "all-at-once"
     overrides = kind.gang.overrides if kind.gang is not None else ()
     creation = next((one.creation for one in overrides if holds(one.when, inside)), creation)
@@ -81,10 +81,10 @@ def _component(entry: KindEntry, spec: Contained, scope: Scope, index: int, *, r
     ), [fault.inside(inner.steps, entry=registry.added(kind)) for fault in faults]
 
 
-def _declared(entry: KindEntry, spec: Contained, scope: Scope, index: int) -> tuple[PodSet, ...]:
+def _declared(entry: KindEntry, spec: Contained, scope: PathScope, index: int) -> tuple[ParsedPodSet, ...]:
     pod_sets = []
     for number_, node in enumerate(each(spec.declared, scope, limit=MAX_POD_SETS)):
-        here = Scope(scope.root, node)
+        here = PathScope(scope.root, node)
         path = find(spec.path, here)
         if path is None:
             raise NodeError(node.steps, "needs the path of a pod template", kind="Required value")
@@ -92,7 +92,7 @@ def _declared(entry: KindEntry, spec: Contained, scope: Scope, index: int) -> tu
         count = number(spec.count, here, {})
         pods = count if isinstance(count, int) else 0
         pod_sets.append(
-            PodSet(
+            ParsedPodSet(
                 name=_named(index, f"pods-{number_}", node.steps),
                 steps=template.steps,
                 template=mapping_at(template),
@@ -109,7 +109,7 @@ def _declared(entry: KindEntry, spec: Contained, scope: Scope, index: int) -> tu
     return tuple(pod_sets)
 
 
-def _template(text: str, path: Node, component: Node) -> Node:
+def _template(text: str, path: PathNode, component: PathNode) -> PathNode:
     """The node that a path in the object's own words leads to (`template.spec.template`)."""
     node, at, steps = component, 0, 0
     while at < len(text):
@@ -124,12 +124,12 @@ def _template(text: str, path: Node, component: Node) -> Node:
     return node
 
 
-def _down(node: Node, key: str | None, index: str | None, path: Node, text: str) -> Node:
+def _down(node: PathNode, key: str | None, index: str | None, path: PathNode, text: str) -> PathNode:
     value = node.value
     if key is not None and isinstance(value, dict) and value.get(key) is not None:
-        return Node(value[key], (*node.steps, key))
+        return PathNode(value[key], (*node.steps, key))
     if index is not None and isinstance(value, list) and int(index) < len(value) and value[int(index)] is not None:
-        return Node(value[int(index)], (*node.steps, int(index)))
+        return PathNode(value[int(index)], (*node.steps, int(index)))
     raise NodeError(path.steps, f"leads to nothing; got {shown(text)}")
 
 

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from engine.api.schema import LabelKey
 from engine.kinds.fields import ManyPath, Part
-from engine.kinds.paths import Node, Path, Scope, each, find, mapping_at
+from engine.kinds.paths import Path, PathNode, PathScope, each, find, mapping_at
 
 MAX_PARTS: Final = 8
 _MAX_TEXT: Final = 63
@@ -28,7 +28,7 @@ def _scalar(value: object) -> object:
 Value = Annotated[Annotated[str, Field(max_length=_MAX_TEXT)] | bool | int, BeforeValidator(_scalar)]
 
 
-class Condition(Part):
+class ObjectCondition(Part):
     """A statement about the object; of several nodes that a path leads to, one that fits is enough.
 
     With `path`: `equals`, `in`, `exists` or `where` (a condition on each node as the element); `default` stands for a
@@ -39,13 +39,13 @@ class Condition(Part):
     equals: Value | None = None
     among: tuple[Value, ...] | None = Field(default=None, alias="in", min_length=1, max_length=16)
     exists: bool | None = None
-    where: Condition | None = None
+    where: ObjectCondition | None = None
     default: Value | None = None
     label: LabelKey | None = None
     annotation: LabelKey | None = None
-    every: tuple[Condition, ...] | None = Field(default=None, alias="all", min_length=1, max_length=MAX_PARTS)
-    some: tuple[Condition, ...] | None = Field(default=None, alias="any", min_length=1, max_length=MAX_PARTS)
-    negated: Condition | None = Field(default=None, alias="not")
+    every: tuple[ObjectCondition, ...] | None = Field(default=None, alias="all", min_length=1, max_length=MAX_PARTS)
+    some: tuple[ObjectCondition, ...] | None = Field(default=None, alias="any", min_length=1, max_length=MAX_PARTS)
+    negated: ObjectCondition | None = Field(default=None, alias="not")
 
     @model_validator(mode="after")
     def _one_statement(self) -> Self:
@@ -60,7 +60,7 @@ class Condition(Part):
         return self
 
 
-def holds(condition: Condition, scope: Scope) -> bool:
+def holds(condition: ObjectCondition, scope: PathScope) -> bool:
     """Whether the object fulfils the condition. Raises NodeError where it is not even of the right form."""
     if condition.every is not None:
         return all(holds(one, scope) for one in condition.every)
@@ -77,16 +77,16 @@ def holds(condition: Condition, scope: Scope) -> bool:
     if condition.exists is not None:
         return bool(nodes) == condition.exists
     if condition.where is not None:
-        return any(holds(condition.where, Scope(scope.root, node)) for node in nodes)
+        return any(holds(condition.where, PathScope(scope.root, node)) for node in nodes)
     wanted = (condition.equals,) if condition.among is None else condition.among
     if not nodes and condition.default is not None:
         return _among(condition.default, wanted)
     return any(_among(node.value, wanted) for node in nodes)
 
 
-def metadata(root: Node, part: str) -> Mapping[str, Any]:
+def metadata(root: PathNode, part: str) -> Mapping[str, Any]:
     """Return the labels or annotations of an object, empty where it has none. Raises NodeError."""
-    node = find(Path(f".metadata.{part}", ("metadata", part), whole=True), Scope(root, root))
+    node = find(Path(f".metadata.{part}", ("metadata", part), whole=True), PathScope(root, root))
     return {} if node is None else mapping_at(node)
 
 

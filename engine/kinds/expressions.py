@@ -15,9 +15,9 @@ from pydantic import Field, model_validator
 
 from engine.api.rank import MAX_NUMBER, LabelTerm, Missing, Operator, Term, combine, index_of
 from engine.api.schema import LabelKey
-from engine.kinds.conditions import MAX_PARTS, Condition, holds, metadata
+from engine.kinds.conditions import MAX_PARTS, ObjectCondition, holds, metadata
 from engine.kinds.fields import OnePath, Part, VariableName
-from engine.kinds.paths import NodeError, Scope, find, shown, whole_number
+from engine.kinds.paths import NodeError, PathScope, find, shown, whole_number
 
 MAX_DEPTH: Final = 8
 
@@ -25,7 +25,7 @@ Number = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
 Count = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
 
 
-class Expression(Part):
+class IntExpression(Part):
     """A whole number: exactly one operator.
 
     `path` a count of the object, `annotation` one of the object's annotations (`default` where they are missing);
@@ -37,16 +37,16 @@ class Expression(Part):
     annotation: LabelKey | None = None
     default: Count | None = None
     label: LabelKey | None = None
-    below: Expression | None = None
+    below: IntExpression | None = None
     const: Number | None = None
     var: VariableName | None = None
-    min: tuple[Expression, ...] | None = Field(default=None, min_length=1, max_length=MAX_PARTS)
-    max: tuple[Expression, ...] | None = Field(default=None, min_length=1, max_length=MAX_PARTS)
-    sum: tuple[Expression, ...] | None = Field(default=None, min_length=1, max_length=MAX_PARTS)
-    mul: tuple[Expression, ...] | None = Field(default=None, min_length=1, max_length=MAX_PARTS)
-    when: Condition | None = None
-    then: Expression | None = None
-    otherwise: Expression | None = Field(default=None, alias="else")
+    min: tuple[IntExpression, ...] | None = Field(default=None, min_length=1, max_length=MAX_PARTS)
+    max: tuple[IntExpression, ...] | None = Field(default=None, min_length=1, max_length=MAX_PARTS)
+    sum: tuple[IntExpression, ...] | None = Field(default=None, min_length=1, max_length=MAX_PARTS)
+    mul: tuple[IntExpression, ...] | None = Field(default=None, min_length=1, max_length=MAX_PARTS)
+    when: ObjectCondition | None = None
+    then: IntExpression | None = None
+    otherwise: IntExpression | None = Field(default=None, alias="else")
 
     @model_validator(mode="after")
     def _one_operator(self) -> Self:
@@ -61,7 +61,7 @@ class Expression(Part):
             raise ValueError("when, then and else stand together")
         return self
 
-    def parts(self) -> Iterator[tuple[tuple[str | int, ...], Expression]]:
+    def parts(self) -> Iterator[tuple[tuple[str | int, ...], IntExpression]]:
         """The expressions right inside this one, with the steps that lead to them."""
         for name, several in (("min", self.min), ("max", self.max), ("sum", self.sum), ("mul", self.mul)):
             yield from (((name, number), one) for number, one in enumerate(several or ()))
@@ -73,7 +73,7 @@ class Expression(Part):
 Variables = Mapping[str, int | Missing]
 
 
-def bind(expression: Expression, scope: Scope, variables: Variables) -> Term:
+def bind(expression: IntExpression, scope: PathScope, variables: Variables) -> Term:
     """Return what is left of an expression once the object is known: a number, `Missing`, or a term over labels.
 
     Raises NodeError where a node of the object is no count.
@@ -84,27 +84,29 @@ def bind(expression: Expression, scope: Scope, variables: Variables) -> Term:
             return whole_number(node)
         return Missing(f"{expression.path} is missing") if expression.default is None else expression.default
     match expression:
-        case Expression(const=int(constant)):
+        case IntExpression(const=int(constant)):
             return constant
-        case Expression(var=str(name)):
+        case IntExpression(var=str(name)):
             return variables.get(name, Missing(f"the variable {name} is not set"))
-        case Expression(label=str(key)):
+        case IntExpression(label=str(key)):
             return _label(key, expression.below, scope, variables)
-        case Expression(annotation=str(key)):
+        case IntExpression(annotation=str(key)):
             return _annotation(key, scope, expression.default)
-        case Expression(when=Condition() as condition, then=Expression() as then, otherwise=Expression() as otherwise):
+        case IntExpression(
+            when=ObjectCondition() as condition, then=IntExpression() as then, otherwise=IntExpression() as otherwise
+        ):
             return bind(then if holds(condition, scope) else otherwise, scope, variables)
     operator, several = _several(expression)
     return combine(operator, tuple(bind(one, scope, variables) for one in several))
 
 
-def number(expression: Expression, scope: Scope, variables: Variables) -> int | Missing:
+def number(expression: IntExpression, scope: PathScope, variables: Variables) -> int | Missing:
     """Return the number that the object alone gives. Raises NodeError where a node of the object is no count."""
     found = bind(expression, scope, variables)
     return found if isinstance(found, int | Missing) else Missing("it depends on the labels of a pod")
 
 
-def _several(expression: Expression) -> tuple[Operator, tuple[Expression, ...]]:
+def _several(expression: IntExpression) -> tuple[Operator, tuple[IntExpression, ...]]:
     if expression.min is not None:
         return "min", expression.min
     if expression.max is not None:
@@ -114,14 +116,14 @@ def _several(expression: Expression) -> tuple[Operator, tuple[Expression, ...]]:
     return "mul", expression.mul or ()
 
 
-def _label(key: str, below: Expression | None, scope: Scope, variables: Variables) -> Term:
+def _label(key: str, below: IntExpression | None, scope: PathScope, variables: Variables) -> Term:
     if below is None:
         return LabelTerm(key, None)
     bound = number(below, scope, variables)
     return LabelTerm(key, bound) if isinstance(bound, int) else bound
 
 
-def _annotation(key: str, scope: Scope, default: int | None) -> int | Missing:
+def _annotation(key: str, scope: PathScope, default: int | None) -> int | Missing:
     text = metadata(scope.root, "annotations").get(key)
     if text is None:
         return Missing(f"the annotation {key} is missing") if default is None else default

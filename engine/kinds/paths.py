@@ -88,7 +88,7 @@ class Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class PathNode:
     """A value of an object and the steps that lead to it."""
 
     value: Any
@@ -101,11 +101,11 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class PathScope:
     """Where paths start: the whole object, and the element that is being read."""
 
-    root: Node
-    here: Node
+    root: PathNode
+    here: PathNode
 
 
 def parse_path(text: str) -> Path:
@@ -136,7 +136,7 @@ def parse_path(text: str) -> Path:
     return path
 
 
-def find(path: Path, scope: Scope) -> Node | None:
+def find(path: Path, scope: PathScope) -> PathNode | None:
     """Return the node that a path that does not iterate leads to, None when it is missing. Raises NodeError."""
     node = scope.root if path.whole else scope.here
     for step in path.steps:
@@ -147,7 +147,7 @@ def find(path: Path, scope: Scope) -> Node | None:
     return node if node.value is not None else None
 
 
-def each(path: Path, scope: Scope, *, limit: int = MAX_ENTRIES) -> Iterator[Node]:
+def each(path: Path, scope: PathScope, *, limit: int = MAX_ENTRIES) -> Iterator[PathNode]:
     """Yield the nodes that a path leads to; a null in a mapping is none.
 
     Raises NodeError: a wrong type, or more than `limit` entries, in one list or mapping or in several together.
@@ -161,7 +161,7 @@ def each(path: Path, scope: Scope, *, limit: int = MAX_ENTRIES) -> Iterator[Node
     yield from (node for node in nodes if node.value is not None)
 
 
-def whole_number(node: Node) -> int:
+def whole_number(node: PathNode) -> int:
     """Return the value of a count. Raises NodeError unless it is a whole number from 0 to 2^31-1."""
     value = node.value
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_NUMBER:
@@ -169,14 +169,14 @@ def whole_number(node: Node) -> int:
     return value
 
 
-def text_at(node: Node) -> str:
+def text_at(node: PathNode) -> str:
     """Return the value of a text field. Raises NodeError when it is none."""
     if not isinstance(node.value, str):
         raise NodeError(node.steps, f"must be text; got {shown(node.value)}")
     return node.value
 
 
-def mapping_at(node: Node) -> Mapping[str, Any]:
+def mapping_at(node: PathNode) -> Mapping[str, Any]:
     """Return the value of an object. Raises NodeError when it is none."""
     if not isinstance(node.value, Mapping):
         raise NodeError(node.steps, f"must be a mapping; got {shown(node.value)}")
@@ -203,8 +203,8 @@ def shown(value: object) -> str:
     return "a value of another kind"
 
 
-def _entries(nodes: Iterable[Node], step: str, limit: int) -> list[Node]:
-    found: list[Node] = []
+def _entries(nodes: Iterable[PathNode], step: str, limit: int) -> list[PathNode]:
+    found: list[PathNode] = []
     for node in nodes:
         found += (_items if step == ITEMS else _values)(node, limit)
         if len(found) > limit:
@@ -212,17 +212,17 @@ def _entries(nodes: Iterable[Node], step: str, limit: int) -> list[Node]:
     return found
 
 
-def _child(node: Node, key: str) -> Node | None:
+def _child(node: PathNode, key: str) -> PathNode | None:
     """The field of a mapping; None where the mapping is null or has no such field."""
     value = node.value
     if value is None:
         return None
     # Objects come out of parsers as dicts; asking them first spares the slow question.
     inner = value.get(key) if type(value) is dict else mapping_at(node).get(key)
-    return None if inner is None else Node(inner, (*node.steps, key))
+    return None if inner is None else PathNode(inner, (*node.steps, key))
 
 
-def _items(node: Node, limit: int) -> list[Node]:
+def _items(node: PathNode, limit: int) -> list[PathNode]:
     value = node.value
     if not isinstance(value, list | tuple):
         raise NodeError(node.steps, f"must be a list; got {shown(value)}")
@@ -230,18 +230,18 @@ def _items(node: Node, limit: int) -> list[Node]:
     for number, item in enumerate(value):
         if item is None:
             raise NodeError((*node.steps, number), "must not be null")
-    return [Node(item, (*node.steps, number)) for number, item in enumerate(value)]
+    return [PathNode(item, (*node.steps, number)) for number, item in enumerate(value)]
 
 
-def _values(node: Node, limit: int) -> list[Node]:
+def _values(node: PathNode, limit: int) -> list[PathNode]:
     value = mapping_at(node)
     _bounded(node, limit)
     for key in value:
         if not isinstance(key, str):
             raise NodeError(node.steps, f"keys must be text; got {shown(key)}")
-    return [Node(value[key], (*node.steps, key)) for key in sorted(value) if value[key] is not None]
+    return [PathNode(value[key], (*node.steps, key)) for key in sorted(value) if value[key] is not None]
 
 
-def _bounded(node: Node, limit: int) -> None:
+def _bounded(node: PathNode, limit: int) -> None:
     if len(node.value) > limit:
         raise NodeError(node.steps, f"has {len(node.value):,} entries; at most {limit:,} are read")

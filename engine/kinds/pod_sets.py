@@ -7,17 +7,17 @@ from collections.abc import Iterator, Mapping
 from engine.api.field import is_label_value
 from engine.api.rank import Missing, Term
 from engine.kinds.conditions import holds
-from engine.kinds.expressions import Expression, Variables, bind, number
-from engine.kinds.paths import Node, NodeError, Path, Scope, Steps, each, find, mapping_at, shown, text_at
+from engine.kinds.expressions import IntExpression, Variables, bind, number
+from engine.kinds.paths import NodeError, Path, PathNode, PathScope, Steps, each, find, mapping_at, shown, text_at
 from engine.kinds.schema import MAX_POD_SETS, Cost, Creation, KindEntry, PodSetSpec, Text
-from engine.kinds.structure import PodSet
+from engine.kinds.structure import ParsedPodSet
 
-Found = tuple[tuple[PodSet, ...], list[NodeError]]
+Found = tuple[tuple[ParsedPodSet, ...], list[NodeError]]
 
 
-def pod_sets_of(entry: KindEntry, scope: Scope, *, creation: Creation) -> Found:
+def pod_sets_of(entry: KindEntry, scope: PathScope, *, creation: Creation) -> Found:
     """Return the pod sets of an object in the order of its entry, and what could not be read."""
-    pod_sets: list[PodSet] = []
+    pod_sets: list[ParsedPodSet] = []
     faults: list[NodeError] = []
     common: Cost = "lost"
     try:
@@ -30,7 +30,13 @@ def pod_sets_of(entry: KindEntry, scope: Scope, *, creation: Creation) -> Found:
                 if len(pod_sets) == MAX_POD_SETS:
                     raise NodeError(node.steps, f"is one pod set too many; at most {MAX_POD_SETS} are read")
                 reader = _Reader(
-                    entry, spec, Scope(scope.root, node), pod_sets, creation=creation, common=common, position=position
+                    entry,
+                    spec,
+                    PathScope(scope.root, node),
+                    pod_sets,
+                    creation=creation,
+                    common=common,
+                    position=position,
                 )
                 found = reader.pod_set()
                 faults += reader.faults
@@ -41,7 +47,7 @@ def pod_sets_of(entry: KindEntry, scope: Scope, *, creation: Creation) -> Found:
     return tuple(pod_sets), faults
 
 
-def _elements(spec: PodSetSpec, scope: Scope) -> Iterator[Node]:
+def _elements(spec: PodSetSpec, scope: PathScope) -> Iterator[PathNode]:
     if spec.for_each is None:
         yield scope.root
         return
@@ -62,8 +68,8 @@ class _Reader:
         self,
         entry: KindEntry,
         spec: PodSetSpec,
-        scope: Scope,
-        before: list[PodSet],
+        scope: PathScope,
+        before: list[ParsedPodSet],
         *,
         creation: Creation,
         common: Cost,
@@ -78,7 +84,7 @@ class _Reader:
         self._position = position
         self.faults: list[NodeError] = []
 
-    def pod_set(self) -> PodSet | None:
+    def pod_set(self) -> ParsedPodSet | None:
         spec, scope = self._spec, self._scope
         try:
             if spec.when is not None and not holds(spec.when, scope):
@@ -110,7 +116,7 @@ class _Reader:
         if self.faults:
             return None
         counted = self._counted(spec.count)
-        return PodSet(
+        return ParsedPodSet(
             name=name,
             steps=where,
             template=template.value if template is not None else None,
@@ -163,7 +169,7 @@ class _Reader:
                 variables[name] = Missing("it cannot be read", wrong=True)
         return variables
 
-    def _count(self, expression: Expression | None, variables: Variables, where: Steps) -> int | None:
+    def _count(self, expression: IntExpression | None, variables: Variables, where: Steps) -> int | None:
         """A count; a variable that cannot be read has told its fault already."""
         if expression is None:
             return None
@@ -179,7 +185,7 @@ class _Reader:
             self.faults.append(NodeError(where, message, absent=True))
         return None
 
-    def _counted(self, expression: Expression, within: frozenset[str] = frozenset()) -> tuple[int, Steps] | None:
+    def _counted(self, expression: IntExpression, within: frozenset[str] = frozenset()) -> tuple[int, Steps] | None:
         """The field that an expression comes from, with its value; None where it is none of them.
 
         Of several it is the one that tells most: the smallest under `min`, else the largest.
@@ -210,12 +216,12 @@ class _Reader:
         return None if isinstance(term, Missing) else term
 
 
-def cost(entry: KindEntry, spec: PodSetSpec | None, scope: Scope) -> Cost:
+def cost(entry: KindEntry, spec: PodSetSpec | None, scope: PathScope) -> Cost:
     """Return what deleting an unbound pod costs: the pod set's own rule, read at its element, or else the kind's.
 
     Raises NodeError.
     """
-    replace, where = entry.replace, Scope(scope.root, scope.root)
+    replace, where = entry.replace, PathScope(scope.root, scope.root)
     if spec is not None and spec.replace is not None:
         replace, where = spec.replace, scope
     if replace is None:
@@ -223,6 +229,6 @@ def cost(entry: KindEntry, spec: PodSetSpec | None, scope: Scope) -> Cost:
     return next((one.cost for one in replace.overrides if holds(one.when, where)), replace.cost)
 
 
-def _steps(path: Path, scope: Scope) -> Steps:
-    start: Mapping[bool, Node] = {True: scope.root, False: scope.here}
+def _steps(path: Path, scope: PathScope) -> Steps:
+    start: Mapping[bool, PathNode] = {True: scope.root, False: scope.here}
     return (*start[path.whole].steps, *path.steps)

@@ -1,7 +1,7 @@
 """A raw object read by the entry of its kind.
 
-Custom resources may hold anything: the reader returns a `Structure` or raises `UnreadableWorkload` with every fault by
-its JSON path, and its work is bounded whatever stands in the object.
+Custom resources may hold anything: the reader returns a `ParsedWorkload` or raises `UnreadableWorkload` with every
+fault by its JSON path, and its work is bounded whatever stands in the object.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from engine.api.field import FieldError
 from engine.api.rank import MAX_NUMBER, Missing
 from engine.kinds.components import contained_pod_sets
 from engine.kinds.conditions import holds
-from engine.kinds.expressions import Expression, number
-from engine.kinds.paths import Node, NodeError, Scope, each, find, mapping_at, parse_path, shown, text_at
+from engine.kinds.expressions import IntExpression, number
+from engine.kinds.paths import NodeError, PathNode, PathScope, each, find, mapping_at, parse_path, shown, text_at
 from engine.kinds.pod_sets import pod_sets_of
 from engine.kinds.registry import Registry
 from engine.kinds.schema import Finished, GangSpec, KindEntry
-from engine.kinds.structure import Gang, PodSet, Structure, Suspension
+from engine.kinds.structure import ParsedGang, ParsedPodSet, ParsedSuspension, ParsedWorkload
 
 T = TypeVar("T")
 _CONDITIONS: Final = parse_path("$.status.conditions[*]")
@@ -32,7 +32,7 @@ class UnreadableWorkload(ValueError):
         self.errors = tuple(errors)
 
 
-def read(entry: KindEntry, raw: object, *, registry: Registry) -> Structure:
+def read(entry: KindEntry, raw: object, *, registry: Registry) -> ParsedWorkload:
     """Return what an object of the entry's kind consists of; the registry reads the objects that it contains.
 
     Raises UnreadableWorkload, and nothing else, whatever the object holds.
@@ -40,8 +40,8 @@ def read(entry: KindEntry, raw: object, *, registry: Registry) -> Structure:
     if not isinstance(raw, Mapping):
         fault = NodeError(("metadata",), f"the object must be a mapping; got {shown(raw)}")
         raise UnreadableWorkload((fault.told(),))
-    root = Node(raw)
-    scope = Scope(root, root)
+    root = PathNode(raw)
+    scope = PathScope(root, root)
     faults: list[NodeError] = []
 
     def attempt(part: Callable[[], T], *, otherwise: T) -> T:
@@ -62,7 +62,7 @@ def read(entry: KindEntry, raw: object, *, registry: Registry) -> Structure:
         faults.append(_no_pod_sets(entry))
     none: tuple[str, ...] = ()
     ends = attempt(lambda: _ends(entry.finished, scope), otherwise=none)
-    structure = Structure(
+    structure = ParsedWorkload(
         version=attempt(lambda: _text(scope, "apiVersion"), otherwise="").rpartition("/")[2],
         name=attempt(lambda: _text(scope, "metadata", "name"), otherwise=""),
         pod_sets=pod_sets,
@@ -80,12 +80,12 @@ def read(entry: KindEntry, raw: object, *, registry: Registry) -> Structure:
     return structure
 
 
-def _gang(spec: GangSpec | None, scope: Scope) -> Gang | None:
+def _gang(spec: GangSpec | None, scope: PathScope) -> ParsedGang | None:
     if spec is None:
         return None
     override = next((one.creation for one in spec.overrides if holds(one.when, scope)), None)
     replicas = _number(spec.replicas, scope)
-    return Gang(
+    return ParsedGang(
         unit=spec.unit,
         creation=override or spec.creation,
         replicas=1 if replicas is None else replicas,
@@ -94,15 +94,15 @@ def _gang(spec: GangSpec | None, scope: Scope) -> Gang | None:
     )
 
 
-def _number(expression: Expression | None, scope: Scope) -> int | None:
+def _number(expression: IntExpression | None, scope: PathScope) -> int | None:
     if expression is None:
         return None
     found = number(expression, scope, {})
     return None if isinstance(found, Missing) else max(0, min(found, MAX_NUMBER))
 
 
-def _twice(pod_sets: Iterable[PodSet]) -> Iterable[NodeError]:
-    first: dict[str, PodSet] = {}
+def _twice(pod_sets: Iterable[ParsedPodSet]) -> Iterable[NodeError]:
+    first: dict[str, ParsedPodSet] = {}
     for pod_set in pod_sets:
         other = first.setdefault(pod_set.name, pod_set)
         if other is not pod_set:
@@ -118,22 +118,22 @@ def _no_pod_sets(entry: KindEntry) -> NodeError:
     return NodeError(paths[0].start, message, kind="Required value", absent=True)
 
 
-def _text(scope: Scope, *steps: str) -> str:
-    node: Node | None = scope.root
+def _text(scope: PathScope, *steps: str) -> str:
+    node: PathNode | None = scope.root
     for step in steps:
-        node = None if node is None else Node(mapping_at(node).get(step), (*node.steps, step))
+        node = None if node is None else PathNode(mapping_at(node).get(step), (*node.steps, step))
         if node is not None and node.value is None:
             return ""
     return "" if node is None else text_at(node)
 
 
-def _suspension(entry: KindEntry, scope: Scope) -> Suspension | None:
+def _suspension(entry: KindEntry, scope: PathScope) -> ParsedSuspension | None:
     if entry.suspend is None:
         return None
     node = find(entry.suspend.path, scope)
     if node is not None and not isinstance(node.value, bool):
         raise NodeError(node.steps, f"must be true or false; got {shown(node.value)}")
-    return Suspension(
+    return ParsedSuspension(
         steps=entry.suspend.path.steps,
         suspended=node is not None and node.value is True,
         allowed=entry.suspend.when is None or holds(entry.suspend.when, scope),
@@ -141,7 +141,7 @@ def _suspension(entry: KindEntry, scope: Scope) -> Suspension | None:
     )
 
 
-def _ends(spec: Finished, scope: Scope) -> tuple[str, ...]:
+def _ends(spec: Finished, scope: PathScope) -> tuple[str, ...]:
     """The conditions that say that the workload is over, or the value of the field that does."""
     ends: list[str] = []
     if spec.conditions:
@@ -160,11 +160,11 @@ def _failed(end: str) -> bool:
     return end.lower().startswith("fail")
 
 
-def _aside(entry: KindEntry, scope: Scope) -> str | None:
+def _aside(entry: KindEntry, scope: PathScope) -> str | None:
     return next((aside.reason for aside in entry.stand_aside if holds(aside.when, scope)), None)
 
 
-def _scheduler(entry: KindEntry, scope: Scope) -> str | None:
+def _scheduler(entry: KindEntry, scope: PathScope) -> str | None:
     if entry.scheduler is None:
         return None
     node = find(entry.scheduler.path, scope)

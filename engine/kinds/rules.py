@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from engine.kinds.expressions import Expression
+from engine.kinds.expressions import IntExpression
 from engine.kinds.registry import Registry
 from engine.kinds.schema import KindEntry
 
@@ -53,7 +53,7 @@ def label_keys(registry: Registry) -> frozenset[str]:
     return frozenset(key for key in found if key is not None)
 
 
-def _labels(expression: Expression) -> Iterator[str]:
+def _labels(expression: IntExpression) -> Iterator[str]:
     if expression.label is not None:
         yield expression.label
     for _, part in expression.parts():

@@ -12,8 +12,8 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from engine.api.schema import DnsLabel, LabelKey
-from engine.kinds.conditions import Condition
-from engine.kinds.expressions import Expression
+from engine.kinds.conditions import ObjectCondition
+from engine.kinds.expressions import IntExpression
 from engine.kinds.fields import Group, KindName, ManyPath, OnePath, Part, Resource, Subresource, VariableName, Version
 
 MAX_POD_SETS: Final = 64  # of one workload
@@ -65,7 +65,7 @@ class Text(Part):
 class CostOverride(Part):
     """Another cost, when a condition holds."""
 
-    when: Condition
+    when: ObjectCondition
     cost: Cost
 
 
@@ -87,7 +87,7 @@ class PodSetSpec(Part):
     keys: tuple[Annotated[str, Field(max_length=63)], ...] | None = Field(
         default=None, min_length=1, max_length=16, description="Only these keys of the mapping, in any case."
     )
-    when: Condition | None = Field(default=None, description="Else there is no such pod set.")
+    when: ObjectCondition | None = Field(default=None, description="Else there is no such pod set.")
     name: Text
     template: OnePath
     missing: Literal["error", "skip", "unknown"] = Field(
@@ -95,15 +95,15 @@ class PodSetSpec(Part):
         description="What no template means: a fault, no such pod set, or pods whose shape is known once they exist.",
     )
     role: DnsLabel | None = Field(default=None, description="Not read: accepted, because it was required once.")
-    vars: Mapping[VariableName, Expression] = Field(default={}, max_length=8)
-    count: Expression = Field(description="Pods that run at a time.")
-    minimum: Expression | None = Field(default=None, description="Those without which the gang is none; else all.")
-    total: Expression | None = Field(default=None, description="Pods that are wanted in all; else the count.")
-    replica: Expression | None = Field(
+    vars: Mapping[VariableName, IntExpression] = Field(default={}, max_length=8)
+    count: IntExpression = Field(description="Pods that run at a time.")
+    minimum: IntExpression | None = Field(default=None, description="Those without which the gang is none; else all.")
+    total: IntExpression | None = Field(default=None, description="Pods that are wanted in all; else the count.")
+    replica: IntExpression | None = Field(
         default=None, description="Pods of one of its replicas: what a slice without a size is."
     )
-    rank: Expression | None = Field(default=None, description="The rank in the pod set, out of a pod's labels.")
-    ranked: Condition | None = Field(default=None, description="Else the pods have no ranks.")
+    rank: IntExpression | None = Field(default=None, description="The rank in the pod set, out of a pod's labels.")
+    ranked: ObjectCondition | None = Field(default=None, description="Else the pods have no ranks.")
     selector: Mapping[LabelKey, Text] = Field(default={}, max_length=8, description="Pod labels; first match wins.")
     creation: Creation | None = Field(default=None, description="Where it differs from the gang's.")
     replace: Replace | None = Field(default=None, description="Where it differs from the kind's.")
@@ -117,7 +117,7 @@ class Contained(Part):
     object: OnePath = Field(description="The object, read by the entry of its own kind.")
     declared: ManyPath = Field(description="Pod sets that stand beside it, for objects of kinds without an entry.")
     path: OnePath = Field(description="In each of those: the text of the path to the template.")
-    count: Expression
+    count: IntExpression
 
 
 class Made(Part):
@@ -137,7 +137,7 @@ class Configured(Part):
 class CreationOverride(Part):
     """Another order of creation, when a condition holds."""
 
-    when: Condition
+    when: ObjectCondition
     creation: Creation
 
 
@@ -152,8 +152,8 @@ class GangSpec(Part):
     unit: Unit
     creation: Creation
     overrides: tuple[CreationOverride, ...] = Field(default=(), max_length=8)
-    minimum: Expression | None = Field(default=None, description="The gang's size when it is less than all pods.")
-    replicas: Expression | None = None
+    minimum: IntExpression | None = Field(default=None, description="The gang's size when it is less than all pods.")
+    replicas: IntExpression | None = None
     replica_label: LabelKey | None = None
 
 
@@ -164,7 +164,7 @@ class Suspend(Part):
     """
 
     path: OnePath
-    when: Condition | None = None
+    when: ObjectCondition | None = None
     templates: Literal["open", "fixed"] = "open"
 
 
@@ -179,7 +179,7 @@ class Finished(Part):
 class Aside(Part):
     """When another one places the workload, with the reason code."""
 
-    when: Condition
+    when: ObjectCondition
     reason: AsideReason
 
 

@@ -13,7 +13,7 @@ from engine.kinds.schema import Cost, Creation, Unit
 
 
 @dataclass(frozen=True, slots=True)
-class PodSet:
+class ParsedPodSet:
     """The pods of one template of a workload, or of one of its replica groups (`Gang.unit` replica).
 
     `steps` lead to the template; `template` is None where the object has none and the pods' shape is known only once
@@ -54,7 +54,7 @@ class PodSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Gang:
+class ParsedGang:
     """Which pods start all or nothing.
 
     unit workload: one gang of all pod sets; replica: `replicas` gangs, a pod's index among them is in the label
@@ -69,7 +69,7 @@ class Gang:
 
 
 @dataclass(frozen=True, slots=True)
-class Suspension:
+class ParsedSuspension:
     """The field that suspends: `steps` lead to it, `allowed` says whether the kind's controller lets it be set.
 
     `fixed`: the pod templates cannot be changed with it.
@@ -87,7 +87,7 @@ class Suspension:
 
 
 @dataclass(frozen=True, slots=True)
-class Structure:
+class ParsedWorkload:
     """An object as its entry reads it.
 
     `suspension` is None where the kind cannot be suspended; `stand_aside` is the
@@ -96,9 +96,9 @@ class Structure:
 
     version: str
     name: str
-    pod_sets: tuple[PodSet, ...]
-    gang: Gang | None
-    suspension: Suspension | None
+    pod_sets: tuple[ParsedPodSet, ...]
+    gang: ParsedGang | None
+    suspension: ParsedSuspension | None
     started: bool
     finished: bool
     failed: bool  # finished, and not well

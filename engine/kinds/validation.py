@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.api.text import quote
-from engine.kinds.expressions import MAX_DEPTH, Expression
+from engine.kinds.expressions import MAX_DEPTH, IntExpression
 from engine.kinds.schema import KindEntry, PodSetSpec, Text
 
 Steps = tuple[str | int, ...]
@@ -69,7 +69,7 @@ def _pod_set(at: Steps, spec: PodSetSpec, *, known: list[str]) -> Iterator[Probl
     for name, expression in spec.vars.items():
         yield from _expression((*at, "vars", name), expression, variables=variables, labels=False)
         variables = (*variables, name)
-    numbers: dict[str, Expression | None] = {"count": spec.count, "minimum": spec.minimum}
+    numbers: dict[str, IntExpression | None] = {"count": spec.count, "minimum": spec.minimum}
     numbers |= {"total": spec.total, "replica": spec.replica}
     for name, number in numbers.items():
         if number is not None:
@@ -90,7 +90,7 @@ def _pod_set(at: Steps, spec: PodSetSpec, *, known: list[str]) -> Iterator[Probl
 
 
 def _expression(
-    at: Steps, expression: Expression, *, variables: tuple[str, ...], labels: bool, depth: int = 1
+    at: Steps, expression: IntExpression, *, variables: tuple[str, ...], labels: bool, depth: int = 1
 ) -> Iterator[Problem]:
     if depth > MAX_DEPTH:
         yield at, f"is nested deeper than {MAX_DEPTH} levels"

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.planner.batches import Lot, Parts
+from engine.planner.batches import BatchedGang, PodBatch
 from engine.planner.bounds import candidates, growth, lowest_fit
 from engine.planner.cover import fewest
 from engine.planner.descent import Choice, choice
 from engine.planner.exact import OutOfSteps, Steps
 from engine.planner.feasibility import roomy
-from engine.planner.gang import Room
+from engine.planner.gang import HostCapacity
 from engine.planner.plan import fewest_hosts, fill, one_host
 from engine.planner.search import fewest_domains
 from engine.planner.slices import whole_slots
-from engine.planner.sums import Amounts, amounts, marks
+from engine.planner.sums import DomainSums, domain_sums, marks
 from engine.planner.tree import Bools, Ints64, Tree
 
 # Domains of the required level that pods joining a gang are tried in, in the order of their bounds.
@@ -30,7 +30,7 @@ _DOMAINS = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Placed:
+class BatchPlacement:
     """Pods per host, the domains opened per level, and whether no placement opens fewer."""
 
     pods: Ints64
@@ -38,7 +38,7 @@ class Placed:
     proven: bool
 
 
-def place(amounts: Amounts, count: int, require: int, *, levelled: bool, steps: int) -> Placed | None:
+def place(amounts: DomainSums, count: int, require: int, *, levelled: bool, steps: int) -> BatchPlacement | None:
     """Place `count` pods in one domain of level `require` (-1: anywhere); None when no domain holds them.
 
     Not `levelled`: only the number of hosts counts. Feasibility is exact.
@@ -52,11 +52,11 @@ def place(amounts: Amounts, count: int, require: int, *, levelled: bool, steps: 
             pods = np.zeros_like(amounts.slots[-1])
             for host, number in fill(amounts, best.hosts, count):
                 pods[host] = number
-            return Placed(pods, choice(amounts, np.flatnonzero(pods)).used, proven)
+            return BatchPlacement(pods, choice(amounts, np.flatnonzero(pods)).used, proven)
     return None
 
 
-def _anew(amounts: Amounts, count: int, require: int, levelled: bool, steps: int) -> tuple[Choice, bool] | None:
+def _anew(amounts: DomainSums, count: int, require: int, levelled: bool, steps: int) -> tuple[Choice, bool] | None:
     level = lowest_fit(amounts, count)
     if level is None or level < require:
         return None
@@ -67,7 +67,7 @@ def _anew(amounts: Amounts, count: int, require: int, levelled: bool, steps: int
     return fewest_domains(amounts, level, candidates(amounts, level, count), count, steps)
 
 
-def _beside(amounts: Amounts, count: int, require: int, steps: int) -> tuple[Choice, bool] | None:
+def _beside(amounts: DomainSums, count: int, require: int, steps: int) -> tuple[Choice, bool] | None:
     """The best of the required level's domains; those above it are opened too where they are new."""
     tree = amounts.tree
     assert amounts.used is not None
@@ -112,7 +112,7 @@ class Layout:
     cost: Cost
 
 
-def cost_of(tree: Tree, parts: Parts, pods: tuple[Ints64, ...]) -> Cost:
+def cost_of(tree: Tree, parts: BatchedGang, pods: tuple[Ints64, ...]) -> Cost:
     """Domains that a layout opens at every level, counted once per kin."""
     total = np.zeros(len(tree.levels), dtype=np.int64)
     for kin in parts.kins:
@@ -126,10 +126,10 @@ def cost_of(tree: Tree, parts: Parts, pods: tuple[Ints64, ...]) -> Cost:
     return tuple(total.tolist())
 
 
-class Joint:
+class BacktrackingSearch:
     """The search for one gang; `spread` turns the order of ties round."""
 
-    def __init__(self, room: Room, parts: Parts, *, spread: bool, steps: Steps) -> None:
+    def __init__(self, room: HostCapacity, parts: BatchedGang, *, spread: bool, steps: Steps) -> None:
         self._tree = room.tree
         self._parts = parts
         self._free = room.free
@@ -201,7 +201,7 @@ class Joint:
         for domain in self._in_order(state, level, fitting, lot.count)[:_TRIES]:
             yield mask & (tree.domains[level] == domain)
 
-    def _in_order(self, state: Amounts, level: int, fitting: Ints64, count: int) -> list[int]:
+    def _in_order(self, state: DomainSums, level: int, fitting: Ints64, count: int) -> list[int]:
         """Domains that need the fewest others below first (as if none stood in the way), then by the pack key."""
         if not len(fitting):
             return []
@@ -216,7 +216,7 @@ class Joint:
 
     def _ways(
         self, index: int, inside: Bools, later: tuple[int, ...], taken: dict[int, Ints64], free: Ints64
-    ) -> Iterator[Placed]:
+    ) -> Iterator[BatchPlacement]:
         lot = self._parts.lots[index]
         kin = self._parts.kins[lot.kin]
         slots = np.where(inside, lot.slots(free), 0)
@@ -230,7 +230,7 @@ class Joint:
             if found is not None:
                 yield found
 
-    def _spare(self, lot: Lot, slots: Ints64, later: tuple[int, ...], free: Ints64) -> Ints64:
+    def _spare(self, lot: PodBatch, slots: Ints64, later: tuple[int, ...], free: Ints64) -> Ints64:
         """The slots of just so many hosts as hold the lot, those first that the lots after it miss least."""
         loss = np.zeros(len(slots), dtype=np.float64)
         for other in later:
@@ -244,9 +244,11 @@ class Joint:
             low, high = (low, middle) if room[0].sum() >= lot.count else (middle + 1, high)
         return _only(slots, order[:low])
 
-    def _amounts(self, lot: Lot, slots: Ints64, taken: dict[int, Ints64]) -> Amounts:
+    def _amounts(self, lot: PodBatch, slots: Ints64, taken: dict[int, Ints64]) -> DomainSums:
         kin = self._parts.kins[lot.kin]
-        state = amounts(self._tree, slots, self._scarce, spread=self._spread, grain=lot.grain if lot.sliced else None)
+        state = domain_sums(
+            self._tree, slots, self._scarce, spread=self._spread, grain=lot.grain if lot.sliced else None
+        )
         used = kin.used
         for mate in kin.lots:
             if mate in taken:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.planner.gang import Gang, PodSet, Room
+from engine.planner.gang import GangPlanRequest, HostCapacity, PodSetPlanRequest
 from engine.planner.slices import Slices
 from engine.planner.sums import marks
 from engine.planner.tree import Bools, Ints64, Tree
 
 
 @dataclass(frozen=True, slots=True)
-class Tie:
+class SharedDomain:
     """Lots that share one domain of a level; `domain` is the one where kept pods of them already are, or None."""
 
     level: int
@@ -22,8 +22,8 @@ class Tie:
     domain: int | None
 
 
-def ties_of(tree: Tree, gang: Gang, owners: Sequence[int]) -> tuple[Tie, ...]:
-    """The ties of a gang; `owners` is the pod set of every lot. Raises ValueError (`kept`) as `take_apart`."""
+def shared_domains(tree: Tree, gang: GangPlanRequest, owners: Sequence[int]) -> tuple[SharedDomain, ...]:
+    """The ties of a gang; `owners` is the pod set of every lot. Raises ValueError (`kept`) as `split_gang`."""
     members: dict[tuple[int, ...], int] = {}
     everyone = tuple(range(len(gang.pod_sets)))
     for i, pods in enumerate(gang.pod_sets):
@@ -41,18 +41,18 @@ def ties_of(tree: Tree, gang: Gang, owners: Sequence[int]) -> tuple[Tie, ...]:
             raise ValueError(f"kept: pods in {len(kept)} domains of the required level {tree.levels[level]}")
         lots = frozenset(i for i, owner in enumerate(owners) if owner in mates)
         if lots:
-            ties.append(Tie(level, lots, kept.pop() if kept else None))
+            ties.append(SharedDomain(level, lots, kept.pop() if kept else None))
     return tuple(ties)
 
 
-def implies(other: Tie, tie: Tie) -> bool:
+def implies(other: SharedDomain, tie: SharedDomain) -> bool:
     """Whether what keeps to `other` keeps to `tie` too."""
     closer = other != tie and other.level >= tie.level and other.lots >= tie.lots
     return closer and (tie.domain is None or other.domain is not None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lot:
+class PodBatch:
     """Pods of one shape that are placed by one decision.
 
     `ranks` are (pod set, rank), handed out in this order to the hosts in tree order. `grain` is per level the number of
@@ -85,7 +85,7 @@ class Lot:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kin:
+class SpreadGroup:
     """Lots whose domains are counted together.
 
     `used` marks the domains of their kept pods per level (None: there are none). `counted` are the levels that count:
@@ -98,15 +98,15 @@ class Kin:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Parts:
+class BatchedGang:
     """A gang ready to be searched: what is free has one more column for every pod set with a most per host."""
 
-    room: Room
-    lots: tuple[Lot, ...]
-    ties: tuple[Tie, ...]
-    kins: tuple[Kin, ...]
+    room: HostCapacity
+    lots: tuple[PodBatch, ...]
+    ties: tuple[SharedDomain, ...]
+    kins: tuple[SpreadGroup, ...]
 
-    def ties_of(self, lot: int) -> list[Tie]:
+    def ties_of(self, lot: int) -> list[SharedDomain]:
         """The ties of a lot, the coarsest first."""
         return sorted((tie for tie in self.ties if lot in tie.lots), key=lambda tie: tie.level)
 
@@ -120,7 +120,7 @@ class _Draft:
     within: tuple[int, int] | None
 
 
-def take_apart(room: Room, gang: Gang, counts: Sequence[int]) -> Parts:
+def split_gang(room: HostCapacity, gang: GangPlanRequest, counts: Sequence[int]) -> BatchedGang:
     """The lots of the pods that are still to be placed, when pod set i has `counts[i]` pods.
 
     Raises ValueError (`kept`) when the pods that stay are not in one domain of a level that says so.
@@ -129,13 +129,13 @@ def take_apart(room: Room, gang: Gang, counts: Sequence[int]) -> Parts:
     free, requests = _with_limits(room, gang)
     kin_of = _kins(gang)
     drafts = [list(_drafts(tree, i, pods, counts[i])) for i, pods in enumerate(gang.pod_sets)]
-    lots: list[Lot] = []
+    lots: list[PodBatch] = []
     owners: list[int] = []
     for i, pods in enumerate(gang.pod_sets):
         for draft in drafts[i]:
             lots.append(_lot(tree, pods, draft, requests[i], kin_of[i]))
             owners.append(i)
-    ties = ties_of(tree, gang, owners)
+    ties = shared_domains(tree, gang, owners)
     lots, ties = _merged(lots, ties)
     ties = tuple(tie for tie in ties if not any(implies(other, tie) for other in ties))
     levels = len(tree.levels)
@@ -156,16 +156,16 @@ def take_apart(room: Room, gang: Gang, counts: Sequence[int]) -> Parts:
         levelled = len(kept) > 0 or gang.require is not None or gang.prefer is not None
         levelled |= any(p.require is not None or p.prefer is not None or p.slices for p in members)
         kins.append(
-            Kin(
+            SpreadGroup(
                 tuple(i for i, lot in enumerate(finished) if lot.kin == kin),
                 marks(tree, kept) if len(kept) else None,
                 (levelled,) * (levels - 1) + (True,),
             )
         )
-    return Parts(replace(room, free=free), tuple(finished), ties, tuple(kins))
+    return BatchedGang(replace(room, free=free), tuple(finished), ties, tuple(kins))
 
 
-def _kins(gang: Gang) -> list[int]:
+def _kins(gang: GangPlanRequest) -> list[int]:
     if gang.require is not None or gang.prefer is not None:
         return [0] * len(gang.pod_sets)
     keys = [(pods.colocate,) if pods.colocate is not None else i for i, pods in enumerate(gang.pod_sets)]
@@ -173,7 +173,7 @@ def _kins(gang: Gang) -> list[int]:
     return [numbers[key] for key in keys]
 
 
-def _drafts(tree: Tree, index: int, pods: PodSet, count: int) -> Iterator[_Draft]:
+def _drafts(tree: Tree, index: int, pods: PodSetPlanRequest, count: int) -> Iterator[_Draft]:
     """The missing ranks, those of slices that still have pods apart from whole slices."""
     wanted = _wanted(pods, count)
     missing = [rank for rank in wanted if rank not in pods.kept]
@@ -202,7 +202,7 @@ def _homes(tree: Tree, slices: Slices, kept: Mapping[int, int]) -> dict[int, int
     return homes
 
 
-def _wanted(pods: PodSet, count: int) -> list[int]:
+def _wanted(pods: PodSetPlanRequest, count: int) -> list[int]:
     """The ranks that `count` pods have: kept ones and their slices first, then from rank 0 up, by whole slices."""
     size = pods.slices[0].size if pods.slices else 1
     groups = [range(first, first + size) for first in range(0, pods.count, size)]
@@ -216,7 +216,7 @@ def _wanted(pods: PodSet, count: int) -> list[int]:
     return sorted(ranks)
 
 
-def _with_limits(room: Room, gang: Gang) -> tuple[Ints64, list[Ints64]]:
+def _with_limits(room: HostCapacity, gang: GangPlanRequest) -> tuple[Ints64, list[Ints64]]:
     """What is free and what each pod asks for, where a most per host is a resource like any other."""
     columns = [room.free]
     requests = [np.array(pods.requests, dtype=np.int64) for pods in gang.pod_sets]
@@ -228,19 +228,19 @@ def _with_limits(room: Room, gang: Gang) -> tuple[Ints64, list[Ints64]]:
     return np.hstack(columns), requests
 
 
-def _lot(tree: Tree, pods: PodSet, draft: _Draft, requests: Ints64, kin: int) -> Lot:
+def _lot(tree: Tree, pods: PodSetPlanRequest, draft: _Draft, requests: Ints64, kin: int) -> PodBatch:
     hosts = len(tree.hosts)
     eligible = np.ones(hosts, dtype=np.bool_) if pods.eligible is None else pods.eligible
     if draft.within is not None:
         eligible = eligible & _inside(tree, *draft.within)
     sizes = {one.level: one.size for one in draft.slices}
     grain = tuple(sizes.get(level, 1) for level in range(len(tree.levels)))
-    return Lot(tuple(draft.ranks), requests, eligible, draft.slices, grain, kin)
+    return PodBatch(tuple(draft.ranks), requests, eligible, draft.slices, grain, kin)
 
 
-def _merged(lots: list[Lot], ties: tuple[Tie, ...]) -> tuple[list[Lot], tuple[Tie, ...]]:
+def _merged(lots: list[PodBatch], ties: tuple[SharedDomain, ...]) -> tuple[list[PodBatch], tuple[SharedDomain, ...]]:
     """Lots that differ in nothing are one; a tie that another one implies does not tell them apart."""
-    kept: list[Lot] = []
+    kept: list[PodBatch] = []
     number: list[int] = []
     bonds = [_bonds(i, ties) for i in range(len(lots))]
     first: list[int] = []
@@ -257,12 +257,12 @@ def _merged(lots: list[Lot], ties: tuple[Tie, ...]) -> tuple[list[Lot], tuple[Ti
     return kept, tuple(dict.fromkeys(moved))
 
 
-def _bonds(lot: int, ties: tuple[Tie, ...]) -> set[Tie]:
+def _bonds(lot: int, ties: tuple[SharedDomain, ...]) -> set[SharedDomain]:
     own = [tie for tie in ties if lot in tie.lots]
     return {tie for tie in own if not any(implies(other, tie) for other in own)}
 
 
-def _alike(one: Lot, other: Lot) -> bool:
+def _alike(one: PodBatch, other: PodBatch) -> bool:
     return (
         one.kin == other.kin
         and not one.slices

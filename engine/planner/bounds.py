@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.planner.cover import cover_of, fewest, fewest_of
-from engine.planner.sums import Amounts
+from engine.planner.sums import DomainSums
 from engine.planner.tree import Ints64
 
 
@@ -20,7 +20,7 @@ class Candidate:
     bound: tuple[int, ...]
 
 
-def lowest_fit(amounts: Amounts, count: int) -> int | None:
+def lowest_fit(amounts: DomainSums, count: int) -> int | None:
     """The finest level with a domain of at least `count` slots; -1: only the whole topology; None: not even that."""
     for level in range(len(amounts.slots) - 1, -1, -1):
         if amounts.most(level) >= count:
@@ -28,7 +28,7 @@ def lowest_fit(amounts: Amounts, count: int) -> int | None:
     return -1 if len(amounts.slots[0]) and int(amounts.slots[0].sum()) >= count else None
 
 
-def candidates(amounts: Amounts, level: int, count: int) -> Iterator[Candidate]:
+def candidates(amounts: DomainSums, level: int, count: int) -> Iterator[Candidate]:
     """The domains of `level` (not the hosts') that hold `count` slots: best bound first, then by the pack key.
 
     The number of domains at the next level is exact (largest first), so only domains with the fewest of these are
@@ -61,7 +61,7 @@ def candidates(amounts: Amounts, level: int, count: int) -> Iterator[Candidate]:
             yield Candidate(int(fitting[i]), tuple(int(bound[i]) for bound in bounds))
 
 
-def _first(amounts: Amounts, level: int, fitting: Ints64, count: int, *, known: tuple[int, ...]) -> Candidate | None:
+def _first(amounts: DomainSums, level: int, fitting: Ints64, count: int, *, known: tuple[int, ...]) -> Candidate | None:
     """The domain that the pack key puts first, where no domain can have a lower bound; None when others might.
 
     `known` are the least bounds that all of these domains share. Most decisions end here, without a look at the rest.
@@ -83,7 +83,7 @@ def _first(amounts: Amounts, level: int, fitting: Ints64, count: int, *, known: 
     return Candidate(domain, tuple(bound))
 
 
-def tightened(amounts: Amounts, level: int, candidate: Candidate, count: int, *, used: tuple[int, ...]) -> Candidate:
+def tightened(amounts: DomainSums, level: int, candidate: Candidate, count: int, *, used: tuple[int, ...]) -> Candidate:
     """The candidate with a closer bound for a choice that uses fewer domains than `used`, coarse to fine.
 
     What is better than `used` and not so at its first level has no more domains there, and these few parents bound how
@@ -128,7 +128,7 @@ def _fewest_in_parents(slots: Ints64, starts: Ints64, *, parents: int, count: in
     return max(best, *[at(price) for price in range(low, high + 1)])
 
 
-def growth(amounts: Amounts, level: int, domain: int, count: int) -> Candidate | None:
+def growth(amounts: DomainSums, level: int, domain: int, count: int) -> Candidate | None:
     """The domain as the only candidate for pods that join a gang; its bound counts domains not yet in use.
 
     None when it does not hold `count` more. Used domains are full before another one has to be opened.

@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.planner.cover import SMALL, best_last, cover, fewest_in, tightest
 from engine.planner.slices import shares
-from engine.planner.sums import Amounts
+from engine.planner.sums import DomainSums
 from engine.planner.tree import Ints, Ints64, runs
 
 
@@ -37,12 +37,12 @@ TIGHTEST: Pick = tightest
 PICKS: tuple[Pick, ...] = (tightest, best_last, _largest)
 
 
-def descend(amounts: Amounts, level: int, domains: Ints, count: int, pick: Pick) -> Choice:
+def descend(amounts: DomainSums, level: int, domains: Ints, count: int, pick: Pick) -> Choice:
     """Hosts inside `domains` of `level` (-1: the whole topology), which hold at least `count` slots."""
     return choice(amounts, np.sort(_hosts(amounts, level, domains, count, pick)))
 
 
-def _hosts(amounts: Amounts, level: int, domains: Ints, count: int, pick: Pick) -> Ints64:
+def _hosts(amounts: DomainSums, level: int, domains: Ints, count: int, pick: Pick) -> Ints64:
     chosen: Ints64 = domains.astype(np.int64)
     for below in range(level + 1, len(amounts.slots)):
         split = _split(amounts, below - 1, chosen, count)
@@ -55,7 +55,7 @@ def _hosts(amounts: Amounts, level: int, domains: Ints, count: int, pick: Pick) 
     return chosen
 
 
-def _split(amounts: Amounts, level: int, domains: Ints64, count: int) -> list[tuple[Ints64, int]] | None:
+def _split(amounts: DomainSums, level: int, domains: Ints64, count: int) -> list[tuple[Ints64, int]] | None:
     """The domains apart, by the domain that holds whole slices, each part with its share; None when all are together.
 
     From there on down pods may no longer move between the parts, or slices would break.
@@ -76,13 +76,13 @@ def _split(amounts: Amounts, level: int, domains: Ints64, count: int) -> list[tu
     return [(part, share) for part in parts if (share := int(got[part].sum()))]
 
 
-def _apart(amounts: Amounts, level: int, domains: Ints64, up: int) -> bool:
+def _apart(amounts: DomainSums, level: int, domains: Ints64, up: int) -> bool:
     """Whether these domains of `level` are in more than one domain of level `up`."""
     above = amounts.tree.ancestors(level, up)[domains] if up < level else domains
     return bool((above != above[0]).any())
 
 
-def choose(amounts: Amounts, level: int, pool: Ints64, count: int, pick: Pick) -> Ints64:
+def choose(amounts: DomainSums, level: int, pool: Ints64, count: int, pick: Pick) -> Ints64:
     """The fewest of these domains that hold `count` slots, picked by `pick`."""
     if amounts.used is not None and amounts.used[level][pool].any():
         return _choose_beside(amounts, level, pool, count, pick)
@@ -100,7 +100,7 @@ def choose(amounts: Amounts, level: int, pool: Ints64, count: int, pick: Pick) -
     return ordered[pick(values, needed, count)]
 
 
-def _choose_beside(amounts: Amounts, level: int, pool: Ints64, count: int, pick: Pick) -> Ints64:
+def _choose_beside(amounts: DomainSums, level: int, pool: Ints64, count: int, pick: Pick) -> Ints64:
     """The used ones of these domains, and the fewest others that take what is left."""
     assert amounts.used is not None
     used = amounts.used[level][pool]
@@ -115,7 +115,7 @@ def _choose_beside(amounts: Amounts, level: int, pool: Ints64, count: int, pick:
     return near[: int(np.searchsorted(np.cumsum(amounts.slots[level][near]), count)) + 1]
 
 
-def choice(amounts: Amounts, hosts: Ints64) -> Choice:
+def choice(amounts: DomainSums, hosts: Ints64) -> Choice:
     """The choice of these hosts (ascending), with its domains counted."""
     if amounts.used is not None:
         touched = _touched(amounts, hosts)
@@ -126,13 +126,13 @@ def choice(amounts: Amounts, hosts: Ints64) -> Choice:
     return Choice(hosts, (*[len(runs(domains[hosts])) for domains in above], len(hosts)))
 
 
-def rank(amounts: Amounts, one: Choice) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def rank(amounts: DomainSums, one: Choice) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """What decides between two choices: their domains, then the free slots in the touched domains, per level."""
     touched = _touched(amounts, one.hosts)
     return one.used, tuple(int(slots[some].sum()) for slots, some in zip(amounts.slots, touched, strict=True))
 
 
-def _touched(amounts: Amounts, hosts: Ints64) -> list[Ints]:
+def _touched(amounts: DomainSums, hosts: Ints64) -> list[Ints]:
     """The domains of each level that hold any of these hosts (ascending)."""
     found: list[Ints] = []
     for domains in amounts.tree.domains:

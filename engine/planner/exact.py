@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.planner.cover import fewest_of
-from engine.planner.sums import Amounts
+from engine.planner.sums import DomainSums
 from engine.planner.tree import Bools, Ints64
 
 Reaches = list[Ints64]
@@ -80,7 +80,7 @@ class Search:
     """
 
     def __init__(
-        self, amounts: Amounts, *, level: int, domain: int, caps: tuple[int, ...], count: int, steps: Steps
+        self, amounts: DomainSums, *, level: int, domain: int, caps: tuple[int, ...], count: int, steps: Steps
     ) -> None:
         self._amounts = amounts
         self._count = count

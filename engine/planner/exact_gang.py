@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.planner.backtrack import Cost
-from engine.planner.batches import Parts
+from engine.planner.batches import BatchedGang
 from engine.planner.exact import OutOfSteps, Steps
 from engine.planner.feasibility import roomy
-from engine.planner.gang import Room
+from engine.planner.gang import HostCapacity
 from engine.planner.slices import shares
 from engine.planner.tree import Ints64
 
@@ -51,10 +51,10 @@ class _Table:
     made: _Host | _Pairs | None
 
 
-class Mixed:
+class ExactGangSearch:
     """The cheapest layout of a gang, cheaper than `below` where that is given."""
 
-    def __init__(self, room: Room, parts: Parts, *, below: Cost | None, steps: Steps) -> None:
+    def __init__(self, room: HostCapacity, parts: BatchedGang, *, below: Cost | None, steps: Steps) -> None:
         self._tree = room.tree
         self._parts = parts
         self._free = room.free

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from engine.planner.batches import Kin, Lot, Tie
+from engine.planner.batches import PodBatch, SharedDomain, SpreadGroup
 from engine.planner.cover import NEVER, fewest
-from engine.planner.gang import Room
+from engine.planner.gang import HostCapacity
 from engine.planner.slices import whole_slots
 from engine.planner.tree import Bools, Ints64, Tree
 
 
-def roomy(tree: Tree, level: int, lots: Iterable[Lot], free: Ints64) -> Bools:
+def roomy(tree: Tree, level: int, lots: Iterable[PodBatch], free: Ints64) -> Bools:
     """The domains of `level` that hold each of the lots alone, and all of them by the sum of every resource."""
     lots = list(lots)
     fits: Bools = np.ones(tree.size(level), dtype=np.bool_)
@@ -22,7 +22,7 @@ def roomy(tree: Tree, level: int, lots: Iterable[Lot], free: Ints64) -> Bools:
     return fits & (shortage(tree, level, lots, free) <= 0)
 
 
-def shortage(tree: Tree, level: int, lots: Iterable[Lot], free: Ints64) -> Ints64:
+def shortage(tree: Tree, level: int, lots: Iterable[PodBatch], free: Ints64) -> Ints64:
     """Per domain of `level` (-1: the whole topology), by how much the scarcest resource falls short, at least 0."""
     lots = list(lots)
     size = 1 if level < 0 else tree.size(level)
@@ -36,7 +36,9 @@ def shortage(tree: Tree, level: int, lots: Iterable[Lot], free: Ints64) -> Ints6
     return worst
 
 
-def kin_bound(room: Room, kin: Kin, lots: list[Lot], ties: Iterable[Tie]) -> tuple[int, ...]:
+def kin_bound(
+    room: HostCapacity, kin: SpreadGroup, lots: list[PodBatch], ties: Iterable[SharedDomain]
+) -> tuple[int, ...]:
     """Domains that a new kin opens at least, by the sums of its resources; zeros for one that is spread already."""
     tree, free = room.tree, room.free
     levels = len(tree.levels)
@@ -64,6 +66,6 @@ def kin_bound(room: Room, kin: Kin, lots: list[Lot], ties: Iterable[Tie]) -> tup
     return tuple(int(number) for number in least[:, first])
 
 
-def _open_to(lots: Iterable[Lot], resource: int) -> Bools:
+def _open_to(lots: Iterable[PodBatch], resource: int) -> Bools:
     """The hosts that may take a pod of a lot that asks for the resource."""
     return np.any([lot.eligible for lot in lots if lot.requests[resource]], axis=0)  # type: ignore[no-any-return]

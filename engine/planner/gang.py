@@ -14,7 +14,7 @@ _MOST_PODS = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Room:
+class HostCapacity:
     """The hosts of `tree` with what is `free` of each resource, [host, resource] (negative: nothing).
 
     `scarce` is each host's free amount of what the cluster runs short of, as for `plan`; None: slots stand in.
@@ -26,7 +26,7 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PodSet:
+class PodSetPlanRequest:
     """`count` equal pods, their ranks 0 .. count - 1.
 
     requests   amount of each resource that one pod asks for, in the order of the columns of `free`
@@ -52,14 +52,14 @@ class PodSet:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Gang:
+class GangPlanRequest:
     """The pod sets that start all or nothing.
 
     `require` and `prefer` hold for all pods together; `least` of all pods is enough to start (None: all of them, or as
-    each pod set's `least` says). `profile` and `steps` as for `Request`.
+    each pod set's `least` says). `profile` and `steps` as for `PlanRequest`.
     """
 
-    pod_sets: tuple[PodSet, ...]
+    pod_sets: tuple[PodSetPlanRequest, ...]
     require: int | None = None
     prefer: int | None = None
     least: int | None = None
@@ -68,7 +68,7 @@ class Gang:
 
 
 @dataclass(frozen=True, slots=True)
-class Seats:
+class HostAssignment:
     """Where the pods of one pod set are: `hosts` (host index, pods) ascending, `ranks[r]` the host of rank r.
 
     -1 stands for a rank beyond the minimum for which there is no room near the gang.
@@ -80,14 +80,14 @@ class Seats:
 
 @dataclass(frozen=True, slots=True)
 class GangPlan:
-    """The gang fits: one `Seats` per pod set, kept pods among them.
+    """The gang fits: one `HostAssignment` per pod set, kept pods among them.
 
     `domains_used` counts the domains of each level that the whole gang touches. `proven` says that no plan opens fewer
     domains, compared level by level from the coarsest down; pod sets count together where they share a domain or the
     gang has a level of its own, else each for itself; domains of kept pods are open already.
     """
 
-    pod_sets: tuple[Seats, ...]
+    pod_sets: tuple[HostAssignment, ...]
     domains_used: tuple[int, ...]
     proven: bool
 
@@ -99,7 +99,7 @@ class Undecided:
     steps: int
 
 
-def check_gang(room: Room, gang: Gang) -> None:
+def check_gang(room: HostCapacity, gang: GangPlanRequest) -> None:
     """Raise ValueError, naming the argument, for a gang or arrays that make no sense on this tree."""
     free, scarce = room.free, room.scarce
     hosts, levels = len(room.tree.hosts), len(room.tree.levels)
@@ -126,7 +126,7 @@ def check_gang(room: Room, gang: Gang) -> None:
     _check_colocated(gang.pod_sets)
 
 
-def _check_pod_set(pods: PodSet, hosts: int, levels: int, resources: int) -> None:
+def _check_pod_set(pods: PodSetPlanRequest, hosts: int, levels: int, resources: int) -> None:
     if not 1 <= pods.count <= _MOST_PODS:
         raise ValueError(f"count: {pods.count} is not between 1 and {_MOST_PODS}")
     if len(pods.requests) != resources:
@@ -152,7 +152,7 @@ def _check_levels(require: int | None, prefer: int | None, levels: int) -> None:
             raise ValueError(f"{name}: no level {level}; the topology has {levels}")
 
 
-def _check_colocated(pod_sets: tuple[PodSet, ...]) -> None:
+def _check_colocated(pod_sets: tuple[PodSetPlanRequest, ...]) -> None:
     named: dict[str, int] = {}
     for pods in pod_sets:
         if pods.colocate is not None and pods.require is not None:

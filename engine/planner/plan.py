@@ -11,14 +11,14 @@ from engine.planner.cover import cover, cover_of, fewest, fewest_of
 from engine.planner.descent import TIGHTEST, Choice, choice, choose
 from engine.planner.search import fewest_domains
 from engine.planner.slices import Slices, check_slices, grains, shares
-from engine.planner.sums import Amounts, amounts
+from engine.planner.sums import DomainSums, domain_sums
 from engine.planner.tree import Ints64, Tree
 
 _MOST_PODS = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PlanRequest:
     """A gang of `count` equal pods.
 
     `require` and `prefer` are level indices: all pods in one domain of the one, as few domains as possible down to the
@@ -69,7 +69,7 @@ class NoFit:
     pod_set: int | None = 0
 
 
-def plan(tree: Tree, slots: Ints64, request: Request, scarce: Ints64 | None = None) -> Plan | NoFit:
+def plan(tree: Tree, slots: Ints64, request: PlanRequest, scarce: Ints64 | None = None) -> Plan | NoFit:
     """Place a gang on the hosts of `tree`, of which host i has room for `slots[i]` of its pods (negative: none).
 
     `scarce` is each host's free amount of what the cluster runs short of (GPUs), by which ties go beside the slots
@@ -77,16 +77,16 @@ def plan(tree: Tree, slots: Ints64, request: Request, scarce: Ints64 | None = No
     ValueError, which names the argument, for what makes no sense.
     """
     check(tree, request, slots=slots, scarce=scarce)
-    return plan_on(amounts(tree, slots, scarce, spread=request.profile == "spread"), request)
+    return plan_on(domain_sums(tree, slots, scarce, spread=request.profile == "spread"), request)
 
 
-def plan_on(state: Amounts, request: Request) -> Plan | NoFit:
+def plan_on(state: DomainSums, request: PlanRequest) -> Plan | NoFit:
     """Place a gang on amounts that are summed up already (`SlotIndex` keeps them so); the request has been checked."""
     tree = state.tree
     if request.slices and state.grain is None:
         # Other sums than those that are kept: a slice is lost where it fits into no single domain.
         grain = grains(request.slices, len(tree.levels))
-        state = amounts(tree, state.slots[-1], state.scarce, spread=state.spread, grain=grain)
+        state = domain_sums(tree, state.slots[-1], state.scarce, spread=state.spread, grain=grain)
     level = lowest_fit(state, request.count)
     require = -1 if request.require is None else request.require
     if level is None or level < require:
@@ -102,26 +102,26 @@ def plan_on(state: Amounts, request: Request) -> Plan | NoFit:
 
 def lowest_level(tree: Tree, slots: Ints64, count: int, slices: tuple[Slices, ...] = ()) -> int | None:
     """The finest level that has a domain with at least `count` slots (in whole slices); None when no level has one."""
-    check(tree, Request(count, slices=slices), slots=slots)
+    check(tree, PlanRequest(count, slices=slices), slots=slots)
     grain = grains(slices, len(tree.levels)) if slices else None
-    level = lowest_fit(amounts(tree, slots, None, spread=False, grain=grain), count)
+    level = lowest_fit(domain_sums(tree, slots, None, spread=False, grain=grain), count)
     return None if level == -1 else level
 
 
 def domain_slots(tree: Tree, slots: Ints64, level: int, slices: tuple[Slices, ...] = ()) -> Ints64:
     """The slots of every domain of a level that whole slices can use; of the whole topology, as one, for level -1."""
     grain = grains(slices, len(tree.levels)) if slices else None
-    state = amounts(tree, slots, None, spread=False, grain=grain)
+    state = domain_sums(tree, slots, None, spread=False, grain=grain)
     return state.slots[level] if level >= 0 else state.slots[0].sum(keepdims=True)
 
 
-def one_host(state: Amounts, count: int) -> Choice:
+def one_host(state: DomainSums, count: int) -> Choice:
     """The best-fit host for a gang that needs no more: ties go by its scarce amount, then by its rack."""
     host = len(state.slots) - 1
     return choice(state, np.array([state.best(host, state.hosts_with(count))]))
 
 
-def fewest_hosts(state: Amounts, lowest: int, count: int) -> Choice:
+def fewest_hosts(state: DomainSums, lowest: int, count: int) -> Choice:
     """The fewest hosts, in the smallest domain that can do with so few."""
     host = len(state.slots) - 1
     slots = state.slots[host]
@@ -136,7 +136,7 @@ def fewest_hosts(state: Amounts, lowest: int, count: int) -> Choice:
     return choice(state, np.sort(choose(state, host, pool, count, TIGHTEST)))
 
 
-def _with_fewest(state: Amounts, level: int, count: int, least: int) -> int | None:
+def _with_fewest(state: DomainSums, level: int, count: int, least: int) -> int | None:
     """The domain of the level that the pack key puts first among those that need only `least` hosts."""
     host = len(state.slots) - 1
     fitting = np.flatnonzero(state.slots[level] >= count)
@@ -151,7 +151,7 @@ def _with_fewest(state: Amounts, level: int, count: int, least: int) -> int | No
     return state.best(level, fitting) if len(fitting) else None
 
 
-def _as_plan(state: Amounts, best: Choice, count: int, *, proven: bool) -> Plan:
+def _as_plan(state: DomainSums, best: Choice, count: int, *, proven: bool) -> Plan:
     """Fill the hosts in tree order; the last one may stay partly free."""
     if state.grain is not None:
         filled = fill(state, best.hosts, count)
@@ -163,7 +163,7 @@ def _as_plan(state: Amounts, best: Choice, count: int, *, proven: bool) -> Plan:
     return Plan(tuple(zip(best.hosts.tolist(), rooms, strict=True)), best.used, proven)
 
 
-def fill(state: Amounts, hosts: Ints64, count: int) -> tuple[tuple[int, int], ...]:
+def fill(state: DomainSums, hosts: Ints64, count: int) -> tuple[tuple[int, int], ...]:
     """Pods per host (ascending) when these hosts are filled in tree order, by whole slices where there are any."""
     open_: Ints64 = np.zeros_like(state.slots[-1])
     open_[hosts] = state.slots[-1][hosts]
@@ -174,7 +174,7 @@ def fill(state: Amounts, hosts: Ints64, count: int) -> tuple[tuple[int, int], ..
     return tuple(zip(filled.tolist(), got[filled].tolist(), strict=True))
 
 
-def no_fit(state: Amounts, require: int, lowest: int | None) -> NoFit:
+def no_fit(state: DomainSums, require: int, lowest: int | None) -> NoFit:
     """The numbers of a gang that no domain of level `require` holds; `lowest` is the finest level that has one."""
     total = int(state.slots[0].sum())
     if require < 0:
@@ -185,7 +185,7 @@ def no_fit(state: Amounts, require: int, lowest: int | None) -> NoFit:
     return NoFit(require, len(at_level), best if most else -1, most, total, lowest)
 
 
-def check(tree: Tree, request: Request, *, slots: Ints64 | None = None, scarce: Ints64 | None = None) -> None:
+def check(tree: Tree, request: PlanRequest, *, slots: Ints64 | None = None, scarce: Ints64 | None = None) -> None:
     """Raise ValueError, naming the argument, for a request or arrays that make no sense on this tree."""
     if not 1 <= request.count <= _MOST_PODS:
         raise ValueError(f"count: {request.count} is not between 1 and {_MOST_PODS}")
@@ -217,14 +217,14 @@ class SlotIndex:
     """
 
     def __init__(self, tree: Tree, slots: Ints64, scarce: Ints64 | None = None) -> None:
-        check(tree, Request(1), slots=slots, scarce=scarce)
+        check(tree, PlanRequest(1), slots=slots, scarce=scarce)
         rare = slots if scarce is None else scarce
         # Copies: the arrays are written to.
-        state = amounts(tree, np.array(slots, dtype=np.int64), np.array(rare, dtype=np.int64), spread=False)
+        state = domain_sums(tree, np.array(slots, dtype=np.int64), np.array(rare, dtype=np.int64), spread=False)
         levels = range(len(tree.levels))
         self._tree = tree
         self._pack = state
-        self._spread = Amounts(tree, state.slots, state.scarce, True)
+        self._spread = DomainSums(tree, state.slots, state.scarce, True)
         self._sums = tuple((tree.domains[level], state.slots[level], state.scarce_of(level)) for level in levels)
         for level in levels:
             self._spread.share_scarce(level, state.scarce_of(level))
@@ -262,7 +262,7 @@ class SlotIndex:
         if not tally[before]:
             del tally[before]
 
-    def plan(self, request: Request) -> Plan | NoFit:
+    def plan(self, request: PlanRequest) -> Plan | NoFit:
         """The same answer as `engine.planner.plan` on the present numbers."""
         check(self._tree, request)
         return plan_on(self._spread if request.profile == "spread" else self._pack, request)

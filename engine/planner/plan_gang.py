@@ -14,23 +14,31 @@ from itertools import islice, product
 
 import numpy as np
 
-from engine.planner.backtrack import Cost, Joint, Layout, Placed, cost_of, place
-from engine.planner.batches import Lot, Parts, take_apart
+from engine.planner.backtrack import BacktrackingSearch, BatchPlacement, Cost, Layout, cost_of, place
+from engine.planner.batches import BatchedGang, PodBatch, split_gang
 from engine.planner.bounds import lowest_fit
 from engine.planner.exact import OutOfSteps, Steps
-from engine.planner.exact_gang import Mixed
+from engine.planner.exact_gang import ExactGangSearch
 from engine.planner.feasibility import kin_bound, roomy, shortage
-from engine.planner.gang import Gang, GangPlan, PodSet, Room, Seats, Undecided, check_gang
+from engine.planner.gang import (
+    GangPlan,
+    GangPlanRequest,
+    HostAssignment,
+    HostCapacity,
+    PodSetPlanRequest,
+    Undecided,
+    check_gang,
+)
 from engine.planner.plan import NoFit, no_fit
 from engine.planner.slices import grains
-from engine.planner.sums import Amounts, amounts
+from engine.planner.sums import DomainSums, domain_sums
 from engine.planner.tree import Bools, Ints64, Tree
 
 # Exchanges that are looked at: pods that lead are few.
 _TRIES = 64
 
 
-def in_order(room: Room, parts: Parts, pods: tuple[Ints64, ...]) -> tuple[Ints64, ...]:
+def in_order(room: HostCapacity, parts: BatchedGang, pods: tuple[Ints64, ...]) -> tuple[Ints64, ...]:
     """The same pods per host, exchanged between hosts so that those of the first ranks come first in tree order.
 
     No exchange breaks what a lot asks for, opens a domain more, or moves pods that come before to the back. Of a gang
@@ -62,7 +70,7 @@ def in_order(room: Room, parts: Parts, pods: tuple[Ints64, ...]) -> tuple[Ints64
     return _spread(room, hosts, planned)
 
 
-def _exchangeable(room: Room, parts: Parts, planned: Ints64, hosts: Ints64, place: int) -> Bools:
+def _exchangeable(room: HostCapacity, parts: BatchedGang, planned: Ints64, hosts: Ints64, place: int) -> Bools:
     """Per host, whether it has room for all that was planned on the one at `place`, and that one for what it has."""
     needs = planned.T @ np.stack([lot.requests for lot in parts.lots])
     free = room.free[hosts]
@@ -73,7 +81,7 @@ def _exchangeable(room: Room, parts: Parts, planned: Ints64, hosts: Ints64, plac
     return found
 
 
-def _as_good(room: Room, parts: Parts, hosts: Ints64, before: Ints64, after: Ints64) -> bool:
+def _as_good(room: HostCapacity, parts: BatchedGang, hosts: Ints64, before: Ints64, after: Ints64) -> bool:
     """Whether the pods of each lot still share the domains that they have to, and no more domains are opened."""
     tree = room.tree
     for lot, pods in zip(parts.lots, after, strict=True):
@@ -88,7 +96,7 @@ def _as_good(room: Room, parts: Parts, hosts: Ints64, before: Ints64, after: Int
     return costs[1] <= costs[0]
 
 
-def _spread(room: Room, hosts: Ints64, planned: Ints64) -> tuple[Ints64, ...]:
+def _spread(room: HostCapacity, hosts: Ints64, planned: Ints64) -> tuple[Ints64, ...]:
     """Pods per host of the whole tree, by lot."""
     pods = np.zeros((len(planned), len(room.tree.hosts)), dtype=np.int64)
     pods[:, hosts] = planned
@@ -98,13 +106,13 @@ def _spread(room: Room, hosts: Ints64, planned: Ints64) -> tuple[Ints64, ...]:
 _MOST_SLOTS = (1 << 31) - 1
 
 
-def assemble(room: Room, gang: Gang, counts: Sequence[int]) -> GangPlan | NoFit | Undecided:
+def assemble(room: HostCapacity, gang: GangPlanRequest, counts: Sequence[int]) -> GangPlan | NoFit | Undecided:
     """A plan for `counts[i]` pods of pod set i; the arguments have been checked."""
-    parts = take_apart(room, gang, counts)
+    parts = split_gang(room, gang, counts)
     room = parts.room
     if not parts.lots:
         return _seated(room.tree, gang, parts, (), proven=True)
-    alone: list[Placed] = []
+    alone: list[BatchPlacement] = []
     for index, lot in enumerate(parts.lots):
         level = _level(parts, index)
         state = _state(room, gang, parts, index)
@@ -117,29 +125,31 @@ def assemble(room: Room, gang: Gang, counts: Sequence[int]) -> GangPlan | NoFit 
     return _too_tight(room, parts) or _together(room, gang, parts, alone)
 
 
-def _level(parts: Parts, lot: int) -> int:
+def _level(parts: BatchedGang, lot: int) -> int:
     return max((tie.level for tie in parts.ties_of(lot)), default=-1)
 
 
-def _state(room: Room, gang: Gang, parts: Parts, index: int) -> Amounts:
+def _state(room: HostCapacity, gang: GangPlanRequest, parts: BatchedGang, index: int) -> DomainSums:
     lot = parts.lots[index]
     spread = gang.profile == "spread"
     grain = lot.grain if lot.sliced else None
-    state = amounts(room.tree, lot.slots(room.free), room.scarce, spread=spread, grain=grain)
+    state = domain_sums(room.tree, lot.slots(room.free), room.scarce, spread=spread, grain=grain)
     state.used = parts.kins[lot.kin].used
     return state
 
 
-def _together(room: Room, gang: Gang, parts: Parts, alone: list[Placed]) -> GangPlan | NoFit | Undecided:
+def _together(
+    room: HostCapacity, gang: GangPlanRequest, parts: BatchedGang, alone: list[BatchPlacement]
+) -> GangPlan | NoFit | Undecided:
     goal = _goal(room, parts, alone)
     quick = Steps(gang.steps // 2)
-    joint = Joint(room, parts, spread=gang.profile == "spread", steps=quick)
+    joint = BacktrackingSearch(room, parts, spread=gang.profile == "spread", steps=quick)
     best = joint.run(goal)
     proven = best is not None and best.cost <= goal
     if not proven:
         steps = Steps(gang.steps - gang.steps // 2 + quick.left)
         try:
-            pods = Mixed(room, parts, below=best.cost if best else None, steps=steps).run()
+            pods = ExactGangSearch(room, parts, below=best.cost if best else None, steps=steps).run()
         except OutOfSteps:
             if best is None:
                 return Undecided(gang.steps)
@@ -152,7 +162,7 @@ def _together(room: Room, gang: Gang, parts: Parts, alone: list[Placed]) -> Gang
     return _seated(room.tree, gang, parts, in_order(room, parts, best.pods), proven=proven)
 
 
-def _goal(room: Room, parts: Parts, alone: list[Placed]) -> Cost:
+def _goal(room: HostCapacity, parts: BatchedGang, alone: list[BatchPlacement]) -> Cost:
     """Domains that no plan can do without: of each kin at least what its neediest lot opens alone."""
     total = [0] * len(room.tree.levels)
     for kin in parts.kins:
@@ -165,13 +175,13 @@ def _goal(room: Room, parts: Parts, alone: list[Placed]) -> Cost:
     return tuple(total)
 
 
-def _too_small(room: Room, lot: Lot, level: int) -> NoFit:
+def _too_small(room: HostCapacity, lot: PodBatch, level: int) -> NoFit:
     """The numbers of a lot that does not fit, counted without the others: of the first pod set that does not by itself.
 
     Where pods of several pod sets are alike and each pod set has room by itself, no pod set is named.
     """
     grain = grains(lot.slices, len(room.tree.levels)) if lot.slices else None
-    state = amounts(room.tree, lot.slots(room.free, _MOST_SLOTS), None, spread=False, grain=grain)
+    state = domain_sums(room.tree, lot.slots(room.free, _MOST_SLOTS), None, spread=False, grain=grain)
     most = int(state.slots[level].max(initial=0)) if level >= 0 else int(state.slots[0].sum())
     owners = Counter(pod_set for pod_set, _ in lot.ranks)
     large = next((owner for owner, count in sorted(owners.items()) if count > most), None)
@@ -180,7 +190,7 @@ def _too_small(room: Room, lot: Lot, level: int) -> NoFit:
     return replace(answer, pod_set=pod_set)
 
 
-def _too_tight(room: Room, parts: Parts) -> NoFit | None:
+def _too_tight(room: HostCapacity, parts: BatchedGang) -> NoFit | None:
     """A proof that lots that have room each for itself have none together; None: there is no such quick proof."""
     tree, free = room.tree, room.free
     if (shortage(tree, -1, parts.lots, free) > 0).any():
@@ -194,7 +204,9 @@ def _too_tight(room: Room, parts: Parts) -> NoFit | None:
     return None
 
 
-def _seated(tree: Tree, gang: Gang, parts: Parts, pods: tuple[Ints64, ...], *, proven: bool) -> GangPlan:
+def _seated(
+    tree: Tree, gang: GangPlanRequest, parts: BatchedGang, pods: tuple[Ints64, ...], *, proven: bool
+) -> GangPlan:
     """Ranks on hosts, in tree order within every lot."""
     ranks = [np.full(one.count, -1, dtype=np.int64) for one in gang.pod_sets]
     for one, hosts in zip(gang.pod_sets, ranks, strict=True):
@@ -207,7 +219,7 @@ def _seated(tree: Tree, gang: Gang, parts: Parts, pods: tuple[Ints64, ...], *, p
     seats = []
     for hosts in ranks:
         filled, number = np.unique(hosts[hosts >= 0], return_counts=True)
-        seats.append(Seats(tuple(zip(filled.tolist(), number.tolist(), strict=True)), tuple(hosts.tolist())))
+        seats.append(HostAssignment(tuple(zip(filled.tolist(), number.tolist(), strict=True)), tuple(hosts.tolist())))
     everyone = np.unique(np.concatenate(ranks))
     everyone = everyone[everyone >= 0]
     used = tuple(len(np.unique(domains[everyone])) for domains in tree.domains)
@@ -218,7 +230,9 @@ def _seated(tree: Tree, gang: Gang, parts: Parts, pods: tuple[Ints64, ...], *, p
 _MINIMUMS = 64
 
 
-def plan_gang(tree: Tree, free: Ints64, gang: Gang, scarce: Ints64 | None = None) -> GangPlan | NoFit | Undecided:
+def plan_gang(
+    tree: Tree, free: Ints64, gang: GangPlanRequest, scarce: Ints64 | None = None
+) -> GangPlan | NoFit | Undecided:
     """Place the pod sets of a gang on the hosts of `tree`, all or nothing.
 
     `free` is [host, resource]: what is free of each resource (negative: nothing), beside the pods that stay; `scarce`
@@ -226,7 +240,7 @@ def plan_gang(tree: Tree, free: Ints64, gang: Gang, scarce: Ints64 | None = None
     fewer than all pods are enough to start, as many are placed as there is room for. Same arguments, same plan. Raises
     ValueError, which names the argument, for what makes no sense.
     """
-    room = Room(tree, free, scarce)
+    room = HostCapacity(tree, free, scarce)
     check_gang(room, gang)
     wanted = tuple(pods.count for pods in gang.pod_sets)
     if not tree.hosts:
@@ -244,7 +258,7 @@ def plan_gang(tree: Tree, free: Ints64, gang: Gang, scarce: Ints64 | None = None
     return whole if certain and len(tries) <= _MINIMUMS else Undecided(gang.steps)
 
 
-def _least(gang: Gang) -> list[int]:
+def _least(gang: GangPlanRequest) -> list[int]:
     """Pods of every set that have to be among the first, in whole slices; at least those that are there."""
     default = 0 if gang.least is not None else None
     return [
@@ -252,15 +266,15 @@ def _least(gang: Gang) -> list[int]:
     ]
 
 
-def _size(pods: PodSet) -> int:
+def _size(pods: PodSetPlanRequest) -> int:
     return pods.slices[0].size if pods.slices else 1
 
 
-def _whole(pods: PodSet, number: int | None) -> int:
+def _whole(pods: PodSetPlanRequest, number: int | None) -> int:
     return pods.count if number is None else -(-number // _size(pods)) * _size(pods)
 
 
-def _minimums(gang: Gang) -> Iterator[tuple[int, ...]]:
+def _minimums(gang: GangPlanRequest) -> Iterator[tuple[int, ...]]:
     """The smallest numbers of pods per pod set that are enough to start; the first few come nearest to even shares."""
     least = _least(gang)
     needed = gang.least or 0
@@ -289,7 +303,7 @@ def _minimums(gang: Gang) -> Iterator[tuple[int, ...]]:
             yield numbers
 
 
-def _grown(room: Room, gang: Gang, counts: tuple[int, ...], core: GangPlan) -> GangPlan:
+def _grown(room: HostCapacity, gang: GangPlanRequest, counts: tuple[int, ...], core: GangPlan) -> GangPlan:
     """The plan with as many more pods as there is room for, one pod set after the other."""
     best = core
     alone = len(gang.pod_sets) == 1
@@ -309,7 +323,7 @@ def _grown(room: Room, gang: Gang, counts: tuple[int, ...], core: GangPlan) -> G
     return best
 
 
-def _as_it_stands(room: Room, gang: Gang, plan: GangPlan) -> tuple[Gang, Room]:
+def _as_it_stands(room: HostCapacity, gang: GangPlanRequest, plan: GangPlan) -> tuple[GangPlanRequest, HostCapacity]:
     """The gang with all placed pods kept, and what is free beside them."""
     left = room.free.copy()
     standing = []

@@ -10,7 +10,7 @@ import numpy as np
 from engine.planner.bounds import Candidate, tightened
 from engine.planner.descent import PICKS, Choice, choice, descend, rank
 from engine.planner.exact import OutOfSteps, Search, Steps
-from engine.planner.sums import Amounts
+from engine.planner.sums import DomainSums
 from engine.planner.tree import Ints
 
 # Candidates that are descended into before the exact search: descents cost some 50 us each, and the first few in the
@@ -19,7 +19,7 @@ _DESCENTS = 16
 
 
 def fewest_domains(
-    amounts: Amounts, level: int, ordered: Iterator[Candidate], count: int, steps: int
+    amounts: DomainSums, level: int, ordered: Iterator[Candidate], count: int, steps: int
 ) -> tuple[Choice, bool]:
     """The choice with the lexicographically fewest domains below `level`, and whether that is proven.
 
@@ -55,7 +55,7 @@ def fewest_domains(
     return best, True
 
 
-def _descents(amounts: Amounts, level: int, candidate: Candidate, count: int) -> Choice:
+def _descents(amounts: DomainSums, level: int, candidate: Candidate, count: int) -> Choice:
     """The best of the quick descents into a candidate; the first that reaches the bound."""
     domains = np.array([candidate.domain])
     best: Choice | None = None
@@ -70,7 +70,7 @@ def _descents(amounts: Amounts, level: int, candidate: Candidate, count: int) ->
 
 
 def _exact(
-    amounts: Amounts, level: int, candidate: Candidate, *, best: Choice, count: int, steps: Steps
+    amounts: DomainSums, level: int, candidate: Candidate, *, best: Choice, count: int, steps: Steps
 ) -> tuple[Choice, bool]:
     """The better of `best` and the candidate's optimum, and whether it is that for certain.
 
@@ -106,7 +106,7 @@ def _exact(
     return best, True
 
 
-def _below(amounts: Amounts, level: int, domains: Ints, count: int) -> Choice:
+def _below(amounts: DomainSums, level: int, domains: Ints, count: int) -> Choice:
     """The best quick descent from domains that are all needed."""
     reached = [descend(amounts, level, domains, count, pick) for pick in PICKS]
     return min(reached, key=lambda one: rank(amounts, one))

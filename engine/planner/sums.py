@@ -12,7 +12,7 @@ from engine.planner.tree import Bools, Ints, Ints64, Tree
 
 
 @dataclass(slots=True, eq=False)
-class Amounts:
+class DomainSums:
     """`slots[level]` per domain; `scarce` per host (free GPUs, say), summed up when a tie asks for it.
 
     `spread` turns the order of ties round: the emptiest domain first instead of the fullest. `grain` is per level the
@@ -109,7 +109,7 @@ class Amounts:
         return ordered
 
 
-def amounts(
+def domain_sums(
     tree: Tree,
     slots: Ints64,
     scarce: Ints64 | None,
@@ -117,7 +117,7 @@ def amounts(
     spread: bool,
     grain: tuple[int, ...] | None = None,
     used: Ints64 | None = None,
-) -> Amounts:
+) -> DomainSums:
     """Sums of the clamped per-host `slots` (0 .. 2**31 - 1) for every level; without `scarce` the slots stand in.
 
     `used`: the hosts (indices) that the gang uses already.
@@ -129,7 +129,7 @@ def amounts(
     else:
         sums = tuple(whole_slots(tree, free, grain, levels - 1))
     rare = free if scarce is None else np.clip(scarce, 0, (1 << 62) // max(len(free), 1)).astype(np.int64, copy=False)
-    return Amounts(tree, sums, rare, spread, grain, None if used is None else marks(tree, used))
+    return DomainSums(tree, sums, rare, spread, grain, None if used is None else marks(tree, used))
 
 
 def marks(tree: Tree, hosts: Ints64) -> tuple[Bools, ...]:

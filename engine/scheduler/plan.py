@@ -15,7 +15,7 @@ from engine.cache.capacity import Capacity
 from engine.devices.resources import CORE, RATIO
 from engine.gang.request import PlacementRequest
 from engine.gang.shape import REFUSED_LATELY, ROOM_KEPT
-from engine.planner.plan import NoFit, Plan, Request, plan
+from engine.planner.plan import NoFit, Plan, PlanRequest, plan
 from engine.policy.model import Policy
 from engine.scheduler.explain import infeasible, placed_text
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
@@ -110,7 +110,7 @@ def _plan_alike(
     prefer = topology.level_of(ask.prefer)
     if require is not None and prefer is not None and prefer <= require:
         prefer = None  # `auto` went below what is preferred: nothing is left to prefer
-    request = Request(
+    request = PlanRequest(
         count=ask.count,
         require=require,
         prefer=prefer,

@@ -22,7 +22,7 @@ from engine.api.reasons import Code
 from engine.api.text import join_and, plural, sanitize
 from engine.cache.capacity import Capacity
 from engine.gang.shape import repairable
-from engine.planner.gang import Gang, GangPlan, PodSet, Seats, Undecided
+from engine.planner.gang import GangPlan, GangPlanRequest, HostAssignment, PodSetPlanRequest, Undecided
 from engine.planner.plan import NoFit
 from engine.planner.plan_gang import plan_gang
 from engine.policy.model import Policy
@@ -135,13 +135,13 @@ def _open_to(shape: Shape, topology: Topology, capacity: Capacity, *, mended: bo
     return np.array([not reason or repairable(reason) for reason in reasons], dtype=np.bool_)
 
 
-def _resolved(question: Question, capacity: Capacity, policy: Policy) -> Gang:
+def _resolved(question: Question, capacity: Capacity, policy: Policy) -> GangPlanRequest:
     """The gang with its levels as indices, without columns; `auto` is the lowest level that ever holds the pods."""
     topology = question.topology
     required = {ask.name: topology.level_of(ask.require) for ask in question.asks}
     pod_sets = tuple(_pod_set(question, ask, required[ask.name]) for ask in question.asks)
     whole = question.gang
-    gang = Gang(
+    gang = GangPlanRequest(
         pod_sets,
         require=topology.level_of(whole.require) if whole is not None else None,
         prefer=topology.level_of(whole.prefer) if whole is not None else None,
@@ -176,10 +176,10 @@ def _resolved(question: Question, capacity: Capacity, policy: Policy) -> Gang:
     return gang
 
 
-def _pod_set(question: Question, ask: PodSetRequest, require: int | None) -> PodSet:
+def _pod_set(question: Question, ask: PodSetRequest, require: int | None) -> PodSetPlanRequest:
     topology = question.topology
     kept = question.kept.get(ask.name, {})
-    return PodSet(
+    return PodSetPlanRequest(
         count=ask.count,
         requests=(),
         require=require,
@@ -197,7 +197,7 @@ def _least(question: Question) -> int | None:
     return least if least is not None and 1 <= least < _count(question) else None
 
 
-def _shared_levels(pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
+def _shared_levels(pod_sets: tuple[PodSetPlanRequest, ...]) -> tuple[PodSetPlanRequest, ...]:
     """Whoever shares a domain requires the level that one of them names."""
     named = {one.colocate: one.require for one in pod_sets if one.colocate is not None and one.require is not None}
     return tuple(
@@ -206,7 +206,7 @@ def _shared_levels(pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
     )
 
 
-def _without_idle_prefer(pods: PodSet) -> PodSet:
+def _without_idle_prefer(pods: PodSetPlanRequest) -> PodSetPlanRequest:
     """`auto` may go below what is preferred: nothing is left to prefer then."""
     idle = pods.require is not None and pods.prefer is not None and pods.prefer <= pods.require
     return replace(pods, prefer=None) if idle else pods
@@ -222,7 +222,7 @@ def _shared_level(question: Question, mates: list[int]) -> int:
     return 0
 
 
-def _lowest_together(question: Question, gang: Gang, empty: _Ground, mates: list[int]) -> int:
+def _lowest_together(question: Question, gang: GangPlanRequest, empty: _Ground, mates: list[int]) -> int:
     """The finest level of which one empty domain holds these pod sets; the coarsest when none does."""
     tree = question.topology.tree
     members = tuple(
@@ -245,7 +245,7 @@ def _lowest_together(question: Question, gang: Gang, empty: _Ground, mates: list
     return 0
 
 
-def _asking(gang: Gang, ground: _Ground) -> Gang:
+def _asking(gang: GangPlanRequest, ground: _Ground) -> GangPlanRequest:
     """The gang with what it asks of the columns of the ground."""
     pod_sets = tuple(
         replace(pods, requests=requests, eligible=eligible)
@@ -273,7 +273,7 @@ def _crowded(question: Question, answer: GangPlan, capacity: Capacity) -> tuple[
     return None
 
 
-def _placed(question: Question, gang: Gang, answer: GangPlan) -> Placed:
+def _placed(question: Question, gang: GangPlanRequest, answer: GangPlan) -> Placed:
     topology = question.topology
     plans = [_plan(ask, seats, topology) for ask, seats in zip(question.asks, answer.pod_sets, strict=True)]
     used = {one.name: number for one, number in zip(topology.levels, answer.domains_used, strict=True)}
@@ -295,7 +295,7 @@ def _placed(question: Question, gang: Gang, answer: GangPlan) -> Placed:
     )
 
 
-def _plan(ask: PodSetRequest, seats: Seats, topology: Topology) -> PodSetPlan:
+def _plan(ask: PodSetRequest, seats: HostAssignment, topology: Topology) -> PodSetPlan:
     """The slots in the order of their lowest rank; of pods without ranks in the order of the tree."""
     tree = topology.tree
     ranks: dict[int, list[tuple[int, int]]] = {}
@@ -317,7 +317,7 @@ def _plan(ask: PodSetRequest, seats: Seats, topology: Topology) -> PodSetPlan:
 
 def _no_room(
     question: Question,
-    gang: Gang,
+    gang: GangPlanRequest,
     answer: NoFit,
     capacity: Capacity,
     explain: Callable[[NoFit, PodSetRequest], Outcome],

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from engine.api.text import join_and
-from engine.kinds.conditions import Condition
-from engine.kinds.expressions import Expression
+from engine.kinds.conditions import ObjectCondition
+from engine.kinds.expressions import IntExpression
 from engine.kinds.registry import Registry, built_in
 from engine.kinds.schema import Cost, Creation, Handling, KindEntry, PodSetSpec, Text, Unit
 
@@ -81,49 +81,51 @@ def kinds_page(registry: Registry | None = None, *, tested: Mapping[str, str] | 
     return "\n".join(lines) + "\n"
 
 
-def formula(expression: Expression) -> str:
+def formula(expression: IntExpression) -> str:
     """Return an expression as people write one: `min(.spec.parallelism or 1, .spec.completions)`."""
     match expression:
-        case Expression(const=int(constant)):
+        case IntExpression(const=int(constant)):
             return f"{constant}"
-        case Expression(var=str(name)):
+        case IntExpression(var=str(name)):
             return name
-        case Expression(when=Condition() as condition, then=Expression() as then, otherwise=Expression() as otherwise):
+        case IntExpression(
+            when=ObjectCondition() as condition, then=IntExpression() as then, otherwise=IntExpression() as otherwise
+        ):
             return f"({formula(then)} if {statement(condition)} else {formula(otherwise)})"
-        case Expression(min=tuple(several)):
+        case IntExpression(min=tuple(several)):
             return f"min({', '.join(map(formula, several))})"
-        case Expression(max=tuple(several)):
+        case IntExpression(max=tuple(several)):
             return f"max({', '.join(map(formula, several))})"
-        case Expression(sum=tuple(several)):
+        case IntExpression(sum=tuple(several)):
             return " + ".join(map(formula, several)).replace("+ -", "- ")
-        case Expression(mul=(one, Expression(const=-1))):
+        case IntExpression(mul=(one, IntExpression(const=-1))):
             return f"-{_factor(one)}"
-        case Expression(mul=tuple(several)):
+        case IntExpression(mul=tuple(several)):
             return " x ".join(map(_factor, several))
     told = expression.label or expression.annotation or str(expression.path)
     return told if expression.default is None else f"{told} or {expression.default}"
 
 
-def statement(condition: Condition) -> str:
+def statement(condition: ObjectCondition) -> str:
     """Return a condition in words: `.spec.suspend is true`."""
     match condition:
-        case Condition(every=tuple(several)):
+        case ObjectCondition(every=tuple(several)):
             return " and ".join(map(statement, several))
-        case Condition(some=tuple(several)):
+        case ObjectCondition(some=tuple(several)):
             return " or ".join(map(statement, several))
-        case Condition(negated=Condition() as inner):
+        case ObjectCondition(negated=ObjectCondition() as inner):
             return f"not ({statement(inner)})"
-        case Condition(path=None):
+        case ObjectCondition(path=None):
             return f"{condition.label or condition.annotation} is there"
-        case Condition(where=Condition() as inner):
+        case ObjectCondition(where=ObjectCondition() as inner):
             return f"{condition.path} has one where {statement(inner)}"
-        case Condition(exists=bool(there)):
+        case ObjectCondition(exists=bool(there)):
             return f"{condition.path} is {'there' if there else 'not there'}"
     wanted = condition.among or (condition.equals,)
     return f"{condition.path} is {join_and([str(one).lower() for one in wanted], 'or')}"
 
 
-def _factor(expression: Expression) -> str:
+def _factor(expression: IntExpression) -> str:
     text = formula(expression)
     return f"({text})" if expression.sum or expression.default is not None else text
 
@@ -176,7 +178,7 @@ def _pod_set_row(entry: KindEntry, spec: PodSetSpec) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _unfolded(expression: Expression, spec: PodSetSpec) -> str:
+def _unfolded(expression: IntExpression, spec: PodSetSpec) -> str:
     """The formula; where it has variables they follow."""
     text = formula(expression)
     told: dict[str, str] = {}

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from engine.api.device import DeviceRequest, DeviceUse
-from engine.devices.choose import choose
+from engine.devices.choose import choose_devices
 from engine.devices.fit import slots
 from engine.devices.inventory import Inventory
 from engine.devices.ledger import DeviceLedger
-from engine.devices.usage import laid
+from engine.devices.usage import free_devices
 from tests.support.devices import card, eight, gpu, memory, part, whole
 
 HOSTS = (
@@ -149,6 +149,6 @@ def test_the_choice_does_not_depend_on_the_order_of_devices() -> None:
     holdings.take(0, ("a",), part(30), ((DeviceUse("gpu", 5, core=30, ratio=30),),))
     left = holdings.left(0)
     for what in REQUESTS:
-        forwards = choose(left, what, 3, partitions={})
-        assert forwards == choose(left[::-1], what, 3, partitions={})
-        assert laid(HOSTS[0], {}) == laid(HOSTS[0], {})
+        forwards = choose_devices(left, what, 3, partitions={})
+        assert forwards == choose_devices(left[::-1], what, 3, partitions={})
+        assert free_devices(HOSTS[0], {}) == free_devices(HOSTS[0], {})

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engine.planner.bounds import candidates, lowest_fit
 from engine.planner.cover import fewest_of
-from engine.planner.sums import amounts
+from engine.planner.sums import domain_sums
 from engine.planner.tree import build_tree
 
 HOSTS = [
@@ -25,7 +25,7 @@ TREE = build_tree(("block", "rack", "host"), HOSTS)
 @settings(max_examples=300, deadline=None)
 def test_candidates_come_best_bound_first_then_by_the_pack_key(slots: list[int], count: int, spread: bool) -> None:
     """Of the domains that need fewest children each comes once: by bound, then by the pack key, then by index."""
-    state = amounts(TREE, np.array(slots, dtype=np.int64), None, spread=spread)
+    state = domain_sums(TREE, np.array(slots, dtype=np.int64), None, spread=spread)
     level = lowest_fit(state, count)
     if level is None or level == 2:
         return

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
-from engine.planner.gang import Gang, GangPlan, PodSet, Undecided
+from engine.planner.gang import GangPlan, GangPlanRequest, PodSetPlanRequest, Undecided
 from engine.planner.plan import NoFit
 from engine.planner.plan_gang import plan_gang
 from engine.planner.slices import Slices
@@ -26,7 +26,7 @@ def rooms(draw: st.DrawFn, hosts: int) -> tuple[Tree, Free]:
 
 
 @st.composite
-def pod_sets(draw: st.DrawFn, tree: Tree, *, most: int, slices: bool = False, kept: bool = False) -> PodSet:
+def pod_sets(draw: st.DrawFn, tree: Tree, *, most: int, slices: bool = False, kept: bool = False) -> PodSetPlanRequest:
     hosts = len(tree.hosts)
     require = draw(st.none() | st.integers(0, 2))
     sliced: tuple[Slices, ...] = ()
@@ -39,7 +39,7 @@ def pod_sets(draw: st.DrawFn, tree: Tree, *, most: int, slices: bool = False, ke
     if kept:
         ranks = draw(st.lists(st.integers(0, count - 1), unique=True, max_size=count))
         staying = {rank: draw(st.integers(0, hosts - 1)) for rank in ranks}
-    return PodSet(
+    return PodSetPlanRequest(
         count,
         draw(st.sampled_from([(1, 0), (2, 0), (1, 1), (0, 1), (2, 1)])),
         eligible=draw(st.none() | st.lists(st.booleans(), min_size=hosts, max_size=hosts).map(np.array)),
@@ -55,7 +55,7 @@ def pod_sets(draw: st.DrawFn, tree: Tree, *, most: int, slices: bool = False, ke
 @st.composite
 def gangs(
     draw: st.DrawFn, *, hosts: int, sets: int, most: int, slices: bool = False, kept: bool = False
-) -> tuple[Tree, Free, Gang]:
+) -> tuple[Tree, Free, GangPlanRequest]:
     tree, free = draw(rooms(hosts))
     chosen = [draw(pod_sets(tree, most=most, slices=slices, kept=kept)) for _ in range(draw(st.integers(1, sets)))]
     levels = {pods.require for pods in chosen if pods.colocate and pods.require is not None}
@@ -63,10 +63,10 @@ def gangs(
     level = draw(st.sampled_from([None, None, None, 0, 1, 2]))
     prefer = draw(st.sampled_from([None, None, None, 1]))
     profile = draw(st.sampled_from(["pack", "spread"]))
-    return tree, free, Gang(tuple(chosen), require=level, prefer=prefer, profile=profile)
+    return tree, free, GangPlanRequest(tuple(chosen), require=level, prefer=prefer, profile=profile)
 
 
-def _right(tree: Tree, free: Free, gang: Gang, steps: bool = True) -> None:
+def _right(tree: Tree, free: Free, gang: GangPlanRequest, steps: bool = True) -> None:
     try:
         answer = plan_gang(tree, np.array(free, dtype=np.int64), gang)
     except ValueError as error:
@@ -87,35 +87,35 @@ def _right(tree: Tree, free: Free, gang: Gang, steps: bool = True) -> None:
 
 @given(gangs(hosts=6, sets=2, most=3))
 @settings(max_examples=250, deadline=None)
-def test_two_pod_sets_as_good_as_trying_every_placement(case: tuple[Tree, Free, Gang]) -> None:
+def test_two_pod_sets_as_good_as_trying_every_placement(case: tuple[Tree, Free, GangPlanRequest]) -> None:
     """Pod sets of a gang fit exactly when some placement of all does; proven plans open the fewest domains."""
     _right(*case)
 
 
 @given(gangs(hosts=4, sets=3, most=2))
 @settings(max_examples=150, deadline=None)
-def test_three_pod_sets_as_good_as_trying_every_placement(case: tuple[Tree, Free, Gang]) -> None:
+def test_three_pod_sets_as_good_as_trying_every_placement(case: tuple[Tree, Free, GangPlanRequest]) -> None:
     """The same for three."""
     _right(*case)
 
 
 @given(gangs(hosts=4, sets=2, most=2, slices=True))
 @settings(max_examples=150, deadline=None)
-def test_sliced_pod_sets_as_good_as_trying_every_placement(case: tuple[Tree, Free, Gang]) -> None:
+def test_sliced_pod_sets_as_good_as_trying_every_placement(case: tuple[Tree, Free, GangPlanRequest]) -> None:
     """Slices of several pod sets each stay in one domain of their level."""
     _right(*case)
 
 
 @given(gangs(hosts=4, sets=2, most=3, slices=True, kept=True))
 @settings(max_examples=250, deadline=None)
-def test_repair_as_good_as_trying_every_placement(case: tuple[Tree, Free, Gang]) -> None:
+def test_repair_as_good_as_trying_every_placement(case: tuple[Tree, Free, GangPlanRequest]) -> None:
     """Lost pods go where their slice, their pod set and their gang are, and open the fewest domains besides."""
     _right(*case)
 
 
 @given(gangs(hosts=5, sets=2, most=3))
 @settings(max_examples=150, deadline=None)
-def test_without_steps_nothing_feasible_is_refused(case: tuple[Tree, Free, Gang]) -> None:
+def test_without_steps_nothing_feasible_is_refused(case: tuple[Tree, Free, GangPlanRequest]) -> None:
     """With no steps at all the answer is a right plan, a certain no, or that it is undecided."""
     tree, free, gang = case
-    _right(tree, free, Gang(gang.pod_sets, require=gang.require, profile=gang.profile, steps=0), steps=False)
+    _right(tree, free, GangPlanRequest(gang.pod_sets, require=gang.require, profile=gang.profile, steps=0), steps=False)

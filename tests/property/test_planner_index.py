@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.planner.plan import Request, SlotIndex, plan
+from engine.planner.plan import PlanRequest, SlotIndex, plan
 from engine.planner.tree import build_tree
 
 HOSTS = [(f"b{b}", f"r{b}{r}", f"h{b}{r}{h}") for b in range(2) for r in range(3) for h in range(1 + (b + r) % 3)]
@@ -15,7 +15,7 @@ TREE = build_tree(("block", "rack", "host"), HOSTS)
 amount = st.integers(-1, 9)
 change = st.tuples(st.integers(0, len(HOSTS) - 1), amount, amount)
 ask = st.builds(
-    Request,
+    PlanRequest,
     count=st.integers(1, 24),
     require=st.none() | st.integers(0, 2),
     prefer=st.none() | st.integers(0, 2),
@@ -29,7 +29,7 @@ ask = st.builds(
     st.lists(st.tuples(change, ask), min_size=1, max_size=12),
 )
 def test_any_history_of_single_changes_answers_like_counting_afresh(
-    start: list[int], history: list[tuple[tuple[int, int, int], Request]]
+    start: list[int], history: list[tuple[tuple[int, int, int], PlanRequest]]
 ) -> None:
     """warm = cold: the same plan, the same numbers of a failure, whatever changed before."""
     slots = np.array(start, dtype=np.int64)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.planner.plan import NoFit, Plan, Request, lowest_level, plan
+from engine.planner.plan import NoFit, Plan, PlanRequest, lowest_level, plan
 from engine.planner.tree import build_tree
 
 LEVELS = ("block", "rack", "host")
@@ -21,13 +21,13 @@ def clusters(draw: st.DrawFn) -> tuple[dict[tuple[str, str, str], int], int]:
 
 
 @st.composite
-def requests(draw: st.DrawFn, count: int) -> Request:
+def requests(draw: st.DrawFn, count: int) -> PlanRequest:
     level = st.none() | st.integers(0, 2)
     profile = draw(st.sampled_from(["pack", "spread"]))
-    return Request(count, require=draw(level), prefer=draw(level), profile=profile)
+    return PlanRequest(count, require=draw(level), prefer=draw(level), profile=profile)
 
 
-def _answer(rows: dict[tuple[str, str, str], int], request: Request) -> tuple[Plan | NoFit, tuple[str, ...]]:
+def _answer(rows: dict[tuple[str, str, str], int], request: PlanRequest) -> tuple[Plan | NoFit, tuple[str, ...]]:
     tree = build_tree(LEVELS, rows)
     slots = np.array([rows[path] for path in tree.paths], dtype=np.int64)  # type: ignore[index]
     return plan(tree, slots, request), tree.hosts
@@ -36,7 +36,7 @@ def _answer(rows: dict[tuple[str, str, str], int], request: Request) -> tuple[Pl
 @given(clusters().flatmap(lambda c: st.tuples(st.just(c), requests(c[1]))))
 @settings(max_examples=300, deadline=None)
 def test_a_plan_places_every_pod_where_there_is_room(
-    case: tuple[tuple[dict[tuple[str, str, str], int], int], Request],
+    case: tuple[tuple[dict[tuple[str, str, str], int], int], PlanRequest],
 ) -> None:
     """The pods add up, no host gets more than its slots or none, hosts ascend, and the domains are counted right."""
     (rows, count), request = case
@@ -56,7 +56,7 @@ def test_a_plan_places_every_pod_where_there_is_room(
 @given(clusters().flatmap(lambda c: st.tuples(st.just(c), requests(c[1]))), st.randoms(use_true_random=False))
 @settings(max_examples=200, deadline=None)
 def test_the_order_of_insertion_changes_nothing(
-    case: tuple[tuple[dict[tuple[str, str, str], int], int], Request], chance: st.DataObject
+    case: tuple[tuple[dict[tuple[str, str, str], int], int], PlanRequest], chance: st.DataObject
 ) -> None:
     """The same hosts in another order give the same tree and the same plan."""
     (rows, _), request = case
@@ -68,7 +68,7 @@ def test_the_order_of_insertion_changes_nothing(
 @given(clusters().flatmap(lambda c: st.tuples(st.just(c), requests(c[1]))), st.data())
 @settings(max_examples=200, deadline=None)
 def test_more_room_never_makes_it_worse(
-    case: tuple[tuple[dict[tuple[str, str, str], int], int], Request], data: st.DataObject
+    case: tuple[tuple[dict[tuple[str, str, str], int], int], PlanRequest], data: st.DataObject
 ) -> None:
     """Free slots that come back never make a gang infeasible, nor let a proven plan use more domains."""
     (rows, _), request = case
@@ -90,7 +90,7 @@ def test_more_room_never_makes_it_worse(
 def test_the_numbers_of_a_failure_are_true(case: tuple[dict[tuple[str, str, str], int], int]) -> None:
     """A gang that fits into no rack is told the racks, the best one, its slots, the total, and where it fits."""
     rows, count = case
-    answer, _ = _answer(rows, Request(count, require=1))
+    answer, _ = _answer(rows, PlanRequest(count, require=1))
     free = {path: max(slots, 0) for path, slots in rows.items()}
     racks: dict[tuple[str, ...], int] = {}
     blocks: dict[tuple[str, ...], int] = {}
@@ -121,5 +121,5 @@ def test_the_lowest_level_is_the_finest_that_holds_the_gang(case: tuple[dict[tup
     tree = build_tree(LEVELS, rows)
     slots = np.array([rows[path] for path in tree.paths], dtype=np.int64)  # type: ignore[index]
     lowest = lowest_level(tree, slots, count)
-    fits = [isinstance(plan(tree, slots, Request(count, require=level)), Plan) for level in range(3)]
+    fits = [isinstance(plan(tree, slots, PlanRequest(count, require=level)), Plan) for level in range(3)]
     assert fits == [lowest is not None and level <= lowest for level in range(3)]

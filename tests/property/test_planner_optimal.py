@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.planner.plan import NoFit, Plan, Request, plan
+from engine.planner.plan import NoFit, Plan, PlanRequest, plan
 from engine.planner.tree import build_tree
 from tests.support.planner_oracles import brute_force, depth_of, exact
 from tests.support.small_trees import grow
@@ -28,7 +28,7 @@ def trees(*, width: int, most: int) -> st.SearchStrategy[list[Any]]:
 
 
 @st.composite
-def decisions(draw: st.DrawFn, *, width: int, most: int) -> tuple[list[Any], Request]:
+def decisions(draw: st.DrawFn, *, width: int, most: int) -> tuple[list[Any], PlanRequest]:
     tree = draw(trees(width=width, most=most))
     depth = depth_of(tree)
     _, slots = grow(tree)
@@ -37,7 +37,7 @@ def decisions(draw: st.DrawFn, *, width: int, most: int) -> tuple[list[Any], Req
     require = draw(st.none() | st.integers(0, depth - 1))
     prefer = draw(st.none() | st.integers(0, depth - 1)) if require is not None else draw(st.integers(0, depth - 1))
     profile = draw(st.sampled_from(["pack", "spread"]))
-    return tree, Request(count, require=require, prefer=prefer, profile=profile)
+    return tree, PlanRequest(count, require=require, prefer=prefer, profile=profile)
 
 
 def _used(answer: Plan | NoFit) -> tuple[int, ...] | None:
@@ -46,7 +46,7 @@ def _used(answer: Plan | NoFit) -> tuple[int, ...] | None:
 
 @given(decisions(width=2, most=2))
 @settings(max_examples=300, deadline=None)
-def test_as_good_as_trying_every_placement(decision: tuple[list[Any], Request]) -> None:
+def test_as_good_as_trying_every_placement(decision: tuple[list[Any], PlanRequest]) -> None:
     """On a tiny tree the plan exists exactly when some placement does, and uses the fewest domains, coarsest first."""
     tree, request = decision
     require = -1 if request.require is None else request.require
@@ -55,7 +55,7 @@ def test_as_good_as_trying_every_placement(decision: tuple[list[Any], Request]) 
 
 @given(decisions(width=4, most=9))
 @settings(max_examples=300, deadline=None)
-def test_proven_means_optimal(decision: tuple[list[Any], Request]) -> None:
+def test_proven_means_optimal(decision: tuple[list[Any], PlanRequest]) -> None:
     """Feasibility always equals the exact DP's, and so do the numbers of domains whenever they are called proven."""
     tree, request = decision
     answer = plan(*grow(tree), request)
@@ -68,10 +68,10 @@ def test_proven_means_optimal(decision: tuple[list[Any], Request]) -> None:
 
 @given(decisions(width=4, most=9))
 @settings(max_examples=150, deadline=None)
-def test_without_steps_the_best_found_is_still_honest(decision: tuple[list[Any], Request]) -> None:
+def test_without_steps_the_best_found_is_still_honest(decision: tuple[list[Any], PlanRequest]) -> None:
     """With no steps for the exact search the gang is placed all the same, and nothing wrong is called proven."""
     tree, request = decision
-    answer = plan(*grow(tree), Request(request.count, require=request.require, prefer=request.prefer, steps=0))
+    answer = plan(*grow(tree), PlanRequest(request.count, require=request.require, prefer=request.prefer, steps=0))
     best = exact(tree, request.count, -1 if request.require is None else request.require)
     assert (best is None) == isinstance(answer, NoFit)
     if isinstance(answer, Plan) and answer.proven:
@@ -83,7 +83,7 @@ def test_without_steps_the_best_found_is_still_honest(decision: tuple[list[Any],
 def test_an_unconstrained_gang_gets_the_fewest_hosts(tree: list[Any], count: int) -> None:
     """The fewest hosts of the whole topology, largest first, are what an unconstrained gang uses."""
     grown, slots = grow(tree)
-    answer = plan(grown, slots, Request(count))
+    answer = plan(grown, slots, PlanRequest(count))
     largest = sorted(slots.clip(0).tolist(), reverse=True)
     needed = next((n for n in range(len(largest) + 1) if sum(largest[:n]) >= count), None)
     assert (answer.domains_used[-1] if isinstance(answer, Plan) else None) == needed
@@ -100,7 +100,7 @@ def test_nearly_every_decision_is_proven() -> None:
         ]
         grown, slots = grow(tree)
         count = chance.randint(2, max(2, int(slots.sum())))
-        answer = plan(grown, slots, Request(count, prefer=1))
+        answer = plan(grown, slots, PlanRequest(count, prefer=1))
         if isinstance(answer, Plan):
             total += 1
             proven += answer.proven
@@ -121,7 +121,7 @@ def test_nearly_every_decision_is_proven_on_deep_ragged_trees(above: int) -> Non
         slots = np.array([chance.choice((0, chance.randint(0, most))) for _ in range(hosts)], dtype=np.int64)
         tree = build_tree(tuple(f"l{level}" for level in range(above + 1)), paths)
         count = chance.randint(1, max(1, int(slots.sum()) // chance.choice((1, 2, 4, 10))))
-        answer = plan(tree, slots, Request(count, prefer=chance.randint(0, above)))
+        answer = plan(tree, slots, PlanRequest(count, prefer=chance.randint(0, above)))
         if isinstance(answer, Plan):
             total += 1
             proven += answer.proven

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from bench.placement.cluster import Cluster
 from bench.placement.jobs import Job, Placement
 from bench.placement.rules import RULES
-from engine.planner.gang import Gang, GangPlan, PodSet
-from engine.planner.plan import Plan, Request, plan
+from engine.planner.gang import GangPlan, GangPlanRequest, PodSetPlanRequest
+from engine.planner.plan import Plan, PlanRequest, plan
 from engine.planner.plan_gang import plan_gang
 from engine.planner.tree import Tree, build_tree
 
@@ -50,7 +50,7 @@ def test_never_more_domains_than_a_peer(
     """Whatever a peer's rule places, the planner places in as few blocks, then racks, then hosts, searching or not."""
     job = Job(0, 0.0, 1.0, pods, gpus, level=level, required=required)
     theirs = RULES[peer](cluster, job) if cluster.fits(job) else None
-    request = Request(pods, require=level if required else None, prefer=None if required else level, steps=steps)
+    request = PlanRequest(pods, require=level if required else None, prefer=None if required else level, steps=steps)
     answer = plan(cluster.tree, cluster.slots(2, gpus), request, cluster.free)
     if theirs is not None:
         assert isinstance(answer, Plan)
@@ -67,7 +67,9 @@ def test_two_pod_sets_that_fit_one_after_the_other_fit_together(
     cluster: Cluster, first: tuple[int, int, int], second: tuple[int, int, int]
 ) -> None:
     """Where Kueue's rule finds room for one pod set and then for the other, the gang of both is placed."""
-    gang = Gang(tuple(PodSet(pods, (gpus,), require=level) for pods, gpus, level in (first, second)))
+    gang = GangPlanRequest(
+        tuple(PodSetPlanRequest(pods, (gpus,), require=level) for pods, gpus, level in (first, second))
+    )
     answer = plan_gang(cluster.tree, cluster.free[:, None].copy(), gang)
     for pods, gpus, level in (first, second):
         job = Job(0, 0.0, 1.0, pods, gpus, level=level, required=True)

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.planner.plan import NoFit, Plan, Request, plan
+from engine.planner.plan import NoFit, Plan, PlanRequest, plan
 from engine.planner.slices import Slices
 from tests.support.planner_oracles import brute_force, exact
 from tests.support.small_trees import grow
@@ -20,7 +20,7 @@ def nested(depth: int, *, width: int, most: int) -> st.SearchStrategy[list[Any]]
 
 
 @st.composite
-def sliced(draw: st.DrawFn, *, width: int, most: int) -> tuple[list[Any], Request]:
+def sliced(draw: st.DrawFn, *, width: int, most: int) -> tuple[list[Any], PlanRequest]:
     """A tree, and a gang of whole slices on up to three of its levels."""
     depth = draw(st.integers(2, 4))
     tree = draw(nested(depth, width=width if depth < 4 else 2, most=most))
@@ -32,10 +32,10 @@ def sliced(draw: st.DrawFn, *, width: int, most: int) -> tuple[list[Any], Reques
     require = draw(st.none() | st.integers(0, levels[0]))
     prefer = draw(st.none() | st.integers(0, depth - 1))
     profile = draw(st.sampled_from(["pack", "spread"]))
-    return tree, Request(count, require=require, prefer=prefer, slices=slices, profile=profile)
+    return tree, PlanRequest(count, require=require, prefer=prefer, slices=slices, profile=profile)
 
 
-def _whole(tree: list[Any], request: Request, answer: Plan) -> bool:
+def _whole(tree: list[Any], request: PlanRequest, answer: Plan) -> bool:
     grown, slots = grow(tree)
     pods = dict(answer.hosts)
     by_rank = [host for host, n in answer.hosts for _ in range(n)]
@@ -52,7 +52,7 @@ def _whole(tree: list[Any], request: Request, answer: Plan) -> bool:
 
 @given(sliced(width=2, most=4))
 @settings(max_examples=200, deadline=None)
-def test_slices_as_good_as_trying_every_placement(case: tuple[list[Any], Request]) -> None:
+def test_slices_as_good_as_trying_every_placement(case: tuple[list[Any], PlanRequest]) -> None:
     """Sliced gangs fit exactly when some placement of whole slices does, with the fewest domains, coarsest first."""
     tree, request = case
     grain = {one.level: one.size for one in request.slices}
@@ -66,7 +66,7 @@ def test_slices_as_good_as_trying_every_placement(case: tuple[list[Any], Request
 
 @given(sliced(width=4, most=9))
 @settings(max_examples=300, deadline=None)
-def test_sliced_gangs_are_decided_and_proven_means_optimal(case: tuple[list[Any], Request]) -> None:
+def test_sliced_gangs_are_decided_and_proven_means_optimal(case: tuple[list[Any], PlanRequest]) -> None:
     """Consecutive ranks of a slice share its domain; feasibility is exact, and so are domains that are proven."""
     tree, request = case
     grain = {one.level: one.size for one in request.slices}
@@ -81,11 +81,11 @@ def test_sliced_gangs_are_decided_and_proven_means_optimal(case: tuple[list[Any]
 
 @given(sliced(width=4, most=9))
 @settings(max_examples=100, deadline=None)
-def test_slices_need_no_steps_to_be_placed(case: tuple[list[Any], Request]) -> None:
+def test_slices_need_no_steps_to_be_placed(case: tuple[list[Any], PlanRequest]) -> None:
     """Without steps for the exact search whole slices are placed all the same."""
     tree, request = case
     grain = {one.level: one.size for one in request.slices}
-    hasty = Request(request.count, require=request.require, slices=request.slices, steps=0)
+    hasty = PlanRequest(request.count, require=request.require, slices=request.slices, steps=0)
     answer = plan(*grow(tree), hasty)
     best = exact(tree, request.count, -1 if request.require is None else request.require, grain)
     assert (best is None) == isinstance(answer, NoFit)

@@ -11,14 +11,14 @@ import numpy as np
 
 from engine.api.placement import Placement
 from engine.cache.state import View
-from engine.planner.gang import Gang, PodSet
+from engine.planner.gang import GangPlanRequest, PodSetPlanRequest
 from engine.planner.tree import Tree
 
 Cost = tuple[int, ...]
 Hosts = tuple[int, ...]  # of every rank
 
 
-def brute_force_gang(tree: Tree, free: Sequence[Sequence[int]], gang: Gang) -> Cost | None:
+def brute_force_gang(tree: Tree, free: Sequence[Sequence[int]], gang: GangPlanRequest) -> Cost | None:
     """The lexicographically fewest domains that any placement of all pods opens, or None when there is none."""
     best: Cost | None = None
     for placed in _placements(tree, [list(row) for row in free], list(gang.pod_sets)):
@@ -28,7 +28,7 @@ def brute_force_gang(tree: Tree, free: Sequence[Sequence[int]], gang: Gang) -> C
     return best
 
 
-def opened(tree: Tree, gang: Gang, placed: Sequence[Hosts]) -> Cost:
+def opened(tree: Tree, gang: GangPlanRequest, placed: Sequence[Hosts]) -> Cost:
     """Domains per level that are not kept pods' already, counted together for pod sets that belong together."""
     total = [0] * len(tree.levels)
     for members in _families(gang):
@@ -44,7 +44,7 @@ def opened(tree: Tree, gang: Gang, placed: Sequence[Hosts]) -> Cost:
     return tuple(total)
 
 
-def valid(tree: Tree, free: Sequence[Sequence[int]], gang: Gang, placed: Sequence[Hosts]) -> bool:
+def valid(tree: Tree, free: Sequence[Sequence[int]], gang: GangPlanRequest, placed: Sequence[Hosts]) -> bool:
     """Whether the ranks on these hosts keep to capacity, eligibility and every constraint of the gang."""
     left = np.array(free)
     for pods, hosts in zip(gang.pod_sets, placed, strict=True):
@@ -64,7 +64,7 @@ def valid(tree: Tree, free: Sequence[Sequence[int]], gang: Gang, placed: Sequenc
     return not bool(((left < 0) & asked & used).any()) and together(tree, gang, placed)
 
 
-def together(tree: Tree, gang: Gang, placed: Sequence[Hosts]) -> bool:
+def together(tree: Tree, gang: GangPlanRequest, placed: Sequence[Hosts]) -> bool:
     """Whether what has to share a domain does."""
     groups = [(pods.require, [i]) for i, pods in enumerate(gang.pod_sets)]
     groups.append((gang.require, list(range(len(placed)))))
@@ -78,7 +78,7 @@ def together(tree: Tree, gang: Gang, placed: Sequence[Hosts]) -> bool:
     )
 
 
-def _families(gang: Gang) -> list[list[int]]:
+def _families(gang: GangPlanRequest) -> list[list[int]]:
     everyone = list(range(len(gang.pod_sets)))
     if gang.require is not None or gang.prefer is not None:
         return [everyone]
@@ -87,7 +87,7 @@ def _families(gang: Gang) -> list[list[int]]:
     return families + [[i] for i in everyone if gang.pod_sets[i].colocate is None]
 
 
-def _placements(tree: Tree, free: list[list[int]], pod_sets: list[PodSet]) -> Iterator[list[Hosts]]:
+def _placements(tree: Tree, free: list[list[int]], pod_sets: list[PodSetPlanRequest]) -> Iterator[list[Hosts]]:
     if not pod_sets:
         yield []
         return
@@ -112,7 +112,7 @@ def _placements(tree: Tree, free: list[list[int]], pod_sets: list[PodSet]) -> It
             yield [ranks, *others]
 
 
-def _sliced(tree: Tree, pods: PodSet, hosts: Hosts) -> bool:
+def _sliced(tree: Tree, pods: PodSetPlanRequest, hosts: Hosts) -> bool:
     return all(
         len({tree.domain_of(one.level, host) for host in hosts[first : first + one.size]}) == 1
         for one in pods.slices

@@ -20,7 +20,7 @@ from engine.cluster.workloads import workload
 from engine.gang import key as gang_key
 from engine.kinds.read import read
 from engine.kinds.registry import built_in
-from engine.kinds.structure import Structure
+from engine.kinds.structure import ParsedWorkload
 
 FILES = sorted((Path(__file__).parents[1] / "data" / "kinds").glob("*.yaml"))
 TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "example.com/train"}]}}
@@ -34,7 +34,7 @@ def example(name: str) -> Any:
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
-def structure_of(raw: Mapping[str, Any]) -> Structure:
+def structure_of(raw: Mapping[str, Any]) -> ParsedWorkload:
     entry = built_in().entry_of(raw)
     assert entry is not None
     return read(entry, raw, registry=built_in())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.planner.gang import Gang, GangPlan, PodSet, Undecided
+from engine.planner.gang import GangPlan, GangPlanRequest, PodSetPlanRequest, Undecided
 from engine.planner.plan import NoFit
 from engine.planner.plan_gang import plan_gang
 from engine.planner.slices import Slices
@@ -44,9 +44,9 @@ class PeerCase:
     def levelled(self) -> bool:
         return bool(self.gang) or any({"require", "prefer", "slices", "kept"} & set(one) for one in self.sets)
 
-    def request(self) -> Gang:
+    def request(self) -> GangPlanRequest:
         """The gang; raises ValueError where the planner has no such request."""
-        return Gang(tuple(self._pod_set(one) for one in self.sets), **self.gang)
+        return GangPlanRequest(tuple(self._pod_set(one) for one in self.sets), **self.gang)
 
     def answer(self) -> GangPlan | NoFit | Undecided:
         return plan_gang(self.tree, self.free, self.request())
@@ -58,7 +58,7 @@ class PeerCase:
         ours = [[self.tree.paths[host] for host, _ in seats.hosts] for seats in plan.pod_sets]
         return self._opened(ours, depth), self._opened(self.places, depth)
 
-    def _pod_set(self, one: dict[str, Any]) -> PodSet:
+    def _pod_set(self, one: dict[str, Any]) -> PodSetPlanRequest:
         more = dict(one)
         if "eligible" in more:
             mask = np.zeros(len(self.tree.hosts), dtype=np.bool_)
@@ -66,7 +66,7 @@ class PeerCase:
             more["eligible"] = mask
         more["slices"] = tuple(Slices(*pair) for pair in more.get("slices", ()))
         more["kept"] = {int(rank): host for rank, host in more.get("kept", {}).items()}
-        return PodSet(more.pop("count"), tuple(more.pop("requests")), **more)
+        return PodSetPlanRequest(more.pop("count"), tuple(more.pop("requests")), **more)
 
     def _opened(self, places: Any, depth: int) -> Cost:
         gang = self.request()

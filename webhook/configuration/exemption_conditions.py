@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from engine.api import names
-from engine.kinds.conditions import Condition, Value
+from engine.kinds.conditions import ObjectCondition, Value
 from engine.kinds.registry import Registry
 from engine.kinds.schema import ANY_VERSION, KindEntry
 from webhook.configuration.cel import indented, nodes, text, texts
@@ -98,7 +98,7 @@ def _is(registry: Registry, entry: KindEntry) -> str:
     return f"({found} && request.kind.version in {texts(match.versions)})" if others else f"({found})"
 
 
-def _holds(condition: Condition, here: str) -> str:
+def _holds(condition: ObjectCondition, here: str) -> str:
     """A condition of the registry; where a part of the object is not of the form that it expects, it does not hold."""
     if condition.every is not None:
         return " && ".join(f"({_holds(one, here)})" for one in condition.every)

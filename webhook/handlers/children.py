@@ -19,7 +19,7 @@ from engine.cluster.workloads import workload
 from engine.gang.annotations import AnnotationSource, own_source, read_annotations, unknown_keys
 from engine.gang.request import parse_request
 from engine.gang.warnings import misspelt, unread
-from engine.kinds.children import MadeObject, annotated_parts, beside_templates, configured_annotations, made_objects
+from engine.kinds.children import ChildObject, annotated_parts, beside_templates, child_objects, configured_annotations
 from engine.kinds.read import UnreadableWorkload
 from engine.kinds.schema import KindEntry
 from engine.policy.model import Policy
@@ -47,7 +47,7 @@ def made_requests(review: Review, document: Mapping[str, Any], view: View, polic
     told, entry = Told(), entry_of(review, view)
     if entry is None:
         return told
-    for made in made_objects(entry, document, registry=view.registry):
+    for made in child_objects(entry, document, registry=view.registry):
         review.budget.check()
         if entry.handling != "hint" and not _speaks(made.raw):
             continue
@@ -106,7 +106,7 @@ def _speaks(raw: Mapping[str, Any]) -> bool:
 
 
 def _as_its_own(
-    told: Told, made: MadeObject, found: Workload, document: Mapping[str, Any], *, view: View, policy: Policy
+    told: Told, made: ChildObject, found: Workload, document: Mapping[str, Any], *, view: View, policy: Policy
 ) -> None:
     """What is made is a workload by itself, whatever its maker says."""
     understood = parse_request(found, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
@@ -121,7 +121,7 @@ def _as_its_own(
 
 
 def _beside_its_maker(
-    told: Told, made: MadeObject, found: Workload, *, asks: bool, maker: str, view: View, policy: Policy
+    told: Told, made: ChildObject, found: Workload, *, asks: bool, maker: str, view: View, policy: Policy
 ) -> None:
     """The pods of what is made are the maker's, and so is a request; here it is of each made object alone, or none."""
     where = _where(made)
@@ -134,7 +134,7 @@ def _beside_its_maker(
         told.warnings.append(f"{where} makes a gang of each {found.kind}; for one gang ask on the {maker}")
 
 
-def _where(made: MadeObject) -> str:
+def _where(made: ChildObject) -> str:
     """Where the metadata of a made object stands; of one deep inside another, whose path no warning has room for, what
     it is and in which item of a list.
     """

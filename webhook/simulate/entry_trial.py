@@ -12,7 +12,7 @@ from engine.kinds.crd_validation import schemas_of, unserved_paths
 from engine.kinds.read import UnreadableWorkload, read
 from engine.kinds.registry import Registry
 from engine.kinds.schema import KindEntry
-from engine.kinds.structure import Structure
+from engine.kinds.structure import ParsedWorkload
 from webhook.simulate.files import FileObject
 
 _DEFINITION: Final = ("apiextensions.k8s.io", "CustomResourceDefinition")
@@ -53,7 +53,7 @@ def _of_sample(one: FileObject, registry: Registry) -> Trial:
     return Trial((f"{one.where}: {_summary(entry, structure)}",), good=True)
 
 
-def _summary(entry: KindEntry, structure: Structure) -> str:
+def _summary(entry: KindEntry, structure: ParsedWorkload) -> str:
     found = [
         f"{sanitize(one.name)} ({plural(one.count, 'pod')}, {one.field or 'itself'})" for one in structure.pod_sets
     ]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from bench.placement.cluster import Cluster
 from bench.placement.jobs import Job, Placement
-from engine.planner.plan import Plan, Request, plan
+from engine.planner.plan import Plan, PlanRequest, plan
 
 
 def place(cluster: Cluster, job: Job) -> Placement | None:
     """What `engine.planner.plan` says."""
-    request = Request(
+    request = PlanRequest(
         job.pods,
         require=job.level if job.required else None,
         prefer=None if job.required else job.level,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from engine.api.pod import SelectorRequirement, SelectorTerm
 from engine.cache.capacity import Capacity
 from engine.cache.eligibility import MAX_WEIGHT, weight_of
-from engine.planner.plan import Plan, Request
+from engine.planner.plan import Plan, PlanRequest
 from engine.topology.levels import Level
 from engine.topology.topology import build_topology
 from tests.support.cluster_records import job, node, pod, shape
@@ -70,7 +70,7 @@ def test_slots_are_kept_for_the_resource_that_ties_go_by() -> None:
     topology, wanted = build_topology("t", (), nodes), shape(cpu=1000)
 
     def chosen(scarce: str) -> str:
-        answer = ledger.slots(wanted, topology, scarce=scarce).plan(Request(count=1))
+        answer = ledger.slots(wanted, topology, scarce=scarce).plan(PlanRequest(count=1))
         assert isinstance(answer, Plan)
         return topology.tree.hosts[answer.hosts[0][0]]
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from engine.api import names
-from engine.kinds.conditions import Condition
+from engine.kinds.conditions import ObjectCondition
 from engine.kinds.registry import Registry, built_in
 from engine.kinds.rules import rules
 from engine.policy.model import parse_policy
@@ -136,7 +136,7 @@ def test_every_alias_is_looked_for(key: str) -> None:
             assert f"'{key}'" in condition(kind, name, "asks")
 
 
-def said(condition: Condition) -> set[object]:
+def said(condition: ObjectCondition) -> set[object]:
     """The values and keys that a condition of the registry names."""
     inner = (*(condition.every or ()), *(condition.some or ()), condition.negated, condition.where)
     own = {condition.label, condition.annotation, condition.equals, *(condition.among or ())}

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from engine.api.device import DeviceRequest, DeviceUse
-from engine.devices.choose import choose
+from engine.devices.choose import choose_devices
 from engine.devices.inventory import Inventory
-from engine.devices.usage import Holding, laid
+from engine.devices.usage import Holding, free_devices
 from tests.support.devices import GIB, card, eight, gpu, memory, minors, part, use, whole
 
 
 def given(inventory: Inventory, *held: DeviceUse, asks: DeviceRequest, count: int = 1) -> list[list[int]]:
     holdings = {(str(at),): Holding(None, ((one,),), 1) for at, one in enumerate(held)}
-    return minors(choose(laid(inventory, holdings), asks, count, partitions=inventory.partitions))
+    return minors(choose_devices(free_devices(inventory, holdings), asks, count, partitions=inventory.partitions))
 
 
 @pytest.mark.parametrize(
@@ -115,11 +115,11 @@ def test_bytes_go_where_they_leave_least() -> None:
 def test_each_pod_gets_the_amounts_of_its_device() -> None:
     """Percent of a device in its bytes, bytes in its percent rounded up, and the id."""
     mixed = Inventory((gpu(0, size=40), gpu(1, size=80)))
-    full = choose(laid(mixed, {}), whole(2), 1, partitions={})
+    full = choose_devices(free_devices(mixed, {}), whole(2), 1, partitions={})
     assert full == (
         (DeviceUse("gpu", 0, "GPU-0", 100, 100, 40 * GIB), DeviceUse("gpu", 1, "GPU-1", 100, 100, 80 * GIB)),
     )
-    by_bytes = choose(laid(mixed, {}), memory(1), 1, partitions={})
+    by_bytes = choose_devices(free_devices(mixed, {}), memory(1), 1, partitions={})
     assert by_bytes == ((DeviceUse("gpu", 0, "GPU-0", 0, 3, GIB),),)
 
 
@@ -146,7 +146,7 @@ def test_cards_come_from_the_scope_of_the_gpus(
     """PCIe scope, NUMA node, any: where the pod's GPUs are, else where it fits."""
     inventory = eight(cards=tuple(card(at, numa=at // 2, pcie=f"p{at}") for at in range(4)))
     holdings = {(str(at),): Holding(None, ((one,),), 1) for at, one in enumerate(held)}
-    found = choose(laid(inventory, holdings), asks, 1, partitions={})
+    found = choose_devices(free_devices(inventory, holdings), asks, 1, partitions={})
     assert minors(found, "rdma") == ([] if cards is None else [cards])
 
 

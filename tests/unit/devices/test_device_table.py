@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.devices.ledger import Arrays, Bank, Ints
+from engine.devices.ledger import Arrays, DeviceTables, Ints
 
 HOSTS = {0: 8, 1: 3, 2: 0, 3: 200, 4: 9, 5: 8}
 
 
-def bank_of(hosts: dict[int, int]) -> Bank:
-    bank = Bank({"share": np.int16})
+def bank_of(hosts: dict[int, int]) -> DeviceTables:
+    bank = DeviceTables({"share": np.int16})
     for row, number in hosts.items():
         bank.put(row, number, {"share": [row + 1] * number})
     return bank

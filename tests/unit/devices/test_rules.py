@@ -9,7 +9,7 @@ import pytest
 from engine.api.field import FieldError
 from engine.devices.containers import PodResources, pod_resources
 from engine.devices.resources import CORE, FPGA, GPU, MEMORY, NVIDIA, RATIO, RDMA, SHARED
-from engine.devices.validation import validate
+from engine.devices.validation import device_errors
 from tests.support.golden import golden
 from tests.support.translations import pod_of
 
@@ -69,7 +69,7 @@ REFUSED: dict[str, dict[str, object]] = {
 
 
 def errors(pod: PodResources) -> tuple[FieldError, ...]:
-    return validate(pod, path="spec")
+    return device_errors(pod, path="spec")
 
 
 def lines(found: tuple[FieldError, ...]) -> str:
@@ -133,7 +133,7 @@ def test_accepts_what_goes_together(limits: dict[str, object]) -> None:
 def test_tells_all_errors_at_once_where_they_stand() -> None:
     """All containers, init containers among them, under the path of the template."""
     pod = pod_of({GPU: "150"}, {"cpu": "1"}, {RDMA: "0"}, init=({CORE: "50"},))
-    found = validate(pod, path="spec.template.spec")
+    found = device_errors(pod, path="spec.template.spec")
     assert [one.field for one in found] == [
         f"spec.template.spec.containers[0].resources.limits[{GPU}]",
         f"spec.template.spec.containers[2].resources.limits[{RDMA}]",
@@ -209,5 +209,5 @@ def test_the_policy_adds_vendors() -> None:
     """A vendor's name that the policy adds counts whole GPUs; it never takes the place of a name that is known."""
     pod = pod_of({"example.com/accelerator": "1", NVIDIA: "1"})
     assert errors(pod) == ()
-    assert len(validate(pod, path="spec", vendors=("example.com/accelerator",))) == 1
-    assert validate(pod_of({"cpu": "500m", GPU: "50"}), path="spec", vendors=("cpu", GPU)) == ()
+    assert len(device_errors(pod, path="spec", vendors=("example.com/accelerator",))) == 1
+    assert device_errors(pod_of({"cpu": "500m", GPU: "50"}), path="spec", vendors=("cpu", GPU)) == ()

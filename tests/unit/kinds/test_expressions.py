@@ -10,25 +10,25 @@ import pytest
 import yaml
 
 from engine.api.rank import Missing, value
-from engine.kinds.conditions import Condition, holds
-from engine.kinds.expressions import Expression, bind, number
-from engine.kinds.paths import Node, NodeError, Scope, each, find, parse_path
+from engine.kinds.conditions import ObjectCondition, holds
+from engine.kinds.expressions import IntExpression, bind, number
+from engine.kinds.paths import NodeError, PathNode, PathScope, each, find, parse_path
 from engine.kinds.schema import KindEntry
 
 KINDS = Path(__file__).parents[3] / "engine" / "kinds" / "kinds.yaml"
 
 
-def scope(here: Any, root: Any = None) -> Scope:
-    node = Node(here)
-    return Scope(node if root is None else Node(root), node)
+def scope(here: Any, root: Any = None) -> PathScope:
+    node = PathNode(here)
+    return PathScope(node if root is None else PathNode(root), node)
 
 
-def expression(raw: Any) -> Expression:
-    return Expression.model_validate(raw, strict=False)
+def expression(raw: Any) -> IntExpression:
+    return IntExpression.model_validate(raw, strict=False)
 
 
-def condition(raw: Any) -> Condition:
-    return Condition.model_validate(raw, strict=False)
+def condition(raw: Any) -> ObjectCondition:
+    return ObjectCondition.model_validate(raw, strict=False)
 
 
 def test_a_path_from_the_dollar_starts_at_the_whole_object() -> None:

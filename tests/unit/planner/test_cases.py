@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.planner.plan import NoFit, Plan, Request, plan
+from engine.planner.plan import NoFit, Plan, PlanRequest, plan
 from engine.planner.tree import build_tree
 from tests.support.small_trees import grow
 
@@ -15,7 +15,9 @@ ZONE_LESS = {"block": 0, "rack": 1, "host": 2}
 
 
 def _plan(tree: list[Any], count: int, **levels: Any) -> Plan:
-    answer = plan(*grow(tree), Request(count, **{name: ZONE_LESS.get(level, level) for name, level in levels.items()}))
+    answer = plan(
+        *grow(tree), PlanRequest(count, **{name: ZONE_LESS.get(level, level) for name, level in levels.items()})
+    )
     assert isinstance(answer, Plan)
     return answer
 
@@ -103,7 +105,7 @@ def test_equal_hosts_spread_to_the_emptiest_rack() -> None:
 def test_equal_hosts_go_by_the_scarce_resource_before_the_rack() -> None:
     """Of hosts with as many slots the one with fewest GPUs is taken, though its rack is emptier."""
     tree, slots = grow([[[4, 4, 4], [4]]])
-    answer = plan(tree, slots, Request(4, prefer=2), np.array([8, 8, 2, 4], dtype=np.int64))
+    answer = plan(tree, slots, PlanRequest(4, prefer=2), np.array([8, 8, 2, 4], dtype=np.int64))
     assert isinstance(answer, Plan)
     assert answer.hosts == ((2, 4),)
 
@@ -111,7 +113,7 @@ def test_equal_hosts_go_by_the_scarce_resource_before_the_rack() -> None:
 def test_a_gang_takes_the_rack_with_fewest_slots() -> None:
     """Of racks that take as few hosts the one with fewest slots is chosen, whatever GPUs lie about there."""
     tree, slots = grow([[[4, 4, 4], [4, 4]]])
-    answer = plan(tree, slots, Request(8, require=1), np.array([2, 2, 2, 9, 9], dtype=np.int64))
+    answer = plan(tree, slots, PlanRequest(8, require=1), np.array([2, 2, 2, 9, 9], dtype=np.int64))
     assert isinstance(answer, Plan)
     assert [host for host, _ in answer.hosts] == [3, 4]
 
@@ -119,7 +121,7 @@ def test_a_gang_takes_the_rack_with_fewest_slots() -> None:
 def test_racks_without_the_scarce_resource_come_first() -> None:
     """A gang that does without GPUs stays away from racks that have some, though it would fit them better."""
     tree, slots = grow([[[4, 4], [4, 4, 4]]])
-    answer = plan(tree, slots, Request(8, require=1), np.array([1, 0, 0, 0, 0], dtype=np.int64))
+    answer = plan(tree, slots, PlanRequest(8, require=1), np.array([1, 0, 0, 0, 0], dtype=np.int64))
     assert isinstance(answer, Plan)
     assert [host for host, _ in answer.hosts] == [2, 3]
 
@@ -140,14 +142,14 @@ def test_ranks_follow_the_tree() -> None:
 
 def test_a_required_level_is_not_traded_for_a_plan() -> None:
     """Two racks with room for half the gang each do not satisfy a required rack; the numbers say what is missing."""
-    assert plan(*grow([[[2, 1], [4]]]), Request(7, require=1)) == NoFit(
+    assert plan(*grow([[[2, 1], [4]]]), PlanRequest(7, require=1)) == NoFit(
         level=1, domains=2, best=1, best_slots=4, total_slots=7, fits_level=0
     )
 
 
 def test_a_gang_larger_than_the_topology() -> None:
     """Without a required level a gang that is too large is told about the whole topology."""
-    assert plan(*grow([[[2, 1], [4]]]), Request(8, prefer=1)) == NoFit(
+    assert plan(*grow([[[2, 1], [4]]]), PlanRequest(8, prefer=1)) == NoFit(
         level=-1, domains=1, best=-1, best_slots=7, total_slots=7, fits_level=None
     )
 
@@ -155,7 +157,7 @@ def test_a_gang_larger_than_the_topology() -> None:
 @pytest.mark.parametrize("require", [None, 0, 1])
 def test_an_empty_topology_fits_nothing(require: int | None) -> None:
     """A topology without hosts has no domains and no slots."""
-    answer = plan(build_tree(("rack", "host"), []), np.empty(0, dtype=np.int64), Request(1, require=require))
+    answer = plan(build_tree(("rack", "host"), []), np.empty(0, dtype=np.int64), PlanRequest(1, require=require))
     assert answer == NoFit(
         level=-1 if require is None else require, domains=0, best=-1, best_slots=0, total_slots=0, fits_level=None
     )
@@ -163,14 +165,14 @@ def test_an_empty_topology_fits_nothing(require: int | None) -> None:
 
 def test_no_host_level_above_is_fine() -> None:
     """A topology of hosts only places a gang on the fewest of them."""
-    answer = plan(*grow([1, 3, 2]), Request(5, prefer=0))
+    answer = plan(*grow([1, 3, 2]), PlanRequest(5, prefer=0))
     assert answer == Plan(hosts=((1, 3), (2, 2)), domains_used=(2,), proven=True)
 
 
 def test_the_exact_search_is_bounded() -> None:
     """A gang that needs the exact search is proven with steps for it; without, it is placed and not called proven."""
     tree = grow([[[6, 1, 1, 1], [5, 5], [5, 5], [9, 1]]])
-    free, cut = plan(*tree, Request(19, require=0)), plan(*tree, Request(19, require=0, steps=0))
+    free, cut = plan(*tree, PlanRequest(19, require=0)), plan(*tree, PlanRequest(19, require=0, steps=0))
     assert isinstance(free, Plan)
     assert free.proven
     assert isinstance(cut, Plan)
@@ -181,7 +183,7 @@ def test_enormous_slots_do_not_overflow() -> None:
     """Slots and scarce amounts of 2**63 - 1 on every host still count as room."""
     tree, slots = grow([[[1, 1], [1, 1]]])
     slots[:] = np.iinfo(np.int64).max
-    answer = plan(tree, slots, Request(2**31 - 1, require=2), slots)
+    answer = plan(tree, slots, PlanRequest(2**31 - 1, require=2), slots)
     assert isinstance(answer, Plan)
     assert answer.hosts == ((0, 2**31 - 1),)
 
@@ -189,16 +191,16 @@ def test_enormous_slots_do_not_overflow() -> None:
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (Request(0), "count: 0"),
-        (Request(-4), "count: -4"),
-        (Request(2**31), "count: 2147483648"),
-        (Request(1, require=3), "require: no level 3"),
-        (Request(1, prefer=-1), "prefer: no level -1"),
-        (Request(1, steps=-1), "steps: -1"),
-        (Request(1, profile="stack"), "profile: 'stack'"),
+        (PlanRequest(0), "count: 0"),
+        (PlanRequest(-4), "count: -4"),
+        (PlanRequest(2**31), "count: 2147483648"),
+        (PlanRequest(1, require=3), "require: no level 3"),
+        (PlanRequest(1, prefer=-1), "prefer: no level -1"),
+        (PlanRequest(1, steps=-1), "steps: -1"),
+        (PlanRequest(1, profile="stack"), "profile: 'stack'"),
     ],
 )
-def test_bad_requests_name_the_argument(request_: Request, message: str) -> None:
+def test_bad_requests_name_the_argument(request_: PlanRequest, message: str) -> None:
     """A request that makes no sense is refused with the argument's name and value."""
     with pytest.raises(ValueError, match=message):
         plan(*grow([[[1]]]), request_)
@@ -216,7 +218,7 @@ def test_bad_arrays_name_the_argument(slots: Any, scarce: Any, message: str) -> 
     """An array of the wrong length or type is refused with the argument's name."""
     tree, _ = grow([[[1]]])
     with pytest.raises(ValueError, match=message):
-        plan(tree, slots, Request(1), scarce)
+        plan(tree, slots, PlanRequest(1), scarce)
 
 
 def test_the_arguments_are_left_alone() -> None:
@@ -224,6 +226,6 @@ def test_the_arguments_are_left_alone() -> None:
     tree, slots = grow([[[4, -1], [2, 2]], [[8, 8]]])
     scarce = slots * 3
     kept = slots.copy(), scarce.copy()
-    plan(tree, slots, Request(9, prefer=1), scarce)
+    plan(tree, slots, PlanRequest(9, prefer=1), scarce)
     assert (slots == kept[0]).all()
     assert (scarce == kept[1]).all()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.planner.gang import Gang, GangPlan, PodSet, Seats, Undecided
+from engine.planner.gang import GangPlan, GangPlanRequest, HostAssignment, PodSetPlanRequest, Undecided
 from engine.planner.plan import NoFit
 from engine.planner.plan_gang import plan_gang
 from engine.planner.slices import Slices
@@ -30,17 +30,17 @@ def two(nested: list[Any], second: list[int]) -> tuple[Tree, np.ndarray[Any, np.
     return tree, np.column_stack((free, second))
 
 
-def pods(count: int, *requests: int, **more: Any) -> PodSet:
-    return PodSet(count, requests or (1,), **more)
+def pods(count: int, *requests: int, **more: Any) -> PodSetPlanRequest:
+    return PodSetPlanRequest(count, requests or (1,), **more)
 
 
-def planned(place: tuple[Tree, np.ndarray[Any, np.dtype[np.int64]]], *sets: PodSet, **more: Any) -> GangPlan:
-    answer = plan_gang(*place, Gang(sets, **more))
+def planned(place: tuple[Tree, np.ndarray[Any, np.dtype[np.int64]]], *sets: PodSetPlanRequest, **more: Any) -> GangPlan:
+    answer = plan_gang(*place, GangPlanRequest(sets, **more))
     assert isinstance(answer, GangPlan), answer
     return answer
 
 
-def hosts(seats: Seats) -> dict[int, int]:
+def hosts(seats: HostAssignment) -> dict[int, int]:
     return dict(seats.hosts)
 
 
@@ -83,20 +83,22 @@ def test_independent_pod_sets_may_use_different_blocks() -> None:
 
 def test_all_or_nothing() -> None:
     """When one pod set has no room, none is placed, and the answer names it and its numbers."""
-    answer = plan_gang(*room([[[2], [3]]]), Gang((pods(1), pods(4, require=RACK))))
+    answer = plan_gang(*room([[[2], [3]]]), GangPlanRequest((pods(1), pods(4, require=RACK))))
     assert answer == NoFit(level=1, domains=2, best=1, best_slots=3, total_slots=5, fits_level=0, pod_set=1)
 
 
 def test_pod_sets_that_fit_only_one_at_a_time() -> None:
     """Each has room alone, not both: a certain no that names no single pod set."""
-    answer = plan_gang(*room([[[2, 2]]]), Gang((pods(3), pods(2))))
+    answer = plan_gang(*room([[[2, 2]]]), GangPlanRequest((pods(3), pods(2))))
     assert isinstance(answer, NoFit)
     assert answer.pod_set is None
 
 
 def test_no_rack_for_both_colocated_pod_sets() -> None:
     """Each fits into a rack alone; no rack holds both, the block does."""
-    gang = Gang((pods(2, require=RACK, colocate="g"), PodSet(2, (2,), require=RACK, colocate="g")))
+    gang = GangPlanRequest(
+        (pods(2, require=RACK, colocate="g"), PodSetPlanRequest(2, (2,), require=RACK, colocate="g"))
+    )
     answer = plan_gang(*room([[[4], [4]]]), gang)
     assert isinstance(answer, NoFit)
     assert (answer.level, answer.fits_level, answer.pod_set) == (1, 0, None)
@@ -136,7 +138,7 @@ def test_lost_pods_return_to_the_domain_in_use() -> None:
 
 def test_a_gang_whose_domain_has_no_room_left_waits() -> None:
     """Lost pods are never planned outside of the required domain in use."""
-    answer = plan_gang(*room([[[0, 1], [9, 9]]]), Gang((pods(4, require=RACK, kept={0: 0, 1: 0}),)))
+    answer = plan_gang(*room([[[0, 1], [9, 9]]]), GangPlanRequest((pods(4, require=RACK, kept={0: 0, 1: 0}),)))
     assert isinstance(answer, NoFit)
     assert answer.best_slots == 1
 
@@ -178,7 +180,7 @@ def test_more_than_the_minimum_where_there_is_room(nested: list[Any], least: int
 
 def test_less_than_the_minimum_is_nothing() -> None:
     """The numbers of the answer are those of the whole gang."""
-    answer = plan_gang(*room([[[2], [2]]]), Gang((pods(6, require=RACK, least=3),)))
+    answer = plan_gang(*room([[[2], [2]]]), GangPlanRequest((pods(6, require=RACK, least=3),)))
     assert isinstance(answer, NoFit)
     assert answer.best_slots == 2
 
@@ -197,7 +199,7 @@ def test_a_minimum_is_rounded_up_to_whole_slices() -> None:
 
 def test_a_search_that_runs_out_is_undecided() -> None:
     """Without steps a gang of unlike pods is neither refused nor placed."""
-    answer = plan_gang(*two([[[4, 4]]], [1, 1]), Gang((pods(4, 1, 0), pods(2, 1, 1)), steps=0))
+    answer = plan_gang(*two([[[4, 4]]], [1, 1]), GangPlanRequest((pods(4, 1, 0), pods(2, 1, 1)), steps=0))
     assert answer == Undecided(0)
 
 
@@ -209,27 +211,27 @@ def test_alike_pod_sets_need_no_search() -> None:
 
 def test_an_empty_topology_holds_nothing() -> None:
     """No hosts, no plan, and no fault."""
-    answer = plan_gang(build_tree(("host",), []), np.zeros((0, 1), dtype=np.int64), Gang((pods(1),)))
+    answer = plan_gang(build_tree(("host",), []), np.zeros((0, 1), dtype=np.int64), GangPlanRequest((pods(1),)))
     assert answer == NoFit(-1, 0, -1, 0, 0, None, 0)
 
 
 def test_overcommitted_hosts_take_nothing() -> None:
     """Less than nothing free is nothing free, also of the sum."""
-    answer = plan_gang(*room([[[-5, 3]]]), Gang((pods(3), PodSet(1, (2,)))))
+    answer = plan_gang(*room([[[-5, 3]]]), GangPlanRequest((pods(3), PodSetPlanRequest(1, (2,)))))
     assert isinstance(answer, NoFit)
-    assert isinstance(plan_gang(*room([[[-5, 3]]]), Gang((pods(1), PodSet(1, (2,))))), GangPlan)
+    assert isinstance(plan_gang(*room([[[-5, 3]]]), GangPlanRequest((pods(1), PodSetPlanRequest(1, (2,))))), GangPlan)
 
 
 def test_pods_that_ask_for_nothing_fit_anywhere() -> None:
     """A request of 0 needs no room, not even on an overcommitted host."""
-    assert planned(room([[[-1]]]), PodSet(7, (0,))).pod_sets[0].hosts == ((0, 7),)
+    assert planned(room([[[-1]]]), PodSetPlanRequest(7, (0,))).pod_sets[0].hosts == ((0, 7),)
 
 
 def test_the_arguments_are_left_alone() -> None:
     """Planning changes neither what is free nor the gang."""
     tree, free = two([[[4, 4]]], [1, 1])
     before = free.copy()
-    plan_gang(tree, free, Gang((pods(4, 1, 0, least=2, per_host=2), pods(2, 1, 1))))
+    plan_gang(tree, free, GangPlanRequest((pods(4, 1, 0, least=2, per_host=2), pods(2, 1, 1))))
     assert (free == before).all()
 
 
@@ -239,34 +241,34 @@ ONE = pods(2)
 @pytest.mark.parametrize(
     ("argument", "gang"),
     [
-        ("pod_sets", lambda: Gang(())),
-        ("count", lambda: Gang((pods(0),))),
-        ("count", lambda: Gang((pods(2**31),))),
-        ("count", lambda: Gang((pods(2**30), pods(2**30)))),
-        ("requests", lambda: Gang((pods(1, 1, 1),))),
-        ("requests", lambda: Gang((pods(1, -1),))),
-        ("require", lambda: Gang((pods(1, require=3),))),
-        ("require", lambda: Gang((ONE,), require=-1)),
-        ("prefer", lambda: Gang((pods(1, prefer=9),))),
-        ("profile", lambda: Gang((ONE,), profile="best")),
-        ("steps", lambda: Gang((ONE,), steps=-1)),
-        ("least", lambda: Gang((ONE,), least=3)),
-        ("least", lambda: Gang((pods(2, least=-1),))),
-        ("per_host", lambda: Gang((pods(2, per_host=0),))),
-        ("eligible", lambda: Gang((pods(2, eligible=np.array([True])),))),
-        ("eligible", lambda: Gang((pods(2, eligible=np.array([1, 1])),))),
-        ("slices", lambda: Gang((pods(3, slices=(Slices(1, 2),)),))),
-        ("slices", lambda: Gang((pods(4, slices=(Slices(1, 0),)),))),
-        ("slices", lambda: Gang((pods(4, slices=(Slices(2, 2), Slices(1, 4))),))),
-        ("slices", lambda: Gang((pods(6, slices=(Slices(1, 3), Slices(2, 2))),))),
-        ("kept", lambda: Gang((pods(2, kept={2: 0}),))),
-        ("kept", lambda: Gang((pods(2, kept={0: 2}),))),
-        ("kept", lambda: Gang((pods(3, require=HOST, kept={0: 0, 1: 1}),))),
-        ("kept", lambda: Gang((pods(4, slices=(Slices(HOST, 2),), kept={0: 0, 1: 1}),))),
-        ("colocate", lambda: Gang((pods(1, require=0, colocate="g"), pods(1, require=1, colocate="g")))),
+        ("pod_sets", lambda: GangPlanRequest(())),
+        ("count", lambda: GangPlanRequest((pods(0),))),
+        ("count", lambda: GangPlanRequest((pods(2**31),))),
+        ("count", lambda: GangPlanRequest((pods(2**30), pods(2**30)))),
+        ("requests", lambda: GangPlanRequest((pods(1, 1, 1),))),
+        ("requests", lambda: GangPlanRequest((pods(1, -1),))),
+        ("require", lambda: GangPlanRequest((pods(1, require=3),))),
+        ("require", lambda: GangPlanRequest((ONE,), require=-1)),
+        ("prefer", lambda: GangPlanRequest((pods(1, prefer=9),))),
+        ("profile", lambda: GangPlanRequest((ONE,), profile="best")),
+        ("steps", lambda: GangPlanRequest((ONE,), steps=-1)),
+        ("least", lambda: GangPlanRequest((ONE,), least=3)),
+        ("least", lambda: GangPlanRequest((pods(2, least=-1),))),
+        ("per_host", lambda: GangPlanRequest((pods(2, per_host=0),))),
+        ("eligible", lambda: GangPlanRequest((pods(2, eligible=np.array([True])),))),
+        ("eligible", lambda: GangPlanRequest((pods(2, eligible=np.array([1, 1])),))),
+        ("slices", lambda: GangPlanRequest((pods(3, slices=(Slices(1, 2),)),))),
+        ("slices", lambda: GangPlanRequest((pods(4, slices=(Slices(1, 0),)),))),
+        ("slices", lambda: GangPlanRequest((pods(4, slices=(Slices(2, 2), Slices(1, 4))),))),
+        ("slices", lambda: GangPlanRequest((pods(6, slices=(Slices(1, 3), Slices(2, 2))),))),
+        ("kept", lambda: GangPlanRequest((pods(2, kept={2: 0}),))),
+        ("kept", lambda: GangPlanRequest((pods(2, kept={0: 2}),))),
+        ("kept", lambda: GangPlanRequest((pods(3, require=HOST, kept={0: 0, 1: 1}),))),
+        ("kept", lambda: GangPlanRequest((pods(4, slices=(Slices(HOST, 2),), kept={0: 0, 1: 1}),))),
+        ("colocate", lambda: GangPlanRequest((pods(1, require=0, colocate="g"), pods(1, require=1, colocate="g")))),
     ],
 )
-def test_what_makes_no_sense_names_the_argument(argument: str, gang: Callable[[], Gang]) -> None:
+def test_what_makes_no_sense_names_the_argument(argument: str, gang: Callable[[], GangPlanRequest]) -> None:
     """A gang that contradicts itself or the tree is a ValueError that starts with the argument's name."""
     with pytest.raises(ValueError, match=f"^{argument}: "):
         plan_gang(*room([[[2, 2]]]), gang())
@@ -286,7 +288,7 @@ def test_arrays_of_another_form_are_refused(argument: str, free: Any, scarce: An
     """One row of integers per host, or a ValueError that names the array."""
     tree, _ = room([[[2, 2]]])
     with pytest.raises(ValueError, match=f"^{argument}: "):
-        plan_gang(tree, free, Gang((ONE,)), scarce)
+        plan_gang(tree, free, GangPlanRequest((ONE,)), scarce)
 
 
 def test_the_first_pod_set_gets_the_first_of_the_hosts() -> None:
