@@ -10,12 +10,12 @@ from typing import Any
 
 from bench.jobs import job_body
 from engine.api import names
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.cluster import objects, workloads
 from engine.policy.model import parse_policy
 from engine.scheduler.outcome import Placed
-from engine.scheduler.schedule import plan_in_view, proposed
+from engine.scheduler.schedule import new_placement, schedule_gang
 from local import nodes
 from local.nodes import Grid
 from webhook.admission.live_reader import LiveView
@@ -38,14 +38,14 @@ class PlacedGang:
     """The view, and the Job as it stands once it is resumed."""
 
     live: LiveView
-    view: View
+    view: ClusterState
     job: Json
     pods: int
 
     @classmethod
     def make(cls, grid: Grid, *, pods: int, annotations: Mapping[str, str]) -> PlacedGang:
         """Submit a Job, plan it and resume it, as the service would."""
-        view = View(Stores(), parse_policy(POLICY))
+        view = ClusterState(Stores(), parse_policy(POLICY))
         view.stores.nodes.replace([objects.node(json.dumps(body).encode()) for body in nodes.grid_nodes(grid)])
         live = live_view(view)
         view.refresh()
@@ -58,9 +58,11 @@ class PlacedGang:
         view.refresh()
         gang = view.gangs.get(UID)
         assert gang is not None
-        plan = plan_in_view(view, gang)
+        plan = schedule_gang(view, gang)
         assert isinstance(plan, Placed), plan
-        placement = replace(proposed(gang, plan, priority=0, now=0.0), uid="p", resource_version="101", generation=1)
+        placement = replace(
+            new_placement(gang, plan, priority=0, now=0.0), uid="p", resource_version="101", generation=1
+        )
         view.stores.placements.replace([placement])
         resumed = held
         resumed["spec"]["suspend"] = False
@@ -186,7 +188,7 @@ class PlacedGang:
         return json.dumps(stored).encode()
 
 
-def live_view(view: View) -> LiveView:
+def live_view(view: ClusterState) -> LiveView:
     """What a replica's reviews see of the view, under the service's own name."""
     return LiveView(
         view,

@@ -20,7 +20,7 @@ from rich.table import Table
 from bench import results
 from bench.gang import CONTROLLER, NAMESPACE, POLICY, Json, live_view, review_body
 from bench.subjects import COLUMNS, Subject, measured
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.cluster import objects
 from engine.devices.resources import CORE, GPU, MEMORY, RATIO
@@ -63,7 +63,7 @@ def main() -> int:
 
 def _view() -> LiveView:
     """A cluster of 512 hosts that report Koordinator's dimensions."""
-    view = View(Stores(), parse_policy(POLICY))
+    view = ClusterState(Stores(), parse_policy(POLICY))
     bodies = nodes.grid_nodes(Grid(8, 8, 8), shape=TOLD)
     view.stores.nodes.replace([objects.node(json.dumps(body).encode()) for body in bodies])
     view.refresh()

@@ -47,7 +47,7 @@ DEAD_SECONDS = 10**9  # nobody waits for this Lease to run out
 
 @dataclass(frozen=True, slots=True)
 class HostShape:
-    """What one host offers, as Kubernetes quantities; `extended` for any other resource."""
+    """What one host offers, as Kubernetes quantities; `extended_placement` for any other resource."""
 
     cpu: str = "96"
     memory: str = "1Ti"

@@ -20,7 +20,7 @@ from engine.api.pod import Pod, Shape
 from engine.api.resources import Requests, is_claim
 from engine.cache.eligibility import MAX_WEIGHT, Eligibility, Verdicts, weight_of
 from engine.cache.node_columns import Mask
-from engine.cache.resource_table import HostAmounts, Ints
+from engine.cache.resource_table import Ints, ResourceTable
 from engine.devices.allocation import devices_of
 from engine.devices.hosts import Held, HostDevices, by_vendor_name
 from engine.devices.resources import KOORDINATOR, WHOLE
@@ -38,7 +38,7 @@ _NOWHERE = -1  # the column of a resource that nothing names
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class SlotCounts:
     """Slots of a shape per host, in tree order: `free` by what is free now, `empty` by allocatable alone.
 
     Both are 0 on hosts that are not eligible; `built` is by allocatable on every host, eligible or not, sick devices
@@ -80,7 +80,7 @@ class Capacity:
 
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}
-        self._amounts = HostAmounts()
+        self._amounts = ResourceTable()
         self._nodes: list[Node | None] = []
         self._eligibility = Eligibility(self._nodes)
         self._names: list[str] = []
@@ -222,7 +222,7 @@ class Capacity:
         row = self._rows.get(host)
         return {} if row is None else self._amounts.all_left(row)
 
-    def count(self, shape: Shape, topology: Topology) -> Count:
+    def count(self, shape: Shape, topology: Topology) -> SlotCounts:
         """Slots of `shape` on every host of the topology, in tree order; vectorised, O(hosts x resources)."""
         rows = self._rows_of(topology)
         mask = self._eligibility.of(shape).mask[rows]
@@ -240,7 +240,7 @@ class Capacity:
             self._devices.limit(slots_empty, rows, shape.devices, empty=True)
             self._devices.limit(built, rows, shape.devices, empty=True, sick=False)
         slots_free = np.where(mask, np.maximum(slots_free, 0), 0)
-        return Count(slots_free, np.where(mask, np.maximum(slots_empty, 0), 0), np.maximum(built, 0))
+        return SlotCounts(slots_free, np.where(mask, np.maximum(slots_empty, 0), 0), np.maximum(built, 0))
 
     def slots(self, shape: Shape, topology: Topology, *, scarce: str) -> SlotIndex:
         """The free slots of `shape`, as `count` gives them, kept current between decisions.

@@ -13,8 +13,8 @@ from engine.api.placement import Placement, kept_hosts
 from engine.api.pod import Pod
 from engine.api.workload import Workload
 from engine.cache.capacity import Capacity
-from engine.cache.pod_shapes import ComingPods
-from engine.cache.pods import Homes
+from engine.cache.pod_shapes import PodShapes
+from engine.cache.pods import PodIndex
 from engine.cache.quota import usage_of
 from engine.gang import plain_pods
 from engine.gang.gang import Gang, by_pod_set
@@ -25,10 +25,10 @@ from engine.gang.relaxation import effective_request
 from engine.gang.request import PlacementRequest
 
 
-class KnownGangs:
+class GangIndex:
     """Not safe to share between threads by itself. `lineage` tells that of the policy and topologies in force."""
 
-    def __init__(self, homes: Homes, coming: ComingPods, *, lineage: Callable[[], OwnerResolver]) -> None:
+    def __init__(self, homes: PodIndex, coming: PodShapes, *, lineage: Callable[[], OwnerResolver]) -> None:
         self._homes = homes
         self._coming = coming
         self._lineage = lineage

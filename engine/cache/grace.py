@@ -33,7 +33,7 @@ class _Late:
     shapes: Mapping[str, Shape]
 
 
-class Lingering:
+class GraceReservations:
     """What is kept, written into the ledger under keys of its own; not safe to share between threads by itself."""
 
     def __init__(self, capacity: Capacity, clock: Callable[[], float], *, seconds: float = LINGER) -> None:

@@ -16,9 +16,9 @@ from engine.api import names
 from engine.api.objects import ConfigMap
 from engine.api.pod import Pod
 from engine.cache.stores import Stores
-from engine.cache.workload_informers import KindCaches
+from engine.cache.workload_informers import WorkloadInformers
 from engine.cluster import devices, objects, placements, pods
-from engine.cluster.client import Api, ApiFault, object_path
+from engine.cluster.client import ApiFault, KubeClient, object_path
 from engine.cluster.discovery import Discovery, Wanted
 from engine.cluster.objects import topology_object
 from engine.cluster.reflector import Reflector
@@ -30,13 +30,13 @@ from engine.topology.objects import GROUPS, PLURAL
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
-class Caches:
+class Informers:
     """Owns the reflectors of a replica; `start` once, `stop` once. `policy` gives the one in force."""
 
     def __init__(
-        self, api: Api, stores: Stores, *, namespace: str, policy: Callable[[], Policy] = default_policy
+        self, api: KubeClient, stores: Stores, *, namespace: str, policy: Callable[[], Policy] = default_policy
     ) -> None:
-        self.kinds = KindCaches(api, stores, policy=policy)
+        self.kinds = WorkloadInformers(api, stores, policy=policy)
         self._policy = policy
         self._pod_labels = policy().pod_labels
         self.policy: Store[ConfigMap] = Store(key=lambda config: config.name)
@@ -79,7 +79,15 @@ class Caches:
             self._add(api, name, config_maps, objects.config_map, store, fieldSelector=f"metadata.name={name}")
 
     def _add(
-        self, api: Api, name: str, path: str, project: object, store: object, *, optional: bool = False, **query: str
+        self,
+        api: KubeClient,
+        name: str,
+        path: str,
+        project: object,
+        store: object,
+        *,
+        optional: bool = False,
+        **query: str,
     ) -> None:
         self._reflectors[name] = Reflector(
             api,
@@ -148,10 +156,10 @@ LOOK_EVERY: Final = 15.0  # seconds between looks whether the objects' kind has 
 log = logging.getLogger("topogate.topologies")
 
 
-class TopologyWatch:
+class TopologyInformers:
     """Owns at most one reflector per API group; `follow` again and again, from one thread; `stop` once."""
 
-    def __init__(self, api: Api, stores: Stores, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, api: KubeClient, stores: Stores, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._api = api
         self._stores = stores
         self._discovery = Discovery(api)
@@ -203,7 +211,7 @@ class TopologyWatch:
         self._watched.clear()
 
 
-def follow_quietly(watch: TopologyWatch, policy: Policy) -> None:
+def follow_quietly(watch: TopologyInformers, policy: Policy) -> None:
     """Follow a policy; that nobody can be asked is told and left for the next time."""
     try:
         watch.follow(policy)

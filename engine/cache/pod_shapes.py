@@ -17,7 +17,7 @@ from engine.gang.key import key_of
 from engine.gang.shape import merge_runtime_class, with_requests
 
 
-class ComingPods:
+class PodShapes:
     """Answers from every thread; what pods turned out to be is told under the view's lock."""
 
     def __init__(self, stores: Stores) -> None:

@@ -18,7 +18,7 @@ from engine.gang.plain_pods import is_plain, is_single
 PodKey = tuple[str, str]
 
 
-class Homes:
+class PodIndex:
     """All pods and the links above them, as they were folded in; not safe to share between threads by itself."""
 
     def __init__(self) -> None:

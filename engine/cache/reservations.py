@@ -12,17 +12,17 @@ from engine.api.pod import Pod, Shape
 from engine.api.resources import is_claim, largest
 from engine.api.workload import Workload
 from engine.cache.capacity import Capacity
-from engine.cache.pod_shapes import ComingPods
+from engine.cache.pod_shapes import PodShapes
 from engine.devices.allocation import Uses
 from engine.gang.gang import pinned_host, pod_set_of, released
 from engine.gang.reservation import reservations, unreserved_pods
 from engine.gang.shape import with_requests
 
 
-class KeptSlots:
+class Reservations:
     """Writes the reservations of gangs into the ledger, by key; not safe to share between threads by itself."""
 
-    def __init__(self, capacity: Capacity, coming: ComingPods, *, schedulers: Callable[[], Collection[str]]) -> None:
+    def __init__(self, capacity: Capacity, coming: PodShapes, *, schedulers: Callable[[], Collection[str]]) -> None:
         """`schedulers`: names of those whose pods are ours to place."""
         self._capacity = capacity
         self._coming = coming

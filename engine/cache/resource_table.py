@@ -14,7 +14,7 @@ Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
 
 
-class HostAmounts:
+class ResourceTable:
     """Amounts by row and column; `columns` are those of the resources that a host, a pod or a reservation named."""
 
     def __init__(self) -> None:

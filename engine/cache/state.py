@@ -22,11 +22,11 @@ from engine.api.placement import Placement
 from engine.api.pod import Pod
 from engine.api.workload import Workload
 from engine.cache.capacity import Capacity
-from engine.cache.gangs import KnownGangs
-from engine.cache.grace import LINGER, Lingering
-from engine.cache.pod_shapes import ComingPods
-from engine.cache.pods import Homes
-from engine.cache.reservations import KeptSlots
+from engine.cache.gangs import GangIndex
+from engine.cache.grace import LINGER, GraceReservations
+from engine.cache.pod_shapes import PodShapes
+from engine.cache.pods import PodIndex
+from engine.cache.reservations import Reservations
 from engine.cache.stores import Stores
 from engine.gang import plain_pods
 from engine.gang.gang import host_of, over, released
@@ -57,7 +57,7 @@ class Changes:
     unclaimed_pods: set[tuple[str, str]] = field(default_factory=set)
 
 
-class View:
+class ClusterState:
     """The consistent view. What changes it takes the lock; readers of records go to `stores` directly."""
 
     def __init__(
@@ -81,15 +81,15 @@ class View:
         self.lock = threading.RLock()
         self.changed = threading.Event()
         self.capacity = Capacity()
-        self.coming = ComingPods(stores)
-        self._kept = KeptSlots(self.capacity, self.coming, schedulers=lambda: self.policy.schedulers)
-        self._lingering = Lingering(self.capacity, clock, seconds=linger)
+        self.coming = PodShapes(stores)
+        self._kept = Reservations(self.capacity, self.coming, schedulers=lambda: self.policy.schedulers)
+        self._lingering = GraceReservations(self.capacity, clock, seconds=linger)
         self.topologies: Mapping[str, Topology] = {}
         self.policy = policy or default_policy()
         self._inbox: deque[tuple[str, Any, Any]] = deque()
-        self._homes = Homes()
+        self._homes = PodIndex()
         self._lineage: OwnerResolver | None = None
-        self.gangs = KnownGangs(self._homes, self.coming, lineage=lambda: self.lineage)
+        self.gangs = GangIndex(self._homes, self.coming, lineage=lambda: self.lineage)
         self._topology_stale = True
         self._refile = False
         self._pending = Changes(everything=True)

@@ -11,7 +11,7 @@ from engine.api.objects import Node, PriorityClass, Quota, RuntimeClass
 from engine.api.placement import Placement
 from engine.api.pod import Pod
 from engine.api.workload import Owned, Workload
-from engine.cluster.store import Parts, Store
+from engine.cluster.store import KindStores, Store
 from engine.devices.resources import ReportedNodes
 from engine.gang.key import placed_key
 from engine.topology.objects import GROUPS, PLURAL, TopologyObject
@@ -25,8 +25,8 @@ class Stores:
         self.nodes: Store[Node] = Store(key=lambda node: node.name)
         self.nodes.subscribe(self.reported.changed)
         self.pods: Store[Pod] = Store(key=lambda pod: pod.key, index=_gang_label)
-        self.workloads: Parts[Workload] = Parts()
-        self.owned: Parts[Owned] = Parts()
+        self.workloads: KindStores[Workload] = KindStores()
+        self.owned: KindStores[Owned] = KindStores()
         self.placements: Store[Placement] = Store(key=lambda placement: placement.key, index=placed_key)
         self.quotas: Store[Quota] = Store(
             key=lambda quota: (quota.namespace, quota.name), index=lambda quota: quota.namespace
@@ -38,7 +38,7 @@ class Stores:
             group: Store(key=lambda item: item.name) for group in GROUPS
         }
 
-    def all(self) -> Mapping[str, Store[Any] | Parts[Any]]:
+    def all(self) -> Mapping[str, Store[Any] | KindStores[Any]]:
         """Every store by the name of what it holds."""
         return {
             "nodes": self.nodes,

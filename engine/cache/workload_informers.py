@@ -18,7 +18,7 @@ from typing import Any, Final
 from engine.api.workload import Owned, Workload
 from engine.cache.stores import Stores
 from engine.cluster import workloads
-from engine.cluster.client import Api, ApiFault
+from engine.cluster.client import ApiFault, KubeClient
 from engine.cluster.discovery import Collection, Discovery, wanted_kinds
 from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
@@ -50,12 +50,12 @@ class _Watch:
     store: Store[Any]
 
 
-class KindCaches:
+class WorkloadInformers:
     """Owns the reflectors of workloads; `start` once, `stop` once. `policy` gives the one in force."""
 
     def __init__(
         self,
-        api: Api,
+        api: KubeClient,
         stores: Stores,
         *,
         policy: Callable[[], Policy],
@@ -233,4 +233,4 @@ def _projection(reading: _Reading, registry: Registry) -> Callable[[Any], Worklo
         return partial(workloads.owned, api_version=collection.api_version, kind=collection.kind)
     if (collection.group, collection.kind) == ("batch", "Job"):
         return workloads.job
-    return partial(workloads.modest, entry=entry, registry=registry, version=collection.version)
+    return partial(workloads.workload_or_stub, entry=entry, registry=registry, version=collection.version)

@@ -165,7 +165,7 @@ class Stream:
             raise
 
 
-class Api:
+class KubeClient:
     """Requests to one API server; safe for use by many threads at once."""
 
     def __init__(self, client: Any, user_agent: str) -> None:
@@ -273,7 +273,7 @@ class Api:
         return {item["key"]: item["value"] for item in settings.values() if item["in"] == "header" and item["value"]}
 
 
-def connect(*, kubeconfig: str | None = None, user_agent: str) -> Api:
+def connect(*, kubeconfig: str | None = None, user_agent: str) -> KubeClient:
     """Connect with a kubeconfig file, else with `$KUBECONFIG`, the pod's service account, or `~/.kube/config`.
 
     Sends nothing yet. Raises ApiUnavailable when none of them can be read.
@@ -293,7 +293,7 @@ def connect(*, kubeconfig: str | None = None, user_agent: str) -> Api:
             f"no API server configured: {type(error).__name__} in {kubeconfig or 'the defaults'}"
         ) from None
     settings.connection_pool_maxsize = POOL_SIZE
-    return Api(ApiClient(settings), user_agent)
+    return KubeClient(ApiClient(settings), user_agent)
 
 
 def object_path(

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from engine.cluster.client import Api, ApiError, ApiFault, ApiUnavailable, object_path
+from engine.cluster.client import ApiError, ApiFault, ApiUnavailable, KubeClient, object_path
 from engine.cluster.wire import UNREADABLE
 from engine.kinds.registry import Registry
 from engine.kinds.schema import ANY_VERSION
@@ -121,7 +121,7 @@ _decode_resources: Final = msgspec.json.Decoder(_Resources).decode
 class Discovery:
     """Asks one API server what it serves; not for use by several threads at once."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: KubeClient) -> None:
         self._api = api
         self._known: dict[tuple[str, str], Collection] = {}
 

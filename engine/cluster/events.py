@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from engine.api.event_reasons import EventReason
 from engine.api.names import FIELD_MANAGER
-from engine.cluster.client import Api, ApiError, ApiFault, object_path
+from engine.cluster.client import ApiError, ApiFault, KubeClient, object_path
 
 CONTROLLER: Final = "topogate.dev/engine"
 # Limits of the API: a longer field is refused.
@@ -111,7 +111,7 @@ class Recorder:
 
     def __init__(
         self,
-        api: Api,
+        api: KubeClient,
         *,
         instance: str,
         clock: Callable[[], float] = time.monotonic,

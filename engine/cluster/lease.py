@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from engine.api.names import FIELD_MANAGER
-from engine.cluster.client import APPLY_PATCH, Api, ApiError, ApiFault, object_path
+from engine.cluster.client import APPLY_PATCH, ApiError, ApiFault, KubeClient, object_path
 from engine.cluster.election import (
     Action,
     Create,
@@ -76,7 +76,7 @@ def read_lease(body: bytes) -> Lease:
     )
 
 
-def lease_holder(api: Api, namespace: str, name: str) -> str:
+def lease_holder(api: KubeClient, namespace: str, name: str) -> str:
     """Return who holds the Lease, perhaps no longer; "" when nobody does. Raises what the API raises."""
     path = object_path("coordination.k8s.io/v1", "leases", namespace=namespace, name=name)
     try:
@@ -106,7 +106,7 @@ class LeaseCandidate:
 
     def __init__(
         self,
-        api: Api,
+        api: KubeClient,
         namespace: str,
         name: str,
         identity: str,

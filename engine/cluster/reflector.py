@@ -21,7 +21,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from engine.cluster.client import Api, ApiError, ApiFault, ApiUnavailable, Stream, status_error
+from engine.cluster.client import ApiError, ApiFault, ApiUnavailable, KubeClient, Stream, status_error
 from engine.cluster.store import Store
 from engine.cluster.wire import UNREADABLE
 
@@ -168,7 +168,7 @@ class Reflector(Generic[R]):
 
     def __init__(
         self,
-        api: Api,
+        api: KubeClient,
         path: str,
         project: Callable[[msgspec.Raw], R],
         store: Store[R],

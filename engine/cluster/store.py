@@ -330,7 +330,7 @@ class Keyed(Protocol):
 K = TypeVar("K", bound=Keyed)
 
 
-class Parts(Generic[K]):
+class KindStores(Generic[K]):
     """One `Store` for each group and kind, indexed by uid, with the reading and writing side of a single store.
 
     Changes are told in order within a kind; between kinds there is no order, as between watches.

@@ -172,7 +172,7 @@ def workload(source: Source, *, entry: KindEntry, registry: Registry, version: s
     )
 
 
-def modest(source: Source, *, entry: KindEntry, registry: Registry, version: str = "") -> Workload:
+def workload_or_stub(source: Source, *, entry: KindEntry, registry: Registry, version: str = "") -> Workload:
     """The same; of an object of a kind that is only placed, and that says nothing to us, just who and whose it is.
 
     A cluster has many Deployments and few that ask. The pod set is not the object's own then.

@@ -38,9 +38,9 @@ from engine.cluster.client import (
     JSON_PATCH,
     MERGE_PATCH,
     STRATEGIC_MERGE_PATCH,
-    Api,
     ApiError,
     ApiFault,
+    KubeClient,
     object_path,
 )
 
@@ -48,19 +48,19 @@ Body = dict[str, Any]
 Operations = list[Body]
 
 
-def suspending(workload: Workload) -> Body:
+def suspend_patch(workload: Workload) -> Body:
     """The merge patch that suspends a workload and notes that it was us. Binds to the version that we know."""
     return _merged(
         _set(workload, True), {"metadata": {**_as_known(workload), "annotations": {HELD_BY: HELD_BY_SUSPEND}}}
     )
 
 
-def resuming(workload: Workload) -> Body:
+def resume_patch(workload: Workload) -> Body:
     """The merge patch that lets a workload run, and nothing else. Binds to the version that we know."""
     return _merged(_set(workload, False), {"metadata": {**_as_known(workload), "annotations": {HELD_BY: None}}})
 
 
-def telling(workload: Workload, annotations: Mapping[str, str]) -> Operations:
+def annotate_patch(workload: Workload, annotations: Mapping[str, str]) -> Operations:
     """The JSON Patch that lets a workload run and puts annotations on the pods of all its templates.
 
     Binds to the generation, not to the version: the workload's controller may note the suspension in the status at that
@@ -186,12 +186,12 @@ class Refused:
 Result = Done | Gone | Conflict | Refused
 
 
-def create_placement(api: Api, namespace: str, body: Mapping[str, Any], *, fence: Fence) -> Result:
+def create_placement(api: KubeClient, namespace: str, body: Mapping[str, Any], *, fence: Fence) -> Result:
     """Create a Placement; `Conflict` when one of that name exists. The server drops a status sent along."""
     return _send(api, "POST", object_path(API_VERSION, PLACEMENTS, namespace=namespace), body, JSON, fence=fence)
 
 
-def replace_placement_spec(api: Api, placement: Placement, spec: Mapping[str, Any], *, fence: Fence) -> Result:
+def replace_placement_spec(api: KubeClient, placement: Placement, spec: Mapping[str, Any], *, fence: Fence) -> Result:
     """Write a whole new spec (request and assignment in one write), if the Placement is still the one that we know."""
     metadata = {"uid": placement.uid, "resourceVersion": placement.resource_version}
     # A merge keeps what it does not name: what the new spec leaves out is taken away by name.
@@ -199,19 +199,19 @@ def replace_placement_spec(api: Api, placement: Placement, spec: Mapping[str, An
     return _send(api, "PATCH", _placement(placement), body, MERGE_PATCH, fence=fence)
 
 
-def patch_placement_status(api: Api, placement: Placement, status: Mapping[str, Any], *, fence: Fence) -> Result:
+def patch_placement_status(api: KubeClient, placement: Placement, status: Mapping[str, Any], *, fence: Fence) -> Result:
     """Merge into a Placement's status (None takes a field away); it is for people, so any version will do."""
     body = {"metadata": {"uid": placement.uid}, "status": status}
     return _send(api, "PATCH", _placement(placement) + "/status", body, MERGE_PATCH, fence=fence)
 
 
-def delete_placement(api: Api, placement: Placement, *, fence: Fence) -> Result:
+def delete_placement(api: KubeClient, placement: Placement, *, fence: Fence) -> Result:
     """Delete a Placement, this very one."""
     return _delete(api, _placement(placement), placement.uid, fence)
 
 
 def resume_workload(
-    api: Api, workload: Workload, *, fence: Fence, placement: str | None = None, revision: int | None = None
+    api: KubeClient, workload: Workload, *, fence: Fence, placement: str | None = None, revision: int | None = None
 ) -> Result:
     """Let a workload that we hold run, and tell its pods (through the templates) which Placement is theirs.
 
@@ -220,7 +220,7 @@ def resume_workload(
     """
     if placement is not None:
         annotations = {PLACEMENT: placement} | ({} if revision is None else {REVISION: str(revision)})
-        body = telling(workload, annotations)
+        body = annotate_patch(workload, annotations)
         result = _send(api, "PATCH", _workload(workload), body, JSON_PATCH, fence=fence)
         if not isinstance(result, Refused):
             return result
@@ -228,21 +228,21 @@ def resume_workload(
             return Conflict(result.message)
         if not about_templates(workload, tuple(field for field, _ in result.causes)):
             return result
-    return _send(api, "PATCH", _workload(workload), resuming(workload), MERGE_PATCH, fence=fence)
+    return _send(api, "PATCH", _workload(workload), resume_patch(workload), MERGE_PATCH, fence=fence)
 
 
-def suspend_workload(api: Api, workload: Workload, *, fence: Fence) -> Result:
+def suspend_workload(api: KubeClient, workload: Workload, *, fence: Fence) -> Result:
     """Suspend a workload and note that it was us; its controller removes the pods without counting failures."""
-    return _send(api, "PATCH", _workload(workload), suspending(workload), MERGE_PATCH, fence=fence)
+    return _send(api, "PATCH", _workload(workload), suspend_patch(workload), MERGE_PATCH, fence=fence)
 
 
-def release_pod(api: Api, pod: Pod, body: Mapping[str, Any], *, fence: Fence) -> Result:
+def release_pod(api: KubeClient, pod: Pod, body: Mapping[str, Any], *, fence: Fence) -> Result:
     """Send a release (`engine.gang.pin.release_patch`) to this very pod; sent twice, it is `Done` twice."""
     pinned = {**body, "metadata": {**body.get("metadata", {}), "uid": pod.uid}}
     return _send(api, "PATCH", _pod(pod), pinned, STRATEGIC_MERGE_PATCH, fence=fence)
 
 
-def evict_pod(api: Api, pod: Pod, *, fence: Fence) -> Result:
+def evict_pod(api: KubeClient, pod: Pod, *, fence: Fence) -> Result:
     """Ask for the eviction of this very pod; `Refused` with status 429 when a disruption budget does not allow it now.
 
     It then terminates as its grace period says; on a node that does not answer it does so until the node does.
@@ -263,12 +263,12 @@ def evict_pod(api: Api, pod: Pod, *, fence: Fence) -> Result:
     return Gone() if isinstance(result, Conflict) else result
 
 
-def delete_pod(api: Api, pod: Pod, *, fence: Fence) -> Result:
+def delete_pod(api: KubeClient, pod: Pod, *, fence: Fence) -> Result:
     """Delete this very pod at once, without a grace period: it is not bound, or its node is not there any more."""
     return _delete(api, _pod(pod), pod.uid, fence, at_once=True)
 
 
-def keep_policy(api: Api, namespace: str, text: str, *, fence: Fence) -> Result:
+def keep_policy(api: KubeClient, namespace: str, text: str, *, fence: Fence) -> Result:
     """Write the policy in force to the leader's own ConfigMap, made when it is missing."""
     path = object_path("v1", "configmaps", namespace=namespace, name=LAST_GOOD_POLICY_NAME)
     body = {
@@ -281,7 +281,7 @@ def keep_policy(api: Api, namespace: str, text: str, *, fence: Fence) -> Result:
     return _send(api, "PATCH", path, body, APPLY_PATCH, fence=fence, force=True)
 
 
-def _delete(api: Api, path: str, uid: str, fence: Fence, *, at_once: bool = False) -> Result:
+def _delete(api: KubeClient, path: str, uid: str, fence: Fence, *, at_once: bool = False) -> Result:
     options: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "DeleteOptions",
@@ -296,7 +296,7 @@ def _delete(api: Api, path: str, uid: str, fence: Fence, *, at_once: bool = Fals
 
 
 def _send(
-    api: Api,
+    api: KubeClient,
     method: str,
     path: str,
     body: Mapping[str, Any] | Sequence[Mapping[str, Any]],

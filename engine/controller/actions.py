@@ -22,12 +22,12 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class NoAction:
     """Nothing to do now."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Enqueue:
     """Find slots for the whole gang; then write them down and, if it is held by suspension, resume it."""
 
 
@@ -37,7 +37,7 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveBack:
+class Unplace:
     """Drop the assignment; with `suspend` the workload is suspended first.
 
     `pause`: it would fare no better elsewhere, so it is planned again only after a while, longer every time.
@@ -57,7 +57,7 @@ class Shrink:
 
 
 @dataclass(frozen=True, slots=True)
-class ChooseAnew:
+class ReassignDevices:
     """Devices that pods to come were to get are not there any more: write others, on the same hosts."""
 
     assignment: Assignment
@@ -76,7 +76,7 @@ class Extend:
 
 
 @dataclass(frozen=True, slots=True)
-class Remove:
+class EvictPods:
     """Have pods go that cannot go on where they are; `evict`: as their disruption budgets allow, else at once."""
 
     pods: tuple[Pod, ...]
@@ -93,7 +93,7 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class LetGo:
+class Unmanage:
     """The workload asks for nothing (any more): resume it if we hold it, free its pods, forget its Placement.
 
     `message` says so to people; `loses`: it had slots, which hold for its pods to come no more.
@@ -107,7 +107,7 @@ class LetGo:
     loses: bool
 
 
-Action = Rest | Plan | Resume | GiveBack | Shrink | ChooseAnew | Extend | Remove | Release | LetGo
+Action = NoAction | Enqueue | Resume | Unplace | Shrink | ReassignDevices | Extend | EvictPods | Release | Unmanage
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,35 +16,35 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 
 from engine import metrics
-from engine.cache.state import Changes, View
+from engine.cache.state import Changes, ClusterState
 from engine.controller import reconcile
 from engine.controller.actions import (
-    ChooseAnew,
     Decision,
+    Enqueue,
+    EvictPods,
     Extend,
-    GiveBack,
-    LetGo,
-    Plan,
+    NoAction,
+    ReassignDevices,
     Release,
-    Remove,
-    Rest,
     Resume,
     Shrink,
     Status,
+    Unmanage,
+    Unplace,
 )
-from engine.controller.executor import Errands
-from engine.controller.extension_scheduler import GangParts
-from engine.controller.gang_scheduler import WaitingGangs
-from engine.controller.gang_state import Memory
+from engine.controller.executor import ActionExecutor
+from engine.controller.extension_scheduler import ExtensionScheduler
+from engine.controller.gang_scheduler import GangScheduler
+from engine.controller.gang_state import GangState
 from engine.controller.host_health import GangHosts
-from engine.controller.orphans import Unclaimed
-from engine.controller.reporter import Telling, WaitingCounts
-from engine.controller.term import WRITERS, Term
+from engine.controller.orphans import OrphanCollector
+from engine.controller.reporter import QueueMetrics, StatusReporter
+from engine.controller.term import WRITERS, LeaderTerm
 from engine.gang.gang import Gang, let_loose
 from engine.gang.slots import Unassigned
-from engine.scheduler.devices import chosen_anew
+from engine.scheduler.devices import reallocate_devices
 from engine.scheduler.fairness import Shares
-from engine.scheduler.queue import Queue
+from engine.scheduler.queue import GangQueue
 
 log = logging.getLogger("topogate.controller")
 
@@ -66,8 +66,8 @@ class Controller:
 
     def __init__(
         self,
-        view: View,
-        errands: Errands,
+        view: ClusterState,
+        errands: ActionExecutor,
         *,
         leads: Callable[[], bool],
         begin_term: Callable[[], bool],
@@ -91,18 +91,18 @@ class Controller:
         self._pool = pool or ThreadPoolExecutor(max_workers=WRITERS, thread_name_prefix="write")
         self._stop = threading.Event()
         self._in_term = False
-        self._counts = WaitingCounts()
+        self._counts = QueueMetrics()
         self._fenced = threading.Event()  # a write was stopped: the term in which it was decided is over
         self._reset()
 
     def _reset(self) -> None:
-        self._term = Term(self._view, self._pool, monotonic=self._monotonic, fenced=self._fenced.set)
-        self._telling = Telling(self._view, self._errands, self._term)
-        self._waiting = WaitingGangs(
+        self._term = LeaderTerm(self._view, self._pool, monotonic=self._monotonic, fenced=self._fenced.set)
+        self._telling = StatusReporter(self._view, self._errands, self._term)
+        self._waiting = GangScheduler(
             self._view, self._errands, self._term, self._telling, monotonic=self._monotonic, wall=self._wall
         )
-        self._parts = GangParts(self._view, self._errands, self._term, self._telling)
-        self._unclaimed = Unclaimed(self._view, self._errands, self._term, hidden=self._hidden)
+        self._parts = ExtensionScheduler(self._view, self._errands, self._term, self._telling)
+        self._unclaimed = OrphanCollector(self._view, self._errands, self._term, hidden=self._hidden)
         self._settling = False
         self._behind: dict[str, None] = {}  # gangs to look at whose namespace had used its share up
 
@@ -144,7 +144,7 @@ class Controller:
         if not self._leads():
             self._in_term = False
             self._view.take_changes()  # and forget them: a term begins with a look at everything
-            self._term.queue = Queue()
+            self._term.queue = GangQueue()
             self._counts.show(self._term)
             return
         begins = False
@@ -253,14 +253,14 @@ class Controller:
             memory.namespace = gang.workload.namespace
             memory.wake = None
             hosts = GangHosts(gang, view.capacity, view.topologies, now=self._wall())
-            decision = reconcile.decide(
+            decision = reconcile.reconcile(
                 gang,
                 timers=memory.timers,
                 policy=view.policy,
                 now=now,
                 overbooked=hosts.overbooked,
                 usable=hosts.usable,
-                other_devices=lambda: chosen_anew(gang, view.capacity),
+                other_devices=lambda: reallocate_devices(gang, view.capacity),
                 down=hosts.down,
                 wall=self._wall(),
             )
@@ -286,17 +286,17 @@ class Controller:
             self._term.told_beyond.add(gang.workload.uid)
             self._errands.too_many(gang, self._view.policy.queue.max_namespace_gangs)
 
-    def _act(self, key: str, gang: Gang, decision: Decision, memory: Memory, now: float) -> None:
+    def _act(self, key: str, gang: Gang, decision: Decision, memory: GangState, now: float) -> None:
         memory.wake = decision.wake
-        if isinstance(decision.action, Plan) and gang.placement is None and not self._may_be_one_more(key, gang):
+        if isinstance(decision.action, Enqueue) and gang.placement is None and not self._may_be_one_more(key, gang):
             self._beyond(key, gang, now)
             return
         self._term.count(
             key,
             not (gang.workload.finished or gang.workload.deleting)
-            and (gang.placement is not None or isinstance(decision.action, Plan)),
+            and (gang.placement is not None or isinstance(decision.action, Enqueue)),
         )
-        if not isinstance(decision.action, Plan):
+        if not isinstance(decision.action, Enqueue):
             self._term.queue.drop(key)
             self._term.numbers.drop(key)
             memory.waiting_since = None
@@ -318,13 +318,13 @@ class Controller:
             self._telling.tell(key, gang, decision.status, now)
         errands = self._errands
         match decision.action:
-            case Rest():
+            case NoAction():
                 return
-            case Plan():
+            case Enqueue():
                 self._waiting.add(key, gang, decision.wake, now)
             case Resume():
                 self._term.send(key, lambda: errands.resume(gang))
-            case GiveBack(suspend=suspend, reason=reason, message=message, pause=pause):
+            case Unplace(suspend=suspend, reason=reason, message=message, pause=pause):
                 memory.facts = None
                 status = Status("Waiting", reason, message)
                 # With the write, not after it: the next plan, and its own reason, may come a moment later.
@@ -338,17 +338,17 @@ class Controller:
                         memory.timers.pause(now)
 
                 self._term.send(key, give_back)
-            case Shrink(assignment=assignment) | ChooseAnew(assignment=assignment):
+            case Shrink(assignment=assignment) | ReassignDevices(assignment=assignment):
                 self._term.send(key, lambda: errands.rewrite(gang, assignment))
             case Extend() as part:
                 self._parts.add(key, gang, part, now)
-            case Remove() as gone:
+            case EvictPods() as gone:
                 self._term.send(
                     key,
                     lambda: errands.remove(gang, gone.pods, evict=gone.evict, reason=gone.reason, message=gone.message),
                 )
             case Release(seats=seats):
                 self._term.send(key, lambda: errands.release(gang, seats))
-            case LetGo() as let:
+            case Unmanage() as let:
                 log.info("letting go of %s: %s", gang.workload.key, let.reason)
                 self._term.send(key, lambda: errands.let_go(gang, let))

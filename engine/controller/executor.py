@@ -19,16 +19,16 @@ from engine.api.pod import Pod
 from engine.api.reasons import Code, known_code
 from engine.api.text import quote
 from engine.api.workload import Workload
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cluster import writes
-from engine.cluster.client import Api, ApiFault
+from engine.cluster.client import ApiFault, KubeClient
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
 from engine.cluster.writes import Gone, Refused, Result
-from engine.controller.actions import LetGo, Status
+from engine.controller.actions import Status, Unmanage
 from engine.controller.reconcile import request_written
 from engine.controller.status import event_text, status_body
-from engine.controller.writer import Outdated, Written, was_done
+from engine.controller.writer import StaleObject, Writer, was_done
 from engine.devices.allocation import allocation
 from engine.gang.gang import Gang, pod_set_of
 from engine.gang.pin import placed_pod, release_patch
@@ -37,7 +37,7 @@ from engine.gang.relaxation import relaxed, relaxing_text
 from engine.gang.repair import ExtensionRequest
 from engine.gang.slots import SlotAssignment
 from engine.scheduler.outcome import Outcome, Placed
-from engine.scheduler.schedule import extend_in_view, plan_in_view, proposed, rewritten
+from engine.scheduler.schedule import new_placement, rewritten, schedule_extension, schedule_gang
 
 log = logging.getLogger("topogate.errands")
 
@@ -48,7 +48,7 @@ ACTION = "Place"
 TOLD_PODS = 8
 
 
-class Errands:
+class ActionExecutor:
     """The leader's hands; every method may run in any thread, one at a time per gang.
 
     Raises `ApiFault` when it was not done (tried again by the caller, after a pause) and `NotLeader` from `fence` when
@@ -57,8 +57,8 @@ class Errands:
 
     def __init__(
         self,
-        view: View,
-        api: Api,
+        view: ClusterState,
+        api: KubeClient,
         recorder: Recorder,
         *,
         fence: Callable[[], None],
@@ -70,7 +70,7 @@ class Errands:
         self._recorder = recorder
         self._fence = fence
         self._wall = wall
-        self._written = Written(view, api, fence=fence)
+        self._written = Writer(view, api, fence=fence)
         # A pool of its own: an errand waits for its pods' PATCHes, and must not hold a thread that one of them needs.
         self._patchers = ThreadPoolExecutor(max_workers=patchers, thread_name_prefix="release")
 
@@ -90,7 +90,7 @@ class Errands:
     ) -> Outcome:
         """The answer for a gang now; `plan_gang` explains the hosts. The view's lock is held."""
         settled_before = self._wall() - self._view.policy.nodes.settle
-        return plan_in_view(
+        return schedule_gang(
             self._view, gang, settled_before=settled_before, excluded=excluded, room_kept=room_kept, emptied=emptied
         )
 
@@ -104,13 +104,13 @@ class Errands:
     ) -> Outcome:
         """The answer for a part of a placed gang now. The view's lock is held."""
         settled_before = self._wall() - self._view.policy.nodes.settle
-        return extend_in_view(
+        return schedule_extension(
             self._view, gang, extension, settled_before=settled_before, excluded=excluded, room_kept=room_kept
         )
 
     def placement(self, gang: Gang, placed: Placed | None, *, priority: int) -> Placement:
         """The Placement to write for a gang, with the answer when it is placed."""
-        return proposed(gang, placed, priority=priority, now=self._wall())
+        return new_placement(gang, placed, priority=priority, now=self._wall())
 
     # -- writes ------------------------------------------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ class Errands:
             host = seat.slot.host
             devices = allocation(seat.devices, self._view.stores.devices.get(host)) if seat.devices else None
             if seat.devices and devices is None:
-                raise Outdated(f"a device of {host} that {pod.name} was to get is not there any more")
+                raise StaleObject(f"a device of {host} that {pod.name} was to get is not there any more")
             placed = placed_pod(
                 pod,
                 seat.slot,
@@ -206,7 +206,7 @@ class Errands:
 
         self._all(release_one, seats)
 
-    def let_go(self, gang: Gang, let: LetGo) -> None:
+    def let_go(self, gang: Gang, let: Unmanage) -> None:
         """The workload is none of ours: free its pods, let it run, forget its Placement, and say so."""
         pods, resume, forget = let.pods, let.resume, let.forget
         self._all(self.free_pod, pods)
@@ -377,7 +377,7 @@ class Errands:
 
 def _mildness(fault: Exception) -> int:
     """What ends the term first, then what cannot be mended by looking again, then the rest."""
-    return 0 if isinstance(fault, NotLeader) else 2 if isinstance(fault, Outdated) else 1
+    return 0 if isinstance(fault, NotLeader) else 2 if isinstance(fault, StaleObject) else 1
 
 
 def _pod_set_name(gang: Gang, pod: Pod) -> str:

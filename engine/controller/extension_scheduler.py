@@ -6,20 +6,20 @@ from dataclasses import replace
 from functools import partial
 
 from engine import metrics
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.controller.actions import Extend
-from engine.controller.executor import Errands
-from engine.controller.reporter import Telling
-from engine.controller.term import Term
+from engine.controller.executor import ActionExecutor
+from engine.controller.reporter import StatusReporter
+from engine.controller.term import LeaderTerm
 from engine.gang.gang import Gang
 from engine.scheduler.outcome import Outcome, Placed
-from engine.scheduler.schedule import extended
+from engine.scheduler.schedule import extended_placement
 
 
-class GangParts:
+class ExtensionScheduler:
     """Plans the parts that wait in the term's `parts`."""
 
-    def __init__(self, view: View, errands: Errands, term: Term, telling: Telling) -> None:
+    def __init__(self, view: ClusterState, errands: ActionExecutor, term: LeaderTerm, telling: StatusReporter) -> None:
         self._view = view
         self._errands = errands
         self._term = term
@@ -58,7 +58,7 @@ class GangParts:
                     outcome = self._errands.plan_part(gang, extension, excluded=excluded, room_kept=room_kept)
             finally:
                 if isinstance(outcome, Placed):
-                    placement = extended(gang, extension, outcome)
+                    placement = extended_placement(gang, extension, outcome)
                     view.hold(key, placement)
                 else:
                     view.drop_hold(key)

@@ -13,20 +13,20 @@ from engine.api.duration import format_duration
 from engine.api.placement import waiting_since
 from engine.api.reasons import Code
 from engine.api.text import plural
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.controller.actions import Status
-from engine.controller.executor import Errands
-from engine.controller.reporter import TEXT_EVERY, Telling
-from engine.controller.term import Term
+from engine.controller.executor import ActionExecutor
+from engine.controller.reporter import TEXT_EVERY, StatusReporter
+from engine.controller.term import LeaderTerm
 from engine.gang.gang import Gang
 from engine.gang.relaxation import relaxed_text, relaxes_at
 from engine.scheduler.fairness import Shares
-from engine.scheduler.nomination import room_for
+from engine.scheduler.nomination import nominate_hosts
 from engine.scheduler.outcome import OWN_TROUBLE, Never, Outcome, Placed, Waits, own_trouble
 from engine.scheduler.precedence import goes_first, in_turn, kept_for
-from engine.scheduler.queue import Entry, Miss, Question, question_of
-from engine.scheduler.schedule import standing
-from engine.scheduler.starvation import Room, Waiting
+from engine.scheduler.queue import Miss, PlanKey, QueueEntry, plan_key
+from engine.scheduler.schedule import kept_assignment
+from engine.scheduler.starvation import Nomination, StarvingGang
 
 log = logging.getLogger("topogate.controller")
 
@@ -34,15 +34,15 @@ log = logging.getLogger("topogate.controller")
 _OWN_ANSWERS: Final = OWN_TROUBLE | {"SearchLimit"}
 
 
-class WaitingGangs:
+class GangScheduler:
     """Plans the gangs of the term's `queue`."""
 
     def __init__(
         self,
-        view: View,
-        errands: Errands,
-        term: Term,
-        telling: Telling,
+        view: ClusterState,
+        errands: ActionExecutor,
+        term: LeaderTerm,
+        telling: StatusReporter,
         *,
         monotonic: Callable[[], float],
         wall: Callable[[], float],
@@ -76,7 +76,7 @@ class WaitingGangs:
         memory.wake_at(patient_until if now < patient_until < inf else None)
         self._term.queue.add(
             key,
-            Entry(
+            QueueEntry(
                 priority=self._view.coming.priority_of(workload),
                 created=workload.created,
                 name=f"{workload.namespace}/{workload.name}",
@@ -147,7 +147,7 @@ class WaitingGangs:
         for key in [] if strict else self._term.queue.impatient(now):
             entry = self._term.queue.entry(key)
             if entry is not None and self._blocks(key):
-                waiting.append(Waiting(key, entry.priority, entry.topology, entry.namespace))
+                waiting.append(StarvingGang(key, entry.priority, entry.topology, entry.namespace))
         kept = {room.key: room for room in self._term.room.kept()}
         if self._term.room.renew(waiting, now, partial(self._find_room, now)):
             self._term.room_appeared()
@@ -158,14 +158,16 @@ class WaitingGangs:
                 self._term.queue.again(room.key)  # so that it says so
         metrics.rooms_kept.set(len(self._term.room))
 
-    def _find_room(self, now: float, waiting: Waiting, kept: Room | None, taken: frozenset[str]) -> Room | None:
+    def _find_room(
+        self, now: float, waiting: StarvingGang, kept: Nomination | None, taken: frozenset[str]
+    ) -> Nomination | None:
         view, memory = self._view, self._term.of(waiting.key)
         with view.lock:
             gang, topology = view.gangs.get(waiting.key), view.topologies.get(waiting.topology)
             if gang is None or topology is None or not gang.understanding.count:
                 return None
             excluded = memory.timers.hosts_out(now)
-            return room_for(
+            return nominate_hosts(
                 waiting,
                 gang.understanding,
                 gang.shapes,
@@ -195,8 +197,8 @@ class WaitingGangs:
             ahead = self._term.room.before(key, entry.priority)
             hosts = frozenset[str]().union(*(room.hosts for room in ahead))
             classes = tuple(map(view.coming.missing_class, gang.workload.pod_sets))
-            question = question_of(gang.understanding, gang.shapes, excluded, hosts, classes)
-            joins = bool(standing(gang))  # pods that stay make it a question of its own
+            question = plan_key(gang.understanding, gang.shapes, excluded, hosts, classes)
+            joins = bool(kept_assignment(gang))  # pods that stay make it a question of its own
             if not joins and not alone and not self._term.room.of(key) and self._answered(key, gang, question, now):
                 return
             with metrics.plan_seconds.time():
@@ -222,7 +224,7 @@ class WaitingGangs:
         if not joins and outcome.reason not in _OWN_ANSWERS:
             self._term.queue.missed(question, miss)
 
-    def _answered(self, key: str, gang: Gang, question: Question, now: float) -> bool:
+    def _answered(self, key: str, gang: Gang, question: PlanKey, now: float) -> bool:
         """True when it is clear from what others were answered in this turn that a gang has no room.
 
         The very same question has the same answer, numbers and all. Where fewer pods of the kind do not fit either, a

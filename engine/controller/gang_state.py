@@ -104,7 +104,7 @@ RETRY_MOST: Final = 30.0
 
 
 @dataclass(slots=True)
-class Memory:
+class GangState:
     """What the leader remembers of one gang; lost with the term."""
 
     namespace: str = ""  # of its workload; "" of what has none

@@ -10,7 +10,7 @@ from engine.api.placement import Slot
 from engine.api.pod import Pod
 from engine.api.text import join_and, plural, sanitize
 from engine.cache.capacity import Capacity
-from engine.controller.actions import Decision, GiveBack, Remove, Rest, Status
+from engine.controller.actions import Decision, EvictPods, NoAction, Status, Unplace
 from engine.controller.gang_state import REMOVE_AGAIN, Timers
 from engine.gang.gang import Gang, by_pod_set, can_suspend, rank_of
 from engine.gang.shape import exclusion
@@ -104,22 +104,22 @@ def losses(gang: Gang, *, hosts: Hosts, timers: Timers, policy: Policy, now: flo
     lost = {host for host, seconds in left.items() if seconds <= 0}
     wake = min((now + seconds for seconds in left.values() if seconds > 0), default=None)
     if not lost:
-        return Decision(Rest(), wake=wake) if wake is not None else None
+        return Decision(NoAction(), wake=wake) if wake is not None else None
     pods = tuple(pod for pod in bound if pod.spec.node_name in lost)
     said = f"{plural(len(pods), 'pod')} on {named(lost)}: {_why(lost, down, policy)}"
     if policy.node_loss == "restart" and can_suspend(gang.workload):
-        return Decision(GiveBack(suspend=True, reason="NodeLost", message=f"{said}; the gang is restarted"))
+        return Decision(Unplace(suspend=True, reason="NodeLost", message=f"{said}; the gang is restarted"))
     if policy.node_loss == "wait":
         message = f"{said}; Kubernetes removes them after their toleration"
-        return Decision(Rest(), Status("Incomplete", "NodeLost", message), wake=wake)
+        return Decision(NoAction(), Status("Incomplete", "NodeLost", message), wake=wake)
     status = Status("Incomplete", "NodeLost", f"{said}; they are evicted")
     orphans = [pod for pod in pods if down[pod.spec.node_name] == GONE]
     if due := timers.remove(orphans, now):
-        return Decision(Remove(due, evict=False, reason="NodeLost", message=f"{said}; they are removed"), status)
+        return Decision(EvictPods(due, evict=False, reason="NodeLost", message=f"{said}; they are removed"), status)
     due = timers.remove([pod for pod in pods if pod not in orphans], now)
     if not due:
-        return Decision(Rest(), status, wake=now + REMOVE_AGAIN)
-    return Decision(Remove(due, evict=True, reason="NodeLost", message=status.message), status)
+        return Decision(NoAction(), status, wake=now + REMOVE_AGAIN)
+    return Decision(EvictPods(due, evict=True, reason="NodeLost", message=status.message), status)
 
 
 def stuck(gang: Gang, hosts: Hosts) -> list[Pod]:

@@ -10,9 +10,9 @@ from typing import Final
 from engine.api import names
 from engine.api.placement import Placement
 from engine.api.pod import Pod
-from engine.cache.state import Changes, View
-from engine.controller.executor import Errands
-from engine.controller.term import Term
+from engine.cache.state import Changes, ClusterState
+from engine.controller.executor import ActionExecutor
+from engine.controller.term import LeaderTerm
 from engine.gang.key import placed_key
 
 # A pod that no gang claims is given this long for its owner to show up in the cache (seconds).
@@ -21,11 +21,16 @@ UNCLAIMED_AFTER: Final = 10.0
 SWEEP_EVERY: Final = 30.0
 
 
-class Unclaimed:
+class OrphanCollector:
     """Remembers since when nobody claims what."""
 
     def __init__(
-        self, view: View, errands: Errands, term: Term, *, hidden: Callable[[], AbstractSet[tuple[str, str]]]
+        self,
+        view: ClusterState,
+        errands: ActionExecutor,
+        term: LeaderTerm,
+        *,
+        hidden: Callable[[], AbstractSet[tuple[str, str]]],
     ) -> None:
         """`hidden`: the kinds of workloads, by group and name, that may not be read."""
         self._view = view

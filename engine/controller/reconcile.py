@@ -1,7 +1,7 @@
 """The life of a gang as a state machine. Pure: what is seen in, what to do next out.
 
-The machine is level-triggered: `decide` looks at the workload, its Placement, its pods and the clock, and names the one
-next action; it keeps nothing but the timers that its caller hands back (`Timers`: losing them at a fail-over only
+The machine is level-triggered: `reconcile` looks at the workload, its Placement, its pods and the clock, and names the
+one next action; it keeps nothing but the timers that its caller hands back (`Timers`: losing them at a fail-over only
 restarts a waiting time). Steps and rules: docs/concepts/gangs.md.
 """
 
@@ -17,7 +17,7 @@ from engine.api.pod import Pod
 from engine.api.reasons import known_code
 from engine.api.text import sanitize
 from engine.api.workload import Workload
-from engine.controller.actions import ChooseAnew, Decision, GiveBack, LetGo, Plan, Rest, Resume, Status
+from engine.controller.actions import Decision, Enqueue, NoAction, ReassignDevices, Resume, Status, Unmanage, Unplace
 from engine.controller.gang_state import Timers
 from engine.controller.host_health import Hosts
 from engine.controller.running import running
@@ -56,7 +56,7 @@ def _on_the_wire(pod_set: PodSetRequest) -> PodSetRequest:
     return replace(pod_set, unconstrained=pod_set.require is None and pod_set.prefer is None)
 
 
-def decide(
+def reconcile(
     gang: Gang,
     *,
     timers: Timers,
@@ -79,7 +79,7 @@ def decide(
     gated = tuple(pod for pod in gang.pods if names.GATE in pod.spec.gates and not pod.finished and not pod.deleting)
     if workload.finished or workload.deleting:
         return Decision(
-            Rest(),
+            NoAction(),
             Status("Finished", "", f"the {sanitize(workload.kind)} has {_end(workload)}; its slots are free")
             if placement is not None and workload.finished
             else None,
@@ -91,18 +91,18 @@ def decide(
         return _misunderstood(gang, gated)
     # A gang that was placed goes on in its slots, also when the policy in force would refuse its request today.
     if (placement is None or placement.assignment is None) and not gated and (not ours(workload) or _runs(gang)):
-        return Decision(Rest())  # it ran before we were asked, or was let go: new workloads only
+        return Decision(NoAction())  # it ran before we were asked, or was let go: new workloads only
     if suspended_by_user(workload):
         timers.retry_at = 0.0
         timers.forget_pauses()  # whoever takes it up again has mended what was wrong
         return _user_suspension(gang)
     if placement is None or placement.assignment is None:
         if not gated and _expired(gang, timers):
-            return Decision(Rest())  # no pod ever appeared: planned again when one does
+            return Decision(NoAction())  # no pod ever appeared: planned again when one does
         timers.expired = False
-        return Decision(Plan(), wake=timers.retry_at if timers.retry_at > now else None)
+        return Decision(Enqueue(), wake=timers.retry_at if timers.retry_at > now else None)
     if (fresh := other_devices()) is not None and not stale(gang):
-        return Decision(ChooseAnew(fresh))
+        return Decision(ReassignDevices(fresh))
     if workload.suspended:
         timers.empty_since = None  # once it runs again its pods have their whole time to appear
         return _before_resume(gang, usable=usable, overbooked=overbooked)
@@ -129,7 +129,7 @@ def _without_request(gang: Gang, gated: tuple[Pod, ...], policy: Policy) -> Deci
     placement, held = gang.placement, held_by_us(gang.workload)
     forget = placement is not None and not placement.deleting
     if not held and not gated and not forget:
-        return Decision(Rest())
+        return Decision(NoAction())
     reason = known_code(gang.understanding.ignored) or "PolicyOff"
     loses = placement is not None and placement.assignment is not None
     if loses:
@@ -137,7 +137,7 @@ def _without_request(gang: Gang, gated: tuple[Pod, ...], policy: Policy) -> Deci
     else:
         outcome = "it is resumed and runs like any other" if held else "its pods are held no longer"
     message = f"{_no_request(reason, policy)}; {outcome}"
-    return Decision(LetGo(gated, resume=held, forget=forget, reason=reason, message=message, loses=loses))
+    return Decision(Unmanage(gated, resume=held, forget=forget, reason=reason, message=message, loses=loses))
 
 
 def _no_request(reason: str, policy: Policy) -> str:
@@ -154,18 +154,18 @@ def _misunderstood(gang: Gang, gated: tuple[Pod, ...]) -> Decision:
     said = error.message if error.value is None else render(error)
     status = Status("Waiting", error.reason, f"{error.field}: {said}")
     if placement is not None and placement.assignment is not None:
-        return Decision(GiveBack(suspend=False, reason=status.reason, message=status.message), status)
-    return Decision(Rest(), status) if held_by_us(gang.workload) or gated else Decision(Rest())
+        return Decision(Unplace(suspend=False, reason=status.reason, message=status.message), status)
+    return Decision(NoAction(), status) if held_by_us(gang.workload) or gated else Decision(NoAction())
 
 
 def _user_suspension(gang: Gang) -> Decision:
     placement = gang.placement
     status = Status("Waiting", "Suspended", "suspended by its user; it is planned when it is resumed")
     if placement is None:
-        return Decision(Rest())
+        return Decision(NoAction())
     if placement.assignment is not None:
-        return Decision(GiveBack(suspend=False, reason=status.reason, message=status.message), status)
-    return Decision(Rest(), status)
+        return Decision(Unplace(suspend=False, reason=status.reason, message=status.message), status)
+    return Decision(NoAction(), status)
 
 
 def _before_resume(gang: Gang, *, usable: Callable[[str], bool], overbooked: Callable[[str], bool]) -> Decision:
@@ -174,11 +174,11 @@ def _before_resume(gang: Gang, *, usable: Callable[[str], bool], overbooked: Cal
     assert placement is not None and placement.assignment is not None
     hosts = sorted({slot.host for slot in slots_of(placement.assignment)})
     if stale(gang):
-        return Decision(GiveBack(suspend=False, reason="", message="the request changed: it is planned anew"))
+        return Decision(Unplace(suspend=False, reason="", message="the request changed: it is planned anew"))
     if (gone := next((host for host in hosts if not usable(host)), None)) is not None:
         message = f"{gone} does not take the gang any more"
-        return Decision(GiveBack(suspend=False, reason="NodesUnhealthy", message=message))
+        return Decision(Unplace(suspend=False, reason="NodesUnhealthy", message=message))
     if (taken := next((host for host in hosts if overbooked(host)), None)) is not None:
         message = f"room reserved on {taken} was taken by other pods"
-        return Decision(GiveBack(suspend=False, reason="ReservedByOthers", message=message))
+        return Decision(Unplace(suspend=False, reason="ReservedByOthers", message=message))
     return Decision(Resume())

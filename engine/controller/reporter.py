@@ -14,13 +14,13 @@ from typing import Final
 from engine import metrics
 from engine.api import names
 from engine.api.reasons import REASONS, Code
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.controller.actions import Status
-from engine.controller.executor import TOLD_PODS, Errands
-from engine.controller.gang_state import Memory
+from engine.controller.executor import TOLD_PODS, ActionExecutor
+from engine.controller.gang_state import GangState
 from engine.controller.reconcile import request_written
 from engine.controller.status import differs, settle, status_of
-from engine.controller.term import Term
+from engine.controller.term import LeaderTerm
 from engine.gang.gang import Gang
 from engine.gang.plain_pods import in_order
 
@@ -30,10 +30,10 @@ TEXT_EVERY: Final = 10.0
 PODS_AT_A_TIME: Final = 200
 
 
-class Telling:
+class StatusReporter:
     """Takes in what each look found, and writes it when it is due."""
 
-    def __init__(self, view: View, errands: Errands, term: Term) -> None:
+    def __init__(self, view: ClusterState, errands: ActionExecutor, term: LeaderTerm) -> None:
         self._view = view
         self._errands = errands
         self._term = term
@@ -58,7 +58,7 @@ class Telling:
         else:
             self._term.texts.drop(key)
 
-    def _tell_pods(self, memory: Memory, gang: Gang, status: Status, now: float) -> None:
+    def _tell_pods(self, memory: GangState, gang: Gang, status: Status, now: float) -> None:
         """Tell the held pods of a gang that waits why they are: whoever looks at a pod finds nothing else there.
 
         Of plain pods that make no gang each one, as they have neither workload nor Placement; of others the first few.
@@ -120,7 +120,7 @@ class Telling:
         facts, since = memory.facts, memory.waiting_since
         self._term.send(key, lambda: self._errands.tell(gang, status, facts, event=event, since=since))
 
-    def _is_news(self, memory: Memory, gang: Gang, status: Status) -> bool:
+    def _is_news(self, memory: GangState, gang: Gang, status: Status) -> bool:
         if gang.placement is None and gang.understanding.ask is not None:
             return True  # none is there yet, or somebody has deleted it
         known = memory.told or status_of(gang)
@@ -130,13 +130,13 @@ class Telling:
         return request_written(gang, priority=self._view.coming.priority_of(gang.workload))
 
 
-class WaitingCounts:
+class QueueMetrics:
     """Outlives terms: what was shown of one is taken back in the next."""
 
     def __init__(self) -> None:
         self._counted: set[str] = set()  # reasons that the metrics show gangs for
 
-    def show(self, term: Term) -> None:
+    def show(self, term: LeaderTerm) -> None:
         """Tell the metrics who waits, and why: of reason codes there are few."""
         reasons = Counter[str]()
         for key in term.queue:

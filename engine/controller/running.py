@@ -10,7 +10,7 @@ from engine.api.placement import Placement, incomplete_since
 from engine.api.pod import Pod
 from engine.api.reasons import Code, known_code
 from engine.api.text import plural, sanitize
-from engine.controller.actions import Decision, Extend, GiveBack, Release, Remove, Rest, Shrink, Status
+from engine.controller.actions import Decision, EvictPods, Extend, NoAction, Release, Shrink, Status, Unplace
 from engine.controller.gang_state import Timers
 from engine.controller.host_health import GONE, Hosts, losses, named, stuck
 from engine.gang.gang import Gang, can_suspend, host_of, pinned_host, pod_set_of
@@ -59,7 +59,7 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     if timers.empty_since is None or live or started:
         timers.empty_since = now
     loss = losses(gang, hosts=hosts, timers=timers, policy=policy, now=now)
-    if loss is not None and not isinstance(loss.action, Rest):
+    if loss is not None and not isinstance(loss.action, NoAction):
         return loss
     status = loss.status if loss is not None else None
     restart, recover = _recovery(gang, timers=timers, policy=policy, now=now, wall=wall, started=started)
@@ -80,11 +80,11 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
         late = [pod for pod in late if pod not in futile]
         if futile and not started and can_suspend(workload):
             message = f"{status.message}; no other host would help: the room goes back, and it is tried again later"
-            return Decision(GiveBack(suspend=True, reason=status.reason, message=message, pause=True))
+            return Decision(Unplace(suspend=True, reason=status.reason, message=message, pause=True))
         if late and not started and can_suspend(workload):
             for pod in late:
                 timers.blame(pod, pinned_host(pod.spec.shape), now)
-            return Decision(GiveBack(suspend=True, reason=status.reason, message=status.message))
+            return Decision(Unplace(suspend=True, reason=status.reason, message=status.message))
     if started:
         timers.forget_pauses()
     replaceable = [pod for pod in late if _replaced_freely(gang, pod, started)]
@@ -107,10 +107,10 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
             # Nothing of it was let go yet: all of it goes elsewhere, none of it starts without the rest. The host is
             # not left out: the ledger knows what is wrong with it, and pods that grew may still find room there.
             reason, message = _in_the_way(in_the_way, hosts)
-            return Decision(GiveBack(suspend=can_suspend(workload), reason=reason, message=message))
+            return Decision(Unplace(suspend=can_suspend(workload), reason=reason, message=message))
         if grown is not None and not _enough(placement, gang):
             return Decision(
-                GiveBack(suspend=can_suspend(workload), reason="", message="the request changed: it is planned anew")
+                Unplace(suspend=can_suspend(workload), reason="", message="the request changed: it is planned anew")
             )
     refused = () if grown is not None else seating.refused
     if seats:
@@ -130,7 +130,7 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
         return Decision(Extend(part, why, status or meanwhile), None, refused, wake=wake)
     if due := timers.remove(replaceable, now):
         message = status.message if status is not None else ""
-        return Decision(Remove(due, evict=False, reason="SchedulerRefused", message=message), status)
+        return Decision(EvictPods(due, evict=False, reason="SchedulerRefused", message=message), status)
     if grown is not None and status is None:
         why = f"{plural(grown.more, 'more pod')} to join"
         return Decision(Extend(grown, why, _progress(gang, live, hosts)), wake=wake)
@@ -177,10 +177,10 @@ def _waiting(
         if now >= end:
             timers.expired = True
             message = f"no pod appeared in {policy.timeouts.hold:g} s; the slots go back (quota? a failing creation?)"
-            back = GiveBack(suspend=can_suspend(workload), reason="HoldExpired", message=message, pause=True)
+            back = Unplace(suspend=can_suspend(workload), reason="HoldExpired", message=message, pause=True)
             return Decision(back)
         wake = end if wake is None else min(wake, end)
-    return Decision(Rest(), status or _progress(gang, live, hosts), seating.refused, wake=wake)
+    return Decision(NoAction(), status or _progress(gang, live, hosts), seating.refused, wake=wake)
 
 
 def _recovery(
@@ -202,7 +202,7 @@ def _recovery(
         return None, end
     reason = known_code(placement.status.get("reason")) or "WaitingForMembers"
     message = f"not whole again in {policy.timeouts.recover:g} s; the gang is restarted"
-    return Decision(GiveBack(suspend=True, reason=reason, message=message)), None
+    return Decision(Unplace(suspend=True, reason=reason, message=message)), None
 
 
 def _growth(gang: Gang) -> ExtensionRequest | None:

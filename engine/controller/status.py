@@ -27,7 +27,7 @@ LATER: Final = 5.0
 GOOD: Final = frozenset({"Placed", "Running"})
 
 
-class Rush:
+class BurstDetector:
     """Remembers the last few placements."""
 
     def __init__(self) -> None:

@@ -17,23 +17,23 @@ from concurrent.futures import Executor
 from typing import Final, Generic, TypeVar
 
 from engine import metrics
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cluster.client import ApiFault
 from engine.cluster.lease import NotLeader
 from engine.cluster.wire import ProjectionError
 from engine.controller.actions import Status
 from engine.controller.extension_queue import ExtensionQueue
-from engine.controller.gang_state import Memory
-from engine.controller.status import Rush
-from engine.controller.writer import Outdated
-from engine.scheduler.fairness import ErrandLines
-from engine.scheduler.queue import Queue
-from engine.scheduler.starvation import KeptRoom
+from engine.controller.gang_state import GangState
+from engine.controller.status import BurstDetector
+from engine.controller.writer import StaleObject
+from engine.scheduler.fairness import WriteLines
+from engine.scheduler.queue import GangQueue
+from engine.scheduler.starvation import Nominator
 
 T = TypeVar("T")
 
 
-class Lane(Generic[T]):
+class DeferredQueue(Generic[T]):
     """At most `batch` gangs in `every` seconds; of each gang, what was put in last."""
 
     def __init__(self, *, batch: int, every: float) -> None:
@@ -74,7 +74,7 @@ BURST: Final = 100.0
 EACH_SECOND: Final = 20.0
 
 
-class Pace:
+class RateLimiter:
     """Remembers by namespace how many were told lately; each counts for as long as it takes to be allowed again."""
 
     def __init__(self) -> None:
@@ -107,32 +107,32 @@ TEXTS: Final = (10, 1.0)
 PLANS_FOR_TEXTS: Final = (4, 1.0)
 
 
-class Term:
+class LeaderTerm:
     """One thread decides with it; errands end in threads of the pool."""
 
     def __init__(
-        self, view: View, pool: Executor, *, monotonic: Callable[[], float], fenced: Callable[[], None]
+        self, view: ClusterState, pool: Executor, *, monotonic: Callable[[], float], fenced: Callable[[], None]
     ) -> None:
         """`fenced` is called when a write was stopped: the term in which it was decided is over."""
         self._view = view
-        self._lines = ErrandLines(pool, writers=WRITERS)
+        self._lines = WriteLines(pool, writers=WRITERS)
         self._monotonic = monotonic
         self._fenced = fenced
-        self.memory: dict[str, Memory] = {}
+        self.memory: dict[str, GangState] = {}
         self.counted: Counter[str] = Counter()  # gangs that count, by namespace
         self.told_beyond: set[str] = set()  # uids of workloads of which gangs do not count, for want of a place
         self.busy: set[str] = set()
-        self.queue = Queue()
+        self.queue = GangQueue()
         self.parts = ExtensionQueue()
-        self.room = KeptRoom()
-        self.rush = Rush()
-        self.pace = Pace()
-        self.texts: Lane[Status] = Lane(batch=TEXTS[0], every=TEXTS[1])
-        self.numbers: Lane[None] = Lane(batch=PLANS_FOR_TEXTS[0], every=PLANS_FOR_TEXTS[1])
+        self.room = Nominator()
+        self.rush = BurstDetector()
+        self.pace = RateLimiter()
+        self.texts: DeferredQueue[Status] = DeferredQueue(batch=TEXTS[0], every=TEXTS[1])
+        self.numbers: DeferredQueue[None] = DeferredQueue(batch=PLANS_FOR_TEXTS[0], every=PLANS_FOR_TEXTS[1])
 
-    def of(self, key: str) -> Memory:
+    def of(self, key: str) -> GangState:
         """What is remembered of a gang, from now on."""
-        return self.memory.setdefault(key, Memory())
+        return self.memory.setdefault(key, GangState())
 
     def forget(self, key: str) -> None:
         """The gang is gone."""
@@ -176,7 +176,7 @@ class Term:
             except NotLeader:
                 log.info("not the leader any more: a write was left undone")
                 self._fenced()
-            except Outdated as error:
+            except StaleObject as error:
                 failed = True
                 log.info("somebody was faster: %s", error)
             except (ApiFault, ProjectionError) as error:

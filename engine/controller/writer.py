@@ -10,9 +10,9 @@ from engine.api import names
 from engine.api.placement import Placement
 from engine.api.pod import Pod
 from engine.api.workload import Workload
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cluster import placements, pods, wire, workloads, writes
-from engine.cluster.client import Api, ApiError, ApiFault, object_path
+from engine.cluster.client import ApiError, ApiFault, KubeClient, object_path
 from engine.cluster.writes import Conflict, Done, Gone, Refused, Result
 from engine.gang import plain_pods
 from engine.gang.gang import Gang
@@ -24,14 +24,14 @@ log = logging.getLogger("topogate.errands")
 ATTEMPTS: Final = 4  # of a write to a workload that changes meanwhile
 
 
-class Outdated(ApiFault):
+class StaleObject(ApiFault):
     """The object is not any more what the errand was decided on: the watch will tell, and only the watch."""
 
 
-class Written:
+class Writer:
     """What the errands write through; any thread may."""
 
-    def __init__(self, view: View, api: Api, *, fence: Callable[[], None]) -> None:
+    def __init__(self, view: ClusterState, api: KubeClient, *, fence: Callable[[], None]) -> None:
         self._view = view
         self._api = api
         self._fence = fence
@@ -124,10 +124,10 @@ class Written:
             case Refused(message=message):
                 raise writes.WriteRefused(message)
             case Conflict() | Gone():
-                raise Outdated(f"{pod.name} is gone or has changed")
+                raise StaleObject(f"{pod.name} is gone or has changed")
 
 
 def was_done(result: Result, name: str) -> None:
     """Raise Outdated unless a write of an object of that name came through."""
     if not isinstance(result, Done):
-        raise Outdated(f"{name} is gone or has changed")
+        raise StaleObject(f"{name} is gone or has changed")

@@ -20,7 +20,7 @@ from engine.gang.repair import KeptSlot
 from engine.scheduler.outcome import Placed
 
 
-def with_devices(
+def allocate_devices(
     placed: Placed,
     shapes: Mapping[str, Shape],
     capacity: Capacity,
@@ -42,7 +42,7 @@ def with_devices(
     return replace(placed, pod_sets=tuple(plans))
 
 
-def chosen_anew(gang: Gang, capacity: Capacity) -> Assignment | None:
+def reallocate_devices(gang: Gang, capacity: Capacity) -> Assignment | None:
     """The assignment with other devices on the same hosts, where those of pods to come are not there for them any more.
 
     A device turned sick, another pod took it. None when all are there, or a host has no others to give.

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Final
 
 
-class ErrandLines:
+class WriteLines:
     """Hands errands on to `pool`, no more than `writers` at a time. Safe to use from any thread."""
 
     def __init__(self, pool: Executor, *, writers: int) -> None:

@@ -21,7 +21,7 @@ from engine.cache.capacity import Capacity
 from engine.gang.request import PlacementRequest
 from engine.planner.plan import domain_slots
 from engine.scheduler.outcome import Outcome, Placed
-from engine.scheduler.starvation import Room, Waiting
+from engine.scheduler.starvation import Nomination, StarvingGang
 from engine.topology.topology import Topology
 
 Ints = npt.NDArray[np.int64]
@@ -34,18 +34,18 @@ _TRIES = 8
 _LASTING = frozenset({"DaemonSet", "Node"})
 
 
-def room_for(
-    waiting: Waiting,
+def nominate_hosts(
+    waiting: StarvingGang,
     understanding: PlacementRequest,
     shapes: Mapping[str, Shape],
     *,
     name: str,
-    kept: Room | None,
+    kept: Nomination | None,
     capacity: Capacity,
     topology: Topology,
     pods: Iterable[Pod],
     plan: PlanOn,
-) -> Room | None:
+) -> Nomination | None:
     """The hosts to keep for a gang: those that are kept already (`kept`), while no others lack less; None when no hosts
     of the topology would help it, however empty.
 
@@ -64,7 +64,7 @@ def room_for(
         ):
             return kept
     hosts = frozenset(slot.host for pods_of in found.pod_sets for slot in pods_of.slots)
-    return Room(waiting.key, name, waiting.priority, waiting.topology, hosts, _where(found, topology))
+    return Nomination(waiting.key, name, waiting.priority, waiting.topology, hosts, _where(found, topology))
 
 
 def _found(

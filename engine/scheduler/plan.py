@@ -19,14 +19,14 @@ from engine.planner.plan import NoFit, Plan, PlanRequest, plan
 from engine.policy.model import Policy
 from engine.scheduler.explain import infeasible, placed_text
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
-from engine.scheduler.plan_gang import Question, plan_together
+from engine.scheduler.plan_gang import PlanInput, plan_pod_sets
 from engine.scheduler.shortfall import shortfall_of
 from engine.topology.topology import Topology
 
 WHOLE_GPU = "nvidia.com/gpu"
 
 
-def plan_gang(
+def plan_placement(
     understanding: PlacementRequest,
     shapes: Mapping[str, Shape],
     *,
@@ -67,7 +67,7 @@ def plan_gang(
         shape = shapes[asks[0].name]
         found = _plan_alike(asks[0], shape, capacity, topology, policy=policy, left_out=left_out, emptied=vacated)
     else:
-        question = Question(
+        question = PlanInput(
             asks=asks,
             gang=understanding.gang,
             shapes=shapes,
@@ -77,7 +77,7 @@ def plan_gang(
             emptied=vacated,
         )
         scarce = scarce_of(_dearest([shapes[ask.name] for ask in asks]), capacity)
-        found = plan_together(
+        found = plan_pod_sets(
             question,
             capacity=capacity,
             policy=policy,

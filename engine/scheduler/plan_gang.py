@@ -38,7 +38,7 @@ _DEVICE_TRIES: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class PlanInput:
     """A gang on a topology: pod sets that want pods (`asks`), all of them together (`gang`), and what is in the way.
 
     `left_out`: hosts that take nothing this time; `kept`: pod set -> rank -> host of the pods that stay where they are;
@@ -55,7 +55,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ground:
+class _FreeResources:
     """What is free by host and column, what each pod set asks of the columns, and where it may go."""
 
     free: Ints
@@ -63,8 +63,8 @@ class _Ground:
     eligible: tuple[Mask, ...]
 
 
-def plan_together(
-    question: Question,
+def plan_pod_sets(
+    question: PlanInput,
     *,
     capacity: Capacity,
     policy: Policy,
@@ -103,7 +103,7 @@ def plan_together(
     return Waits("SearchLimit", f"the search for room for {missing} ran out of its {policy.planner.steps:,} steps")
 
 
-def _ground(question: Question, capacity: Capacity, *, empty: bool = False, mended: bool = False) -> _Ground:
+def _ground(question: PlanInput, capacity: Capacity, *, empty: bool = False, mended: bool = False) -> _FreeResources:
     """The hosts as they are, or, `empty`, with nobody on them, or, `mended`, as if nothing were wrong with them too."""
     topology = question.topology
     empty |= mended
@@ -114,7 +114,7 @@ def _ground(question: Question, capacity: Capacity, *, empty: bool = False, mend
     if len(shapes) == 1:
         counted = capacity.count(shapes[0], topology)
         slots = counted.built if mended else counted.empty if empty else counted.free
-        return _Ground(np.where(out, 0, slots)[:, None], ((1,),), (~out,))
+        return _FreeResources(np.where(out, 0, slots)[:, None], ((1,),), (~out,))
     names = sorted({name for shape in shapes for name, amount in shape.requests if amount > 0})
     columns = [capacity.free_of(name, topology, empty=empty) for name in names]
     requests = [[dict(shape.requests).get(name, 0) for name in names] for shape in shapes]
@@ -125,7 +125,7 @@ def _ground(question: Question, capacity: Capacity, *, empty: bool = False, mend
         for other, one in zip(shapes, requests, strict=True):
             one.append(int(other == shape))
     eligible = tuple(_open_to(shape, topology, capacity, mended=mended) & ~out for shape in shapes)
-    return _Ground(np.stack(columns, axis=1), tuple(map(tuple, requests)), eligible)
+    return _FreeResources(np.stack(columns, axis=1), tuple(map(tuple, requests)), eligible)
 
 
 def _open_to(shape: Shape, topology: Topology, capacity: Capacity, *, mended: bool) -> Mask:
@@ -135,7 +135,7 @@ def _open_to(shape: Shape, topology: Topology, capacity: Capacity, *, mended: bo
     return np.array([not reason or repairable(reason) for reason in reasons], dtype=np.bool_)
 
 
-def _resolved(question: Question, capacity: Capacity, policy: Policy) -> GangPlanRequest:
+def _resolved(question: PlanInput, capacity: Capacity, policy: Policy) -> GangPlanRequest:
     """The gang with its levels as indices, without columns; `auto` is the lowest level that ever holds the pods."""
     topology = question.topology
     required = {ask.name: topology.level_of(ask.require) for ask in question.asks}
@@ -149,7 +149,7 @@ def _resolved(question: Question, capacity: Capacity, policy: Policy) -> GangPla
         profile=policy.planner.profile,
         steps=policy.planner.steps,
     )
-    empty: _Ground | None = None
+    empty: _FreeResources | None = None
     for number, ask in enumerate(question.asks):
         if ask.require == AUTO:
             mates = [
@@ -176,7 +176,7 @@ def _resolved(question: Question, capacity: Capacity, policy: Policy) -> GangPla
     return gang
 
 
-def _pod_set(question: Question, ask: PodSetRequest, require: int | None) -> PodSetPlanRequest:
+def _pod_set(question: PlanInput, ask: PodSetRequest, require: int | None) -> PodSetPlanRequest:
     topology = question.topology
     kept = question.kept.get(ask.name, {})
     return PodSetPlanRequest(
@@ -191,7 +191,7 @@ def _pod_set(question: Question, ask: PodSetRequest, require: int | None) -> Pod
     )
 
 
-def _least(question: Question) -> int | None:
+def _least(question: PlanInput) -> int | None:
     """The minimum of the whole gang, where it is less than all of its pods."""
     least = question.gang.min_available if question.gang is not None else None
     return least if least is not None and 1 <= least < _count(question) else None
@@ -212,7 +212,7 @@ def _without_idle_prefer(pods: PodSetPlanRequest) -> PodSetPlanRequest:
     return replace(pods, prefer=None) if idle else pods
 
 
-def _shared_level(question: Question, mates: list[int]) -> int:
+def _shared_level(question: PlanInput, mates: list[int]) -> int:
     """The finest level of which one domain holds all pods of these pod sets that stay; `auto` is no finer than that."""
     tree = question.topology.tree
     hosts = [tree.index[host] for i in mates for host in question.kept.get(question.asks[i].name, {}).values()]
@@ -222,7 +222,7 @@ def _shared_level(question: Question, mates: list[int]) -> int:
     return 0
 
 
-def _lowest_together(question: Question, gang: GangPlanRequest, empty: _Ground, mates: list[int]) -> int:
+def _lowest_together(question: PlanInput, gang: GangPlanRequest, empty: _FreeResources, mates: list[int]) -> int:
     """The finest level of which one empty domain holds these pod sets; the coarsest when none does."""
     tree = question.topology.tree
     members = tuple(
@@ -245,7 +245,7 @@ def _lowest_together(question: Question, gang: GangPlanRequest, empty: _Ground, 
     return 0
 
 
-def _asking(gang: GangPlanRequest, ground: _Ground) -> GangPlanRequest:
+def _asking(gang: GangPlanRequest, ground: _FreeResources) -> GangPlanRequest:
     """The gang with what it asks of the columns of the ground."""
     pod_sets = tuple(
         replace(pods, requests=requests, eligible=eligible)
@@ -254,7 +254,7 @@ def _asking(gang: GangPlanRequest, ground: _Ground) -> GangPlanRequest:
     return replace(gang, pod_sets=pod_sets)
 
 
-def _crowded(question: Question, answer: GangPlan, capacity: Capacity) -> tuple[int, int] | None:
+def _crowded(question: PlanInput, answer: GangPlan, capacity: Capacity) -> tuple[int, int] | None:
     """A pod set and a host that cannot go together there: the numbers do, the devices do not. None: all do."""
     wanted: dict[int, list[tuple[int, int]]] = {}  # host -> pod set, its new pods there
     for number, (ask, seats) in enumerate(zip(question.asks, answer.pod_sets, strict=True)):
@@ -273,7 +273,7 @@ def _crowded(question: Question, answer: GangPlan, capacity: Capacity) -> tuple[
     return None
 
 
-def _placed(question: Question, gang: GangPlanRequest, answer: GangPlan) -> Placed:
+def _placed(question: PlanInput, gang: GangPlanRequest, answer: GangPlan) -> Placed:
     topology = question.topology
     plans = [_plan(ask, seats, topology) for ask, seats in zip(question.asks, answer.pod_sets, strict=True)]
     used = {one.name: number for one, number in zip(topology.levels, answer.domains_used, strict=True)}
@@ -316,7 +316,7 @@ def _plan(ask: PodSetRequest, seats: HostAssignment, topology: Topology) -> PodS
 
 
 def _no_room(
-    question: Question,
+    question: PlanInput,
     gang: GangPlanRequest,
     answer: NoFit,
     capacity: Capacity,
@@ -348,11 +348,11 @@ def _no_room(
     return Waits(reason, f"{asked}; each pod set has room alone, all of them together have none now")
 
 
-def _count(question: Question) -> int:
+def _count(question: PlanInput) -> int:
     return sum(ask.count for ask in question.asks)
 
 
-def _wanted(question: Question) -> int:
+def _wanted(question: PlanInput) -> int:
     """How many pods make the gang."""
     return _least(question) or sum(min(ask.count, ask.min_available) for ask in question.asks)
 

@@ -12,10 +12,10 @@ from typing import Final
 from engine.api.placement import Placement, kept_hosts
 from engine.api.reasons import REASONS, known_code
 from engine.api.workload import Workload
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, over
 from engine.scheduler.outcome import Outcome, Placed, Waits, own_trouble
-from engine.scheduler.starvation import Room
+from engine.scheduler.starvation import Nomination
 
 # Gangs that wait for these are not in the queue, or hold up nobody there.
 _ASIDE: Final = frozenset({"QuotaExceeded", "PriorityClassMissing", "Suspended", "HoldExpired", "WaitingForMembers"})
@@ -26,10 +26,10 @@ class Precedence:
     """`first`: the gang (namespace/name) that nobody may overtake, "" for none; `rooms`: what is kept for others."""
 
     first: str = ""
-    rooms: tuple[Room, ...] = ()
+    rooms: tuple[Nomination, ...] = ()
 
 
-def precedence_of(view: View, gang: Gang, *, created: float) -> Precedence:
+def precedence_of(view: ClusterState, gang: Gang, *, created: float) -> Precedence:
     """What goes before a gang that was created then, as the Placements tell. The caller holds the view's lock."""
     workload, priority = gang.workload, view.coming.priority_of(gang.workload)
     if view.policy.queue.order == "strict":
@@ -40,7 +40,7 @@ def precedence_of(view: View, gang: Gang, *, created: float) -> Precedence:
                 first = place
         return Precedence(first=first[2] if first < mine else "")
     rooms = [
-        Room(
+        Nomination(
             key=key,
             name=f"{other.namespace}/{other.name}",
             priority=placement.priority,
@@ -54,7 +54,7 @@ def precedence_of(view: View, gang: Gang, *, created: float) -> Precedence:
     return Precedence(rooms=tuple(rooms))
 
 
-def in_turn(plan: Callable[[frozenset[str]], Outcome], rooms: Sequence[Room]) -> tuple[Outcome, str]:
+def in_turn(plan: Callable[[frozenset[str]], Outcome], rooms: Sequence[Nomination]) -> tuple[Outcome, str]:
     """Plan a gang beside the room that is kept for others, and name the gang whose room would do for it ("": none's).
 
     `plan` is asked with the hosts to leave alone.

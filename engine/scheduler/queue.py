@@ -13,7 +13,7 @@ from engine.scheduler.outcome import Never, Waits
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class QueueEntry:
     """One waiting gang; not planned before `not_before`, impatient from `patient_until` on (monotonic seconds)."""
 
     priority: int
@@ -30,7 +30,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PlanKey:
     """What is asked of the planner: `about` all that the answer rests on but how many pods want room.
 
     `count` decides whether they fit, `whole` is told beside it: they differ where a gang has a minimum.
@@ -49,7 +49,7 @@ class Miss:
     first: str = ""
 
 
-def question_of(understanding: PlacementRequest, shapes: Mapping[str, Shape], *beside: object) -> Question:
+def plan_key(understanding: PlacementRequest, shapes: Mapping[str, Shape], *beside: object) -> PlanKey:
     """The question of a gang; `beside`: what else decides, such as hosts that are left out.
 
     More pods never fit better, but that can be told of equal pods alone: for several pod sets, and where the
@@ -61,21 +61,21 @@ def question_of(understanding: PlacementRequest, shapes: Mapping[str, Shape], *b
     ]
     counts = [(ask.count, ask.min_available) for ask in asks]
     if len(asks) > 1 or gang is not None or asks[0].require == AUTO:
-        return Question((understanding.topology, gang, *about, *counts, *beside), 0)
-    return Question((understanding.topology, *about, *beside), min(counts[0]), counts[0][0])
+        return PlanKey((understanding.topology, gang, *about, *counts, *beside), 0)
+    return PlanKey((understanding.topology, *about, *beside), min(counts[0]), counts[0][0])
 
 
-class Queue:
+class GangQueue:
     """Waiting gangs by key. `room` says that one that did not fit may fit now."""
 
     def __init__(self) -> None:
         self.room = False
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, QueueEntry] = {}
         self._fresh: set[str] = set()  # not planned since they came in or were put back
         self._put_off: dict[str, None] = {}  # were to be planned and were not, in the order of that
         self._for_hosts: set[str] = set()  # no room helps them on the hosts there are
         self._misses: dict[tuple[object, ...], tuple[float, Miss]] = {}
-        self._answers: dict[Question, Miss] = {}
+        self._answers: dict[PlanKey, Miss] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -87,7 +87,7 @@ class Queue:
         """Every gang that waits, in no order."""
         return iter(self._entries)
 
-    def add(self, key: str, entry: Entry) -> None:
+    def add(self, key: str, entry: QueueEntry) -> None:
         """Put a gang in (again): it is planned at the next turn."""
         self._entries[key] = entry
         self._fresh.add(key)
@@ -138,7 +138,7 @@ class Queue:
         """Take in that hosts, devices or topologies are others now."""
         self._for_hosts.clear()
 
-    def entry(self, key: str) -> Entry | None:
+    def entry(self, key: str) -> QueueEntry | None:
         """The entry of a gang that waits."""
         return self._entries.get(key)
 
@@ -175,16 +175,16 @@ class Queue:
         """Everything behind a gang waits for it: what is new there is planned when there is room."""
         self._fresh -= set(self.later_than(key))
 
-    def hopeless(self, question: Question) -> Miss | None:
+    def hopeless(self, question: PlanKey) -> Miss | None:
         """What the same question with no more pods was answered earlier in this turn; None when nobody asked it."""
         count, miss = self._misses.get(question.about, (inf, None))
         return miss if question.count >= count else None
 
-    def answered(self, question: Question) -> Miss | None:
+    def answered(self, question: PlanKey) -> Miss | None:
         """What the very same question was answered earlier in this turn; None when nobody asked it."""
         return self._answers.get(question)
 
-    def missed(self, question: Question, miss: Miss) -> None:
+    def missed(self, question: PlanKey, miss: Miss) -> None:
         """Remember that it did not fit, and why; valid until the next `take`, as plans only use room up."""
         self._answers.setdefault(question, miss)
         if self.hopeless(question) is None:

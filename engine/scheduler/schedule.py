@@ -14,15 +14,15 @@ from engine.api.placement import Assignment, Placement, WorkloadRef
 from engine.api.text import did_you_mean, plural, quote
 from engine.api.workload import PodSet
 from engine.cache import quota
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cluster.placements import assignment_body
 from engine.devices.allocation import devices_of
 from engine.gang.gang import Gang, by_pod_set, host_of, rank_is_slot, rank_of
 from engine.gang.key import name_of
 from engine.gang.repair import ExtensionRequest, KeptSlot
-from engine.scheduler.devices import with_devices
+from engine.scheduler.devices import allocate_devices
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
-from engine.scheduler.plan import plan_gang
+from engine.scheduler.plan import plan_placement
 from engine.scheduler.precedence import goes_first, in_turn, kept_for, precedence_of
 
 # Bytes of an assignment: etcd takes 1.5 MiB at a time, for the request, status and managed fields too.
@@ -30,8 +30,8 @@ _LARGEST = 1_400_000
 _SURELY_FITS = 1_000  # pods, each on a host of its own, with devices
 
 
-def plan_in_view(
-    view: View,
+def schedule_gang(
+    view: ClusterState,
     gang: Gang,
     *,
     settled_before: float | None = None,
@@ -45,8 +45,8 @@ def plan_in_view(
     """
     if (trouble := _uncreatable(view, gang)) is not None:
         return trouble
-    kept = standing(gang)
-    outcome = plan_gang(
+    kept = kept_assignment(gang)
+    outcome = plan_placement(
         gang.understanding,
         gang.shapes,
         capacity=view.capacity,
@@ -59,11 +59,11 @@ def plan_in_view(
         emptied=emptied,
     )
     if isinstance(outcome, Placed) and not emptied:
-        return _writable(with_devices(outcome, gang.shapes, view.capacity, kept))
+        return _writable(allocate_devices(outcome, gang.shapes, view.capacity, kept))
     return outcome
 
 
-def answer_in_view(view: View, gang: Gang, *, created: float, settled_before: float | None = None) -> Outcome:
+def answer_in_view(view: ClusterState, gang: Gang, *, created: float, settled_before: float | None = None) -> Outcome:
     """What the leader would answer for a gang that was created then, as far as the Placements tell what goes before it.
 
     The caller holds the view's lock.
@@ -73,14 +73,14 @@ def answer_in_view(view: View, gang: Gang, *, created: float, settled_before: fl
         return goes_first(before.first, gang)
 
     def plan(room_kept: frozenset[str]) -> Outcome:
-        return plan_in_view(view, gang, settled_before=settled_before, room_kept=room_kept)
+        return schedule_gang(view, gang, settled_before=settled_before, room_kept=room_kept)
 
     outcome, first = in_turn(plan, before.rooms)
     return kept_for(first, gang) if first else outcome
 
 
-def extend_in_view(
-    view: View,
+def schedule_extension(
+    view: ClusterState,
     gang: Gang,
     extension: ExtensionRequest,
     *,
@@ -101,7 +101,7 @@ def extend_in_view(
         for name, slots in extension.kept.items()
     }
     topology = gang.placement.topology
-    outcome = plan_gang(
+    outcome = plan_placement(
         replace(gang.understanding, asks=extension.asks, gang=extension.gang, topology=topology),
         gang.shapes,
         capacity=view.capacity,
@@ -116,7 +116,7 @@ def extend_in_view(
         return outcome
     if sum(slot.count for plan in outcome.pod_sets for slot in plan.slots) <= sum(map(len, kept.values())):
         return Waits("Fragmented", f"no room for {plural(extension.missing, 'pod')} more beside those that are placed")
-    return _writable(with_devices(outcome, gang.shapes, view.capacity, kept))
+    return _writable(allocate_devices(outcome, gang.shapes, view.capacity, kept))
 
 
 def _writable(outcome: Outcome) -> Outcome:
@@ -131,7 +131,7 @@ def _writable(outcome: Outcome) -> Outcome:
     return Never("GangLimitExceeded", f"{slots} are too many for one Placement; make it several gangs")
 
 
-def extended(gang: Gang, extension: ExtensionRequest, placed: Placed) -> Placement:
+def extended_placement(gang: Gang, extension: ExtensionRequest, placed: Placed) -> Placement:
     """The Placement to write when a part of the gang was planned: growth takes over the request as it is read today."""
     placement, asked = gang.placement, gang.understanding
     assert placement is not None
@@ -159,7 +159,7 @@ def _hosts(kept: Mapping[str, Mapping[int, KeptSlot]]) -> dict[str, dict[int, st
     return {name: {rank: one.host for rank, one in slots.items()} for name, slots in kept.items()}
 
 
-def standing(gang: Gang) -> dict[str, dict[int, KeptSlot]]:
+def kept_assignment(gang: Gang) -> dict[str, dict[int, KeptSlot]]:
     """Pod set -> rank -> where a live pod is that cannot be moved: bound, or pinned and released.
 
     Where ranks come and go any number will do: only the count per host matters.
@@ -178,7 +178,7 @@ def standing(gang: Gang) -> dict[str, dict[int, KeptSlot]]:
     return every
 
 
-def _uncreatable(view: View, gang: Gang) -> Waits | None:
+def _uncreatable(view: ClusterState, gang: Gang) -> Waits | None:
     """Why pods of the gang that do not exist yet could not be created, wherever there is room."""
     coming = _coming(gang)
     for pod_set, _ in coming:
@@ -201,7 +201,7 @@ def _coming(gang: Gang) -> list[tuple[PodSet, int]]:
     return [(pod_set, count) for pod_set, count in found if count > 0]
 
 
-def _quota_shortfall(view: View, gang: Gang, coming: list[tuple[PodSet, int]]) -> str | None:
+def _quota_shortfall(view: ClusterState, gang: Gang, coming: list[tuple[PodSet, int]]) -> str | None:
     """What the namespace's quotas lack for the pods of the gang that do not exist yet."""
     workload = gang.workload
     quotas = view.stores.quotas.get_by(workload.namespace)
@@ -211,7 +211,7 @@ def _quota_shortfall(view: View, gang: Gang, coming: list[tuple[PodSet, int]]) -
     return quota.shortfall(quotas, wanted, view.gangs.pending(gang, view.capacity))
 
 
-def proposed(gang: Gang, placed: Placed | None, *, priority: int, now: float) -> Placement:
+def new_placement(gang: Gang, placed: Placed | None, *, priority: int, now: float) -> Placement:
     """The Placement to write: the request as understood and, when placed, the answer.
 
     The revision is the generation that the write will give the object, so it goes up with every re-plan.

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from engine.api.placement import PodSetRequest
 from engine.api.pod import Shape, Toleration
 from engine.api.resources import is_claim
-from engine.cache.capacity import Capacity, Count
+from engine.cache.capacity import Capacity, SlotCounts
 from engine.devices.request import asked_in_words
 from engine.devices.resources import KOORDINATOR, WHOLE, whole_names
 from engine.gang.shape import TAINT, repairable
@@ -71,14 +71,14 @@ def device_shortfall(
     )
 
 
-def without_devices(shape: Shape, topology: Topology, capacity: Capacity, counted: Count) -> Count:
+def without_devices(shape: Shape, topology: Topology, capacity: Capacity, counted: SlotCounts) -> SlotCounts:
     """The slots by the numbers that nodes report alone: what is less than that is the devices' doing."""
     if shape.devices is None or not capacity.devices_matter:
         return counted
     return capacity.count(replace(shape, devices=None), topology)
 
 
-def full(host: str, place: int, capacity: Capacity, *, counted: Count, by_numbers: Count) -> str:
+def full(host: str, place: int, capacity: Capacity, *, counted: SlotCounts, by_numbers: SlotCounts) -> str:
     """Why an eligible host without a free slot has none."""
     if counted.empty[place] > 0:
         return IN_PART if by_numbers.free[place] > 0 else "in use"
@@ -177,7 +177,7 @@ def shortfall_of(
     topology: Topology,
     *,
     capacity: Capacity,
-    counted: Count,
+    counted: SlotCounts,
     reasons: list[str],
 ) -> Shortfall:
     """Return the numbers of a plan that did not fit."""
@@ -284,7 +284,9 @@ def _fits(level: int | None, topology: Topology) -> str | None:
     return topology.levels[level].name if level >= 0 else WHOLE_TOPOLOGY
 
 
-def _limiting(shape: Shape, capacity: Capacity, topology: Topology, *, counted: Count, by_numbers: Count) -> str | None:
+def _limiting(
+    shape: Shape, capacity: Capacity, topology: Topology, *, counted: SlotCounts, by_numbers: SlotCounts
+) -> str | None:
     """The requested resource of which the hosts have the fewest pods' worth free."""
     if (name := device_name(shape)) is not None and counted.free.sum() < by_numbers.free.sum():
         return name  # the numbers would do, the devices do not

@@ -20,7 +20,7 @@ TRIES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class StarvingGang:
     """A gang that has waited too long."""
 
     key: str
@@ -30,7 +30,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Nomination:
     """Hosts that are kept for one gang; `where` in words."""
 
     key: str
@@ -41,14 +41,14 @@ class Room:
     where: str
 
 
-Find = Callable[[Waiting, Room | None, frozenset[str]], Room | None]
+Find = Callable[[StarvingGang, Nomination | None, frozenset[str]], Nomination | None]
 
 
-class KeptRoom:
+class Nominator:
     """The room that is kept at the moment, by topology."""
 
     def __init__(self) -> None:
-        self._rooms: dict[str, Room] = {}
+        self._rooms: dict[str, Nomination] = {}
         self._tried: set[str] = set()  # since the last look at everything
         self._missed: set[str] = set()  # could not be helped when they were tried last
         self._look_at = -inf
@@ -56,19 +56,19 @@ class KeptRoom:
     def __len__(self) -> int:
         return len(self._rooms)
 
-    def kept(self) -> list[Room]:
+    def kept(self) -> list[Nomination]:
         """All room that is kept."""
         return list(self._rooms.values())
 
-    def of(self, key: str) -> Room | None:
+    def of(self, key: str) -> Nomination | None:
         """What is kept for a gang."""
         return next((room for room in self._rooms.values() if room.key == key), None)
 
-    def before(self, key: str, priority: int) -> list[Room]:
+    def before(self, key: str, priority: int) -> list[Nomination]:
         """What a gang must leave alone: room that is kept for others of no lower priority."""
         return [room for room in self._rooms.values() if room.key != key and room.priority >= priority]
 
-    def renew(self, waiting: Sequence[Waiting], now: float, find: Find) -> bool:
+    def renew(self, waiting: Sequence[StarvingGang], now: float, find: Find) -> bool:
         """Keep room for the first of those who have waited too long, in order; True when others may go on instead.
 
         `find(gang, kept, taken)` names the hosts to keep, or nothing when that would not help it; `kept` is what is
@@ -86,14 +86,14 @@ class KeptRoom:
         if lost or now >= self._look_at:
             self._look_at = now + RENEW_EVERY
             self._tried.clear()
-        by_topology: dict[str, list[Waiting]] = {}
+        by_topology: dict[str, list[StarvingGang]] = {}
         for gang in waiting:
             by_topology.setdefault(gang.topology, []).append(gang)
         for topology, gangs in by_topology.items():
             self._renew_one(topology, gangs, find)
         return any(topology not in self._rooms or self._rooms[topology] != room for topology, room in before.items())
 
-    def _renew_one(self, topology: str, gangs: Sequence[Waiting], find: Find) -> None:
+    def _renew_one(self, topology: str, gangs: Sequence[StarvingGang], find: Find) -> None:
         room = self._rooms.get(topology)
         ahead = [gang for gang in gangs if room is None or gang.key == room.key or gang.priority > room.priority]
         if all(gang.key in self._missed or (room is not None and gang.key == room.key) for gang in ahead):
@@ -118,7 +118,7 @@ class KeptRoom:
                 del self._rooms[topology]
                 room = None
 
-    def _by_turns(self, gangs: Sequence[Waiting]) -> list[Waiting]:
+    def _by_turns(self, gangs: Sequence[StarvingGang]) -> list[StarvingGang]:
         """In which order they are tried: whoever could not be helped last time after the others, then by priority.
 
         Among equals the first of each namespace, then the second ones: many gangs that cannot be helped cost those of

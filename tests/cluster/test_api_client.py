@@ -14,7 +14,7 @@ from engine.api import names
 from engine.api.objects import ConfigMap
 from engine.api.pod import Pod
 from engine.cluster import objects, pods, workloads, writes
-from engine.cluster.client import Api, ApiError, connect, object_path
+from engine.cluster.client import ApiError, KubeClient, connect, object_path
 from engine.cluster.election import Terms
 from engine.cluster.events import Recorder
 from engine.cluster.lease import LeaseCandidate
@@ -27,7 +27,7 @@ from tests.support.eventually import eventually
 
 
 @pytest.fixture
-def api(control_plane: ControlPlane) -> Api:
+def api(control_plane: ControlPlane) -> KubeClient:
     return connect(kubeconfig=str(control_plane.kubeconfig), user_agent="topogate-test")
 
 
@@ -40,7 +40,7 @@ def config_map(namespace: str, name: str, text: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def reflector(api: Api, namespace: str) -> Iterator[Reflector[ConfigMap]]:
+def reflector(api: KubeClient, namespace: str) -> Iterator[Reflector[ConfigMap]]:
     store: Store[ConfigMap] = Store(lambda item: item.name)
     path = object_path("v1", "configmaps", namespace=namespace)
     reflector = Reflector(api, path, objects.config_map, store, first_page=2)
@@ -50,7 +50,7 @@ def reflector(api: Api, namespace: str) -> Iterator[Reflector[ConfigMap]]:
 
 
 def test_a_reflector_follows_a_real_collection(
-    api: Api, client: Client, namespace: str, reflector: Reflector[ConfigMap]
+    api: KubeClient, client: Client, namespace: str, reflector: Reflector[ConfigMap]
 ) -> None:
     """Pages, watch, deletion, and a fresh read on request, over TLS."""
     path = object_path("v1", "configmaps", namespace=namespace)
@@ -71,7 +71,7 @@ def test_a_reflector_follows_a_real_collection(
     assert reflector.refresh(20)
 
 
-def test_a_lease_is_created_by_one_of_two(api: Api, client: Client, namespace: str) -> None:
+def test_a_lease_is_created_by_one_of_two(api: KubeClient, client: Client, namespace: str) -> None:
     """Two candidates race on a real API server: one leads, and hands over when it stops."""
     terms = Terms(duration=6.0, renew_deadline=4.0, retry=0.5)
     candidates = [LeaseCandidate(api, namespace, "race", f"c{number}", terms=terms) for number in range(2)]
@@ -148,7 +148,7 @@ def gated(client: Client, namespace: str, name: str) -> Pod:
     return pods.pod(msgspec.json.encode(created))
 
 
-def test_releases_are_answered_as_the_writes_expect(api: Api, client: Client, namespace: str) -> None:
+def test_releases_are_answered_as_the_writes_expect(api: KubeClient, client: Client, namespace: str) -> None:
     """Twice is done twice, another uid is gone, a pin without a gate is told apart."""
     pod = gated(client, namespace, "p")
     body = {"spec": {"schedulingGates": [{"$patch": "delete", "name": names.GATE}], "nodeSelector": {"a": "b"}}}
@@ -168,7 +168,7 @@ def test_releases_are_answered_as_the_writes_expect(api: Api, client: Client, na
     assert isinstance(late, Refused)
 
 
-def test_jobs_are_suspended_and_resumed_as_we_know_them(api: Api, client: Client, namespace: str) -> None:
+def test_jobs_are_suspended_and_resumed_as_we_know_them(api: KubeClient, client: Client, namespace: str) -> None:
     """Resume names the Placement in the template; another spec meanwhile is a conflict, another status is none."""
     path = object_path("batch/v1", "jobs", namespace=namespace)
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "example.com/x"}]}}
@@ -197,7 +197,7 @@ def test_jobs_are_suspended_and_resumed_as_we_know_them(api: Api, client: Client
     assert held["metadata"]["annotations"][names.HELD_BY] == "suspend"
 
 
-def test_events_are_accepted(api: Api, client: Client, namespace: str) -> None:
+def test_events_are_accepted(api: KubeClient, client: Client, namespace: str) -> None:
     """The API server takes our Events, also one with a note that had to be cut."""
     recorder = Recorder(api, instance="topogate-0")
     recorder.start()
@@ -210,7 +210,7 @@ def test_events_are_accepted(api: Api, client: Client, namespace: str) -> None:
     assert [item["reason"] for item in found if item["reportingController"] == "topogate.dev/engine"] == ["Fragmented"]
 
 
-def test_the_last_good_policy_is_kept(api: Api, client: Client, namespace: str) -> None:
+def test_the_last_good_policy_is_kept(api: KubeClient, client: Client, namespace: str) -> None:
     """The ConfigMap is made and changed by one kind of request."""
     for text in ("one", "two"):
         assert isinstance(writes.keep_policy(api, namespace, text, fence=ok), Done)
@@ -218,7 +218,7 @@ def test_the_last_good_policy_is_kept(api: Api, client: Client, namespace: str) 
     assert client.get(path)["data"] == {names.POLICY_KEY: "two"}
 
 
-def test_a_missing_kind_is_a_404(api: Api) -> None:
+def test_a_missing_kind_is_a_404(api: KubeClient) -> None:
     """Before the CRD is installed a list is answered 404."""
     with pytest.raises(ApiError) as caught:
         api.request("GET", object_path("missing.topogate.dev/v1", "things"))

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from engine.cache.stores import Stores
-from engine.cache.workload_informers import KindCaches
+from engine.cache.workload_informers import WorkloadInformers
 from engine.cluster import writes
-from engine.cluster.client import Api, connect
+from engine.cluster.client import KubeClient, connect
 from engine.cluster.writes import Conflict, Done
 from engine.policy.model import default_policy
 from local.client import Client
@@ -41,15 +41,15 @@ ENTRY: dict[str, Any] = {
 
 
 @pytest.fixture
-def api(control_plane: ControlPlane) -> Api:
+def api(control_plane: ControlPlane) -> KubeClient:
     return connect(kubeconfig=str(control_plane.kubeconfig), user_agent="topogate-test")
 
 
 @pytest.fixture
-def caches(api: Api, client: Client) -> Iterator[tuple[KindCaches, Stores]]:
+def caches(api: KubeClient, client: Client) -> Iterator[tuple[WorkloadInformers, Stores]]:
     stores = Stores()
     policy = default_policy().model_copy(update={"kinds": (ENTRY,)})
-    made = KindCaches(api, stores, policy=lambda: policy, rng=random.Random(1), every=(0.2, 0.3), soon=0.1)
+    made = WorkloadInformers(api, stores, policy=lambda: policy, rng=random.Random(1), every=(0.2, 0.3), soon=0.1)
     made.start()
     yield made, stores
     for reflector in made.stop():
@@ -58,7 +58,7 @@ def caches(api: Api, client: Client) -> Iterator[tuple[KindCaches, Stores]]:
 
 
 def test_a_definition_comes_and_goes(
-    api: Api, client: Client, namespace: str, caches: tuple[KindCaches, Stores]
+    api: KubeClient, client: Client, namespace: str, caches: tuple[WorkloadInformers, Stores]
 ) -> None:
     """Its objects are read, resumed by a JSON Patch bound to what they ask for, and forgotten with it."""
     kinds, stores = caches

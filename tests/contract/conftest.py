@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from engine.cluster.client import Api, connect
+from engine.cluster.client import KubeClient, connect
 from tests.support.fake_api import FakeApi
 from tests.support.replica import write_authority
 
@@ -40,7 +40,7 @@ def kubeconfig(tmp_path: Path) -> Callable[..., str]:
 
 
 @pytest.fixture
-def api(fake: FakeApi, kubeconfig: Callable[..., str]) -> Api:
+def api(fake: FakeApi, kubeconfig: Callable[..., str]) -> KubeClient:
     return connect(kubeconfig=kubeconfig(fake.url), user_agent="topogate-test")
 
 

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from engine.cluster import client as api_module
-from engine.cluster.client import MERGE_PATCH, Api, ApiError, ApiUnavailable, connect, object_path, status_error
+from engine.cluster.client import MERGE_PATCH, ApiError, ApiUnavailable, KubeClient, connect, object_path, status_error
 from tests.support.eventually import PROMPT
 from tests.support.fake_api import Answer, FakeApi, Hang, Lines, Reset, Split, Stall
 
@@ -58,7 +58,7 @@ def server_context(certificate: tuple[str, str]) -> ssl.SSLContext:
     return context
 
 
-def test_bytes_go_out_as_given_and_mappings_as_json(fake: FakeApi, api: Api) -> None:
+def test_bytes_go_out_as_given_and_mappings_as_json(fake: FakeApi, api: KubeClient) -> None:
     """A body of bytes is sent unchanged, a mapping as JSON, each with the content type asked for."""
     api.request("POST", MAPS, body={"metadata": {"name": "a"}, "data": {"x": "é"}})
     api.request(
@@ -73,7 +73,7 @@ def test_bytes_go_out_as_given_and_mappings_as_json(fake: FakeApi, api: Api) -> 
     assert patch.headers["user-agent"] == "topogate-test"
 
 
-def test_a_refusal_carries_status_reason_and_causes(fake: FakeApi, api: Api) -> None:
+def test_a_refusal_carries_status_reason_and_causes(fake: FakeApi, api: KubeClient) -> None:
     """A Status answer becomes an ApiError with its reason, message, causes and Retry-After."""
     body = {
         "kind": "Status",
@@ -93,7 +93,7 @@ def test_a_refusal_carries_status_reason_and_causes(fake: FakeApi, api: Api) -> 
 @pytest.mark.parametrize(
     "body", [b"", b"<html>upstream is tired</html>", b"[]", b'{"message": 7}', b"\xff\xfe", b"null"]
 )
-def test_a_refusal_without_a_status_is_still_an_error(fake: FakeApi, api: Api, body: bytes) -> None:
+def test_a_refusal_without_a_status_is_still_an_error(fake: FakeApi, api: KubeClient, body: bytes) -> None:
     """A proxy's answer that is no Status object gives an ApiError with the HTTP status and nothing of the body."""
     fake.fault(Answer(502, body))
     with pytest.raises(ApiError) as caught:
@@ -103,7 +103,7 @@ def test_a_refusal_without_a_status_is_still_an_error(fake: FakeApi, api: Api, b
 
 
 @pytest.mark.parametrize("value", ["-1", "soon", "Wed, 21 Oct 2026 07:28:00 GMT", "²", ""])
-def test_a_retry_after_that_is_no_number_of_seconds_is_ignored(fake: FakeApi, api: Api, value: str) -> None:
+def test_a_retry_after_that_is_no_number_of_seconds_is_ignored(fake: FakeApi, api: KubeClient, value: str) -> None:
     """Only whole seconds count as Retry-After."""
     fake.fault(Answer(429, {}, (("Retry-After", value.encode().decode("latin-1")),)))
     with pytest.raises(ApiError) as caught:
@@ -117,7 +117,7 @@ def test_the_object_of_an_error_event_is_read_like_an_answer() -> None:
     assert (error.status, error.retry_after) == (429, 3.0)
 
 
-def test_a_redirect_is_an_error(fake: FakeApi, api: Api) -> None:
+def test_a_redirect_is_an_error(fake: FakeApi, api: KubeClient) -> None:
     """Redirects are not followed: they would carry the token elsewhere."""
     fake.fault(Answer(307, {}, (("Location", fake.url + "/api/v1/nodes"),)))
     with pytest.raises(ApiError) as caught:
@@ -135,7 +135,7 @@ def test_nobody_listening_is_unavailable(kubeconfig: Kubeconfig) -> None:
             api.request("GET", MAPS)
 
 
-def test_silence_is_unavailable_after_the_time_limit(fake: FakeApi, api: Api) -> None:
+def test_silence_is_unavailable_after_the_time_limit(fake: FakeApi, api: KubeClient) -> None:
     """A server that takes the request and says nothing costs the read time limit, once."""
     never = threading.Event()
     fake.fault(Stall(never))
@@ -145,7 +145,7 @@ def test_silence_is_unavailable_after_the_time_limit(fake: FakeApi, api: Api) ->
     never.set()
 
 
-def test_a_lost_answer_repeats_a_read_but_never_a_write(fake: FakeApi, api: Api) -> None:
+def test_a_lost_answer_repeats_a_read_but_never_a_write(fake: FakeApi, api: KubeClient) -> None:
     """A connection that breaks before the answer: GET is sent once more, a POST is reported (it may have been done)."""
     fake.fault(Hang())
     assert b'"items"' in api.request("GET", MAPS)
@@ -156,7 +156,7 @@ def test_a_lost_answer_repeats_a_read_but_never_a_write(fake: FakeApi, api: Api)
     assert fake.get(MAPS + "/a") is not None
 
 
-def test_an_answer_above_the_limit_is_refused(fake: FakeApi, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_above_the_limit_is_refused(fake: FakeApi, api: KubeClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer is never read beyond the bound."""
     monkeypatch.setattr(api_module, "MAX_RESPONSE", 1000)
     fake.fault(Answer(200, b"x" * 1001))
@@ -164,7 +164,7 @@ def test_an_answer_above_the_limit_is_refused(fake: FakeApi, api: Api, monkeypat
         api.request("GET", MAPS)
 
 
-def test_connections_are_kept_and_shared(fake: FakeApi, api: Api) -> None:
+def test_connections_are_kept_and_shared(fake: FakeApi, api: KubeClient) -> None:
     """Sixteen writers work at once over connections that are kept open."""
     errors: list[Exception] = []
 
@@ -185,7 +185,7 @@ def test_connections_are_kept_and_shared(fake: FakeApi, api: Api) -> None:
     assert len(fake._sockets) <= 16
 
 
-def test_lines_survive_any_chunking(fake: FakeApi, api: Api) -> None:
+def test_lines_survive_any_chunking(fake: FakeApi, api: KubeClient) -> None:
     """A watch line with multi-byte characters arrives whole when every byte is a chunk of its own."""
     fake.put(MAPS + "/a", data={"x": "é漢🚀"})
     fake.fault(Split(1))
@@ -194,14 +194,14 @@ def test_lines_survive_any_chunking(fake: FakeApi, api: Api) -> None:
     assert "é漢🚀".encode() in line
 
 
-def test_many_lines_in_one_chunk_and_empty_lines_are_told_apart(fake: FakeApi, api: Api) -> None:
+def test_many_lines_in_one_chunk_and_empty_lines_are_told_apart(fake: FakeApi, api: KubeClient) -> None:
     """Lines are split at newlines only, and empty ones are skipped."""
     fake.fault(Lines((b'{"a":1}\n{"b":2}\n\n{"c":"\xe2\x80\xa8"}',)))
     with api.stream(MAPS, WATCH) as stream:
         assert list(stream) == [b'{"a":1}', b'{"b":2}', b'{"c":"\xe2\x80\xa8"}']
 
 
-def test_a_reset_in_the_middle_of_a_line_drops_the_half(fake: FakeApi, api: Api) -> None:
+def test_a_reset_in_the_middle_of_a_line_drops_the_half(fake: FakeApi, api: KubeClient) -> None:
     """A TCP reset is ApiUnavailable; the half line before it is never delivered."""
     fake.put(MAPS + "/a", data={"x": "1"})
     fake.put(MAPS + "/b", data={"x": "1"})
@@ -212,7 +212,9 @@ def test_a_reset_in_the_middle_of_a_line_drops_the_half(fake: FakeApi, api: Api)
     assert len(lines) == 1
 
 
-def test_a_line_above_the_limit_ends_the_stream(fake: FakeApi, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_above_the_limit_ends_the_stream(
+    fake: FakeApi, api: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A line is never collected beyond the bound."""
     monkeypatch.setattr(api_module, "MAX_LINE", 1000)
     fake.fault(Lines((b"x" * 1001,)))
@@ -220,13 +222,13 @@ def test_a_line_above_the_limit_ends_the_stream(fake: FakeApi, api: Api, monkeyp
         list(stream)
 
 
-def test_a_silent_stream_is_unavailable(fake: FakeApi, api: Api) -> None:
+def test_a_silent_stream_is_unavailable(fake: FakeApi, api: KubeClient) -> None:
     """A watch on which nothing arrives for the read time limit is given up."""
     with api.stream(MAPS, WATCH, read_timeout=0.2) as stream, pytest.raises(ApiUnavailable, match="time limit"):
         list(stream)
 
 
-def test_a_refused_watch_raises_at_once(fake: FakeApi, api: Api) -> None:
+def test_a_refused_watch_raises_at_once(fake: FakeApi, api: KubeClient) -> None:
     """A watch that is answered with an error raises the ApiError of its Status."""
     fake.missing.add("/api/v1/configmaps")
     with pytest.raises(ApiError) as caught:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.cluster import events
-from engine.cluster.client import Api
+from engine.cluster.client import KubeClient
 from engine.cluster.events import Recorder, Regarding, cut, event_body
 from tests.support.eventually import PROMPT, eventually
 from tests.support.fake_api import Answer, FakeApi, Stall
@@ -32,7 +32,7 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def recorder(api: Api, clock: Clock) -> Iterator[Recorder]:
+def recorder(api: KubeClient, clock: Clock) -> Iterator[Recorder]:
     recorder = Recorder(api, instance="topogate-0", clock=clock, wall=lambda: 1.5)
     yield recorder
     recorder.stop()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.cluster.client import Api
+from engine.cluster.client import KubeClient
 from engine.cluster.election import Terms
 from engine.cluster.lease import LeaseCandidate
 from tests.support.eventually import eventually
@@ -63,7 +63,9 @@ def leader(fake: FakeApi, kubeconfig: Callable[..., str]) -> Iterator[Leader]:
     made.process.communicate()
 
 
-def test_a_leader_that_stood_still_writes_nothing_after_its_lease(leader: Leader, fake: FakeApi, api: Api) -> None:
+def test_a_leader_that_stood_still_writes_nothing_after_its_lease(
+    leader: Leader, fake: FakeApi, api: KubeClient
+) -> None:
     """Its first act after SIGCONT is stopped by the clock, before it has heard that another one leads."""
     leader.ask()
     assert leader.says() == "written"

@@ -14,9 +14,9 @@ from certs.secret import SecretUnusable
 from certs.serving import ServingCertificate
 from engine.api import names
 from engine.api.objects import ConfigMap
-from engine.cache.informers import TopologyWatch
+from engine.cache.informers import TopologyInformers
 from engine.cache.stores import Stores
-from engine.cluster.client import Api
+from engine.cluster.client import KubeClient
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
 from engine.policy.source import PolicySource
@@ -56,7 +56,7 @@ class Candidate:
 class House:
     """One replica's housekeeping, running."""
 
-    def __init__(self, api: Api, fake: FakeApi) -> None:
+    def __init__(self, api: KubeClient, fake: FakeApi) -> None:
         self.fake = fake
         self.candidate = Candidate()
         self.wake = threading.Event()
@@ -77,7 +77,7 @@ class House:
             api,
             self.candidate,  # type: ignore[arg-type]
             self.policy,
-            TopologyWatch(api, Stores()),
+            TopologyInformers(api, Stores()),
             settings=Settings(namespace=NAMESPACE, identity="a"),
             objects=self.objects,
             authority=self.authority,
@@ -123,7 +123,7 @@ class House:
 
 
 @pytest.fixture
-def house(api: Api, fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+def house(api: KubeClient, fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
     monkeypatch.setattr(housekeeping, "EVERY", 0.05)
     monkeypatch.setattr(housekeeping, "REST", 0.01)
     for resource, name in CONFIGURATIONS:
@@ -267,7 +267,7 @@ def test_a_deleted_secret_is_put_back_with_the_key_in_use(house: House, fake: Fa
     assert mark(house.certificate.signer) == mark(base64.b64decode(before["ca.crt"]))
 
 
-def test_who_starts_while_the_secret_is_gone_waits_for_the_leader(api: Api, fake: FakeApi) -> None:
+def test_who_starts_while_the_secret_is_gone_waits_for_the_leader(api: KubeClient, fake: FakeApi) -> None:
     """A CA of its own would be trusted by nobody."""
     objects = OwnObjects(api, namespace=NAMESPACE, changed=lambda: None)
     started = AuthorityInForce(api, objects, namespace=NAMESPACE)
@@ -278,7 +278,7 @@ def test_who_starts_while_the_secret_is_gone_waits_for_the_leader(api: Api, fake
     assert fake.get(SECRET) is not None
 
 
-def test_who_starts_serves_no_ca_that_nobody_trusts_yet(house: House, api: Api, fake: FakeApi) -> None:
+def test_who_starts_serves_no_ca_that_nobody_trusts_yet(house: House, api: KubeClient, fake: FakeApi) -> None:
     """Somebody has put another one into the Secret a moment ago: the leader makes that right, and is waited for."""
     eventually(house.published, message="the bundle is published")
     house.candidate.leads = False
@@ -295,7 +295,7 @@ def test_who_starts_serves_no_ca_that_nobody_trusts_yet(house: House, api: Api, 
     assert started.authority().signer == house.certificate.signer
 
 
-def test_what_may_not_be_read_is_named(api: Api, fake: FakeApi) -> None:
+def test_what_may_not_be_read_is_named(api: KubeClient, fake: FakeApi) -> None:
     """Without the right to watch the Secret there is no certificate: readiness says which right is missing."""
     fake.fault(Answer(403), when=lambda one: one.path.endswith("/secrets"), times=10_000)
     objects = OwnObjects(api, namespace=NAMESPACE, changed=lambda: None)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from engine.cache.informers import Caches
+from engine.cache.informers import Informers
 from engine.cache.stores import Stores
-from engine.cache.workload_informers import KindCaches
-from engine.cluster.client import Api, ApiFault
+from engine.cache.workload_informers import WorkloadInformers
+from engine.cluster.client import ApiFault, KubeClient
 from engine.cluster.discovery import Discovery, wanted_kinds
 from engine.kinds.registry import built_in, registry_of
 from engine.policy.model import default_policy
@@ -34,12 +34,12 @@ FLEET: dict[str, Any] = {
 class Caught:
     """The caches of workloads over a fake server, which look often."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: KubeClient) -> None:
         self.stores = Stores()
         self.policy = default_policy()
         self.told: list[tuple[str, str]] = []
         self.stores.workloads.subscribe(self._told)
-        self.caches = KindCaches(
+        self.caches = WorkloadInformers(
             api, self.stores, policy=lambda: self.policy, rng=random.Random(1), every=(0.05, 0.1), soon=0.02
         )
 
@@ -52,7 +52,7 @@ class Caught:
 
 
 @pytest.fixture
-def caught(api: Api) -> Iterator[Caught]:
+def caught(api: KubeClient) -> Iterator[Caught]:
     made = Caught(api)
     yield made
     for reflector in made.caches.stop():
@@ -144,7 +144,7 @@ def test_another_version_is_the_same_objects(fake: FakeApi, caught: Caught) -> N
     assert ("gone", "train") not in caught.told
 
 
-def test_the_version_that_an_entry_names_goes_first(fake: FakeApi, api: Api) -> None:
+def test_the_version_that_an_entry_names_goes_first(fake: FakeApi, api: KubeClient) -> None:
     """Else the group's preferred one; a kind may be served in one version of its group and not in the other."""
     wanted = wanted_kinds(built_in())
     fake.install("kubeflow.org/v2", "pytorchjobs", "PyTorchJob")
@@ -156,7 +156,7 @@ def test_the_version_that_an_entry_names_goes_first(fake: FakeApi, api: Api) -> 
     assert found == {"PyTorchJob": "kubeflow.org/v1", "MPIJob": "kubeflow.org/v2beta1", "RayCluster": "ray.io/v3"}
 
 
-def test_what_is_no_registered_kind_is_not_watched(fake: FakeApi, api: Api) -> None:
+def test_what_is_no_registered_kind_is_not_watched(fake: FakeApi, api: KubeClient) -> None:
     """Neither another kind of the group, nor the same kind under another plural, nor a CronJob."""
     fake.install("jobset.x-k8s.io/v1alpha2", "others", "Other")
     fake.install("jobset.x-k8s.io/v1alpha2", "sets", "JobSet")
@@ -244,10 +244,10 @@ def test_a_kind_that_may_not_be_read_keeps_nobody_unready(fake: FakeApi, caught:
     assert caught.caches.hidden() == set()
 
 
-def test_somebody_who_hears_of_a_kind_has_it_looked_for(fake: FakeApi, api: Api) -> None:
+def test_somebody_who_hears_of_a_kind_has_it_looked_for(fake: FakeApi, api: KubeClient) -> None:
     """A review of a JobSet comes before the next look: a kind that is not registered changes nothing."""
     stores = Stores()
-    caches = KindCaches(api, stores, policy=default_policy, every=(600.0, 600.0), soon=0.01)
+    caches = WorkloadInformers(api, stores, policy=default_policy, every=(600.0, 600.0), soon=0.01)
     caches.start()
     try:
         assert caches.wait_synced(10)
@@ -317,7 +317,7 @@ def test_a_kind_that_left_the_policy_is_watched_until_nothing_of_it_is_held(fake
     assert caught.stores.workloads.get(("example.com", "Fleet", "team", "f")) is None
 
 
-def test_labels_that_the_policy_makes_count_are_kept(fake: FakeApi, api: Api) -> None:
+def test_labels_that_the_policy_makes_count_are_kept(fake: FakeApi, api: KubeClient) -> None:
     """Pods that are known already are read anew, and none of them goes meanwhile."""
     entry = {
         "name": "fleet",
@@ -336,7 +336,7 @@ def test_labels_that_the_policy_makes_count_are_kept(fake: FakeApi, api: Api) ->
     stores, policies = Stores(), [default_policy()]
     told: list[bool] = []
     stores.pods.subscribe(lambda _key, _old, new: told.append(new is None))
-    caches = Caches(api, stores, namespace="topogate-system", policy=lambda: policies[-1])
+    caches = Informers(api, stores, namespace="topogate-system", policy=lambda: policies[-1])
     fake.put("/api/v1/namespaces/team/pods/f-0", metadata={"labels": {"example.com/index": "3", "other": "x"}})
     caches.start()
     try:
@@ -414,10 +414,10 @@ def test_an_object_that_cannot_be_read_harms_no_other(fake: FakeApi, caught: Cau
     assert reflector.left_out == 1
 
 
-def test_a_new_leader_knows_the_kinds_of_this_moment(fake: FakeApi, api: Api) -> None:
+def test_a_new_leader_knows_the_kinds_of_this_moment(fake: FakeApi, api: KubeClient) -> None:
     """Its refresh looks for kinds before it reads them."""
     stores = Stores()
-    caches = Caches(api, stores, namespace="topogate-system")
+    caches = Informers(api, stores, namespace="topogate-system")
     caches.start()
     try:
         assert caches.wait_synced(10)
@@ -433,7 +433,7 @@ def test_a_new_leader_knows_the_kinds_of_this_moment(fake: FakeApi, api: Api) ->
         caches.stop()
 
 
-def test_nothing_to_ask_at_all_is_a_fault(fake: FakeApi, api: Api) -> None:
+def test_nothing_to_ask_at_all_is_a_fault(fake: FakeApi, api: KubeClient) -> None:
     """The caller keeps what it has."""
     fake.fault(Answer(500), when=lambda request: request.path == "/apis")
     with pytest.raises(ApiFault):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from engine.cluster.client import Api
+from engine.cluster.client import KubeClient
 from engine.cluster.election import Terms
 from engine.cluster.lease import LeaseCandidate, NotLeader, boottime, read_lease
 from tests.support.eventually import PROMPT, eventually
@@ -29,7 +29,7 @@ class Clock:
 class Player(LeaseCandidate):
     """A candidate on a test's clock that notes when its terms begin and end."""
 
-    def __init__(self, api: Api, identity: str, clock: Clock, **options: object) -> None:
+    def __init__(self, api: KubeClient, identity: str, clock: Clock, **options: object) -> None:
         self.told: list[str] = []
         super().__init__(
             api,
@@ -63,7 +63,7 @@ def spec(fake: FakeApi) -> dict[str, object]:
     return dict(lease["spec"])
 
 
-def test_the_first_candidate_creates_the_lease_and_leads(fake: FakeApi, api: Api, clock: Clock) -> None:
+def test_the_first_candidate_creates_the_lease_and_leads(fake: FakeApi, api: KubeClient, clock: Clock) -> None:
     """Without a Lease the first to come creates it (by server-side apply, so that RBAC can name it) and leads."""
     a = Player(api, "a", clock)
     with pytest.raises(NotLeader):
@@ -78,7 +78,7 @@ def test_the_first_candidate_creates_the_lease_and_leads(fake: FakeApi, api: Api
     assert [request.method for request in fake.requests] == ["GET", "PATCH"]
 
 
-def test_renewals_keep_one_term(fake: FakeApi, api: Api, clock: Clock) -> None:
+def test_renewals_keep_one_term(fake: FakeApi, api: KubeClient, clock: Clock) -> None:
     """A leader that renews in time leads on in the same term: callbacks are not repeated, acquireTime stays."""
     a = Player(api, "a", clock)
     a.step()
@@ -92,7 +92,7 @@ def test_renewals_keep_one_term(fake: FakeApi, api: Api, clock: Clock) -> None:
     assert spec(fake)["acquireTime"] == acquired
 
 
-def test_a_leader_renews_by_one_write(fake: FakeApi, api: Api, clock: Clock) -> None:
+def test_a_leader_renews_by_one_write(fake: FakeApi, api: KubeClient, clock: Clock) -> None:
     """It knows the version of what it wrote last: no look before the write, as long as nobody else wrote."""
     a = Player(api, "a", clock)
     a.step()
@@ -107,7 +107,7 @@ def test_a_leader_renews_by_one_write(fake: FakeApi, api: Api, clock: Clock) -> 
     assert (leads(a), a.told) == (True, ["started"])
 
 
-def test_who_was_out_of_time_looks_before_it_writes(fake: FakeApi, api: Api, clock: Clock) -> None:
+def test_who_was_out_of_time_looks_before_it_writes(fake: FakeApi, api: KubeClient, clock: Clock) -> None:
     """A process that stood still: its first request is a look, and what another one took is left to that one."""
     a, b = Player(api, "a", clock), Player(api, "b", clock)
     a.step()
@@ -120,7 +120,7 @@ def test_who_was_out_of_time_looks_before_it_writes(fake: FakeApi, api: Api, clo
     assert (leads(a), leads(b)) == (False, True)
 
 
-def test_a_second_candidate_waits_for_the_whole_duration(fake: FakeApi, api: Api, clock: Clock) -> None:
+def test_a_second_candidate_waits_for_the_whole_duration(fake: FakeApi, api: KubeClient, clock: Clock) -> None:
     """A crashed leader's lease is taken when nothing has changed for its duration, and the transition is counted."""
     a, b = Player(api, "a", clock), Player(api, "b", clock)
     a.step()
@@ -139,7 +139,7 @@ def test_a_second_candidate_waits_for_the_whole_duration(fake: FakeApi, api: Api
     assert spec(fake)["holderIdentity"] == "b"
 
 
-def test_a_renewal_that_was_seen_starts_the_wait_again(api: Api, clock: Clock) -> None:
+def test_a_renewal_that_was_seen_starts_the_wait_again(api: KubeClient, clock: Clock) -> None:
     """As long as the holder renews, nobody takes the Lease."""
     a, b = Player(api, "a", clock), Player(api, "b", clock)
     for _ in range(10):
@@ -150,7 +150,7 @@ def test_a_renewal_that_was_seen_starts_the_wait_again(api: Api, clock: Clock) -
     assert b.told == []
 
 
-def test_creation_is_won_by_one(fake: FakeApi, api: Api, clock: Clock) -> None:
+def test_creation_is_won_by_one(fake: FakeApi, api: KubeClient, clock: Clock) -> None:
     """Two candidates that both saw no Lease: one creates it, the other meets a conflict."""
     a, b = Player(api, "a" * 300, clock), Player(api, "a" * 299 + "b", clock)
     gate = threading.Event()
@@ -166,7 +166,7 @@ def test_creation_is_won_by_one(fake: FakeApi, api: Api, clock: Clock) -> None:
     assert a.told == []
 
 
-def test_a_take_over_is_won_by_one(fake: FakeApi, api: Api, clock: Clock) -> None:
+def test_a_take_over_is_won_by_one(fake: FakeApi, api: KubeClient, clock: Clock) -> None:
     """Two candidates that both see the lease run out: compare-and-swap lets one through."""
     fake.put(LEASE, spec={"holderIdentity": "gone", "leaseDurationSeconds": 15, "leaseTransitions": 4})
     a, b = Player(api, "a", clock), Player(api, "b", clock)
@@ -186,7 +186,7 @@ def test_a_take_over_is_won_by_one(fake: FakeApi, api: Api, clock: Clock) -> Non
 
 
 @pytest.mark.parametrize("fault", [Answer(500), Answer(409), Answer(403), Answer(401), Answer(200, b"{"), Hang()])
-def test_every_fault_is_a_failed_renewal(fake: FakeApi, api: Api, clock: Clock, fault: Answer | Hang) -> None:
+def test_every_fault_is_a_failed_renewal(fake: FakeApi, api: KubeClient, clock: Clock, fault: Answer | Hang) -> None:
     """Whatever goes wrong while renewing: the leader leads until its deadline and not a moment longer."""
     a = Player(api, "a", clock)
     a.step()
@@ -202,7 +202,7 @@ def test_every_fault_is_a_failed_renewal(fake: FakeApi, api: Api, clock: Clock, 
     assert a.told == ["started", "stopped"]
 
 
-def test_a_leader_tries_again_soon_after_a_renewal_that_failed(fake: FakeApi, api: Api, clock: Clock) -> None:
+def test_a_leader_tries_again_soon_after_a_renewal_that_failed(fake: FakeApi, api: KubeClient, clock: Clock) -> None:
     """It has a deadline; who does not lead has none, and comes back at the pace that he has anyway."""
     a, b = Player(api, "a", clock), Player(api, "b", clock)
     a.step()
@@ -212,7 +212,7 @@ def test_a_leader_tries_again_soon_after_a_renewal_that_failed(fake: FakeApi, ap
     assert b.step() > TERMS.retry / 4
 
 
-def test_a_renewal_may_take_what_is_left_of_the_deadline(fake: FakeApi, api: Api, clock: Clock) -> None:
+def test_a_renewal_may_take_what_is_left_of_the_deadline(fake: FakeApi, api: KubeClient, clock: Clock) -> None:
     """An API server that answers slowly, but in time, costs no term."""
     terms = Terms(duration=6.0, renew_deadline=4.0, retry=0.4)
     a = Player(api, "a", clock, terms=terms)
@@ -226,7 +226,7 @@ def test_a_renewal_may_take_what_is_left_of_the_deadline(fake: FakeApi, api: Api
     assert (leads(a), a.term, fake.count("PUT")) == (True, 1, 1)
 
 
-def test_the_fence_needs_no_thread(fake: FakeApi, api: Api, clock: Clock) -> None:
+def test_the_fence_needs_no_thread(fake: FakeApi, api: KubeClient, clock: Clock) -> None:
     """While the API server hangs and the candidate's thread with it, the fence falls by the clock alone."""
     a = Player(api, "a", clock)
     a.step()
@@ -243,7 +243,7 @@ def test_the_fence_needs_no_thread(fake: FakeApi, api: Api, clock: Clock) -> Non
     assert a.told == ["started", "stopped"]
 
 
-def test_a_late_answer_begins_a_new_term(fake: FakeApi, api: Api, clock: Clock) -> None:
+def test_a_late_answer_begins_a_new_term(fake: FakeApi, api: KubeClient, clock: Clock) -> None:
     """A renewal answered after the deadline: what was begun in the old term is fenced off for good."""
     a = Player(api, "a", clock)
     a.step()
@@ -266,7 +266,7 @@ def test_a_late_answer_begins_a_new_term(fake: FakeApi, api: Api, clock: Clock) 
     a.fence()()
 
 
-def test_an_answer_that_comes_too_late_makes_no_leader(fake: FakeApi, api: Api, clock: Clock) -> None:
+def test_an_answer_that_comes_too_late_makes_no_leader(fake: FakeApi, api: KubeClient, clock: Clock) -> None:
     """A take-over that is answered after its own deadline is none."""
     fake.put(LEASE, spec={"holderIdentity": ""})
     a = Player(api, "a", clock)
@@ -282,7 +282,7 @@ def test_an_answer_that_comes_too_late_makes_no_leader(fake: FakeApi, api: Api, 
     assert a.told == []
 
 
-def test_a_deleted_lease_is_made_again_by_its_holder(fake: FakeApi, api: Api, clock: Clock) -> None:
+def test_a_deleted_lease_is_made_again_by_its_holder(fake: FakeApi, api: KubeClient, clock: Clock) -> None:
     """Somebody deletes the Lease: the holder creates it anew in a new term; others wait out his old one."""
     a, b = Player(api, "a", clock), Player(api, "b", clock)
     a.step()
@@ -299,7 +299,7 @@ def test_a_deleted_lease_is_made_again_by_its_holder(fake: FakeApi, api: Api, cl
     assert not leads(b)
 
 
-def test_a_deleted_lease_of_a_dead_holder_is_made_by_another(fake: FakeApi, api: Api, clock: Clock) -> None:
+def test_a_deleted_lease_of_a_dead_holder_is_made_by_another(fake: FakeApi, api: KubeClient, clock: Clock) -> None:
     """When the holder does not come back, another creates the Lease after its duration."""
     a, b = Player(api, "a", clock), Player(api, "b", clock)
     a.step()
@@ -315,7 +315,7 @@ def test_a_deleted_lease_of_a_dead_holder_is_made_by_another(fake: FakeApi, api:
     "held",
     [{}, {"holderIdentity": None}, {"holderIdentity": "", "leaseTransitions": -4}, {"leaseDurationSeconds": None}],
 )
-def test_an_empty_lease_is_taken(fake: FakeApi, api: Api, clock: Clock, held: dict[str, object]) -> None:
+def test_an_empty_lease_is_taken(fake: FakeApi, api: KubeClient, clock: Clock, held: dict[str, object]) -> None:
     """A Lease that names nobody is free."""
     fake.put(LEASE, spec={"x": 1})
     fake.put(LEASE, spec=held)
@@ -331,7 +331,7 @@ def test_what_is_no_lease_is_refused(body: bytes) -> None:
         read_lease(body)
 
 
-def test_stop_releases_so_that_another_takes_over_at_once(fake: FakeApi, api: Api, clock: Clock) -> None:
+def test_stop_releases_so_that_another_takes_over_at_once(fake: FakeApi, api: KubeClient, clock: Clock) -> None:
     """On stop the fence falls first, then the Lease is released; the next round of another candidate takes it."""
     a, b = Player(api, "a", clock), Player(api, "b", clock)
     a.start()
@@ -347,7 +347,7 @@ def test_stop_releases_so_that_another_takes_over_at_once(fake: FakeApi, api: Ap
     assert spec(fake)["leaseTransitions"] == 1
 
 
-def test_stop_of_one_that_does_not_lead_releases_nothing(fake: FakeApi, api: Api, clock: Clock) -> None:
+def test_stop_of_one_that_does_not_lead_releases_nothing(fake: FakeApi, api: KubeClient, clock: Clock) -> None:
     """A follower that stops leaves the leader's Lease alone."""
     a, b = Player(api, "a", clock), Player(api, "b", clock)
     a.step()
@@ -358,7 +358,7 @@ def test_stop_of_one_that_does_not_lead_releases_nothing(fake: FakeApi, api: Api
     assert b.told == []
 
 
-def test_stop_is_quick_while_the_server_hangs(fake: FakeApi, api: Api, clock: Clock) -> None:
+def test_stop_is_quick_while_the_server_hangs(fake: FakeApi, api: KubeClient, clock: Clock) -> None:
     """A server that does not answer holds nobody up: the fence is down at once, the rest is given up."""
     a = Player(api, "a", clock)
     gate = threading.Event()
@@ -372,7 +372,7 @@ def test_stop_is_quick_while_the_server_hangs(fake: FakeApi, api: Api, clock: Cl
     gate.set()
 
 
-def test_real_threads_hand_over(fake: FakeApi, api: Api) -> None:
+def test_real_threads_hand_over(fake: FakeApi, api: KubeClient) -> None:
     """Three candidates in threads: one leads; when it stops, another does within a retry."""
     terms = Terms(duration=6, renew_deadline=4, retry=0.2)
     players = [LeaseCandidate(api, "topogate-system", "topogate", f"p{number}", terms=terms) for number in range(3)]
@@ -388,7 +388,7 @@ def test_real_threads_hand_over(fake: FakeApi, api: Api) -> None:
         player.stop()
 
 
-def test_a_callback_that_fails_ends_nothing(api: Api, clock: Clock) -> None:
+def test_a_callback_that_fails_ends_nothing(api: KubeClient, clock: Clock) -> None:
     """An exception in a callback is logged; the candidate goes on."""
 
     def fail() -> None:

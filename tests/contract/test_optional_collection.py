@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from engine.api.objects import ConfigMap
-from engine.cache.informers import Caches
+from engine.cache.informers import Informers
 from engine.cache.stores import Stores
-from engine.cluster.client import Api
+from engine.cluster.client import KubeClient
 from engine.cluster.reflector import ABSENT_LOOK, Reflector
 from engine.cluster.store import Store
 from tests.support.eventually import eventually
@@ -30,7 +30,7 @@ def project(raw: msgspec.Raw) -> ConfigMap:
 class Watched:
     """A reflector of an optional collection, its store, and how long it wished to wait."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: KubeClient) -> None:
         self.store: Store[ConfigMap] = Store(lambda record: record.name)
         self.delays: list[float] = []
         self.reflector: Reflector[ConfigMap] = Reflector(
@@ -44,7 +44,7 @@ class Watched:
 
 
 @pytest.fixture
-def watch(api: Api) -> Iterator[Callable[[], Watched]]:
+def watch(api: KubeClient) -> Iterator[Callable[[], Watched]]:
     running: list[Watched] = []
 
     def begin() -> Watched:
@@ -122,11 +122,11 @@ def test_another_fault_is_no_absence(fake: FakeApi, watch: Callable[[], Watched]
     assert watched.reflector.problem is not None
 
 
-def test_the_caches_do_without_device_objects(fake: FakeApi, api: Api) -> None:
+def test_the_caches_do_without_device_objects(fake: FakeApi, api: KubeClient) -> None:
     """A cluster without the CRD of Koordinator: every cache is synced, none is missing, a term can begin."""
     fake.missing.add("/apis/scheduling.koordinator.sh/v1alpha1/devices")
     stores = Stores()
-    caches = Caches(api, stores, namespace="topogate-system")
+    caches = Informers(api, stores, namespace="topogate-system")
     caches.start()
     try:
         assert caches.wait_synced(10)
@@ -136,12 +136,12 @@ def test_the_caches_do_without_device_objects(fake: FakeApi, api: Api) -> None:
         caches.stop()
 
 
-def test_the_caches_hold_device_objects(fake: FakeApi, api: Api) -> None:
+def test_the_caches_hold_device_objects(fake: FakeApi, api: KubeClient) -> None:
     """Where the CRD is, the devices of a node are known by its name."""
     device = {"type": "gpu", "minor": 0, "health": True, "resources": {"koordinator.sh/gpu-core": "100"}}
     fake.put("/apis/scheduling.koordinator.sh/v1alpha1/devices/host-1", spec={"devices": [device]})
     stores = Stores()
-    caches = Caches(api, stores, namespace="topogate-system")
+    caches = Informers(api, stores, namespace="topogate-system")
     caches.start()
     try:
         assert caches.wait_synced(10)
@@ -151,11 +151,11 @@ def test_the_caches_hold_device_objects(fake: FakeApi, api: Api) -> None:
         caches.stop()
 
 
-def test_what_cannot_be_read_is_counted_while_it_is_there(fake: FakeApi, api: Api) -> None:
+def test_what_cannot_be_read_is_counted_while_it_is_there(fake: FakeApi, api: KubeClient) -> None:
     """One Device that is no Device, then a readable one of that name, then none."""
     path = "/apis/scheduling.koordinator.sh/v1alpha1/devices/host-1"
     fake.put(path, spec="none")
-    caches = Caches(api, Stores(), namespace="topogate-system")
+    caches = Informers(api, Stores(), namespace="topogate-system")
     caches.start()
     try:
         assert caches.wait_synced(10)

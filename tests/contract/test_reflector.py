@@ -12,7 +12,7 @@ import pytest
 
 from engine.api.objects import ConfigMap
 from engine.cluster import objects
-from engine.cluster.client import Api, connect
+from engine.cluster.client import KubeClient, connect
 from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
 from tests.support.eventually import PROMPT, eventually
@@ -44,7 +44,7 @@ def new_store() -> Store[ConfigMap]:
 class Watched:
     """A reflector under test: its store, what subscribers heard, and the delays that it wished for."""
 
-    def __init__(self, api: Api, path: str = ALL, **options: object) -> None:
+    def __init__(self, api: KubeClient, path: str = ALL, **options: object) -> None:
         self.store = new_store()
         self.heard: list[Change] = []
         self.delays: list[float] = []
@@ -75,7 +75,7 @@ Watch = Callable[..., Watched]
 
 
 @pytest.fixture
-def watch(api: Api) -> Iterator[Watch]:
+def watch(api: KubeClient) -> Iterator[Watch]:
     running: list[Watched] = []
 
     def begin(**options: object) -> Watched:
@@ -423,7 +423,7 @@ def test_stop_ends_promptly(fake: FakeApi, watch: Watch, where: str) -> None:
     eventually(lambda: not any(thread.name == f"reflector {ALL}" for thread in threading.enumerate()))
 
 
-def test_a_real_delay_is_cut_short_by_stop(fake: FakeApi, api: Api) -> None:
+def test_a_real_delay_is_cut_short_by_stop(fake: FakeApi, api: KubeClient) -> None:
     """With the default wait, `stop` does not sit out a long Retry-After."""
     fake.fault(Answer(429, {}, (("Retry-After", "60"),)))
     reflector = Reflector(api, ALL, project, new_store())
@@ -524,7 +524,7 @@ def test_an_unauthorized_watch_recovers(kubeconfig: Callable[..., str]) -> None:
     ],
 )
 def test_what_is_seldom_written_is_compared_too(
-    fake: FakeApi, api: Api, path: str, projection: Callable[[Any], Any], content: dict[str, Any]
+    fake: FakeApi, api: KubeClient, path: str, projection: Callable[[Any], Any], content: dict[str, Any]
 ) -> None:
     """A single record without a version would have its whole collection listed at the start of every term."""
     for name in ("a", "b"):

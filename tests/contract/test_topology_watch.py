@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from engine.cache.informers import LOOK_EVERY, TopologyWatch
+from engine.cache.informers import LOOK_EVERY, TopologyInformers
 from engine.cache.stores import Stores
-from engine.cluster.client import Api, ApiFault
+from engine.cluster.client import ApiFault, KubeClient
 from engine.policy.model import Policy, parse_policy
 from tests.support.eventually import eventually
 from tests.support.fake_api import Answer, FakeApi
@@ -20,10 +20,10 @@ OPEN = parse_policy("{}")
 
 
 class Watched:
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: KubeClient) -> None:
         self.now = 0.0
         self.stores = Stores()
-        self.watch = TopologyWatch(api, self.stores, clock=lambda: self.now)
+        self.watch = TopologyInformers(api, self.stores, clock=lambda: self.now)
 
     def follow(self, policy: Policy = NAMED) -> None:
         """Once more, when it is time for a look."""
@@ -35,7 +35,7 @@ class Watched:
 
 
 @pytest.fixture
-def watched(api: Api) -> Iterator[Watched]:
+def watched(api: KubeClient) -> Iterator[Watched]:
     one = Watched(api)
     yield one
     one.watch.stop()

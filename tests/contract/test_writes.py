@@ -12,7 +12,7 @@ from engine.api.placement import Placement, WorkloadRef
 from engine.api.pod import Pod, PodSpec, Shape
 from engine.api.workload import PodSet, Workload
 from engine.cluster import writes
-from engine.cluster.client import Api, ApiError, ApiUnavailable
+from engine.cluster.client import ApiError, ApiUnavailable, KubeClient
 from engine.cluster.lease import NotLeader
 from engine.cluster.workloads import workload
 from engine.cluster.writes import Conflict, Done, Gone, Refused, Result
@@ -115,7 +115,7 @@ def stored(fake: FakeApi, path: str) -> dict[str, Any]:
     return body
 
 
-def every_write(api: Api, fake: FakeApi, fence: Callable[[], None]) -> dict[str, Callable[[], Result]]:
+def every_write(api: KubeClient, fake: FakeApi, fence: Callable[[], None]) -> dict[str, Callable[[], Result]]:
     a_job, a_pod, a_placement = job(fake), pod(fake), placement(fake)
     return {
         "create_placement": lambda: writes.create_placement(
@@ -146,7 +146,7 @@ WRITES = [
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_no_write_passes_a_fallen_fence(fake: FakeApi, api: Api, name: str) -> None:
+def test_no_write_passes_a_fallen_fence(fake: FakeApi, api: KubeClient, name: str) -> None:
     """When the fence raises, nothing reaches the API server."""
 
     def fallen() -> None:
@@ -160,7 +160,7 @@ def test_no_write_passes_a_fallen_fence(fake: FakeApi, api: Api, name: str) -> N
 
 @pytest.mark.parametrize("name", WRITES)
 @pytest.mark.parametrize("status", [400, 403, 413, 422])
-def test_an_answer_that_would_be_repeated_is_a_refusal(fake: FakeApi, api: Api, name: str, status: int) -> None:
+def test_an_answer_that_would_be_repeated_is_a_refusal(fake: FakeApi, api: KubeClient, name: str, status: int) -> None:
     """Validation, policy and missing rights are results with the server's words."""
     write = every_write(api, fake, ok)[name]
     fake.fault(Answer(status, {"reason": "No", "message": "because"}), times=2)
@@ -170,7 +170,7 @@ def test_an_answer_that_would_be_repeated_is_a_refusal(fake: FakeApi, api: Api, 
 
 @pytest.mark.parametrize("name", WRITES)
 @pytest.mark.parametrize("status", [401, 429, 500, 503])
-def test_trouble_of_the_server_is_a_fault(fake: FakeApi, api: Api, name: str, status: int) -> None:
+def test_trouble_of_the_server_is_a_fault(fake: FakeApi, api: KubeClient, name: str, status: int) -> None:
     """What says nothing about the object raises, with the server's Retry-After."""
     write = every_write(api, fake, ok)[name]
     fake.fault(Answer(status, {}, (("Retry-After", "3"),)))
@@ -180,7 +180,7 @@ def test_trouble_of_the_server_is_a_fault(fake: FakeApi, api: Api, name: str, st
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_a_lost_answer_is_a_fault_and_nothing_is_sent_twice(fake: FakeApi, api: Api, name: str) -> None:
+def test_a_lost_answer_is_a_fault_and_nothing_is_sent_twice(fake: FakeApi, api: KubeClient, name: str) -> None:
     """A write whose answer is lost raises; whether it was done, the watch will tell."""
     write = every_write(api, fake, ok)[name]
     fake.fault(Hang())
@@ -190,7 +190,7 @@ def test_a_lost_answer_is_a_fault_and_nothing_is_sent_twice(fake: FakeApi, api: 
 
 
 @pytest.mark.parametrize("name", [name for name in WRITES if name not in ("create_placement", "keep_policy")])
-def test_an_object_that_is_gone_or_another_is_gone(fake: FakeApi, api: Api, name: str) -> None:
+def test_an_object_that_is_gone_or_another_is_gone(fake: FakeApi, api: KubeClient, name: str) -> None:
     """A write never reaches another object that has come by the same name."""
     write = every_write(api, fake, ok)[name]
     for path in (JOB, POD, PLACEMENT):
@@ -202,7 +202,7 @@ def test_an_object_that_is_gone_or_another_is_gone(fake: FakeApi, api: Api, name
 
 
 @pytest.mark.parametrize("name", ["replace_placement_spec", "resume_workload", "suspend_workload"])
-def test_a_changed_object_is_a_conflict(fake: FakeApi, api: Api, name: str) -> None:
+def test_a_changed_object_is_a_conflict(fake: FakeApi, api: KubeClient, name: str) -> None:
     """Somebody changed the object since we decided: nothing is written."""
     write = every_write(api, fake, ok)[name]
     for path in (JOB, PLACEMENT):
@@ -212,7 +212,7 @@ def test_a_changed_object_is_a_conflict(fake: FakeApi, api: Api, name: str) -> N
     assert (fake.get(JOB), fake.get(PLACEMENT)) == before
 
 
-def test_a_placement_is_created_once(fake: FakeApi, api: Api) -> None:
+def test_a_placement_is_created_once(fake: FakeApi, api: KubeClient) -> None:
     """The answer is the object; a second creation meets a conflict."""
     body = {"metadata": {"name": "job-train-1"}, "spec": {"topology": "default"}}
     result = writes.create_placement(api, "team", body, fence=ok)
@@ -222,14 +222,14 @@ def test_a_placement_is_created_once(fake: FakeApi, api: Api) -> None:
     assert isinstance(writes.create_placement(api, "team", body, fence=ok), Conflict)
 
 
-def test_a_new_spec_takes_away_what_it_does_not_name(fake: FakeApi, api: Api) -> None:
+def test_a_new_spec_takes_away_what_it_does_not_name(fake: FakeApi, api: KubeClient) -> None:
     """A spec without an assignment gives the slots back."""
     known = placement(fake, spec={"topology": "a", "assignment": {"revision": 3}, "podSets": [1, 2]})
     assert isinstance(writes.replace_placement_spec(api, known, {"topology": "b", "podSets": [3]}, fence=ok), Done)
     assert stored(fake, PLACEMENT)["spec"] == {"topology": "b", "podSets": [3]}
 
 
-def test_status_is_written_beside_the_spec_whatever_its_version(fake: FakeApi, api: Api) -> None:
+def test_status_is_written_beside_the_spec_whatever_its_version(fake: FakeApi, api: KubeClient) -> None:
     """A status goes to the subresource, leaves the spec alone, and a None takes a field away."""
     known = placement(fake, spec={"topology": "a"}, status={"phase": "Waiting", "waitingSince": "x"})
     fake.put(PLACEMENT, metadata={"labels": {"a": "b"}})
@@ -240,7 +240,7 @@ def test_status_is_written_beside_the_spec_whatever_its_version(fake: FakeApi, a
     assert body["spec"] == {"topology": "a"}
 
 
-def test_resuming_says_where_the_pods_belong(fake: FakeApi, api: Api) -> None:
+def test_resuming_says_where_the_pods_belong(fake: FakeApi, api: KubeClient) -> None:
     """One PATCH runs the Job, forgets that we held it, and names Placement and revision in the template."""
     held = job(
         fake,
@@ -260,14 +260,14 @@ def test_resuming_says_where_the_pods_belong(fake: FakeApi, api: Api) -> None:
     assert len(fake.requests) == 1
 
 
-def test_resuming_without_a_placement_leaves_the_template(fake: FakeApi, api: Api) -> None:
+def test_resuming_without_a_placement_leaves_the_template(fake: FakeApi, api: KubeClient) -> None:
     """A workload that is let go keeps its template."""
     held = job(fake, spec={"suspend": True, "template": {"spec": {}}})
     assert isinstance(writes.resume_workload(api, held, fence=ok), Done)
     assert "template" not in fake.requests[0].json()["spec"]
 
 
-def test_a_server_with_a_fixed_template_is_asked_without_it(fake: FakeApi, api: Api) -> None:
+def test_a_server_with_a_fixed_template_is_asked_without_it(fake: FakeApi, api: KubeClient) -> None:
     """An older server that refuses the template of a re-suspended Job: resumed without; the fence is asked again."""
     fenced: list[int] = []
     held = job(fake, spec={"suspend": True})
@@ -279,7 +279,7 @@ def test_a_server_with_a_fixed_template_is_asked_without_it(fake: FakeApi, api: 
     assert len(fenced) == 2
 
 
-def test_a_refusal_of_something_else_is_not_asked_again(fake: FakeApi, api: Api) -> None:
+def test_a_refusal_of_something_else_is_not_asked_again(fake: FakeApi, api: KubeClient) -> None:
     """The causes name fields, and none of them is in a template."""
     held = job(fake, spec={"suspend": True})
     causes = [{"field": "spec.suspend", "message": "may not be"}]
@@ -322,7 +322,7 @@ def templates_of_jobset(fake: FakeApi) -> list[Any]:
     return [one["template"]["spec"]["template"] for one in stored(fake, JOBSET)["spec"]["replicatedJobs"]]
 
 
-def test_templates_in_a_list_are_told_one_by_one(fake: FakeApi, api: Api) -> None:
+def test_templates_in_a_list_are_told_one_by_one(fake: FakeApi, api: KubeClient) -> None:
     """One JSON Patch: runs, forgets that we held it, and names Placement and revision in every template."""
     held = a_jobset(fake)
     assert isinstance(writes.resume_workload(api, held, placement="jobset-train-1", revision=7, fence=ok), Done)
@@ -335,7 +335,7 @@ def test_templates_in_a_list_are_told_one_by_one(fake: FakeApi, api: Api) -> Non
     assert len(fake.requests) == 1
 
 
-def test_templates_in_a_mapping_are_told_each(fake: FakeApi, api: Api) -> None:
+def test_templates_in_a_mapping_are_told_each(fake: FakeApi, api: KubeClient) -> None:
     """By the same JSON Patch; the field that suspends is the kind's own."""
     template = {"metadata": {}, "spec": {"containers": []}}
     replicas = {kind: {"replicas": 1, "template": template} for kind in ("Master", "Worker")}
@@ -350,14 +350,14 @@ def test_templates_in_a_mapping_are_told_each(fake: FakeApi, api: Api) -> None:
     assert len(fake.requests) == 1
 
 
-def test_what_is_placed_through_another_just_runs(fake: FakeApi, api: Api) -> None:
+def test_what_is_placed_through_another_just_runs(fake: FakeApi, api: KubeClient) -> None:
     """Its pod sets are the other one's, and so are the paths of their templates."""
     held = replace(held_object(fake, TRAINJOB, "TrainJob", {"suspend": True}), pod_sets=a_jobset(fake).pod_sets)
     assert isinstance(writes.resume_workload(api, held, placement="p", revision=7, fence=ok), Done)
     assert stored(fake, TRAINJOB)["spec"] == {"suspend": False}
 
 
-def test_templates_that_nobody_may_change_are_left_alone(fake: FakeApi, api: Api) -> None:
+def test_templates_that_nobody_may_change_are_left_alone(fake: FakeApi, api: KubeClient) -> None:
     """An AppWrapper's webhook refuses every change of a component: one PATCH, not two."""
     inner = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": {"containers": []}}}}
     held = held_object(fake, APPWRAPPER, "AppWrapper", {"suspend": True, "components": [{"template": inner}]})
@@ -367,7 +367,7 @@ def test_templates_that_nobody_may_change_are_left_alone(fake: FakeApi, api: Api
     assert len(fake.requests) == 1
 
 
-def test_a_template_that_is_missing_is_not_made(fake: FakeApi, api: Api) -> None:
+def test_a_template_that_is_missing_is_not_made(fake: FakeApi, api: KubeClient) -> None:
     """Only what the object has is told."""
     held = a_jobset(fake)
     first, second = held.pod_sets
@@ -378,7 +378,7 @@ def test_a_template_that_is_missing_is_not_made(fake: FakeApi, api: Api) -> None
     assert told[1]["metadata"]["annotations"][names.REVISION] == "7"
 
 
-def test_a_resume_binds_to_what_was_decided_on(fake: FakeApi, api: Api) -> None:
+def test_a_resume_binds_to_what_was_decided_on(fake: FakeApi, api: KubeClient) -> None:
     """A status or a label that was written meanwhile is no conflict; another spec is one, and nothing is written."""
     held = a_jobset(fake)
     fake.put(JOBSET, metadata={"labels": {"a": "b"}}, status={"conditions": []})
@@ -392,7 +392,7 @@ def test_a_resume_binds_to_what_was_decided_on(fake: FakeApi, api: Api) -> None:
     assert fake.get(JOBSET) == before
 
 
-def test_a_resume_of_what_is_not_counted_binds_to_its_version(fake: FakeApi, api: Api) -> None:
+def test_a_resume_of_what_is_not_counted_binds_to_its_version(fake: FakeApi, api: KubeClient) -> None:
     """A server of one's own need not keep generations."""
     known = a_jobset(fake)
     held = replace(known, generation=0)
@@ -402,7 +402,7 @@ def test_a_resume_of_what_is_not_counted_binds_to_its_version(fake: FakeApi, api
     assert len(fake.requests) == 2
 
 
-def test_a_template_without_metadata_gets_some(fake: FakeApi, api: Api) -> None:
+def test_a_template_without_metadata_gets_some(fake: FakeApi, api: KubeClient) -> None:
     """Nobody marked it, and its pods are told all the same."""
     template = {"spec": {"containers": []}}
     jobs = [{"name": "a", "template": {"spec": {"template": template}}}]
@@ -412,7 +412,7 @@ def test_a_template_without_metadata_gets_some(fake: FakeApi, api: Api) -> None:
     assert len(fake.requests) == 1
 
 
-def test_a_resume_of_what_we_hold_no_more_is_a_conflict(fake: FakeApi, api: Api) -> None:
+def test_a_resume_of_what_we_hold_no_more_is_a_conflict(fake: FakeApi, api: KubeClient) -> None:
     """Its user took it back by the annotation, which no generation counts: nothing is written."""
     held = a_jobset(fake)
     fake.put(JOBSET, metadata={"annotations": {names.HELD_BY: None}})
@@ -421,7 +421,7 @@ def test_a_resume_of_what_we_hold_no_more_is_a_conflict(fake: FakeApi, api: Api)
     assert fake.get(JOBSET) == before
 
 
-def test_a_json_patch_whose_place_is_gone_is_a_conflict(fake: FakeApi, api: Api) -> None:
+def test_a_json_patch_whose_place_is_gone_is_a_conflict(fake: FakeApi, api: KubeClient) -> None:
     """The server calls it invalid, in words of its own for that."""
     held = a_jobset(fake)
     fake.put(JOBSET, spec={"replicatedJobs": []})
@@ -432,7 +432,9 @@ def test_a_json_patch_whose_place_is_gone_is_a_conflict(fake: FakeApi, api: Api)
 
 
 @pytest.mark.parametrize("status", [403, 422])
-def test_a_webhook_that_keeps_templates_fixed_is_asked_without_them(fake: FakeApi, api: Api, status: int) -> None:
+def test_a_webhook_that_keeps_templates_fixed_is_asked_without_them(
+    fake: FakeApi, api: KubeClient, status: int
+) -> None:
     """It denies in its own words, mostly without naming a field."""
     held = a_jobset(fake)
     fake.fault(Answer(status, {"reason": "Forbidden", "message": "admission webhook denied: immutable"}))
@@ -442,7 +444,7 @@ def test_a_webhook_that_keeps_templates_fixed_is_asked_without_them(fake: FakeAp
     assert "annotations" not in templates_of_jobset(fake)[0]["metadata"]
 
 
-def test_a_suspension_of_another_kind_is_its_own_field(fake: FakeApi, api: Api) -> None:
+def test_a_suspension_of_another_kind_is_its_own_field(fake: FakeApi, api: KubeClient) -> None:
     """Whatever stands around it stays."""
     spec = {"pytorchReplicaSpecs": {"Worker": {"template": {"spec": {}}}}, "runPolicy": {"cleanPodPolicy": "None"}}
     running = held_object(fake, TRAINING, "PyTorchJob", spec)
@@ -452,7 +454,7 @@ def test_a_suspension_of_another_kind_is_its_own_field(fake: FakeApi, api: Api) 
     assert body["metadata"]["annotations"] == {names.HELD_BY: "suspend"}
 
 
-def test_suspending_remembers_that_it_was_us(fake: FakeApi, api: Api) -> None:
+def test_suspending_remembers_that_it_was_us(fake: FakeApi, api: KubeClient) -> None:
     """One PATCH suspends and annotates."""
     running = job(fake, spec={"suspend": False})
     assert isinstance(writes.suspend_workload(api, running, fence=ok), Done)
@@ -461,7 +463,7 @@ def test_suspending_remembers_that_it_was_us(fake: FakeApi, api: Api) -> None:
     assert body["metadata"]["annotations"] == {names.HELD_BY: "suspend"}
 
 
-def test_a_release_is_strategic_and_bound_to_the_pod(fake: FakeApi, api: Api) -> None:
+def test_a_release_is_strategic_and_bound_to_the_pod(fake: FakeApi, api: KubeClient) -> None:
     """Only our gate goes; the uid is a precondition also when the body forgot it; twice is done twice."""
     held = pod(fake, spec={"schedulingGates": [{"name": "theirs"}, {"name": names.GATE}]})
     body = {"spec": {"schedulingGates": [{"$patch": "delete", "name": names.GATE}]}}
@@ -472,7 +474,7 @@ def test_a_release_is_strategic_and_bound_to_the_pod(fake: FakeApi, api: Api) ->
     assert isinstance(writes.release_pod(api, held, body, fence=ok), Done)
 
 
-def test_deleting_is_bound_to_the_uid(fake: FakeApi, api: Api) -> None:
+def test_deleting_is_bound_to_the_uid(fake: FakeApi, api: KubeClient) -> None:
     """A Placement is deleted only when it is the very one that was meant."""
     known = placement(fake)
     assert writes.delete_placement(api, replace(known, uid="another"), fence=ok) == Gone()
@@ -482,7 +484,7 @@ def test_deleting_is_bound_to_the_uid(fake: FakeApi, api: Api) -> None:
     assert writes.delete_placement(api, known, fence=ok) == Gone()
 
 
-def test_a_pod_without_a_host_goes_at_once_and_only_the_very_one(fake: FakeApi, api: Api) -> None:
+def test_a_pod_without_a_host_goes_at_once_and_only_the_very_one(fake: FakeApi, api: KubeClient) -> None:
     """No grace period: nobody is there to end it; the uid is a precondition."""
     known = pod(fake)
     assert writes.delete_pod(api, replace(known, uid="another"), fence=ok) == Gone()
@@ -491,7 +493,7 @@ def test_a_pod_without_a_host_goes_at_once_and_only_the_very_one(fake: FakeApi, 
     assert fake.requests[0].json()["gracePeriodSeconds"] == 0
 
 
-def test_an_eviction_names_the_very_pod_and_leaves_it_its_grace_period(fake: FakeApi, api: Api) -> None:
+def test_an_eviction_names_the_very_pod_and_leaves_it_its_grace_period(fake: FakeApi, api: KubeClient) -> None:
     """The eviction API looks at disruption budgets; a no of theirs is a refusal, trouble of the server a fault."""
     known = pod(fake)
     fake.fault(Answer(201, {}))
@@ -513,7 +515,7 @@ def test_an_eviction_names_the_very_pod_and_leaves_it_its_grace_period(fake: Fak
         writes.evict_pod(api, known, fence=ok)
 
 
-def test_the_policy_in_force_is_kept_and_kept_again(fake: FakeApi, api: Api) -> None:
+def test_the_policy_in_force_is_kept_and_kept_again(fake: FakeApi, api: KubeClient) -> None:
     """The leader's ConfigMap is made when missing and overwritten when there, by server-side apply."""
     for text in ("one", "two"):
         assert isinstance(writes.keep_policy(api, "topogate-system", text, fence=ok), Done)
@@ -521,7 +523,7 @@ def test_the_policy_in_force_is_kept_and_kept_again(fake: FakeApi, api: Api) -> 
     assert fake.requests[0].query == {"fieldManager": "topogate", "force": "true"}
 
 
-def test_every_write_is_counted_by_what_it_did_and_how_it_ended(fake: FakeApi, api: Api) -> None:
+def test_every_write_is_counted_by_what_it_did_and_how_it_ended(fake: FakeApi, api: KubeClient) -> None:
     """The metric topogate_writes names the resource and the result, never an object."""
 
     def count(what: str, result: str) -> float:

@@ -16,18 +16,18 @@ from engine.api.device import DeviceUse
 from engine.api.names import MAIN
 from engine.api.placement import Placement
 from engine.api.pod import Pod
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.cluster.placements import placement, placement_body
-from engine.controller.actions import ChooseAnew, GiveBack, Release
+from engine.controller.actions import ReassignDevices, Release, Unplace
 from engine.controller.gang_state import Timers
-from engine.controller.reconcile import decide
+from engine.controller.reconcile import reconcile
 from engine.devices.allocation import allocation, devices_by_rank, parse_allocated
 from engine.gang.gang import Gang, rank_of
 from engine.gang.slots import done_ranks, slot_by_rank, slots_of
-from engine.scheduler.devices import chosen_anew
+from engine.scheduler.devices import reallocate_devices
 from engine.scheduler.outcome import Placed
-from engine.scheduler.schedule import plan_in_view, proposed
+from engine.scheduler.schedule import new_placement, schedule_gang
 from tests.support.cluster_records import node, pinned, pod
 from tests.support.gpu_hosts import GIB, asking, gpu_job, gpu_node, gpus, share
 
@@ -58,7 +58,7 @@ class World:
     def __init__(self, *, ranked: bool) -> None:
         self.ranked = ranked
         self.stores = Stores()
-        self.view = View(self.stores, linger=0.0)
+        self.view = ClusterState(self.stores, linger=0.0)
         self.version = 10**6
         self.made = 0
         plain = node(PLAIN, allocatable={"cpu": 96_000, "pods": 110, "nvidia.com/gpu": 4})
@@ -132,9 +132,9 @@ class World:
     def plan(self, number: int) -> None:
         gang = self.gang(number)
         if gang is not None and (gang.placement is None or gang.placement.assignment is None):
-            outcome = plan_in_view(self.view, gang)
+            outcome = schedule_gang(self.view, gang)
             if isinstance(outcome, Placed):
-                self.write(proposed(gang, outcome, priority=0, now=0.0))
+                self.write(new_placement(gang, outcome, priority=0, now=0.0))
 
     def create(self, number: int, rank: int) -> None:
         gang = self.gang(number)
@@ -150,7 +150,7 @@ class World:
         if gang is None:
             return
         capacity, uid = self.view.capacity, gang.workload.uid
-        action = decide(
+        action = reconcile(
             gang,
             timers=Timers(),
             policy=self.view.policy,
@@ -159,13 +159,13 @@ class World:
                 capacity.overbooked(host, gang.shapes[MAIN].requests) or capacity.lost_devices(uid, host)
             ),
             usable=lambda _: True,
-            other_devices=lambda: chosen_anew(gang, capacity),
+            other_devices=lambda: reallocate_devices(gang, capacity),
         ).action
-        assert gang.placement is not None or not isinstance(action, ChooseAnew | GiveBack | Release)
+        assert gang.placement is not None or not isinstance(action, ReassignDevices | Unplace | Release)
         match action:
-            case ChooseAnew(assignment=assignment):
+            case ReassignDevices(assignment=assignment):
                 self.write(replace(gang.placement, assignment=assignment))  # type: ignore[type-var]
-            case GiveBack():
+            case Unplace():
                 self.write(replace(gang.placement, assignment=None))  # type: ignore[type-var]
             case Release(seats=seats):
                 for seat in seats:
@@ -204,10 +204,10 @@ class World:
         gang = self.gang(number)
         return [] if gang is None else [one for one in gang.pods if name_of(one, rank)]
 
-    def fresh(self) -> View:
+    def fresh(self) -> ClusterState:
         """The view of a leader that starts now: it has nothing but what the API server keeps."""
         stores = Stores()
-        view = View(stores, linger=0.0)
+        view = ClusterState(stores, linger=0.0)
         for name, store in self.stores.all().items():
             stores.all()[name].replace(store.values())
         view.refresh()
@@ -253,7 +253,7 @@ def check(world: World) -> None:
         assert core <= 100 and ratio <= 100 and memory <= SIZE, (host, minor)
 
 
-def slots(view: View) -> list[list[int]]:
+def slots(view: ClusterState) -> list[list[int]]:
     topology = view.topologies["default"]
     return [view.capacity.count(shape, topology).free.tolist() for shape in SHAPES]
 

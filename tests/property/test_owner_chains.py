@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.api.pod import OwnerRef, Pod
 from engine.api.workload import Owned, Workload
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.gang.ownership import MAX_DEPTH, Key, Link, chain_of, object_key
 from tests.support.cluster_records import job, pod
@@ -89,8 +89,8 @@ def test_every_link_of_a_chain_is_proven_and_its_end_is_told(family: Mapping[Key
 @settings(max_examples=80, deadline=None)
 def test_pods_are_filed_the_same_whatever_came_first(family: Mapping[Key, Link], random: Any) -> None:
     """Also when objects went away and came back in between."""
-    settled = filed(View(Stores()), list(family.values()))
-    view = View(Stores())
+    settled = filed(ClusterState(Stores()), list(family.values()))
+    view = ClusterState(Stores())
     order = list(family.values())
     random.shuffle(order)
     for one in order:
@@ -104,7 +104,7 @@ def test_pods_are_filed_the_same_whatever_came_first(family: Mapping[Key, Link],
 @given(families)
 @settings(max_examples=80, deadline=None)
 def test_a_pod_is_only_of_what_its_chain_leads_to(family: Mapping[Key, Link]) -> None:
-    view = View(Stores())
+    view = ClusterState(Stores())
     homes = filed(view, list(family.values()))
     for one in family.values():
         if isinstance(one, Pod) and (home := homes[one.key]) is not None and not home.startswith("pods/"):
@@ -112,7 +112,7 @@ def test_a_pod_is_only_of_what_its_chain_leads_to(family: Mapping[Key, Link]) ->
             assert home in {above.uid for above in chain.links if isinstance(above, Workload)}
 
 
-def show(view: View, record: Link, *, event: str = "MODIFIED") -> None:
+def show(view: ClusterState, record: Link, *, event: str = "MODIFIED") -> None:
     stores = view.stores
     store: Any = (
         stores.pods if isinstance(record, Pod) else stores.workloads if isinstance(record, Workload) else stores.owned
@@ -121,7 +121,7 @@ def show(view: View, record: Link, *, event: str = "MODIFIED") -> None:
     view.refresh()
 
 
-def filed(view: View, records: list[Link]) -> dict[tuple[str, str], str | None]:
+def filed(view: ClusterState, records: list[Link]) -> dict[tuple[str, str], str | None]:
     """Where every pod is."""
     for record in records:
         show(view, record)

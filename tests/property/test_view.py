@@ -12,16 +12,18 @@ from engine.api.placement import Placement
 from engine.api.pod import Pod
 from engine.api.workload import Workload
 from engine.cache.grace import LINGER
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from tests.support.cluster_records import changed, gpu_nodes, job, node, placement, pod
 
 HOSTS = ("b0-r0-h0", "b0-r0-h1", "b0-r1-h0")
 
 
-def fresh_view(nodes: list[Node], workloads: list[Workload], placements: list[Placement], pods: list[Pod]) -> View:
+def fresh_view(
+    nodes: list[Node], workloads: list[Workload], placements: list[Placement], pods: list[Pod]
+) -> ClusterState:
     stores = Stores()
-    view = View(stores)
+    view = ClusterState(stores)
     stores.nodes.replace(nodes)
     stores.workloads.replace(workloads)
     stores.placements.replace(placements)
@@ -30,7 +32,7 @@ def fresh_view(nodes: list[Node], workloads: list[Workload], placements: list[Pl
     return view
 
 
-def free(view: View) -> dict[str, dict[str, int]]:
+def free(view: ClusterState) -> dict[str, dict[str, int]]:
     return {host: {name: amount for name, amount in view.capacity.free(host).items() if amount} for host in HOSTS}
 
 
@@ -55,7 +57,7 @@ def test_any_history_leaves_the_same_ledger_as_counting_afresh(history: list[tup
     A moment later, that is: until then room of pods that may be on their way is kept as well.
     """
     stores, now = Stores(), [0.0]
-    view = View(stores, clock=lambda: now[0])
+    view = ClusterState(stores, clock=lambda: now[0])
     gang = job(count=4)
     nodes = {one.name: one for one in gpu_nodes(1, 2, 2) if one.name in HOSTS}
     pods: dict[str, Pod] = {}
@@ -131,7 +133,7 @@ def test_binding_pods_in_any_order_never_frees_a_slot_in_between(order: list[int
     """While reservations turn into usage, what is left on the host stays the same."""
     gang = job(count=4)
     stores = Stores()
-    view = View(stores)
+    view = ClusterState(stores)
     stores.nodes.replace(gpu_nodes(1, 1, 1))
     small = changed(
         gang,
@@ -153,7 +155,7 @@ def test_a_plan_counts_as_reserved_before_it_is_written() -> None:
     """`hold` takes the room at once; `settle` hands over to what the API server says."""
     gang = job(count=1, held=True)
     stores = Stores()
-    view = View(stores)
+    view = ClusterState(stores)
     stores.nodes.replace(gpu_nodes(1, 1, 1))
     stores.workloads.replace([gang])
     view.refresh()
@@ -169,7 +171,7 @@ def test_a_foreign_pod_with_our_owner_reference_from_another_namespace_is_not_of
     """The namespace is the boundary: such a pod counts as usage where it is, but fills no slot."""
     gang = job(count=1)
     stores = Stores()
-    view = View(stores)
+    view = ClusterState(stores)
     stores.nodes.replace(gpu_nodes(1, 1, 1))
     stores.workloads.replace([gang])
     stores.placements.replace([placement(gang, {"b0-r0-h0": 1})])

@@ -10,7 +10,7 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 
 from engine.api.placement import Placement
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.planner.gang import GangPlanRequest, PodSetPlanRequest
 from engine.planner.tree import Tree
 
@@ -145,7 +145,7 @@ def scattered(placement: Placement | None, bound: Mapping[int, str], *, depth: i
     return used if len(used) > 1 else set()
 
 
-def overbooked_hosts(view: View, resource: str) -> dict[str, int]:
+def overbooked_hosts(view: ClusterState, resource: str) -> dict[str, int]:
     """Hosts of which pods and kept slots ask for more than there is, counted from the records alone."""
     asked: Counter[str] = Counter()
     for pod in view.stores.pods.values():

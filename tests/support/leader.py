@@ -16,14 +16,14 @@ from engine.api.objects import Node
 from engine.api.placement import Assignment, Placement
 from engine.api.pod import Pod
 from engine.api.workload import Owned, Workload
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
-from engine.cluster.client import Api, ApiUnavailable
+from engine.cluster.client import ApiUnavailable, KubeClient
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
-from engine.controller.actions import LetGo, Status
+from engine.controller.actions import Status, Unmanage
 from engine.controller.controller import Controller
-from engine.controller.executor import Errands
+from engine.controller.executor import ActionExecutor
 from engine.controller.reconcile import request_written
 from engine.controller.status import event_text, status_body
 from engine.gang.gang import Gang
@@ -52,11 +52,11 @@ class Later(Executor):
         self.waiting.clear()
 
 
-class Hands(Errands):
+class Hands(ActionExecutor):
     """Writes into the stores what the API server would have answered; `broken` says which calls fail, and how."""
 
-    def __init__(self, view: View, wall: Callable[[], float]) -> None:
-        super().__init__(view, cast(Api, None), cast(Recorder, None), fence=lambda: None, wall=wall)
+    def __init__(self, view: ClusterState, wall: Callable[[], float]) -> None:
+        super().__init__(view, cast(KubeClient, None), cast(Recorder, None), fence=lambda: None, wall=wall)
         self.calls: list[tuple[str, str]] = []
         self.told: list[tuple[str, Status]] = []
         self.notes: list[tuple[str, str]] = []  # workload and note of each Event
@@ -143,7 +143,7 @@ class Hands(Errands):
             spec = replace(seat.pod.spec, shape=pinned(seat.pod.spec.shape, seat.slot.host))
             self._ungate(replace(seat.pod, spec=spec))
 
-    def let_go(self, gang: Gang, let: LetGo) -> None:
+    def let_go(self, gang: Gang, let: Unmanage) -> None:
         self._called("let go", gang.workload.name)
         for pod in let.pods:
             self._ungate(pod)
@@ -218,7 +218,7 @@ class Leader:
     hidden: set[tuple[str, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.view = View(self.stores, parse_policy(self.policy), clock=lambda: self.now)
+        self.view = ClusterState(self.stores, parse_policy(self.policy), clock=lambda: self.now)
         self.stores.nodes.replace(self.nodes)
         self.hands = Hands(self.view, wall=lambda: 1_800_000_000.0 + self.now)
         self.pool = Later()

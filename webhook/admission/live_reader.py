@@ -12,7 +12,7 @@ from engine.api.placement import Placement
 from engine.api.pod import OwnerRef, Pod, Shape
 from engine.api.resources import Requests
 from engine.api.workload import PodSet, Workload
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.devices.allocation import Uses, allocation
 from engine.devices.resources import Reported
 from engine.gang.gang import host_of, pod_set_of, rank_is_slot, rank_of
@@ -49,7 +49,7 @@ class LiveView:
 
     def __init__(
         self,
-        view: View,
+        view: ClusterState,
         *,
         own_username: str,
         own_namespace: str,

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from engine.api import names
-from engine.cluster.client import MERGE_PATCH, Api, ApiError
+from engine.cluster.client import MERGE_PATCH, ApiError, KubeClient
 from engine.kinds.registry import Registry, built_in
 from engine.policy.model import Policy
 from webhook.configuration import pod_conditions
@@ -101,7 +101,7 @@ def patch_for(configuration: bytes, wanted: Sequence[Entry], *, client_config: M
 
 
 def keep(
-    api: Api,
+    api: KubeClient,
     resource: Resource,
     wanted: Sequence[Entry],
     *,

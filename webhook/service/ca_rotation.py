@@ -15,7 +15,7 @@ from certs.ca_bundle import ConfigurationMalformed, carries
 from certs.rotation import Deleted, Found, Kept, Unusable, advanced, mended
 from certs.secret import SecretUnusable, ensure_ca, new_ca, read_kept, write
 from engine.api import names
-from engine.cluster.client import Api, ApiError
+from engine.cluster.client import ApiError, KubeClient
 from webhook.service.own_objects import OwnObjects, own_object
 
 log = logging.getLogger("topogate.authority")
@@ -28,7 +28,7 @@ class AuthorityInForce:
 
     def __init__(
         self,
-        api: Api,
+        api: KubeClient,
         objects: OwnObjects,
         *,
         namespace: str,

@@ -14,9 +14,9 @@ from certs.ca_bundle import ConfigurationMalformed, inject
 from certs.serving import ServingCertificate
 from engine import metrics as engine_metrics
 from engine.api import names
-from engine.cache.informers import TopologyWatch, follow_quietly
+from engine.cache.informers import TopologyInformers, follow_quietly
 from engine.cluster import writes
-from engine.cluster.client import Api, ApiFault
+from engine.cluster.client import ApiFault, KubeClient
 from engine.cluster.lease import LeaseCandidate, NotLeader
 from engine.devices.resources import whole_names
 from engine.policy.source import PolicySource
@@ -41,10 +41,10 @@ class Housekeeping:
 
     def __init__(
         self,
-        api: Api,
+        api: KubeClient,
         candidate: LeaseCandidate,
         policy: PolicySource,
-        topologies: TopologyWatch,
+        topologies: TopologyInformers,
         *,
         settings: Settings,
         objects: OwnObjects,

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from engine.api import names
-from engine.cluster.client import Api, object_path
+from engine.cluster.client import KubeClient, object_path
 from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
 from webhook.configuration.webhooks import MUTATING, VALIDATING, Resource
@@ -61,7 +61,7 @@ def own_object(raw: bytes | msgspec.Raw) -> OwnObject:
 class OwnObjects:
     """Owns one reflector for each object; `start` once, `stop` once. `changed` is called after every change."""
 
-    def __init__(self, api: Api, *, namespace: str, changed: Callable[[], None]) -> None:
+    def __init__(self, api: KubeClient, *, namespace: str, changed: Callable[[], None]) -> None:
         secrets = object_path("v1", "secrets", namespace=namespace)
         self._reflectors: dict[str, Reflector[OwnObject]] = {
             names.CA_SECRET_NAME: _reflector(api, secrets, names.CA_SECRET_NAME, changed)
@@ -116,7 +116,7 @@ class OwnObjects:
             list(pool.map(lambda reflector: reflector.stop(), self._reflectors.values()))
 
 
-def _reflector(api: Api, path: str, name: str, changed: Callable[[], None]) -> Reflector[OwnObject]:
+def _reflector(api: KubeClient, path: str, name: str, changed: Callable[[], None]) -> Reflector[OwnObject]:
     store: Store[OwnObject] = Store(key=lambda found: found.name)
     store.subscribe(lambda _key, _old, _new: changed())
     # Without the selector, RBAC that names the object would refuse the list and the watch.

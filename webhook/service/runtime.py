@@ -21,15 +21,15 @@ from certs.secret import SecretUnusable
 from certs.serving import ServingCertificate
 from engine import metrics as engine_metrics
 from engine.api import names
-from engine.cache.informers import Caches, TopologyWatch, follow_quietly
+from engine.cache.informers import Informers, TopologyInformers, follow_quietly
 from engine.cache.reports import Coverage, DeviceFaults
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
-from engine.cluster.client import Api, ApiFault, connect
+from engine.cluster.client import ApiFault, KubeClient, connect
 from engine.cluster.events import Recorder
 from engine.cluster.lease import LeaseCandidate, lease_holder
 from engine.controller.controller import Controller
-from engine.controller.executor import Errands
+from engine.controller.executor import ActionExecutor
 from engine.policy.model import Policy
 from engine.policy.source import PolicySource
 from webhook.admission.concurrency import Turns
@@ -97,17 +97,19 @@ class Runtime:
     def _start(self) -> WSGIApplication:
         settings = self._settings
         sys.setswitchinterval(SWITCH_INTERVAL)
-        self._api: Api = connect(kubeconfig=settings.kubeconfig, user_agent="topogate")
+        self._api: KubeClient = connect(kubeconfig=settings.kubeconfig, user_agent="topogate")
         self._stores = Stores()
-        self._view = View(
+        self._view = ClusterState(
             self._stores,
             own_namespace=settings.namespace,
             device_faults=DeviceFaults().found,
             covered=Coverage().changed,
         )
         self._policy = PolicySource(self._set_policy)
-        self._caches = Caches(self._api, self._stores, namespace=settings.namespace, policy=lambda: self._view.policy)
-        self._topologies = TopologyWatch(self._api, self._stores)
+        self._caches = Informers(
+            self._api, self._stores, namespace=settings.namespace, policy=lambda: self._view.policy
+        )
+        self._topologies = TopologyInformers(self._api, self._stores)
         self._caches.policy.subscribe(lambda key, _old, new: self._policy.changed(str(key), new))
         self._caches.last_good.subscribe(lambda key, _old, new: self._policy.changed(str(key), new))
         self._candidate = LeaseCandidate(
@@ -122,7 +124,7 @@ class Runtime:
         self._authority = AuthorityInForce(self._api, self._objects, namespace=settings.namespace)
         self._recorder = Recorder(self._api, instance=settings.identity)
         self._fence: Callable[[], None] = self._candidate.check
-        self._errands = Errands(self._view, self._api, self._recorder, fence=self._check_fence, wall=time.time)
+        self._errands = ActionExecutor(self._view, self._api, self._recorder, fence=self._check_fence, wall=time.time)
         self._controller = Controller(
             self._view,
             self._errands,

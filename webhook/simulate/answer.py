@@ -14,7 +14,7 @@ from engine.api.rank import format_ranks
 from engine.api.reasons import REASONS
 from engine.api.resources import format_bytes
 from engine.api.text import plural
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.gang.gang import Gang
 from engine.scheduler.outcome import Never, Outcome, Placed
 from webhook.simulate import model as output
@@ -31,7 +31,7 @@ class About:
     group: str | None = None
 
 
-def planned(about: About, gang: Gang, outcome: Outcome, view: View, *, microseconds: int = 0) -> output.Gang:
+def planned(about: About, gang: Gang, outcome: Outcome, view: ClusterState, *, microseconds: int = 0) -> output.Gang:
     """The answer for a gang that was planned, or that is not planned for a reason of its own."""
     asked, topology = gang.understanding, gang.understanding.topology
     assert asked.asks, "only a gang that asks is planned"
@@ -117,7 +117,7 @@ def _placed(ask: PodSetRequest, outcome: Placed) -> output.PodSet:
     )
 
 
-def _levels_in_force(ask: PodSetRequest, gang: Gang, view: View) -> tuple[str | None, str | None]:
+def _levels_in_force(ask: PodSetRequest, gang: Gang, view: ClusterState) -> tuple[str | None, str | None]:
     """The levels of a request, with `auto` as the planner reads it."""
     topology = view.topologies.get(gang.understanding.topology or "")
     if ask.require != AUTO or topology is None:

@@ -16,7 +16,7 @@ from engine.api.objects import Node
 from engine.api.pod import Pod
 from engine.api.text import sanitize
 from engine.api.workload import Owned, Workload
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.cluster import devices as cluster_devices
 from engine.cluster import objects as cluster_objects
@@ -55,7 +55,7 @@ _TOPOLOGIES: Final = (("kueue.x-k8s.io", "Topology"), ("kai.scheduler", "Topolog
 class OfflineView(LiveView):
     """What the admission handlers see: the service's own view, without a clock; `told` is the last forecast."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: ClusterState) -> None:
         super().__init__(
             view,
             own_username=f"system:serviceaccount:{names.NAMESPACE}:{names.SERVICE_ACCOUNT}",
@@ -77,7 +77,7 @@ class OfflineView(LiveView):
 class OfflineCluster:
     """The view of a cluster of files; `notes` are lines about what of the input has no effect."""
 
-    view: View
+    view: ClusterState
     nodes: int
     notes: tuple[str, ...]
 
@@ -120,7 +120,7 @@ def offline_cluster(
     elif asked is not None:
         policy = policy.model_copy(update={"topologies": (asked,)})
     records |= _of_registry(others, policy.registry, namespace, notes)
-    view = View(Stores(), policy, linger=0.0)
+    view = ClusterState(Stores(), policy, linger=0.0)
     for name, store in view.stores.all().items():
         store.replace(records.get(name, []))
     view.refresh()
@@ -172,7 +172,7 @@ def _devices(one: FileObject, notes: list[str]) -> list[NodeDevices]:
     return [devices]
 
 
-def _disagreements(view: View) -> list[str]:
+def _disagreements(view: ClusterState) -> list[str]:
     """Where nodes and their Device objects disagree, one line a host; what was left out of objects is told already."""
     lines = []
     for devices in view.stores.devices.values():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from engine.api.pod import Pod
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cluster import pods
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import workload
@@ -46,7 +46,7 @@ class Entry:
         return self.created if self.created < _YOUNGEST else _UNTOLD + self.serial
 
 
-def entries(workloads: Iterable[FileObject], view: View, *, namespace: str) -> list[Entry]:
+def entries(workloads: Iterable[FileObject], view: ClusterState, *, namespace: str) -> list[Entry]:
     """The workloads in file order; objects of no registered kind and without a pod template are left out.
 
     Raises FileProblem when there is none, or one stands twice.
@@ -84,7 +84,7 @@ def together(taken: Sequence[Entry]) -> list[list[Entry]]:
     return list(turns.values())
 
 
-def _plain(one: FileObject, sent: Json, view: View) -> str | None:
+def _plain(one: FileObject, sent: Json, view: ClusterState) -> str | None:
     pod = _pod(sent) if one.what == POD else None
     if pod is None or pod.owner is not None or pod.spec.node_name:
         return None
@@ -98,7 +98,7 @@ def _pod(raw: Json) -> Pod | None:
         return None
 
 
-def _rank_in_queue(one: FileObject, raw: Json, view: View) -> tuple[int, float]:
+def _rank_in_queue(one: FileObject, raw: Json, view: ClusterState) -> tuple[int, float]:
     """Priority and creation; what cannot be read has neither, and is refused later."""
     entry = view.registry.find(one.group, one.kind, one.version)
     if entry is None:

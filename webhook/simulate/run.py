@@ -18,13 +18,13 @@ from engine.api.field import FieldError
 from engine.api.pod import Pod
 from engine.api.reasons import REASONS
 from engine.api.workload import Workload
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cluster import pods as cluster_pods
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import workload
-from engine.controller.actions import Plan
+from engine.controller.actions import Enqueue
 from engine.controller.gang_state import Timers
-from engine.controller.reconcile import decide
+from engine.controller.reconcile import reconcile
 from engine.gang.exemption import is_exempt, template_exemption
 from engine.gang.gang import Gang, suspended_by_user
 from engine.gang.key import keys_of
@@ -33,7 +33,7 @@ from engine.gang.repair import growth_request
 from engine.kinds.read import UnreadableWorkload
 from engine.scheduler.explain import forecast
 from engine.scheduler.outcome import Never, Placed, Waits
-from engine.scheduler.schedule import answer_in_view, extend_in_view, extended, proposed
+from engine.scheduler.schedule import answer_in_view, extended_placement, new_placement, schedule_extension
 from webhook.admission.objects import POD
 from webhook.admission.patch import Operation
 from webhook.handlers.unreadable import asks_anywhere
@@ -99,7 +99,7 @@ def facts(cluster: OfflineCluster) -> output.ClusterFacts:
 class _Run:
     """One run over a view; what waits is written down there, as a strict queue lets nobody pass it."""
 
-    def __init__(self, view: View, *, independent: bool, clock: Callable[[], int]) -> None:
+    def __init__(self, view: ClusterState, *, independent: bool, clock: Callable[[], int]) -> None:
         self._view = view
         self._independent = independent
         self._clock = clock
@@ -213,7 +213,7 @@ class _Run:
 
     def _gang(self, about: About, gang: Gang, offline: OfflineView) -> output.Gang:
         view, found = self._view, gang.workload
-        decision = decide(
+        decision = reconcile(
             gang,
             timers=Timers(),
             policy=view.policy,
@@ -221,7 +221,7 @@ class _Run:
             overbooked=lambda _: False,
             usable=lambda _: True,
         )
-        if isinstance(decision.action, Plan):
+        if isinstance(decision.action, Enqueue):
             return self._plan(about, gang, offline)
         if gang.understanding.ask is not None and view.policy.mode == "enforce" and suspended_by_user(found):
             return planned(about, gang, Waits("Suspended", REASONS["Suspended"].description), view)
@@ -242,7 +242,7 @@ class _Run:
         outcome = answer_in_view(view, gang, created=gang.workload.created)
         microseconds = (self._clock() - begun) // 1000
         if isinstance(outcome, Placed):
-            placement = proposed(gang, outcome, priority=view.coming.priority_of(gang.workload), now=0.0)
+            placement = new_placement(gang, outcome, priority=view.coming.priority_of(gang.workload), now=0.0)
             view.hold(gang.key, placement)
         elif not self._independent:
             self._write_down(gang, outcome)
@@ -251,7 +251,7 @@ class _Run:
     def _write_down(self, gang: Gang, outcome: Waits | Never) -> None:
         """Let the Placement of a gang say that it waits, so that those after it know."""
         view = self._view
-        placement = proposed(gang, None, priority=view.coming.priority_of(gang.workload), now=0.0)
+        placement = new_placement(gang, None, priority=view.coming.priority_of(gang.workload), now=0.0)
         status = {"phase": "Waiting", "reason": outcome.reason}
         view.stores.placements.apply("ADDED", replace(placement, status=status))
         view.refresh()
@@ -282,9 +282,9 @@ class _Run:
         part = growth_request(gang.workload, gang.placement, gang.pods, asks=asked.asks, gang=asked.gang)
         if part is None:
             return held(about, "WaitingForMembers")
-        outcome = extend_in_view(view, gang, part)
+        outcome = schedule_extension(view, gang, part)
         if isinstance(outcome, Placed):
-            view.hold(gang.key, extended(gang, part, outcome))
+            view.hold(gang.key, extended_placement(gang, part, outcome))
         return planned(about, gang, outcome, view)
 
     def _pod(self, about: About, submitted: Submitted, offline: OfflineView) -> output.Gang:

@@ -10,7 +10,7 @@ import pytest
 
 from engine.api.pod import OwnerRef, Pod
 from engine.api.resources import Requests
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.gang.request import parse_request
 from engine.gang.validation import checks
@@ -29,9 +29,9 @@ STRANGER = replace(pod(GANG, None, host=HOST, name="other"), owner=None)
 
 
 @pytest.fixture
-def view() -> View:
+def view() -> ClusterState:
     """A gang of two pods of 8 GPUs, with a slot on each of two hosts; none of its pods exists yet."""
-    found = View(Stores())
+    found = ClusterState(Stores())
     found.stores.nodes.replace(gpu_nodes(1, 1, 2))
     found.stores.workloads.replace([GANG])
     found.stores.placements.replace([placement(GANG, {HOST: 1, OTHER: 1})])
@@ -40,15 +40,15 @@ def view() -> View:
 
 
 @pytest.fixture
-def told(view: View) -> LiveView:
+def told(view: ClusterState) -> LiveView:
     return LiveView(view, own_username="us", own_namespace="ours", policy_loaded=lambda: True)
 
 
-def show(view: View, one: Pod, event: str = "MODIFIED") -> None:
+def show(view: ClusterState, one: Pod, event: str = "MODIFIED") -> None:
     view.stores.pods.apply(event, replace(one, resource_version=str(int(one.resource_version) + 1)))
 
 
-def test_room_that_is_reserved_is_not_taken(view: View, told: LiveView) -> None:
+def test_room_that_is_reserved_is_not_taken(view: ClusterState, told: LiveView) -> None:
     """By the gang's own pod it is used instead: a slot counts once."""
     assert not told.room_taken(HOST, REQUESTS)
     show(view, pod(GANG, 0, host=HOST))
@@ -56,7 +56,7 @@ def test_room_that_is_reserved_is_not_taken(view: View, told: LiveView) -> None:
     assert not told.room_taken(HOST, REQUESTS)
 
 
-def test_room_that_another_pod_uses_is_taken_until_that_is_gone(view: View, told: LiveView) -> None:
+def test_room_that_another_pod_uses_is_taken_until_that_is_gone(view: ClusterState, told: LiveView) -> None:
     """On its host alone; that it is gone is looked up before a pod is held for it."""
     show(view, STRANGER)
     view.refresh()
@@ -70,7 +70,7 @@ def test_a_host_that_nobody_knows_has_no_room_to_take(told: LiveView) -> None:
     assert not told.room_taken("nowhere", REQUESTS)
 
 
-def test_a_view_that_is_busy_holds_nobody(view: View, told: LiveView, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_view_that_is_busy_holds_nobody(view: ClusterState, told: LiveView, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread keeps it for longer than a review waits: nothing is known against the host."""
     monkeypatch.setattr(live_reader, "LEDGER_WAIT", 0.01)
     show(view, STRANGER)
@@ -103,7 +103,7 @@ def awaited(told: LiveView, what: str) -> object:
     return told.await_revision(GANG.namespace, GANG.uid, 2, math.inf)
 
 
-def bring(view: View, what: str) -> None:
+def bring(view: ClusterState, what: str) -> None:
     if what == "owner":
         view.stores.workloads.apply("ADDED", LATE)
     else:
@@ -117,7 +117,7 @@ def bring(view: View, what: str) -> None:
 
 @pytest.mark.parametrize("what", ["owner", "revision"])
 def test_what_comes_while_a_review_waits_is_seen_at_once(
-    view: View, what: str, monkeypatch: pytest.MonkeyPatch
+    view: ClusterState, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cache wakes whoever waits for it; other reviews have his turn meanwhile."""
     monkeypatch.setattr(live_reader, "REVISION_WAIT", 60.0)
@@ -140,7 +140,9 @@ def test_what_comes_while_a_review_waits_is_seen_at_once(
 
 
 @pytest.mark.parametrize("what", ["owner", "revision"])
-def test_what_does_not_come_is_waited_for_a_moment(view: View, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_come_is_waited_for_a_moment(
+    view: ClusterState, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Then the pod is held; nobody is remembered as waiting."""
     monkeypatch.setattr(live_reader, "REVISION_WAIT", 0.01)
     turns = Turns(1)
@@ -151,7 +153,7 @@ def test_what_does_not_come_is_waited_for_a_moment(view: View, what: str, monkey
 
 
 @pytest.mark.parametrize("what", ["owner", "revision"])
-def test_nobody_waits_when_too_many_do(view: View, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_waits_when_too_many_do(view: ClusterState, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pod is held at once, unless it is there already."""
     monkeypatch.setattr(live_reader, "REVISION_WAIT", 60.0)
     turns = Turns(1, places=0)
@@ -169,7 +171,7 @@ def forecast(told: LiveView) -> object:
     return told.forecast(GANG, ASKING, math.inf)
 
 
-def test_a_namespace_that_has_used_its_share_gets_no_forecast(view: View) -> None:
+def test_a_namespace_that_has_used_its_share_gets_no_forecast(view: ClusterState) -> None:
     """Another one does; so does everybody where nothing is shared out (`simulate`)."""
     view.stores.nodes.replace(view.stores.nodes.values())
     spent = Allowance(cpu=iter((0.0, 100.0)).__next__)
@@ -181,7 +183,7 @@ def test_a_namespace_that_has_used_its_share_gets_no_forecast(view: View) -> Non
     assert forecast(LiveView(view, policy_loaded=lambda: True, **names)) is not None
 
 
-def test_a_forecast_that_would_cost_too_much_is_not_made(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forecast_that_would_cost_too_much_is_not_made(view: ClusterState, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many requirements of the templates times nodes as one may look at, and one less."""
     told = LiveView(view, own_username="us", own_namespace="ours", policy_loaded=lambda: True, allowance=Allowance())
     dear = len(view.stores.nodes) * checks(GANG.template.shape)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.api.pod import Pod, Shape
-from engine.cache.capacity import Capacity, Count
+from engine.cache.capacity import Capacity, SlotCounts
 from engine.cluster.pods import pod
 from engine.cluster.workloads import job
 from engine.gang.shape import covers
@@ -51,7 +51,7 @@ def room() -> tuple[Capacity, Topology]:
 def slots(room: tuple[Capacity, Topology], shape: Shape) -> list[int]:
     """The free slots per host; counted afresh and kept current they are the same."""
     capacity, topology = room
-    count: Count = capacity.count(shape, topology)
+    count: SlotCounts = capacity.count(shape, topology)
     index = capacity.slots(shape, topology, scarce="cpu")
     assert index.slots.tolist() == count.free.tolist()
     return count.free.tolist()

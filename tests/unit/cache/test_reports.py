@@ -9,7 +9,7 @@ import pytest
 
 from engine import metrics
 from engine.cache.reports import MAX_NAMED, DeviceFaults
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from tests.support.gpu_hosts import gpu_node, gpus
 from tests.support.simulation import objects
@@ -23,7 +23,7 @@ def counted() -> float:
 def test_a_fault_is_said_once_and_counted_while_it_lasts(caplog: pytest.LogCaptureFixture) -> None:
     """However often the object is told again; a new fault of the same host is said by itself."""
     stores = Stores()
-    view = View(stores, device_faults=DeviceFaults().found)
+    view = ClusterState(stores, device_faults=DeviceFaults().found)
     stores.nodes.replace([gpu_node("h")])
     for _ in range(3):
         stores.devices.apply("MODIFIED", gpus("h", faults=('devices[4]: type "tpu" is none of gpu, rdma, fpga',)))
@@ -44,7 +44,7 @@ def test_a_fault_is_said_once_and_counted_while_it_lasts(caplog: pytest.LogCaptu
 def test_a_host_that_is_gone_has_no_faults() -> None:
     """Nor one whose Device object is gone."""
     stores = Stores()
-    view = View(stores, device_faults=DeviceFaults().found)
+    view = ClusterState(stores, device_faults=DeviceFaults().found)
     node, devices = gpu_node("h"), gpus("h", 3)
     stores.nodes.replace([node])
     stores.devices.replace([devices])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.controller.status import LATER, MANY, WITHIN, Rush
+from engine.controller.status import LATER, MANY, WITHIN, BurstDetector
 from tests.support.cluster_records import gpu_nodes, job, pod
 from tests.support.leader import Leader
 
@@ -64,7 +64,7 @@ def test_in_a_rush_a_gang_that_waits_is_told_why_at_once() -> None:
 @pytest.mark.parametrize(("pause", "delay"), [(WITHIN / MANY, LATER), (WITHIN, 0.0)])
 def test_a_rush_is_many_placements_in_a_short_time(pause: float, delay: float) -> None:
     """The same number at a slower pace is none."""
-    rush = Rush()
+    rush = BurstDetector()
     for number in range(MANY):
         assert rush.delay("Running", number * pause) == 0.0
         rush.placed(number * pause)

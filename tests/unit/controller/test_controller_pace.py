@@ -9,16 +9,16 @@ from typing import cast
 
 import pytest
 
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.controller.controller import FOLLOW_EVERY, GANG_REST, LONGEST_REST, Controller
-from engine.controller.executor import Errands
+from engine.controller.executor import ActionExecutor
 from engine.gang.gang import Gang
 from tests.support.cluster_records import gpu_nodes, job
 from tests.support.leader import Leader
 
 
-class CountingView(View):
+class CountingView(ClusterState):
     """Counts how often it was brought up to date."""
 
     refreshed = 0
@@ -30,7 +30,7 @@ class CountingView(View):
 
 def test_a_burst_of_changes_is_taken_in_together() -> None:
     view = CountingView(Stores())
-    controller = Controller(view, cast(Errands, None), leads=lambda: False, begin_term=lambda: False)
+    controller = Controller(view, cast(ActionExecutor, None), leads=lambda: False, begin_term=lambda: False)
     began = time.monotonic()
     loop = threading.Thread(target=controller.run)
     loop.start()

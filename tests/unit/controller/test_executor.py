@@ -15,17 +15,17 @@ from engine.api import names
 from engine.api.placement import Assignment
 from engine.api.pod import Pod
 from engine.api.workload import Workload
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
-from engine.cluster.client import Api, ApiError, ApiFault, ApiUnavailable
+from engine.cluster.client import ApiError, ApiFault, ApiUnavailable, KubeClient
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
 from engine.cluster.placements import placement_body
 from engine.cluster.workloads import workload
 from engine.cluster.writes import WriteRefused
-from engine.controller.actions import LetGo, Status
-from engine.controller.executor import Errands
-from engine.controller.writer import Outdated
+from engine.controller.actions import Status, Unmanage
+from engine.controller.executor import ActionExecutor
+from engine.controller.writer import StaleObject
 from engine.gang.gang import Gang
 from engine.gang.repair import ExtensionRequest
 from engine.gang.slots import SlotAssignment, slots_of
@@ -52,13 +52,18 @@ class Desk:
 
     def __init__(self) -> None:
         self.stores = Stores()
-        self.view = View(self.stores)
+        self.view = ClusterState(self.stores)
         self.stores.nodes.replace(gpu_nodes(1, 1, 4))
         self.server = Script()
         self.events: list[str] = []
         self.leads = True
-        self.errands = Errands(
-            self.view, cast(Api, self.server), cast(Recorder, self), fence=self.fence, wall=lambda: 0.0, patchers=2
+        self.errands = ActionExecutor(
+            self.view,
+            cast(KubeClient, self.server),
+            cast(Recorder, self),
+            fence=self.fence,
+            wall=lambda: 0.0,
+            patchers=2,
         )
 
     def record(self, *, reason: str, **_more: Any) -> None:
@@ -109,8 +114,10 @@ def pod_json(one: Pod) -> bytes:
 WAITS = Status("Waiting", "NodeLost", "a host is gone")
 
 
-def going(*pods: Pod, resume: bool = False, forget: bool = False) -> LetGo:
-    return LetGo(pods, resume=resume, forget=forget, reason="NoTopologyRequested", message="asks no more", loses=False)
+def going(*pods: Pod, resume: bool = False, forget: bool = False) -> Unmanage:
+    return Unmanage(
+        pods, resume=resume, forget=forget, reason="NoTopologyRequested", message="asks no more", loses=False
+    )
 
 
 def missing(_method: str, _path: str) -> bytes:
@@ -131,11 +138,11 @@ def test_a_pod_that_is_gone_is_left_to_the_watch(desk: Desk) -> None:
     known = desk.view.gangs.get(gang.uid)
     assert known is not None
     desk.server.answer = missing
-    with pytest.raises(Outdated):
+    with pytest.raises(StaleObject):
         desk.errands.release(known, seats(gang, [pod(gang, 0, gated=True)]))
-    with pytest.raises(Outdated):
+    with pytest.raises(StaleObject):
         desk.errands.resume(replace(known, workload=job(count=1, held=True)))
-    with pytest.raises(Outdated):
+    with pytest.raises(StaleObject):
         desk.errands.give_back(known, WAITS, suspend=True, event=True)
 
 
@@ -166,9 +173,9 @@ def test_one_pod_that_is_refused_keeps_no_other_held(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("faults", "worst"),
     [
-        ((Outdated("changed"), NotLeader("lost"), ApiUnavailable("away")), NotLeader),
-        ((Outdated("changed"), ApiUnavailable("away"), Outdated("changed")), ApiUnavailable),
-        ((Outdated("changed"), Outdated("changed")), Outdated),
+        ((StaleObject("changed"), NotLeader("lost"), ApiUnavailable("away")), NotLeader),
+        ((StaleObject("changed"), ApiUnavailable("away"), StaleObject("changed")), ApiUnavailable),
+        ((StaleObject("changed"), StaleObject("changed")), StaleObject),
     ],
 )
 def test_of_several_faults_the_worst_is_told(desk: Desk, faults: tuple[Exception, ...], worst: type[Exception]) -> None:
@@ -273,7 +280,7 @@ def test_a_request_that_was_changed_meanwhile_is_not_resumed(desk: Desk) -> None
         return job_json(changed)
 
     desk.server.answer = answer
-    with pytest.raises(Outdated):
+    with pytest.raises(StaleObject):
         desk.errands.resume(known)
     assert [method for method, _ in desk.server.asked] == ["PATCH", "GET"]
 
@@ -444,7 +451,7 @@ def test_an_object_that_cannot_be_read_any_more_is_left_to_the_watch(desk: Desk)
         return json.dumps(a_jobset(version="8", replicatedJobs=7)).encode()
 
     desk.server.answer = answer
-    with pytest.raises(Outdated):
+    with pytest.raises(StaleObject):
         desk.errands.resume(gang)
     assert [method for method, _ in desk.server.asked] == ["PATCH", "GET"]
 

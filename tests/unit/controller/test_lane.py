@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from engine.controller.term import Lane
+from engine.controller.term import DeferredQueue
 
 
-def lane(*keys: str, due: float = 0.0) -> Lane[str]:
-    made: Lane[str] = Lane(batch=2, every=1.0)
+def lane(*keys: str, due: float = 0.0) -> DeferredQueue[str]:
+    made: DeferredQueue[str] = DeferredQueue(batch=2, every=1.0)
     for number, key in enumerate(keys):
         made.put(key, key.upper(), due=due + number)
     return made

@@ -8,7 +8,7 @@ import pytest
 
 from engine.api import names
 from engine.controller.controller import BEYOND_LOOK
-from engine.controller.term import BURST, EACH_SECOND, Pace
+from engine.controller.term import BURST, EACH_SECOND, RateLimiter
 from engine.policy.model import parse_policy
 from tests.support.admission import FakeView, raw_job, review
 from tests.support.cluster_records import changed, gpu_nodes, job
@@ -145,7 +145,7 @@ def test_a_namespace_is_told_at_a_pace_and_the_others_at_once() -> None:
 
 def test_the_pace_is_kept_for_each_namespace_by_itself() -> None:
     """So many at once, then so many in a second; who was quiet may say as much again."""
-    pace = Pace()
+    pace = RateLimiter()
     assert sum(pace.wait("a", 0.0) == 0 for _ in range(500)) == BURST
     assert 0 < pace.wait("a", 0.0) <= 1 / EACH_SECOND
     assert pace.wait("b", 0.0) == 0
@@ -155,7 +155,7 @@ def test_the_pace_is_kept_for_each_namespace_by_itself() -> None:
 
 def test_namespaces_that_are_quiet_are_forgotten() -> None:
     """Namespaces come and go for ever."""
-    pace = Pace()
+    pace = RateLimiter()
     for number in range(1000):
         pace.wait(f"n{number}", float(number))
     assert len(pace) <= BURST + 1

@@ -14,19 +14,19 @@ from engine.api.pod import OwnerRef, Pod
 from engine.api.workload import Workload
 from engine.controller.actions import (
     Decision,
+    Enqueue,
+    EvictPods,
     Extend,
-    GiveBack,
-    LetGo,
-    Plan,
+    NoAction,
     Release,
-    Remove,
-    Rest,
     Resume,
     Shrink,
     Status,
+    Unmanage,
+    Unplace,
 )
 from engine.controller.gang_state import EXCLUDE_FIRST, Timers
-from engine.controller.reconcile import decide
+from engine.controller.reconcile import reconcile
 from engine.gang.gang import Gang
 from engine.gang.request import PlacementRequest
 from engine.gang.shape import shape_hash
@@ -66,7 +66,7 @@ def look(
         pods=pods,
         shapes={"main": workload.template.shape},
     )
-    return decide(
+    return reconcile(
         gang,
         timers=timers if timers is not None else Timers(),
         policy=policy or default_policy(),
@@ -78,7 +78,7 @@ def look(
 
 def test_a_held_workload_without_slots_is_planned() -> None:
     """We suspended it: it waits for a plan."""
-    assert isinstance(look(job(held=True)).action, Plan)
+    assert isinstance(look(job(held=True)).action, Enqueue)
 
 
 def test_a_held_workload_with_slots_is_resumed() -> None:
@@ -94,7 +94,7 @@ def test_the_time_for_pods_to_appear_begins_at_the_resume() -> None:
     placed = placement(held, {"h0": 2})
     assert isinstance(look(held, placed, timers=timers, now=700.0).action, Resume)
     resumed = changed(held, suspended=False, annotations={}, started=True)
-    assert isinstance(look(resumed, placed, timers=timers, now=701.0).action, Rest)
+    assert isinstance(look(resumed, placed, timers=timers, now=701.0).action, NoAction)
 
 
 def test_slots_for_another_question_are_given_back_before_the_resume() -> None:
@@ -103,14 +103,14 @@ def test_slots_for_another_question_are_given_back_before_the_resume() -> None:
     placed = placement(gang, {"h0": 2})
     grown = changed(gang, slots=3, total=3)
     action = look(grown, placed).action
-    assert action == GiveBack(suspend=False, reason="", message="the request changed: it is planned anew")
+    assert action == Unplace(suspend=False, reason="", message="the request changed: it is planned anew")
 
 
 def test_slots_on_a_host_that_is_gone_are_given_back_before_the_resume() -> None:
     """A host that stopped taking pods between plan and resume leads to another plan."""
     gang = job(count=2, held=True)
     action = look(gang, placement(gang, {"h0": 2}), gone=frozenset({"h0"})).action
-    assert isinstance(action, GiveBack)
+    assert isinstance(action, Unplace)
     assert action.reason == "NodesUnhealthy"
 
 
@@ -118,14 +118,14 @@ def test_a_workload_suspended_by_its_user_gives_its_slots_back() -> None:
     """His suspension is not ours: nothing is reserved until he resumes it."""
     gang = replace(job(count=2), suspended=True)
     action = look(gang, placement(gang, {"h0": 2})).action
-    assert isinstance(action, GiveBack)
+    assert isinstance(action, Unplace)
     assert not action.suspend
 
 
 def test_a_workload_suspended_by_its_user_is_not_planned() -> None:
     """No Placement until he resumes it."""
     gang = replace(job(count=2), suspended=True)
-    assert look(gang).action == Rest()
+    assert look(gang).action == NoAction()
 
 
 def test_held_pods_are_released_when_the_whole_gang_has_slots() -> None:
@@ -140,14 +140,14 @@ def test_held_pods_are_released_when_the_whole_gang_has_slots() -> None:
 def test_held_pods_of_a_waiting_gang_stay_held() -> None:
     """Somebody resumed a waiting workload: its pods are held by the gate, and it goes on being planned."""
     gang = job(count=2)
-    assert isinstance(look(gang, placement(gang, None), (pod(gang, 0, gated=True),)).action, Plan)
+    assert isinstance(look(gang, placement(gang, None), (pod(gang, 0, gated=True),)).action, Enqueue)
 
 
 def test_a_gang_with_all_pods_bound_is_running() -> None:
     """Every slot has its pod."""
     gang = job(count=2)
     decision = look(gang, placement(gang, {"h0": 2}), (pod(gang, 0, host="h0"), pod(gang, 1, host="h0")))
-    assert decision.action == Rest()
+    assert decision.action == NoAction()
     assert decision.status is not None and decision.status.phase == "Running"
 
 
@@ -156,7 +156,7 @@ def test_a_running_gang_that_lost_a_pod_is_incomplete_until_it_is_back() -> None
     gang = job(count=2)
     placed = replace(placement(gang, {"h0": 2}), status={"phase": "Running"})
     decision = look(gang, placed, (pod(gang, 0, host="h0"), pod(gang, 1, host="h0", phase="Failed")))
-    assert decision.action == Rest()
+    assert decision.action == NoAction()
     assert decision.status is not None and decision.status.phase == "Incomplete"
 
 
@@ -166,7 +166,7 @@ def test_a_pod_is_not_released_onto_a_host_that_others_filled() -> None:
     timers = Timers()
     pods = (pod(gang, 0, gated=True), pod(gang, 1, gated=True))
     decision = look(gang, placement(gang, {"h0": 2}), pods, timers=timers, overbooked=frozenset({"h0"}))
-    assert isinstance(decision.action, GiveBack) and decision.action.suspend
+    assert isinstance(decision.action, Unplace) and decision.action.suspend
     assert decision.action.reason == "ReservedByOthers"
     assert timers.hosts_out(1.0) == frozenset()
 
@@ -186,7 +186,7 @@ def test_an_unbound_pod_ages_from_the_moment_it_is_seen() -> None:
     gang = job(count=1)
     timers = Timers()
     decision = look(gang, placement(gang, {"h0": 1}), (pod(gang, 0, pin="h0"),), timers=timers, now=100.0)
-    assert decision.action == Rest()
+    assert decision.action == NoAction()
     assert decision.wake == pytest.approx(130.0)
 
 
@@ -197,7 +197,7 @@ def test_a_pod_that_is_not_bound_in_time_moves_the_whole_unstarted_gang() -> Non
     stuck = pod(gang, 0, pin="h0", unschedulable=REFUSAL)
     look(gang, placement(gang, {"h0": 1}), (stuck,), timers=timers, now=0.0)
     decision = look(gang, placement(gang, {"h0": 1}), (stuck,), timers=timers, now=31.0)
-    assert isinstance(decision.action, GiveBack) and decision.action.suspend
+    assert isinstance(decision.action, Unplace) and decision.action.suspend
     assert "1 Insufficient cpu" in decision.action.message
     assert timers.hosts_out(31.0 + EXCLUDE_FIRST - 1) == frozenset({"h0"})
     assert timers.hosts_out(31.0 + EXCLUDE_FIRST) == frozenset()
@@ -213,13 +213,13 @@ def test_a_pod_on_which_the_scheduler_says_nothing_moves_nobody(free: bool) -> N
     mute = pod(gang, 0, pin="h0")
     look(gang, placement(gang, {"h0": 1}), (mute,), timers=timers, now=0.0)
     decision = look(gang, placement(gang, {"h0": 1}), (mute,), timers=timers, now=3600.0)
-    assert decision.action == Rest()
+    assert decision.action == NoAction()
     message = "1 pod not bound after 30 s; the scheduler has not said why"
     assert decision.status == Status("Placed", "SchedulerSilent", message)
     assert timers.hosts_out(3600.0) == frozenset()
     spoken = replace(mute, unschedulable=REFUSAL)
     decision = look(gang, placement(gang, {"h0": 1}), (spoken,), timers=timers, now=3601.0)
-    assert isinstance(decision.action, Remove if free else GiveBack)
+    assert isinstance(decision.action, EvictPods if free else Unplace)
     assert timers.hosts_out(3601.0) == frozenset({"h0"})
 
 
@@ -231,10 +231,10 @@ def test_a_started_gang_says_that_the_scheduler_says_nothing() -> None:
     pods = (pod(gang, 0, host="h0"), pod(gang, 1, pin="h1"))
     look(gang, placed, pods, timers=timers, now=0.0)
     decision = look(gang, placed, pods, timers=timers, now=31.0)
-    assert (decision.action, decision.status and decision.status.reason) == (Rest(), "SchedulerSilent")
+    assert (decision.action, decision.status and decision.status.reason) == (NoAction(), "SchedulerSilent")
     pods = (pods[0], replace(pods[1], unschedulable=REFUSAL))
     decision = look(gang, placed, pods, timers=timers, now=32.0)
-    assert (decision.action, decision.status and decision.status.reason) == (Rest(), "SchedulerRefused")
+    assert (decision.action, decision.status and decision.status.reason) == (NoAction(), "SchedulerRefused")
 
 
 def test_the_backoff_of_a_refused_host_doubles() -> None:
@@ -253,7 +253,7 @@ def test_a_late_pod_of_a_started_gang_costs_no_retry() -> None:
     placed = placement(gang, {"h0": 1, "h1": 1})
     look(gang, placed, pods, timers=timers, now=0.0)
     decision = look(gang, placed, pods, timers=timers, now=60.0)
-    assert decision.action == Rest()
+    assert decision.action == NoAction()
     assert decision.status is not None
     assert (decision.status.phase, decision.status.reason) == ("Incomplete", "SchedulerRefused")
 
@@ -264,9 +264,9 @@ def test_slots_without_any_pod_go_back_after_the_hold_timeout() -> None:
     timers = Timers()
     placed = placement(gang, {"h0": 2})
     first = look(gang, placed, timers=timers, now=0.0)
-    assert first.action == Rest() and first.wake == pytest.approx(600.0)
+    assert first.action == NoAction() and first.wake == pytest.approx(600.0)
     action = look(gang, placed, timers=timers, now=600.0).action
-    assert isinstance(action, GiveBack) and action.suspend and action.reason == "HoldExpired"
+    assert isinstance(action, Unplace) and action.suspend and action.reason == "HoldExpired"
 
 
 def test_a_job_owned_by_another_controller_is_never_suspended() -> None:
@@ -275,7 +275,7 @@ def test_a_job_owned_by_another_controller_is_never_suspended() -> None:
     timers = Timers()
     pods = (pod(gang, 0, pin="h0", unschedulable=REFUSAL),)
     look(gang, placement(gang, {"h0": 1}), pods, timers=timers, now=0.0)
-    assert look(gang, placement(gang, {"h0": 1}), pods, timers=timers, now=60.0).action == Rest()
+    assert look(gang, placement(gang, {"h0": 1}), pods, timers=timers, now=60.0).action == NoAction()
 
 
 def test_a_workload_that_asks_for_nothing_any_more_is_let_go() -> None:
@@ -284,7 +284,7 @@ def test_a_workload_that_asks_for_nothing_any_more_is_let_go() -> None:
     held = pod(gang, 0, gated=True)
     ignored = PlacementRequest(ignored="NoTopologyRequested")
     decision = look(gang, placement(gang, None), (held,), understanding=ignored)
-    assert isinstance(decision.action, LetGo)
+    assert isinstance(decision.action, Unmanage)
     assert (decision.action.pods, decision.action.resume, decision.action.forget) == ((held,), True, True)
     assert decision.action.reason == "NoTopologyRequested"
 
@@ -294,7 +294,7 @@ def test_switching_enforcement_off_lets_everything_held_go(mode: str) -> None:
     """observe and off resume what we suspended and release what we hold."""
     gang = job(count=1, held=True)
     action = look(gang, placement(gang, None), policy=parse_policy(f"mode: {mode}")).action
-    assert isinstance(action, LetGo) and action.resume
+    assert isinstance(action, Unmanage) and action.resume
 
 
 def test_a_request_that_became_wrong_keeps_the_gang_held_and_says_why() -> None:
@@ -304,7 +304,7 @@ def test_a_request_that_became_wrong_keeps_the_gang_held_and_says_why() -> None:
         errors=(FieldError("metadata.annotations[x]", "Invalid value", "y", "UnknownLevel", "allowed"),)
     )
     decision = look(gang, placement(gang, None), understanding=wrong)
-    assert decision.action == Rest()
+    assert decision.action == NoAction()
     assert decision.status is not None and decision.status.reason == "UnknownLevel"
 
 
@@ -312,15 +312,15 @@ def test_a_workload_that_ran_before_us_is_left_alone() -> None:
     """No gate in its template, not held, running: new workloads only."""
     gang = job(count=1)
     gang = changed(gang, template=replace(gang.template, gates=()))
-    assert look(gang, None, (pod(gang, 0, host="h9"),)).action == Rest()
+    assert look(gang, None, (pod(gang, 0, host="h9"),)).action == NoAction()
 
 
 def test_a_gang_that_was_let_go_and_runs_is_left_alone() -> None:
     """Back from `mode: off` its template still carries the gate: no plan for pods that run elsewhere already."""
     gang = job(count=2)
     bound = (pod(gang, 0, host="h8"), pod(gang, 1, host="h9"))
-    assert look(gang, None, bound).action == Rest()
-    assert isinstance(look(gang, None, (bound[0], pod(gang, 1, gated=True))).action, Plan)
+    assert look(gang, None, bound).action == NoAction()
+    assert isinstance(look(gang, None, (bound[0], pod(gang, 1, gated=True))).action, Enqueue)
 
 
 def test_a_scaled_down_gang_writes_its_smaller_assignment() -> None:
@@ -335,7 +335,7 @@ def test_a_finished_gang_rests() -> None:
     """A finished workload holds nothing and nothing is done for it but to say so."""
     gang = replace(job(count=1), finished=True)
     decision = look(gang, placement(gang, {"h0": 1}))
-    assert decision.action == Rest()
+    assert decision.action == NoAction()
     assert decision.status is not None and decision.status.phase == "Finished"
 
 
@@ -353,7 +353,7 @@ def test_our_gate_under_a_foreign_one_is_not_taken_off() -> None:
     gang = job(count=1)
     held: Any = pod(gang, 0, gated=True)
     held = replace(held, spec=replace(held.spec, gates=(names.GATE, "example.com/theirs")))
-    assert look(gang, placement(gang, {"h0": 1}), (held,)).action == Rest()
+    assert look(gang, placement(gang, {"h0": 1}), (held,)).action == NoAction()
 
 
 # -- moments that are easy to get wrong --------------------------------------------------------------------------------
@@ -367,7 +367,7 @@ def test_slots_that_others_have_taken_are_given_back_before_the_resume() -> None
     """Time has passed between plan and resume: what was free then may be in use now."""
     gang = job(count=2, held=True)
     action = look(gang, placement(gang, {"h0": 1, "h1": 1}), overbooked=frozenset({"h1"})).action
-    assert isinstance(action, GiveBack)
+    assert isinstance(action, Unplace)
     assert (action.suspend, action.reason) == (False, "ReservedByOthers")
 
 
@@ -377,9 +377,9 @@ def test_a_gang_that_has_run_keeps_its_slots_while_its_job_backs_off() -> None:
     placed = placement(gang, {"h0": 1})
     look(gang, placed, (pod(gang, 0, host="h0"),), timers=timers, now=0.0)
     look(gang, placed, (pod(gang, 0, host="h0"),), timers=timers, now=3600.0)
-    assert isinstance(look(gang, placed, (), timers=timers, now=3605.0).action, Rest)
+    assert isinstance(look(gang, placed, (), timers=timers, now=3605.0).action, NoAction)
     expired = look(gang, placed, (), timers=timers, now=3605.0 + default_policy().timeouts.hold).action
-    assert isinstance(expired, GiveBack)
+    assert isinstance(expired, Unplace)
 
 
 def test_a_gang_of_no_pods_waits_for_none() -> None:
@@ -387,7 +387,7 @@ def test_a_gang_of_no_pods_waits_for_none() -> None:
     gang, timers = job(count=0), Timers()
     for now in (0.0, 10_000.0):
         decision = look(gang, placement(gang, {}), timers=timers, now=now)
-        assert isinstance(decision.action, Rest)
+        assert isinstance(decision.action, NoAction)
         assert decision.wake is None
 
 
@@ -396,7 +396,7 @@ def test_nothing_is_released_when_a_part_of_the_gang_has_lost_its_host() -> None
     gang = replace(job(count=2), owner=OwnerRef("jobset.x-k8s.io/v1alpha2", "JobSet", "set", "uid-set", True))
     pods = (pod(gang, 0, gated=True), pod(gang, 1, gated=True))
     action = look(gang, placement(gang, {"h0": 1, "h1": 1}), pods, gone=frozenset({"h1"})).action
-    assert isinstance(action, GiveBack)
+    assert isinstance(action, Unplace)
     assert not action.suspend
 
 
@@ -413,7 +413,7 @@ def test_a_held_gang_gives_its_slots_back_when_a_new_policy_refuses_its_request(
     """It does not start as it is, and keeps nobody else waiting."""
     gang = job(count=2, held=True)
     action = look(gang, placement(gang, {"h0": 1, "h1": 1}), understanding=REFUSED_NOW).action
-    assert isinstance(action, GiveBack)
+    assert isinstance(action, Unplace)
     assert (action.suspend, action.reason) == (False, "UnknownLevel")
 
 
@@ -421,7 +421,7 @@ def test_a_gang_that_grew_before_anything_of_it_started_is_planned_anew() -> Non
     """A scale that no webhook sees: its pods would wait for slots that do not exist."""
     gang = job(count=3)
     action = look(gang, placement(gang, {"h0": 2}), (pod(gang, 2, gated=True),)).action
-    assert isinstance(action, GiveBack)
+    assert isinstance(action, Unplace)
     assert action.suspend
     started = look(gang, placement(gang, {"h0": 2}), (pod(gang, 0, host="h0"), pod(gang, 2, gated=True)))
     assert isinstance(started.action, Extend)
@@ -434,7 +434,7 @@ def test_a_pod_that_somebody_else_holds_is_not_late() -> None:
     held = pod(gang, 0, pin="h0")
     held = replace(held, spec=replace(held.spec, gates=("example.com/other",)))
     for now in (0.0, 10_000.0):
-        assert isinstance(look(gang, placement(gang, {"h0": 1}), (held,), timers=timers, now=now).action, Rest)
+        assert isinstance(look(gang, placement(gang, {"h0": 1}), (held,), timers=timers, now=now).action, NoAction)
 
 
 def test_a_placement_that_is_being_deleted_is_not_deleted_again() -> None:
@@ -442,4 +442,4 @@ def test_a_placement_that_is_being_deleted_is_not_deleted_again() -> None:
     gang = job(count=1)
     off = parse_policy('apiVersion: topogate.dev/v1alpha1\nkind: Policy\nmode: "off"\n')
     going = replace(placement(gang, {"h0": 1}), deleting=True)
-    assert isinstance(look(gang, going, (pod(gang, 0, host="h0"),), policy=off).action, Rest)
+    assert isinstance(look(gang, going, (pod(gang, 0, host="h0"),), policy=off).action, NoAction)

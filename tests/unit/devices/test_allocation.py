@@ -10,19 +10,19 @@ from engine.api import names
 from engine.api.device import DeviceUse, NodeDevices
 from engine.api.placement import Placement
 from engine.api.pod import Pod, Shape
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.cluster.placements import placement, placement_body
-from engine.controller.actions import ChooseAnew, GiveBack, Release
+from engine.controller.actions import ReassignDevices, Release, Unplace
 from engine.controller.gang_state import Timers
-from engine.controller.reconcile import decide
+from engine.controller.reconcile import reconcile
 from engine.devices.allocation import allocation, devices_of
 from engine.gang.gang import Gang, rank_of
 from engine.gang.pin import placed_pod, release_patch
 from engine.gang.slots import assign_slots, scaled_down, slots_of
-from engine.scheduler.devices import chosen_anew
+from engine.scheduler.devices import reallocate_devices
 from engine.scheduler.outcome import Placed
-from engine.scheduler.schedule import plan_in_view, proposed
+from engine.scheduler.schedule import new_placement, schedule_gang
 from tests.support.cluster_records import changed, pinned, pod
 from tests.support.gpu_hosts import asking, gpu_job, gpu_node, gpus, share, use, with_uses
 
@@ -34,7 +34,7 @@ class Site:
 
     def __init__(self, shape: Shape, *, count: int, told: bool = True, ranked: bool = True, **more: object) -> None:
         self.stores = Stores()
-        self.view = View(self.stores)
+        self.view = ClusterState(self.stores)
         self.workload = gpu_job("g", shape, count=count, require=None, held=True, ranked=ranked, **more)
         self.workload = replace(self.workload, annotations={**self.workload.annotations, names.UNCONSTRAINED: "true"})
         self.stores.nodes.replace([gpu_node("h")])
@@ -50,9 +50,9 @@ class Site:
         return gang
 
     def plan(self) -> Placement:
-        outcome = plan_in_view(self.view, self.gang)
+        outcome = schedule_gang(self.view, self.gang)
         assert isinstance(outcome, Placed), outcome
-        return self.write(proposed(self.gang, outcome, priority=0, now=0.0))
+        return self.write(new_placement(self.gang, outcome, priority=0, now=0.0))
 
     def write(self, proposal: Placement) -> Placement:
         """As the API server has it: a leader that starts now reads the same."""
@@ -88,14 +88,14 @@ class Site:
 
     def decide(self) -> object:
         capacity, uid = self.view.capacity, self.workload.uid
-        return decide(
+        return reconcile(
             self.gang,
             timers=Timers(),
             policy=self.view.policy,
             now=0.0,
             overbooked=lambda host: capacity.overbooked(host, ()) or capacity.lost_devices(uid, host),
             usable=lambda _: True,
-            other_devices=lambda: chosen_anew(self.gang, capacity),
+            other_devices=lambda: reallocate_devices(self.gang, capacity),
         ).action
 
 
@@ -220,7 +220,7 @@ def test_a_sick_device_is_chosen_anew_on_the_same_host() -> None:
     site.show(site.bound(0, use(first)), site.held(1))
     site.tell(gpus("h", sick=(second,)))
     action = site.decide()
-    assert isinstance(action, ChooseAnew)
+    assert isinstance(action, ReassignDevices)
     written = site.write(replace(site.gang.placement, assignment=action.assignment))  # type: ignore[type-var]
     (kept,), (other,) = devices_in(written)
     assert kept == first and other not in (first, second)
@@ -236,7 +236,7 @@ def test_a_device_that_another_pod_took_is_chosen_anew() -> None:
     site.run()
     site.show(site.held(0), with_uses(pod(gpu_job("x", HALF, count=1), 0, host="h"), use(mine, 50)))
     action = site.decide()
-    assert isinstance(action, ChooseAnew)
+    assert isinstance(action, ReassignDevices)
     (slot,) = slots_of(action.assignment)
     assert minors(slot.devices) != [[mine]]
 
@@ -247,7 +247,7 @@ def test_without_another_device_the_gang_goes_elsewhere() -> None:
     site.plan()
     site.tell(gpus("h", sick=(1,)))
     action = site.decide()
-    assert isinstance(action, GiveBack)
+    assert isinstance(action, Unplace)
     assert action.reason == "ReservedByOthers"
 
 
@@ -258,7 +258,7 @@ def test_a_running_gang_loses_nothing_by_a_device_that_turns_sick() -> None:
     site.run()
     site.show(site.bound(0, use(mine)))
     site.tell(gpus("h", sick=(mine,)))
-    assert not isinstance(site.decide(), ChooseAnew | GiveBack)
+    assert not isinstance(site.decide(), ReassignDevices | Unplace)
 
 
 def test_a_replacement_gets_the_devices_of_the_pod_that_it_replaces() -> None:
@@ -272,7 +272,7 @@ def test_a_replacement_gets_the_devices_of_the_pod_that_it_replaces() -> None:
     again = replace(site.held(0), name="g-0-again", uid="again")
     (one,) = assign_slots(site.workload, placed, [leaving, site.bound(1, use(second)), again]).seats
     assert [use.minor for use in one.devices] == [first]
-    assert not isinstance(site.decide(), ChooseAnew)
+    assert not isinstance(site.decide(), ReassignDevices)
 
 
 def test_a_gang_that_joins_its_running_part_keeps_the_devices_of_that_part() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from engine.api.pod import Pod
 from engine.api.workload import Workload
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.gang.ownership import OwnerResolver, Ownership
 from tests.support.cluster_records import gpu_nodes, job, node, pinned, placement, pod, shape
@@ -17,9 +17,9 @@ from tests.support.cluster_records import gpu_nodes, job, node, pinned, placemen
 HOST = "b0-r0-h0"
 
 
-def seen(workload: Workload, *pods: Pod, hosts: int = 2) -> View:
+def seen(workload: Workload, *pods: Pod, hosts: int = 2) -> ClusterState:
     stores = Stores()
-    view = View(stores)
+    view = ClusterState(stores)
     stores.nodes.replace(gpu_nodes(1, 1, hosts))
     stores.workloads.replace([workload])
     stores.placements.replace([placement(workload, {HOST: 1})])
@@ -70,7 +70,7 @@ def test_a_pod_on_its_way_counts_once_its_host_is_known() -> None:
     """Also when the host is seen after the pod, or grows."""
     gone = job(count=1)
     stores = Stores()
-    view = View(stores)
+    view = ClusterState(stores)
     stores.pods.replace([pod(gone, 0, pin="late")])
     view.refresh()
     stores.nodes.replace([node("late", allocatable={"cpu": 1000, "pods": 9, "nvidia.com/gpu": 4})])

@@ -10,10 +10,10 @@ import pytest
 
 from engine.api import names
 from engine.api.pod import Pod
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.cluster import pods
-from engine.cluster.client import Api
+from engine.cluster.client import KubeClient
 from engine.cluster.events import Recorder
 from engine.controller import executor
 from engine.gang.gang import Gang
@@ -70,16 +70,18 @@ def released(raw: Json, monkeypatch: pytest.MonkeyPatch) -> Json:
     slot = placement.assignment.pod_sets[0].slots[rank]
     sent: list[Mapping[str, Any]] = []
 
-    def release(_api: Api, one: Pod, body: Mapping[str, Any], **_: object) -> Pod:
+    def release(_api: KubeClient, one: Pod, body: Mapping[str, Any], **_: object) -> Pod:
         sent.append(body)
         return one
 
     monkeypatch.setattr(executor.writes, "release_pod", release)
     stores = Stores()
     stores.nodes.replace(NODES)
-    known = View(stores, default_policy())
+    known = ClusterState(stores, default_policy())
     known.refresh()
-    leader = executor.Errands(known, cast(Api, None), cast(Recorder, None), fence=lambda: None, wall=lambda: 0.0)
+    leader = executor.ActionExecutor(
+        known, cast(KubeClient, None), cast(Recorder, None), fence=lambda: None, wall=lambda: 0.0
+    )
     monkeypatch.setattr(leader._written, "took_pod", lambda *_: None)
     gang = Gang(workload, known.understand(workload), placement, (pod,), {})
     leader.release(gang, (SlotAssignment(pod, slot, rank),))

@@ -11,7 +11,7 @@ import pytest
 from engine.api import names
 from engine.api.pod import OwnerRef, Pod
 from engine.api.workload import Workload
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.controller.orphans import UNCLAIMED_AFTER
 from engine.policy.model import parse_policy
@@ -20,13 +20,13 @@ from tests.support.families import below, child_job, jobset, leader_worker_set, 
 from tests.support.leader import Leader
 
 
-def folded(*records: object) -> View:
-    view = View(Stores())
+def folded(*records: object) -> ClusterState:
+    view = ClusterState(Stores())
     show(view, *records)
     return view
 
 
-def show(view: View, *records: object, event: str = "MODIFIED") -> None:
+def show(view: ClusterState, *records: object, event: str = "MODIFIED") -> None:
     for record in records:
         stores = view.stores
         store = (

@@ -9,7 +9,7 @@ import pytest
 
 from engine.api.pod import Pod
 from engine.api.workload import Workload
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.gang.reservation import unreserved_pods
 from tests.support.cluster_records import REFUSAL, gpu_nodes, job, placement, pod
@@ -18,9 +18,9 @@ from tests.support.leader import Leader
 HOST = "b0-r0-h0"
 
 
-def _view(workload: Workload | None, pods: list[Pod]) -> View:
+def _view(workload: Workload | None, pods: list[Pod]) -> ClusterState:
     stores = Stores()
-    view = View(stores)
+    view = ClusterState(stores)
     stores.nodes.replace(gpu_nodes(1, 1, 1))
     if workload is not None:
         stores.workloads.replace([workload])
@@ -71,7 +71,7 @@ def test_a_gang_of_which_one_pod_is_adrift_keeps_the_slots_of_the_others() -> No
     """Room is kept where the pod is on its way to, and where the other one is to come."""
     gang = job(count=2)
     stores = Stores()
-    view = View(stores)
+    view = ClusterState(stores)
     stores.nodes.replace(gpu_nodes(1, 1, 4))
     stores.workloads.replace([gang])
     stores.placements.replace([placement(gang, {"b0-r0-h0": 1, "b0-r0-h1": 1})])

@@ -11,11 +11,11 @@ from engine.api import names
 from engine.api.device import DeviceRequest, DeviceUse, NodeDevices
 from engine.api.objects import Node
 from engine.api.pod import Shape
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.devices.request import asked_in_words, device_request
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
-from engine.scheduler.schedule import plan_in_view
+from engine.scheduler.schedule import schedule_gang
 from tests.support.cluster_records import node, pod
 from tests.support.gpu_hosts import GIB, asking, gpu_job, gpu_node, gpus, share, use, with_uses
 
@@ -32,7 +32,7 @@ def plan_on(
 ) -> Outcome:
     """The answer for a gang, where other pods hold devices (host -> one pod a use)."""
     stores = Stores()
-    view = View(stores)
+    view = ClusterState(stores)
     gang = gpu_job("g", shape, count=count, require=None, held=True)
     gang = replace(gang, annotations={**gang.annotations, names.UNCONSTRAINED: "true"})
     stores.nodes.replace(nodes)
@@ -48,7 +48,7 @@ def plan_on(
     view.refresh()
     found = view.gangs.get(gang.uid)
     assert found is not None
-    return plan_in_view(view, found)
+    return schedule_gang(view, found)
 
 
 def waits(outcome: Outcome) -> tuple[str, str]:

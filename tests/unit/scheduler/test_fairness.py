@@ -10,7 +10,7 @@ import pytest
 from engine.api.pod import Toleration
 from engine.api.workload import Workload
 from engine.controller.term import WRITERS
-from engine.scheduler.fairness import LEAST, WHOLE, ErrandLines, Shares
+from engine.scheduler.fairness import LEAST, WHOLE, Shares, WriteLines
 from tests.support.cluster_records import changed, gpu_nodes, job, pod, shape
 from tests.support.leader import POLICY, Later, Leader
 
@@ -182,7 +182,7 @@ def test_in_strict_order_a_gang_that_waits_for_hosts_still_goes_first() -> None:
 def test_errands_of_one_namespace_do_not_keep_those_of_another_waiting() -> None:
     """The next writer that comes free takes the errand of the namespace whose turn it is."""
     pool, done = Later(), list[str]()
-    lines = ErrandLines(pool, writers=2)
+    lines = WriteLines(pool, writers=2)
     for number in range(6):
         lines.submit("mallory", lambda number=number: done.append(f"m{number}"))  # type: ignore[misc]
     lines.submit("alice", lambda: done.append("a0"))
@@ -196,7 +196,7 @@ def test_errands_of_one_namespace_do_not_keep_those_of_another_waiting() -> None
 def test_an_errand_that_fails_gives_its_writer_back() -> None:
     """Whatever becomes of one, the next ones are run."""
     pool, done = Later(), list[str]()
-    lines = ErrandLines(pool, writers=1)
+    lines = WriteLines(pool, writers=1)
 
     def fail() -> None:
         raise KeyError("a fault")

@@ -5,24 +5,24 @@ from __future__ import annotations
 from engine.api.objects import Node
 from engine.api.pod import Pod
 from engine.api.workload import Workload
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.scheduler.outcome import Outcome, Placed, Waits
-from engine.scheduler.schedule import plan_in_view
+from engine.scheduler.schedule import schedule_gang
 from tests.support.cluster_records import gpu_nodes, job, pod
 
 
 def planned(nodes: list[Node], workload: Workload, pods: list[Pod], *others: Pod) -> Outcome:
     """The answer for a gang without a Placement, some pods of which are there."""
     stores = Stores()
-    view = View(stores)
+    view = ClusterState(stores)
     stores.nodes.replace(nodes)
     stores.workloads.replace([workload])
     stores.pods.replace([*pods, *others])
     view.refresh()
     gang = view.gangs.get(workload.uid)
     assert gang is not None
-    return plan_in_view(view, gang)
+    return schedule_gang(view, gang)
 
 
 def seats(outcome: Outcome) -> dict[int, str]:

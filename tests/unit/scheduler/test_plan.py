@@ -9,11 +9,11 @@ import pytest
 from engine.api import names
 from engine.api.objects import Node, Taint
 from engine.api.workload import Workload
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.policy.model import Policy, parse_policy
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
-from engine.scheduler.plan import plan_gang
+from engine.scheduler.plan import plan_placement
 from tests.support.cluster_records import gpu_nodes, job, node, placement, shape
 from tests.support.leader import Leader
 
@@ -28,7 +28,7 @@ def plan_on(
 ) -> Outcome:
     """The answer for a Job on these nodes, where another gang may hold some hosts."""
     stores = Stores()
-    view = View(stores, policy)
+    view = ClusterState(stores, policy)
     stores.nodes.replace(nodes)
     if placed:
         other = job("other", count=sum(placed.values()))
@@ -37,7 +37,7 @@ def plan_on(
     view.refresh()
     understanding = view.understand(workload)
     assert understanding.errors == ()
-    return plan_gang(
+    return plan_placement(
         understanding,
         {pod_set.name: pod_set.template.shape for pod_set in workload.pod_sets},
         capacity=view.capacity,

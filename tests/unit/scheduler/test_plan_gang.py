@@ -12,12 +12,12 @@ from engine.api.objects import Node
 from engine.api.pod import Pod, Shape
 from engine.api.resources import host_port
 from engine.api.workload import PodSet, Workload
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.gang.slots import slot_by_rank
 from engine.policy.model import Policy, parse_policy
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
-from engine.scheduler.schedule import plan_in_view, proposed
+from engine.scheduler.schedule import new_placement, schedule_gang
 from tests.support.cluster_records import gpu_nodes, job, node, shape
 from tests.support.cluster_records import pod as pod_of
 from tests.support.gpu_hosts import gpu_node, gpus, share
@@ -37,7 +37,7 @@ def planned(
     gang = view.gangs.get(uid)
     assert gang is not None
     assert gang.understanding.errors == ()
-    return plan_in_view(view, gang)
+    return schedule_gang(view, gang)
 
 
 def view_of(
@@ -46,9 +46,9 @@ def view_of(
     *pods: Pod,
     policy: Policy | None = None,
     devices: tuple[NodeDevices, ...] = (),
-) -> tuple[View, str]:
+) -> tuple[ClusterState, str]:
     stores = Stores()
-    view = View(stores, policy)
+    view = ClusterState(stores, policy)
     stores.nodes.replace(nodes)
     stores.devices.replace(devices)
     stores.workloads.replace([workload])
@@ -243,9 +243,9 @@ def test_the_placement_tells_every_pod_set() -> None:
     view, uid = view_of(gpu_nodes(1, 1, 2), gang)
     seen = view.gangs.get(uid)
     assert seen is not None
-    outcome = plan_in_view(view, seen)
+    outcome = schedule_gang(view, seen)
     assert isinstance(outcome, Placed)
-    placement = proposed(seen, outcome, priority=0, now=0.0)
+    placement = new_placement(seen, outcome, priority=0, now=0.0)
     assert placement.assignment is not None
     assert [one.name for one in placement.pod_sets] == [one.name for one in placement.assignment.pod_sets]
     assert placement.gang == seen.understanding.gang

@@ -5,14 +5,14 @@ from __future__ import annotations
 from engine.api.placement import PodSetRequest
 from engine.gang.request import PlacementRequest
 from engine.scheduler.outcome import Waits
-from engine.scheduler.queue import Entry, Miss, Question, Queue, question_of
+from engine.scheduler.queue import GangQueue, Miss, PlanKey, QueueEntry, plan_key
 from tests.support.cluster_records import shape
 
 
-def filled(**entries: tuple[int, float]) -> Queue:
-    queue = Queue()
+def filled(**entries: tuple[int, float]) -> GangQueue:
+    queue = GangQueue()
     for uid, (priority, created) in entries.items():
-        queue.add(uid, Entry(priority=priority, created=created, name=uid))
+        queue.add(uid, QueueEntry(priority=priority, created=created, name=uid))
     return queue
 
 
@@ -35,7 +35,7 @@ def test_a_new_gang_is_planned_without_the_others() -> None:
     """Best effort: a newcomer is tried alone, the ones that did not fit wait for room."""
     queue = filled(a=(0, 1.0))
     queue.take(0.0, strict=False)
-    queue.add("b", Entry(priority=0, created=2.0, name="b"))
+    queue.add("b", QueueEntry(priority=0, created=2.0, name="b"))
     assert queue.take(1.0, strict=False) == ["b"]
 
 
@@ -43,14 +43,14 @@ def test_in_strict_order_a_newcomer_does_not_overtake() -> None:
     """Strict: whoever is ahead is asked first."""
     queue = filled(a=(0, 1.0))
     queue.take(0.0, strict=True)
-    queue.add("b", Entry(priority=0, created=2.0, name="b"))
+    queue.add("b", QueueEntry(priority=0, created=2.0, name="b"))
     assert queue.take(1.0, strict=True) == ["a", "b"]
 
 
 def test_a_gang_in_back_off_waits_for_its_time() -> None:
     """not_before keeps a gang back, and it is still new when its time comes."""
-    queue = Queue()
-    queue.add("a", Entry(priority=0, created=1.0, name="a", not_before=10.0))
+    queue = GangQueue()
+    queue.add("a", QueueEntry(priority=0, created=1.0, name="a", not_before=10.0))
     assert queue.take(5.0, strict=False) == []
     assert queue.take(10.0, strict=False) == ["a"]
 
@@ -65,21 +65,21 @@ def test_a_dropped_gang_is_forgotten() -> None:
 
 def test_a_question_that_failed_is_not_asked_again_for_more_pods() -> None:
     """In one turn room only shrinks: what did not fit for 4 pods does not fit for 8, and for the same reason."""
-    queue = Queue()
-    queue.missed(Question(("rack", "shape"), 4), "Fragmented")
-    assert queue.hopeless(Question(("rack", "shape"), 8)) == "Fragmented"
-    assert queue.hopeless(Question(("rack", "shape"), 3)) is None
-    assert queue.hopeless(Question(("block", "shape"), 8)) is None
+    queue = GangQueue()
+    queue.missed(PlanKey(("rack", "shape"), 4), "Fragmented")
+    assert queue.hopeless(PlanKey(("rack", "shape"), 8)) == "Fragmented"
+    assert queue.hopeless(PlanKey(("rack", "shape"), 3)) is None
+    assert queue.hopeless(PlanKey(("block", "shape"), 8)) is None
     queue.take(0.0, strict=False)
-    assert queue.hopeless(Question(("rack", "shape"), 8)) is None
+    assert queue.hopeless(PlanKey(("rack", "shape"), 8)) is None
 
 
-def asking(*counts: int, require: str | None = "rack", **more: object) -> Question:
+def asking(*counts: int, require: str | None = "rack", **more: object) -> PlanKey:
     asks = tuple(
         PodSetRequest(f"set-{i}", count, count, require, None, True, "h", **more)  # type: ignore[arg-type]
         for i, count in enumerate(counts)
     )
-    return question_of(PlacementRequest(asks=asks, topology="default"), {ask.name: shape(gpu=8) for ask in asks}, "out")
+    return plan_key(PlacementRequest(asks=asks, topology="default"), {ask.name: shape(gpu=8) for ask in asks}, "out")
 
 
 def test_the_question_of_equal_pods_is_the_same_for_any_number() -> None:
@@ -110,11 +110,11 @@ def test_what_stands_beside_decides_too() -> None:
 
 def test_who_has_waited_too_long_is_named_in_order() -> None:
     """Highest priority first, then the oldest; nobody before his time."""
-    queue = Queue()
-    queue.add("young", Entry(priority=0, created=2.0, name="young", patient_until=10.0))
-    queue.add("old", Entry(priority=0, created=1.0, name="old", patient_until=10.0))
-    queue.add("urgent", Entry(priority=5, created=3.0, name="urgent", patient_until=20.0))
-    queue.add("patient", Entry(priority=9, created=0.0, name="patient"))
+    queue = GangQueue()
+    queue.add("young", QueueEntry(priority=0, created=2.0, name="young", patient_until=10.0))
+    queue.add("old", QueueEntry(priority=0, created=1.0, name="old", patient_until=10.0))
+    queue.add("urgent", QueueEntry(priority=5, created=3.0, name="urgent", patient_until=20.0))
+    queue.add("patient", QueueEntry(priority=9, created=0.0, name="patient"))
     assert queue.impatient(10.0) == ["old", "young"]
     assert queue.impatient(20.0) == ["urgent", "old", "young"]
 
@@ -130,9 +130,9 @@ def test_one_gang_may_be_planned_again_alone() -> None:
 
 def test_as_many_pods_of_a_larger_gang_are_as_hopeless() -> None:
     """What decides is how many want room, not how many the gang has in all."""
-    queue = Queue()
+    queue = GangQueue()
     miss = Miss(Waits("Fragmented", "no"))
-    queue.missed(Question(("about",), 4, 4), miss)
-    assert queue.hopeless(Question(("about",), 4, 9)) is miss
-    assert queue.hopeless(Question(("about",), 5, 9)) is miss
-    assert queue.hopeless(Question(("about",), 3, 9)) is None
+    queue.missed(PlanKey(("about",), 4, 4), miss)
+    assert queue.hopeless(PlanKey(("about",), 4, 9)) is miss
+    assert queue.hopeless(PlanKey(("about",), 5, 9)) is miss
+    assert queue.hopeless(PlanKey(("about",), 3, 9)) is None

@@ -9,7 +9,7 @@ import pytest
 from engine.api.objects import Node
 from engine.api.pod import OwnerRef, Pod
 from engine.api.workload import Workload
-from engine.scheduler.starvation import RENEW_EVERY, TRIES, KeptRoom, Room, Waiting
+from engine.scheduler.starvation import RENEW_EVERY, TRIES, Nomination, Nominator, StarvingGang
 from tests.support.cluster_records import changed, gpu_nodes, job, node, pod, pod_set
 from tests.support.leader import POLICY, Leader
 
@@ -300,16 +300,18 @@ def test_without_anybody_impatient_plans_stay_as_cheap() -> None:
 # -- the rule alone --------------------------------------------------------------------------------------------------
 
 
-def room(gang: Waiting, *hosts: str) -> Room:
-    return Room(gang.key, f"default/{gang.key}", gang.priority, gang.topology, frozenset(hosts or {gang.key}), "there")
+def room(gang: StarvingGang, *hosts: str) -> Nomination:
+    return Nomination(
+        gang.key, f"default/{gang.key}", gang.priority, gang.topology, frozenset(hosts or {gang.key}), "there"
+    )
 
 
-LOW, MATE, HIGH = Waiting("low", 0, "a"), Waiting("mate", 0, "a"), Waiting("high", 5, "a")
+LOW, MATE, HIGH = StarvingGang("low", 0, "a"), StarvingGang("mate", 0, "a"), StarvingGang("high", 5, "a")
 
 
 def test_whoever_has_room_keeps_it_among_equals() -> None:
     """An older gang that becomes impatient later does not take it."""
-    kept = KeptRoom()
+    kept = Nominator()
     kept.renew([LOW], 0.0, lambda gang, *_: room(gang))
     kept.renew([MATE, LOW], RENEW_EVERY, lambda gang, *_: room(gang))
     assert [one.key for one in kept.kept()] == ["low"]
@@ -319,14 +321,14 @@ def test_whoever_has_room_keeps_it_among_equals() -> None:
 
 def test_one_that_cannot_be_helped_holds_up_no_other() -> None:
     """A quota, say: the next one has room kept."""
-    kept = KeptRoom()
+    kept = Nominator()
     kept.renew([LOW, MATE], 0.0, lambda gang, *_: None if gang is LOW else room(gang))
     assert [one.key for one in kept.kept()] == ["mate"]
 
 
 def test_when_whoever_had_room_is_gone_the_others_are_tried_at_once() -> None:
     """Also those that could not be helped beside him a moment ago."""
-    kept = KeptRoom()
+    kept = Nominator()
     kept.renew([MATE, LOW], 0.0, lambda gang, *_: None if gang is MATE else room(gang))
     assert [one.key for one in kept.kept()] == ["low"]
     kept.renew([MATE], 1.0, lambda gang, *_: room(gang))
@@ -337,22 +339,22 @@ def test_only_so_many_are_tried_at_a_time() -> None:
     """A try costs plans."""
     tried: list[str] = []
 
-    def fail(gang: Waiting, _kept: Room | None, _taken: frozenset[str]) -> None:
+    def fail(gang: StarvingGang, _kept: Nomination | None, _taken: frozenset[str]) -> None:
         tried.append(gang.key)
 
-    gangs = [Waiting(f"g{number}", 0, "a") for number in range(TRIES * 3)]
-    KeptRoom().renew(gangs, 0.0, fail)
+    gangs = [StarvingGang(f"g{number}", 0, "a") for number in range(TRIES * 3)]
+    Nominator().renew(gangs, 0.0, fail)
     assert len(tried) == TRIES
 
 
 def test_however_many_cannot_be_helped_everybody_is_tried_in_the_end() -> None:
     """Each look goes on where the last one ended, and begins anew when all were tried."""
-    kept, tried = KeptRoom(), list[str]()
+    kept, tried = Nominator(), list[str]()
 
-    def fail(gang: Waiting, _kept: Room | None, _taken: frozenset[str]) -> None:
+    def fail(gang: StarvingGang, _kept: Nomination | None, _taken: frozenset[str]) -> None:
         tried.append(gang.key)
 
-    gangs = [Waiting(f"g{number}", number % 2, "a") for number in range(TRIES * 2 + 1)]
+    gangs = [StarvingGang(f"g{number}", number % 2, "a") for number in range(TRIES * 2 + 1)]
     for look in range(4):
         kept.renew(gangs, look * RENEW_EVERY, fail)
         kept.renew(gangs, look * RENEW_EVERY + 1.0, fail)
@@ -363,19 +365,19 @@ def test_however_many_cannot_be_helped_everybody_is_tried_in_the_end() -> None:
 
 def test_many_of_one_namespace_hold_up_no_other_namespace() -> None:
     """Its first gang is tried in the first look, however many of another namespace wait for longer."""
-    kept = KeptRoom()
-    many = [Waiting(f"m{number}", 0, "a", "mallory") for number in range(100)]
-    last = Waiting("alice", 0, "a", "alice")
+    kept = Nominator()
+    many = [StarvingGang(f"m{number}", 0, "a", "mallory") for number in range(100)]
+    last = StarvingGang("alice", 0, "a", "alice")
     kept.renew([*many, last], 0.0, lambda gang, *_: room(gang) if gang is last else None)
     assert [one.key for one in kept.kept()] == ["alice"]
 
 
 def test_who_has_room_is_looked_at_beside_those_of_a_higher_priority_who_cannot_be_helped() -> None:
     """They are tried again and again, and take the room as soon as it helps them."""
-    kept, looks = KeptRoom(), list[str]()
+    kept, looks = Nominator(), list[str]()
     kept.renew([LOW], 0.0, lambda gang, *_: room(gang))
 
-    def find(gang: Waiting, _kept: Room | None, _taken: frozenset[str]) -> Room | None:
+    def find(gang: StarvingGang, _kept: Nomination | None, _taken: frozenset[str]) -> Nomination | None:
         looks.append(gang.key)
         return None if gang is HIGH and len(looks) < 6 else room(gang)
 
@@ -389,9 +391,9 @@ def test_who_has_room_is_looked_at_beside_those_of_a_higher_priority_who_cannot_
 
 def test_nothing_is_looked_at_again_before_its_time() -> None:
     """Turns come fifty times a second."""
-    kept, looks = KeptRoom(), []
+    kept, looks = Nominator(), []
 
-    def find(gang: Waiting, _kept: Room | None, _taken: frozenset[str]) -> Room:
+    def find(gang: StarvingGang, _kept: Nomination | None, _taken: frozenset[str]) -> Nomination:
         looks.append(gang.key)
         return room(gang)
 
@@ -404,14 +406,14 @@ def test_nothing_is_looked_at_again_before_its_time() -> None:
 
 def test_topologies_have_room_of_their_own_on_other_hosts() -> None:
     """One gang each, and what is kept in one is not kept in the other too."""
-    other = Waiting("other", 0, "b")
+    other = StarvingGang("other", 0, "b")
     seen: dict[str, frozenset[str]] = {}
 
-    def find(gang: Waiting, _kept: Room | None, taken: frozenset[str]) -> Room:
+    def find(gang: StarvingGang, _kept: Nomination | None, taken: frozenset[str]) -> Nomination:
         seen[gang.key] = taken
         return room(gang)
 
-    kept = KeptRoom()
+    kept = Nominator()
     kept.renew([LOW, other], 0.0, find)
     assert (seen["low"], seen["other"]) == (frozenset(), {"low"})
     assert [one.key for one in kept.before("x", 0)] == ["low", "other"]

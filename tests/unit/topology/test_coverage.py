@@ -9,7 +9,7 @@ import pytest
 
 from engine import metrics
 from engine.cache.reports import Coverage
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.policy.model import Policy, parse_policy
 from engine.topology.topology import left_out, topologies_of
@@ -33,7 +33,7 @@ def test_nodes_without_a_label_are_counted_and_told_once(caplog: pytest.LogCaptu
     bare = replace(NODES[0], labels={key: value for key, value in NODES[0].labels.items() if key != KEY})
     stores = Stores()
     stores.nodes.replace([bare, *NODES[1:]])
-    view = View(stores, policy(), covered=Coverage().changed)
+    view = ClusterState(stores, policy(), covered=Coverage().changed)
     view.refresh()
     assert (counted("in"), counted("unlabelled"), counted("unselected")) == (3.0, 1.0, 0.0)
     assert [one.getMessage() for one in caplog.records] == ["topology main: left out: 1 node with no label block"]
@@ -50,7 +50,7 @@ def test_nodes_that_are_not_selected_are_no_fault(caplog: pytest.LogCaptureFixtu
     caplog.set_level(logging.WARNING)
     stores = Stores()
     stores.nodes.replace(NODES)
-    View(stores, policy(", nodeSelector: {pool: gpu}"), covered=Coverage().changed).refresh()
+    ClusterState(stores, policy(", nodeSelector: {pool: gpu}"), covered=Coverage().changed).refresh()
     assert (counted("in"), counted("unlabelled"), counted("unselected")) == (0.0, 0.0, 4.0)
     assert caplog.records == []
 
@@ -92,7 +92,7 @@ def test_a_policy_that_wants_hosts_alone_is_told_nothing() -> None:
 def test_a_topology_that_is_gone_is_not_counted_any_more() -> None:
     """Its figures go with it."""
     coverage = Coverage()
-    view = View(Stores(), policy(), covered=coverage.changed)
+    view = ClusterState(Stores(), policy(), covered=coverage.changed)
     view.refresh()
     assert counted("in") == 0.0
     view.set_policy(parse_policy("{}"))

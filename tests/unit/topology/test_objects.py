@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.cache.state import View
+from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.cluster.objects import topology_object
 from engine.cluster.wire import ProjectionError
@@ -98,7 +98,7 @@ def test_the_view_follows_the_object() -> None:
     """Come, changed, gone: each makes another topology, and gangs are looked at again."""
     stores = Stores()
     stores.nodes.replace(NODES)
-    view = View(stores, POLICY)
+    view = ClusterState(stores, POLICY)
     view.take_changes()
     assert view.topologies["main"].waits
     store = stores.topology_objects["kueue.x-k8s.io"]
