@@ -18,7 +18,7 @@ from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import new_placement, schedule_gang
 from local import nodes
 from local.nodes import Grid
-from webhook.admission.live_reader import LiveView
+from webhook.admission.live_reader import LiveReader
 from webhook.admission.patch import apply_patch
 from webhook.admission.review import decode_review
 from webhook.handlers.mutate import mutate
@@ -37,7 +37,7 @@ Json = dict[str, Any]
 class PlacedGang:
     """The view, and the Job as it stands once it is resumed."""
 
-    live: LiveView
+    live: LiveReader
     view: ClusterState
     job: Json
     pods: int
@@ -188,9 +188,9 @@ class PlacedGang:
         return json.dumps(stored).encode()
 
 
-def live_view(view: ClusterState) -> LiveView:
+def live_view(view: ClusterState) -> LiveReader:
     """What a replica's reviews see of the view, under the service's own name."""
-    return LiveView(
+    return LiveReader(
         view,
         own_username=f"system:serviceaccount:{names.NAMESPACE}:{names.SERVICE_ACCOUNT}",
         own_namespace=names.NAMESPACE,

@@ -27,7 +27,7 @@ from engine.devices.resources import CORE, GPU, MEMORY, RATIO
 from engine.policy.model import parse_policy
 from local import nodes
 from local.nodes import Grid, HostShape
-from webhook.admission.live_reader import LiveView
+from webhook.admission.live_reader import LiveReader
 from webhook.admission.patch import apply_patch
 from webhook.admission.review import decode_review, encode
 from webhook.handlers.mutate import mutate
@@ -61,7 +61,7 @@ def main() -> int:
     return 0
 
 
-def _view() -> LiveView:
+def _view() -> LiveReader:
     """A cluster of 512 hosts that report Koordinator's dimensions."""
     view = ClusterState(Stores(), parse_policy(POLICY))
     bodies = nodes.grid_nodes(Grid(8, 8, 8), shape=TOLD)
@@ -70,7 +70,7 @@ def _view() -> LiveView:
     return live_view(view)
 
 
-def _reviews(live: LiveView, size: int) -> list[tuple[str, Callable[[bytes], object], bytes]]:
+def _reviews(live: LiveReader, size: int) -> list[tuple[str, Callable[[bytes], object], bytes]]:
     """What is measured: its name, how it is answered, and the bytes of the review."""
 
     def mutated(body: bytes) -> bytes:

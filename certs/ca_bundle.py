@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Final, Literal
 
-from certs.client import CONFLICT, Api, status_of
+from certs.client import CONFLICT, Client, status_of
 
 STRATEGIC_MERGE: Final = "application/strategic-merge-patch+json"
 ATTEMPTS: Final = 3
@@ -52,7 +52,7 @@ def carries(configuration: bytes, certificate: bytes) -> bool:
 
 
 def inject(
-    api: Api,
+    api: Client,
     *,
     resource: Configurations,
     name: str,

@@ -10,7 +10,7 @@ NOT_FOUND = HTTPStatus.NOT_FOUND
 CONFLICT = HTTPStatus.CONFLICT  # AlreadyExists on create, a stale resourceVersion on write
 
 
-class Api(Protocol):
+class Client(Protocol):
     """Requests to the API server. A refusal raises an exception whose `status` is the HTTP status."""
 
     def request(

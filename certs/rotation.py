@@ -26,7 +26,7 @@ MOST: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredAuthority:
     """What the Secret holds: who is trusted and who signs, who signs next, since when the former does, what is asked.
 
     `following` is the announced CA; its certificate is among the trusted ones of `authority`. `since` is in seconds
@@ -61,10 +61,12 @@ class Unusable:
     """The Secret is there, and what it holds is no CA."""
 
 
-Found = Kept | Deleted | Unusable
+Found = StoredAuthority | Deleted | Unusable
 
 
-def advanced(kept: Kept, *, carried_for: float | None, now: float, make: Callable[[], Authority]) -> Kept | None:
+def advanced(
+    kept: StoredAuthority, *, carried_for: float | None, now: float, make: Callable[[], Authority]
+) -> StoredAuthority | None:
     """Return what the Secret is to hold next; None when it is right as it is.
 
     `carried_for`: since how many seconds every webhook configuration trusts all of `kept`; None when one does not.
@@ -89,8 +91,8 @@ def advanced(kept: Kept, *, carried_for: float | None, now: float, make: Callabl
 
 
 def mended(
-    known: Kept, found: Found, *, carried: Callable[[bytes], bool], now: float, make: Callable[[], Authority]
-) -> Kept | None:
+    known: StoredAuthority, found: Found, *, carried: Callable[[bytes], bool], now: float, make: Callable[[], Authority]
+) -> StoredAuthority | None:
     """Return what the Secret ought to hold when what is found in it would break the trust in `known`; else None.
 
     `known` is what a replica has gone by until now, `carried` says whether every webhook configuration trusts a
@@ -99,7 +101,7 @@ def mended(
     over = known.authority.not_after <= now
     match found:
         case Deleted() | Unusable() if over:
-            return Kept(make())
+            return StoredAuthority(make())
         case Deleted():
             announced = None if known.following is not None else _announced(known, make)
             return replace(announced or known, renew_asked=False, drop_asked=False)
@@ -113,10 +115,10 @@ def mended(
     following = replace(found.authority, certificates=(signer,))
     pending = None if known.following is None else known.following.signer
     mine = tuple(one for one in known.authority.certificates if one not in (pending, signer))
-    return Kept(replace(known.authority, certificates=(*mine, signer)), following, known.since)
+    return StoredAuthority(replace(known.authority, certificates=(*mine, signer)), following, known.since)
 
 
-def _announced(kept: Kept, make: Callable[[], Authority]) -> Kept | None:
+def _announced(kept: StoredAuthority, make: Callable[[], Authority]) -> StoredAuthority | None:
     """Trust a second CA; None when too many are trusted already."""
     if len(kept.authority.certificates) >= MOST:
         return None
@@ -125,13 +127,13 @@ def _announced(kept: Kept, make: Callable[[], Authority]) -> Kept | None:
     return replace(kept, authority=trusted, following=following, renew_asked=False)
 
 
-def _taken_over(kept: Kept, following: Authority, *, now: float) -> Kept:
+def _taken_over(kept: StoredAuthority, following: Authority, *, now: float) -> StoredAuthority:
     # In the same order: the webhook configurations stay as they are.
     authority = replace(following, certificates=kept.authority.certificates)
     return replace(kept, authority=authority, following=None, since=now, renew_asked=False)
 
 
-def _with(kept: Kept, certificates: tuple[bytes, ...], *, now: float) -> Kept:
+def _with(kept: StoredAuthority, certificates: tuple[bytes, ...], *, now: float) -> StoredAuthority:
     """Trust some more, as if they had just been followed."""
     both = tuple(dict.fromkeys((*certificates, *kept.authority.certificates)))
     return replace(kept, authority=replace(kept.authority, certificates=both), since=now)

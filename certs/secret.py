@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from certs.authority import Authority, AuthorityError, AuthorityExpired, new_authority, read_authority
-from certs.client import CONFLICT, NOT_FOUND, Api, status_of
-from certs.rotation import Kept
+from certs.client import CONFLICT, NOT_FOUND, Client, status_of
+from certs.rotation import StoredAuthority
 
 CERTIFICATES_KEY: Final = "ca.crt"
 PRIVATE_KEY: Final = "ca.key"
@@ -35,7 +35,9 @@ class SecretUnusable(Exception):
         self.expired = expired
 
 
-def ensure_ca(api: Api, *, namespace: str, name: str, now: float, may_make: Callable[[], bool] = lambda: True) -> Kept:
+def ensure_ca(
+    api: Client, *, namespace: str, name: str, now: float, may_make: Callable[[], bool] = lambda: True
+) -> StoredAuthority:
     """Return what the Secret `namespace`/`name` holds, making a CA when there is none or when its time is over.
 
     `may_make` is asked before one is made where none is: somebody else may be about to put the one back that is in use.
@@ -57,7 +59,7 @@ def ensure_ca(api: Api, *, namespace: str, name: str, now: float, may_make: Call
                 raise
             if not may_make():
                 raise SecretUnusable(f"there is no Secret {namespace}/{name}: the leader puts it back") from None
-        made = Kept(new_ca(namespace=namespace, name=name, now=now))
+        made = StoredAuthority(new_ca(namespace=namespace, name=name, now=now))
         try:
             write(api, made, namespace=namespace, name=name, version=version)
         except Exception as error:
@@ -73,14 +75,14 @@ def new_ca(*, namespace: str, name: str, now: float) -> Authority:
     return new_authority(now=now, name=f"{name}.{namespace}")
 
 
-def read_kept(body: bytes, *, namespace: str, name: str, now: float) -> Kept:
+def read_kept(body: bytes, *, namespace: str, name: str, now: float) -> StoredAuthority:
     """Return what a Secret (JSON) holds; raises SecretUnusable."""
     try:
         found = json.loads(body)
         data, annotations = found.get("data") or {}, (found.get("metadata") or {}).get("annotations") or {}
         bundle = _decoded(data, CERTIFICATES_KEY)
         authority = read_authority(bundle, _decoded(data, PRIVATE_KEY), now=now)
-        return Kept(
+        return StoredAuthority(
             authority,
             following=_following(data, bundle, authority, now=now),
             since=_seconds(annotations.get(SINCE)),
@@ -96,7 +98,7 @@ def read_kept(body: bytes, *, namespace: str, name: str, now: float) -> Kept:
         ) from None
 
 
-def write(api: Api, kept: Kept, *, namespace: str, name: str, version: str) -> bytes:
+def write(api: Client, kept: StoredAuthority, *, namespace: str, name: str, version: str) -> bytes:
     """Store `kept` in the Secret of that resourceVersion (of another one: conflict), or in a new one ("").
 
     Returns the answer. What others wrote beside our keys stays. Errors of the API pass through.

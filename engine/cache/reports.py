@@ -44,7 +44,7 @@ _MAX_SAID: Final = 200  # characters of one fault
 
 
 class DeviceFaults:
-    """Hears of every change (`View`), in one thread at a time."""
+    """Hears of every change (`Reader`), in one thread at a time."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, ...]] = {}

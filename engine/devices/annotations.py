@@ -42,7 +42,7 @@ def original_requests(
 ) -> str | None:
     """Return what the user wrote where a name of his gave way; None when all of them stand as written.
 
-    What is `standing` of an earlier pass's word is kept.
+    What is `parent_relation` of an earlier pass's word is kept.
     """
     entries = dict(standing)
     for old, new in zip(before, after, strict=True):

@@ -118,7 +118,7 @@ def over(workload: Workload) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """All that is seen of one gang; `shapes` is what a pod of each pod set needs (`View.shape_of`), by name."""
+    """All that is seen of one gang; `shapes` is what a pod of each pod set needs (`Reader.shape_of`), by name."""
 
     workload: Workload
     understanding: PlacementRequest

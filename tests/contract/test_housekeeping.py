@@ -23,7 +23,7 @@ from engine.policy.source import PolicySource
 from tests.support.eventually import PROMPT, eventually
 from tests.support.fake_api import Answer, FakeApi
 from webhook.service import housekeeping
-from webhook.service.ca_rotation import AuthorityInForce, mark
+from webhook.service.ca_rotation import CurrentAuthority, mark
 from webhook.service.housekeeping import Housekeeping
 from webhook.service.own_objects import CONFIGURATIONS, OwnObjects
 from webhook.service.policy_events import PolicyEvents
@@ -64,7 +64,7 @@ class House:
         self.clock = 0.0
         self.wall = NOW
         self.objects = OwnObjects(api, namespace=NAMESPACE, changed=self.wake.set)
-        self.authority = AuthorityInForce(
+        self.authority = CurrentAuthority(
             api, self.objects, namespace=NAMESPACE, clock=lambda: self.clock, wall=lambda: self.wall
         )
         self.policy = PolicySource(lambda _: self.wake.set())
@@ -270,7 +270,7 @@ def test_a_deleted_secret_is_put_back_with_the_key_in_use(house: House, fake: Fa
 def test_who_starts_while_the_secret_is_gone_waits_for_the_leader(api: KubeClient, fake: FakeApi) -> None:
     """A CA of its own would be trusted by nobody."""
     objects = OwnObjects(api, namespace=NAMESPACE, changed=lambda: None)
-    started = AuthorityInForce(api, objects, namespace=NAMESPACE)
+    started = CurrentAuthority(api, objects, namespace=NAMESPACE)
     with pytest.raises(SecretUnusable, match="the leader puts it back"):
         started.obtain(lambda: False)
     assert fake.get(SECRET) is None
@@ -285,7 +285,7 @@ def test_who_starts_serves_no_ca_that_nobody_trusts_yet(house: House, api: KubeC
     house.looked()
     theirs = new_authority(now=NOW, name="theirs")
     fake.put(SECRET, data={"ca.crt": encoded(theirs.bundle), "ca.key": encoded(theirs.key)})
-    started = AuthorityInForce(api, house.objects, namespace=NAMESPACE, wall=lambda: NOW)
+    started = CurrentAuthority(api, house.objects, namespace=NAMESPACE, wall=lambda: NOW)
     with pytest.raises(SecretUnusable, match="do not trust CA"):
         started.obtain(lambda: False)
     house.candidate.leads = True

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from webhook.server import plain_http
-from webhook.server.fault_log import Faults
+from webhook.server.fault_log import FaultLog
 from webhook.server.metrics import CONTENT_TYPE, Metrics
 from webhook.server.ops import Check, pages
 from webhook.server.plain_http import MAX_CLIENTS, Page, PlainServer
@@ -29,7 +29,7 @@ class Ops:
         self.metrics = Metrics()
         self.table = dict(pages(ready=lambda: self.checks, metrics=lambda: (CONTENT_TYPE, self.metrics.exposition())))
         self.table["/broken"] = self.broken
-        self.server = PlainServer(self.table, host="127.0.0.1", port=0, fault=Faults(self.metrics, "ops").tell)
+        self.server = PlainServer(self.table, host="127.0.0.1", port=0, fault=FaultLog(self.metrics, "ops").tell)
         self.server.start()
 
     def broken(self) -> Page:

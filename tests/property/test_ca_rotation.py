@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from certs.authority import LEAF_LIFETIME, Authority
-from certs.rotation import MOST, RETIRE, SETTLE, Deleted, Found, Kept, Unusable, advanced, mended
+from certs.rotation import MOST, RETIRE, SETTLE, Deleted, Found, StoredAuthority, Unusable, advanced, mended
 
 DAY = 86_400.0
 LIFE = 3650 * DAY
@@ -23,7 +23,7 @@ LAG = SETTLE / 2  # seconds that an API server, or a replica's watch, may be beh
 class Replica:
     """What one process has in memory; `cut_off` sees nothing and serves what it signed last."""
 
-    kept: Kept
+    kept: StoredAuthority
     leaf: bytes
     leaf_ends: float
     seen: int = 0  # the version of the Secret that it knows
@@ -42,8 +42,8 @@ class World:
     leader: int = 0
 
     def __post_init__(self) -> None:
-        self.secret: Found = Kept(self.make())
-        assert isinstance(self.secret, Kept)
+        self.secret: Found = StoredAuthority(self.make())
+        assert isinstance(self.secret, StoredAuthority)
         self.bundles = [self.secret.bundle] * CONFIGURATIONS
         self.api_servers = [[(self.now, bundle)] for bundle in self.bundles]
         self.replicas = [self.fresh(self.secret) for _ in range(3)]
@@ -52,7 +52,7 @@ class World:
         name = b"<%d>" % next(self.numbers)
         return Authority((name,), name, name, renew_at=self.now + LIFE * 2 / 3, not_after=self.now + LIFE)
 
-    def fresh(self, kept: Kept) -> Replica:
+    def fresh(self, kept: StoredAuthority) -> Replica:
         return Replica(kept, kept.authority.signer, self.now + LEAF, self.version)
 
     def store(self, found: Found) -> None:
@@ -74,7 +74,7 @@ class World:
         found = self.secret
         ought = mended(replica.kept, found, carried=self.carried, now=self.now, make=self.make)
         if ought is None:
-            assert isinstance(found, Kept)
+            assert isinstance(found, StoredAuthority)
             replica.kept = found
         if leads and crash != 0:
             if ought is None:
@@ -107,7 +107,9 @@ class World:
     def started(self) -> Replica | None:
         """A process that starts now; where there is no CA that is trusted, it waits for the leader (None)."""
         found = self.secret
-        return self.fresh(found) if isinstance(found, Kept) and self.carried(found.authority.signer) else None
+        return (
+            self.fresh(found) if isinstance(found, StoredAuthority) and self.carried(found.authority.signer) else None
+        )
 
     def distrusted(self) -> list[str]:
         """Replicas whose leaf some API server, with the bundle of now or of a moment ago, refuses."""
@@ -125,12 +127,12 @@ class World:
 
 
 def renew(world: World) -> None:
-    if isinstance(world.secret, Kept):
+    if isinstance(world.secret, StoredAuthority):
         world.store(replace(world.secret, renew_asked=True))
 
 
 def drop(world: World) -> None:
-    if isinstance(world.secret, Kept):
+    if isinstance(world.secret, StoredAuthority):
         world.store(replace(world.secret, drop_asked=True))
 
 
@@ -144,16 +146,16 @@ def garble(world: World) -> None:
 
 def foreign(world: World) -> None:
     """An admin, or a replica that found no Secret, stores a CA that nobody trusts yet."""
-    world.store(Kept(world.make()))
+    world.store(StoredAuthority(world.make()))
 
 
 def forget_key(world: World) -> None:
-    if isinstance(world.secret, Kept):
+    if isinstance(world.secret, StoredAuthority):
         world.store(replace(world.secret, following=None))
 
 
 def forget_since(world: World) -> None:
-    if isinstance(world.secret, Kept):
+    if isinstance(world.secret, StoredAuthority):
         world.store(replace(world.secret, since=None))
 
 
@@ -228,7 +230,7 @@ def test_in_the_end_one_young_ca_is_left(history: list[tuple[Callable[[World], N
         let_pass(world, 3 * SETTLE)
         let_pass(world, RETIRE)
     kept = world.secret
-    assert isinstance(kept, Kept)
+    assert isinstance(kept, StoredAuthority)
     assert (kept.following, kept.retired, kept.renew_asked, kept.drop_asked) == (None, (), False, False)
     assert world.now < kept.authority.renew_at
     assert {replica.leaf for replica in world.replicas} == {kept.authority.signer}
@@ -250,7 +252,7 @@ def test_however_often_it_is_asked_for_few_are_trusted(
             let_pass(world, SETTLE)
         for pause in pauses:
             let_pass(world, pause)
-        assert isinstance(world.secret, Kept)
+        assert isinstance(world.secret, StoredAuthority)
         assert len(world.secret.authority.certificates) <= MOST + 1
 
 
@@ -272,7 +274,7 @@ def test_it_is_renewed_by_itself_for_ever() -> None:
     signers = set()
     for _ in range(160):
         let_pass(world, LIFE / 40)
-        assert isinstance(world.secret, Kept)
+        assert isinstance(world.secret, StoredAuthority)
         assert world.now < world.secret.authority.not_after
         signers.add(world.secret.authority.signer)
     assert len(signers) >= 5

@@ -25,7 +25,7 @@ from tests.support.admission import (
     workload,
 )
 from webhook.admission.patch import Edits, Path
-from webhook.handlers.gating import bare, restore
+from webhook.handlers.gating import restore, without_marks
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
 
@@ -245,7 +245,7 @@ def test_a_new_jobs_patch_applies_and_the_second_pass_gives_none(job: Json, view
 def restored(new: Json, old: Json) -> Json:
     """The new template, with our marks as the old one has them where nothing else differs."""
     template = new["spec"]["template"]
-    if bare(template) != bare(old["spec"]["template"]):
+    if without_marks(template) != without_marks(old["spec"]["template"]):
         return dict(template)
     edits = Edits(new)
     restore(edits, ("spec", "template"), old["spec"]["template"])

@@ -18,7 +18,7 @@ from typing import Any
 
 from certs.authority import read_authority
 from certs.serving import ServingCertificate
-from webhook.admission.concurrency import Turns
+from webhook.admission.concurrency import ReviewSlots
 from webhook.admission.review import Response, Review, Unavailable, allowed, patched
 from webhook.server.app import create_app
 from webhook.server.connection import Connection
@@ -42,7 +42,7 @@ def break_once(method: str) -> None:
 
 
 class Replica:
-    def __init__(self, folder: Path, turns: Turns, *, ready: bool) -> None:
+    def __init__(self, folder: Path, turns: ReviewSlots, *, ready: bool) -> None:
         self.folder = folder
         self.turns = turns
         self.is_ready = threading.Event()
@@ -100,7 +100,7 @@ class Replica:
 def main() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.DEBUG, format="%(levelname)s %(name)s %(message)s")
     folder, port, threads, max_partial, heartbeat, graceful, *rest = sys.argv[1:]
-    replica = Replica(Path(folder), Turns(int(threads)), ready="wait" not in rest)
+    replica = Replica(Path(folder), ReviewSlots(int(threads)), ready="wait" not in rest)
     service = Service(
         start=replica.start,
         ready=replica.is_ready.wait,

@@ -18,7 +18,7 @@ TURNS: Final = 4
 PLACES: Final = 32  # a sleeping thread each
 
 
-class Turns:
+class ReviewSlots:
     """`count` turns, handed on in the order of asking, and `places` for those who wait without one."""
 
     def __init__(self, count: int = TURNS, *, places: int = PLACES) -> None:

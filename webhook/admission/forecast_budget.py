@@ -17,7 +17,7 @@ MOST: Final = 2.0  # seconds: what a namespace that has asked for nothing may us
 REMEMBERED: Final = 1_024  # namespaces that have used some of theirs; of more the one longest silent starts afresh
 
 
-class Allowance:
+class ForecastBudget:
     """What each namespace has left; `clock` tells the time, `cpu` what the calling thread has computed."""
 
     def __init__(

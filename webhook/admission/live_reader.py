@@ -26,9 +26,9 @@ from engine.policy.model import Policy
 from engine.scheduler.outcome import Outcome
 from engine.scheduler.schedule import answer_in_view
 from engine.topology.topology import Topology
-from webhook.admission.concurrency import Turns
-from webhook.admission.forecast_budget import Allowance
-from webhook.admission.waiters import Arrivals
+from webhook.admission.concurrency import ReviewSlots
+from webhook.admission.forecast_budget import ForecastBudget
+from webhook.admission.waiters import ObjectWaiters
 
 Found = TypeVar("Found")
 
@@ -42,8 +42,9 @@ FORECAST_CHECKS = 3_000_000
 LEDGER_WAIT = 0.2
 
 
-class LiveView:
-    """Implements `webhook.admission.reader.View` over `engine.cache.state.View`; safe to use from every thread of the
+class LiveReader:
+    """Implements `webhook.admission.reader.Reader` over `engine.cache.state.Reader`; safe to use from every thread of
+    the
     server.
     """
 
@@ -56,8 +57,8 @@ class LiveView:
         policy_loaded: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
-        turns: Turns | None = None,
-        allowance: Allowance | None = None,
+        turns: ReviewSlots | None = None,
+        allowance: ForecastBudget | None = None,
     ) -> None:
         self._view = view
         self._stores = view.stores
@@ -66,9 +67,9 @@ class LiveView:
         self._policy_loaded = policy_loaded
         self._clock = clock
         self._wall = wall
-        self._turns = turns or Turns()
+        self._turns = turns or ReviewSlots()
         self._allowance = allowance  # None: forecasts may cost what they will
-        self._arrivals = Arrivals(view.stores, clock=clock)
+        self._arrivals = ObjectWaiters(view.stores, clock=clock)
         self._lineage: OwnerResolver | None = None
 
     @property

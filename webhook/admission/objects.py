@@ -23,7 +23,7 @@ from engine.cluster.workloads import workload
 from engine.kinds.read import UnreadableWorkload
 from engine.kinds.schema import KindEntry
 from engine.policy.model import Policy
-from webhook.admission.reader import View
+from webhook.admission.reader import Reader
 from webhook.admission.review import BadReview, Review
 
 _WORDS: Final = {
@@ -102,13 +102,13 @@ def projected(raw: msgspec.Raw | None, projection: Callable[[Any], Record], *, t
         raise BadReview(400, "the object is nested too deeply") from None
 
 
-def entry_of(review: Review, view: View) -> KindEntry | None:
+def entry_of(review: Review, view: Reader) -> KindEntry | None:
     """The entry of the kind of workload that a review is about; None for pods and what is of no registered kind."""
     entry = view.registry.find(review.group, review.kind, review.version)
     return entry if entry is not None and entry.handling != "pods" else None
 
 
-def workload_of(review: Review, raw: msgspec.Raw | None, view: View) -> Workload:
+def workload_of(review: Review, raw: msgspec.Raw | None, view: Reader) -> Workload:
     """The workload in a review of a registered kind, in the namespace that the API server names.
 
     Raises BudgetExceeded, as reading grows with the object; `pod_of` does too.

@@ -20,7 +20,7 @@ from engine.scheduler.outcome import Outcome
 from engine.topology.topology import Topology
 
 
-class View(Protocol):
+class Reader(Protocol):
     """A replica's view of the cluster at the time of one review. No method calls the API server or changes anything.
 
     `deadline` is an absolute time on the implementation's own clock; the handlers only pass it on.

@@ -15,7 +15,7 @@ from engine.gang.key import placed_key
 Found = TypeVar("Found")
 
 
-class Arrivals:
+class ObjectWaiters:
     """Tells of Placements by the key of their gang, of pods and what owns them by group, kind, namespace and name."""
 
     def __init__(self, stores: Stores, *, clock: Callable[[], float] = time.monotonic) -> None:

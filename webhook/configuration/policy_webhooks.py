@@ -45,7 +45,7 @@ def entries(
     """
     if policy.mode == "off":
         return []
-    added: list[entries_of.Entry] = []
+    added: list[entries_of.WebhookEntry] = []
     extra = extra_kinds(policy)
     if extra.entries:
         added.append(entries_of.workloads(extra, username=own_username, schedulers=policy.schedulers))
@@ -75,11 +75,11 @@ def extra_kinds(policy: Policy) -> Registry:
     return Registry(policy.registry.entries[len(built_in().entries) :])
 
 
-def _gpu_pods(whole: Sequence[str], *, username: str) -> entries_of.Entry:
+def _gpu_pods(whole: Sequence[str], *, username: str) -> entries_of.WebhookEntry:
     # The gang's pods have an entry of their own, and so have Koordinator's names (manifests/base/webhooks.yaml).
     return entries_of.gpu_pods(
-        entries_of.Condition("free-to-place", pod_conditions.FREE),
-        entries_of.Condition("names-devices", pod_conditions.names_devices(whole)),
+        entries_of.MatchCondition("free-to-place", pod_conditions.FREE),
+        entries_of.MatchCondition("names-devices", pod_conditions.names_devices(whole)),
         username=username,
     )
 

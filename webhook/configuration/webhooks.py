@@ -45,7 +45,7 @@ _ASKING_NOTE: Final = f"{_FREE_NOTE} So is what we leave to others. Labels of a 
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class MatchCondition:
     """A condition of an entry; all of an entry's must hold. `note` says why it is there."""
 
     name: str
@@ -54,7 +54,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class WebhookEntry:
     """An entry of a webhook configuration.
 
     `within`: only our own namespace, else all but it and the exempt ones. `labelled`: only objects with the label of a
@@ -65,7 +65,7 @@ class Entry:
     failure: Literal["Fail", "Ignore"]
     timeout: int
     rules: tuple[Mapping[str, Any], ...]
-    conditions: tuple[Condition, ...]
+    conditions: tuple[MatchCondition, ...]
     note: str = ""
     within: bool = False
     exempt: tuple[str, ...] = (EXEMPT,)
@@ -92,25 +92,25 @@ class Entry:
         }
 
 
-def manifest_entries(resource: Resource, registry: Registry, *, username: str) -> tuple[Entry, ...]:
+def manifest_entries(resource: Resource, registry: Registry, *, username: str) -> tuple[WebhookEntry, ...]:
     """Return the entries of the manifests in their order, for the kinds of a registry and the service's user name."""
     found = [
         workloads(registry, username=username),
         gpu_workloads(registry, username=username),
         *(children(registry, username=username) if resource == MUTATING else ()),
-        asking_pods(Condition("asks", pod_conditions.asks(), _ASKING_NOTE), resource=resource, username=username),
+        asking_pods(MatchCondition("asks", pod_conditions.asks(), _ASKING_NOTE), resource=resource, username=username),
     ]
-    ours = Condition("not-ours", match_conditions.not_ours(username))
+    ours = MatchCondition("not-ours", match_conditions.not_ours(username))
     if resource == MUTATING:
-        marked = Condition("carries-our-marks", pod_conditions.MARKED)
-        found.append(Entry("pods.topogate.dev", "Ignore", PODS_TIMEOUT, (POD_RULE,), (ours, marked)))
-        names_devices: tuple[Condition, ...] = (
-            Condition("free-to-place", pod_conditions.FREE, _FREE_NOTE),
-            Condition("names-devices", pod_conditions.names_devices()),
+        marked = MatchCondition("carries-our-marks", pod_conditions.MARKED)
+        found.append(WebhookEntry("pods.topogate.dev", "Ignore", PODS_TIMEOUT, (POD_RULE,), (ours, marked)))
+        names_devices: tuple[MatchCondition, ...] = (
+            MatchCondition("free-to-place", pod_conditions.FREE, _FREE_NOTE),
+            MatchCondition("names-devices", pod_conditions.names_devices()),
         )
     else:
         names_devices = (
-            Condition(
+            MatchCondition(
                 "names-devices",
                 pod_conditions.writes_or_names_devices(),
                 "Whoever writes down devices himself takes them from others, on whatever pod. Of the names, those of "
@@ -124,19 +124,19 @@ def manifest_entries(resource: Resource, registry: Registry, *, username: str) -
             _plain_pods(registry, username=username),
             left_alone_workloads(registry, username=username),
             _left_alone_pods(username=username),
-            Entry(
+            WebhookEntry(
                 "policy.topogate.dev",
                 "Ignore",
                 WORKLOADS_TIMEOUT,
                 (_CONFIG_MAP_RULE,),
-                (ours, Condition("the-policy", match_conditions.named(names.POLICY_NAME))),
+                (ours, MatchCondition("the-policy", match_conditions.named(names.POLICY_NAME))),
                 within=True,
             ),
         ]
     return tuple(found)
 
 
-def workloads(registry: Registry, *, username: str, schedulers: Iterable[str] = DEFAULT_SCHEDULERS) -> Entry:
+def workloads(registry: Registry, *, username: str, schedulers: Iterable[str] = DEFAULT_SCHEDULERS) -> WebhookEntry:
     """Return the entry of workloads that ask; `schedulers` are those that are served."""
     note = (
         "Any key of ours, so that a misspelt one is seen too, or a key of another dialect, on the object or on any of "
@@ -145,44 +145,46 @@ def workloads(registry: Registry, *, username: str, schedulers: Iterable[str] = 
         "concerns us. What translation wrote asks for nothing. Then, at an UPDATE, what changed, both ways round: a "
         "key that is gone is a change; finalizers, owner references and foreign keys are none."
     )
-    asks = Condition("asks", all_of(match_conditions.asks(registry, schedulers), match_conditions.changed()), note)
+    asks = MatchCondition("asks", all_of(match_conditions.asks(registry, schedulers), match_conditions.changed()), note)
     return _workloads("workloads.topogate.dev", registry, asks, username=username)
 
 
-def workloads_of_schedulers(registry: Registry, schedulers: Iterable[str], *, username: str) -> Entry:
+def workloads_of_schedulers(registry: Registry, schedulers: Iterable[str], *, username: str) -> WebhookEntry:
     """Return the entry of workloads that ask and go to schedulers that the manifests do not know; `schedulers`: all."""
-    asks = Condition(
+    asks = MatchCondition(
         "asks", all_of(match_conditions.asks_of_schedulers(registry, schedulers), match_conditions.changed())
     )
     return _workloads("scheduler-workloads.topogate.dev", registry, asks, username=username)
 
 
-def _workloads(name: str, registry: Registry, asks: Condition, *, username: str) -> Entry:
-    return Entry(
+def _workloads(name: str, registry: Registry, asks: MatchCondition, *, username: str) -> WebhookEntry:
+    return WebhookEntry(
         name,
         "Fail",
         WORKLOADS_TIMEOUT,
         rules(_without_hints(registry)).webhook,
         (
-            Condition("not-ours", match_conditions.not_ours(username)),
-            Condition("not-being-deleted", match_conditions.NOT_BEING_DELETED),
+            MatchCondition("not-ours", match_conditions.not_ours(username)),
+            MatchCondition("not-being-deleted", match_conditions.NOT_BEING_DELETED),
             asks,
         ),
     )
 
 
-def left_alone_workloads(registry: Registry, *, username: str, schedulers: Iterable[str] = DEFAULT_SCHEDULERS) -> Entry:
+def left_alone_workloads(
+    registry: Registry, *, username: str, schedulers: Iterable[str] = DEFAULT_SCHEDULERS
+) -> WebhookEntry:
     """Return the entry of workloads that mean to ask and get nothing; `schedulers` are those that are served."""
     hints = sorted({entry.match.kind for entry in registry.entries if entry.handling == "hint"})
-    return Entry(
+    return WebhookEntry(
         "left-alone-workloads.topogate.dev",
         "Ignore",
         WORKLOADS_TIMEOUT,
         rules(registry).webhook,
         (
-            Condition("not-ours", match_conditions.not_ours(username)),
-            Condition("not-being-deleted", match_conditions.NOT_BEING_DELETED),
-            Condition(
+            MatchCondition("not-ours", match_conditions.not_ours(username)),
+            MatchCondition("not-being-deleted", match_conditions.NOT_BEING_DELETED),
+            MatchCondition(
                 "means-to-ask",
                 all_of(
                     match_conditions.left_alone(registry, schedulers, hints=hints),
@@ -197,17 +199,17 @@ def left_alone_workloads(registry: Registry, *, username: str, schedulers: Itera
     )
 
 
-def gpu_workloads(registry: Registry, *, username: str) -> Entry:
+def gpu_workloads(registry: Registry, *, username: str) -> WebhookEntry:
     """Return the entry of workloads that ask for no topology and name Koordinator's resources."""
-    return Entry(
+    return WebhookEntry(
         "gpu-workloads.topogate.dev",
         "Ignore",
         WORKLOADS_TIMEOUT,
         rules(_without_hints(registry)).webhook,
         (
-            Condition("not-ours", match_conditions.not_ours(username)),
-            Condition("not-being-deleted", match_conditions.NOT_BEING_DELETED),
-            Condition(
+            MatchCondition("not-ours", match_conditions.not_ours(username)),
+            MatchCondition("not-being-deleted", match_conditions.NOT_BEING_DELETED),
+            MatchCondition(
                 "names-devices",
                 all_of(
                     match_conditions.names_devices(registry),
@@ -223,16 +225,18 @@ def gpu_workloads(registry: Registry, *, username: str) -> Entry:
     )
 
 
-def asking_pods(asks: Condition, *, resource: Resource, username: str, name: str = "asking-pods.topogate.dev") -> Entry:
+def asking_pods(
+    asks: MatchCondition, *, resource: Resource, username: str, name: str = "asking-pods.topogate.dev"
+) -> WebhookEntry:
     """Return the entry of pods that ask by themselves and that nothing holds yet."""
     mutating = resource == MUTATING
-    return Entry(
+    return WebhookEntry(
         name,
         "Fail",
         PODS_TIMEOUT,
         (POD_RULE,),
         (
-            Condition("not-ours", match_conditions.not_ours(username)),
+            MatchCondition("not-ours", match_conditions.not_ours(username)),
             replace(asks, expression=all_of(asks.expression, pod_conditions.NOT_HELD)) if mutating else asks,
         ),
         note="Stands before pods.topogate.dev: a held pod that gets its place there loses the gate, and would be "
@@ -243,21 +247,21 @@ def asking_pods(asks: Condition, *, resource: Resource, username: str, name: str
     )
 
 
-def pods_of_schedulers(schedulers: Iterable[str], *, resource: Resource, username: str) -> Entry:
+def pods_of_schedulers(schedulers: Iterable[str], *, resource: Resource, username: str) -> WebhookEntry:
     """Return the entry of pods that ask and go to schedulers that the manifests do not know; `schedulers`: all."""
-    asks = Condition("asks", pod_conditions.asks_of_schedulers(schedulers))
+    asks = MatchCondition("asks", pod_conditions.asks_of_schedulers(schedulers))
     return asking_pods(asks, resource=resource, username=username, name="scheduler-pods.topogate.dev")
 
 
-def _plain_pods(registry: Registry, *, username: str) -> Entry:
-    return Entry(
+def _plain_pods(registry: Registry, *, username: str) -> WebhookEntry:
+    return WebhookEntry(
         "plain-pods.topogate.dev",
         "Ignore",
         PODS_TIMEOUT,
         (POD_RULE,),
         (
-            Condition("not-ours", match_conditions.not_ours(username)),
-            Condition("of-no-workload", pod_conditions.of_no_workload(registry)),
+            MatchCondition("not-ours", match_conditions.not_ours(username)),
+            MatchCondition("of-no-workload", pod_conditions.of_no_workload(registry)),
         ),
         labelled=True,
         note="Pods that `/mutate` has just marked because they ask by themselves: what is wrong is refused, what will "
@@ -265,26 +269,26 @@ def _plain_pods(registry: Registry, *, username: str) -> Entry:
     )
 
 
-def _left_alone_pods(*, username: str) -> Entry:
-    return Entry(
+def _left_alone_pods(*, username: str) -> WebhookEntry:
+    return WebhookEntry(
         "left-alone-pods.topogate.dev",
         "Ignore",
         PODS_TIMEOUT,
         (POD_RULE,),
         (
-            Condition("not-ours", match_conditions.not_ours(username)),
-            Condition("means-to-ask", pod_conditions.left_alone()),
+            MatchCondition("not-ours", match_conditions.not_ours(username)),
+            MatchCondition("means-to-ask", pod_conditions.left_alone()),
         ),
         labelled=False,
         note="Like left-alone-workloads, for pods that nobody made.",
     )
 
 
-def gpu_pods(*names_devices: Condition, username: str, note: str = "") -> Entry:
+def gpu_pods(*names_devices: MatchCondition, username: str, note: str = "") -> WebhookEntry:
     """Return the entry of pods of no gang that `names_devices` holds for."""
-    ours = Condition("not-ours", match_conditions.not_ours(username))
-    held = Condition("not-held", pod_conditions.NOT_HELD)
-    return Entry(
+    ours = MatchCondition("not-ours", match_conditions.not_ours(username))
+    held = MatchCondition("not-held", pod_conditions.NOT_HELD)
+    return WebhookEntry(
         "gpu-pods.topogate.dev",
         "Ignore",
         PODS_TIMEOUT,
@@ -297,23 +301,25 @@ def gpu_pods(*names_devices: Condition, username: str, note: str = "") -> Entry:
 
 def defaulted_workloads(
     registry: Registry, *, username: str, namespaces: Iterable[str], schedulers: Iterable[str]
-) -> Entry:
+) -> WebhookEntry:
     """Return the entry of new workloads that ask for nothing themselves, where their namespace does it for them."""
     placed = Registry(tuple(entry for entry in registry.entries if entry.handling in ("placed", "through")))
-    return Entry(
+    return WebhookEntry(
         "defaulted-workloads.topogate.dev",
         "Fail",
         WORKLOADS_TIMEOUT,
         tuple({**rule, "operations": ["CREATE"]} for rule in rules(placed).webhook),
         (
-            Condition("not-ours", match_conditions.not_ours(username)),
-            Condition("in-these-namespaces", match_conditions.in_namespaces(namespaces)),
-            Condition("says-nothing", match_conditions.says_nothing(registry, schedulers)),
+            MatchCondition("not-ours", match_conditions.not_ours(username)),
+            MatchCondition("in-these-namespaces", match_conditions.in_namespaces(namespaces)),
+            MatchCondition("says-nothing", match_conditions.says_nothing(registry, schedulers)),
         ),
     )
 
 
-def children(registry: Registry, *, username: str, parents: Iterable[KindEntry] | None = None) -> tuple[Entry, ...]:
+def children(
+    registry: Registry, *, username: str, parents: Iterable[KindEntry] | None = None
+) -> tuple[WebhookEntry, ...]:
     """Return the entry of what controllers make of workloads that are placed through it; none without such kinds.
 
     `parents`: only of these kinds, whose children any entry of the registry may describe; None: of all.
@@ -323,15 +329,17 @@ def children(registry: Registry, *, username: str, parents: Iterable[KindEntry] 
     kinds = tuple(one for one in registry.entries if (one.match.group, one.match.kind) in made)
     if not kinds:
         return ()
-    entry = Entry(
+    entry = WebhookEntry(
         "child-workloads.topogate.dev",
         "Ignore",
         WORKLOADS_TIMEOUT,
         rules(Registry(kinds)).webhook,
         (
-            Condition("not-ours", match_conditions.not_ours(username)),
-            Condition("not-being-deleted", match_conditions.NOT_BEING_DELETED),
-            Condition("made-for-another", all_of(match_conditions.controlled_by(through), match_conditions.changed())),
+            MatchCondition("not-ours", match_conditions.not_ours(username)),
+            MatchCondition("not-being-deleted", match_conditions.NOT_BEING_DELETED),
+            MatchCondition(
+                "made-for-another", all_of(match_conditions.controlled_by(through), match_conditions.changed())
+            ),
         ),
         note="A TrainJob has no pod templates: the request stands on it, and the marks go into the JobSet that is made "
         "of it, which carries nothing of ours. Down, the service stops nobody: the JobSet is marked at its next "

@@ -24,7 +24,7 @@ from engine.kinds.read import UnreadableWorkload
 from engine.kinds.schema import KindEntry
 from engine.policy.model import Policy
 from webhook.admission.objects import entry_of
-from webhook.admission.reader import View
+from webhook.admission.reader import Reader
 from webhook.admission.review import Review
 from webhook.handlers.devices import checked
 from webhook.handlers.gating import templates
@@ -42,7 +42,7 @@ class Told:
     warnings: list[str] = field(default_factory=list)
 
 
-def made_requests(review: Review, document: Mapping[str, Any], view: View, policy: Policy, *, asks: bool) -> Told:
+def child_requests(review: Review, document: Mapping[str, Any], view: Reader, policy: Policy, *, asks: bool) -> Told:
     """Judge what is made of the object of a review; `asks`: the object itself does, and its request is the only one."""
     told, entry = Told(), entry_of(review, view)
     if entry is None:
@@ -106,7 +106,7 @@ def _speaks(raw: Mapping[str, Any]) -> bool:
 
 
 def _as_its_own(
-    told: Told, made: ChildObject, found: Workload, document: Mapping[str, Any], *, view: View, policy: Policy
+    told: Told, made: ChildObject, found: Workload, document: Mapping[str, Any], *, view: Reader, policy: Policy
 ) -> None:
     """What is made is a workload by itself, whatever its maker says."""
     understood = parse_request(found, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
@@ -121,7 +121,7 @@ def _as_its_own(
 
 
 def _beside_its_maker(
-    told: Told, made: ChildObject, found: Workload, *, asks: bool, maker: str, view: View, policy: Policy
+    told: Told, made: ChildObject, found: Workload, *, asks: bool, maker: str, view: Reader, policy: Policy
 ) -> None:
     """The pods of what is made are the maker's, and so is a request; here it is of each made object alone, or none."""
     where = _where(made)

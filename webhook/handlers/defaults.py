@@ -31,10 +31,10 @@ from engine.policy.model import Policy
 from engine.topology.topology import Topology
 from webhook.admission.objects import decoded, workload_of
 from webhook.admission.patch import Edits
-from webhook.admission.reader import View
+from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review
 from webhook.handlers.gating import requests_of_labels
-from webhook.handlers.membership import standing
+from webhook.handlers.membership import parent_relation
 
 _METADATA: Final = "metadata."
 
@@ -126,7 +126,7 @@ class Asking:
         return replace(response, patch=patch, warnings=warnings)
 
 
-def with_requests(review: Review, view: View, policy: Policy) -> Asking:
+def with_defaults(review: Review, view: Reader, policy: Policy) -> Asking:
     """Return the review of a new workload with such requests in it.
 
     As it is when there are none, when the workload asks itself, or when it is not ours to place; a default of its
@@ -152,12 +152,12 @@ def with_requests(review: Review, view: View, policy: Policy) -> Asking:
     return Asking(asking, tuple(edits.operations))
 
 
-def _understood(review: Review, view: View, policy: Policy) -> PlacementRequest:
+def _understood(review: Review, view: Reader, policy: Policy) -> PlacementRequest:
     workload = workload_of(review, review.object, view)
     return parse_request(workload, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
 
 
-def _quiet(workload: Workload, view: View, policy: Policy) -> bool:
+def _quiet(workload: Workload, view: Reader, policy: Policy) -> bool:
     """True for a workload that is ours to place and says nothing itself, right or wrong."""
     if workload.handling not in ("placed", "through") or workload.deleting:
         return False
@@ -170,4 +170,4 @@ def _quiet(workload: Workload, view: View, policy: Policy) -> bool:
     if marked or read_annotations(sources, dialects=policy.annotations.dialects) or any(unknown_keys(sources)):
         return False
     aside = exemption_reason(workload, policy=policy, own_namespace=view.own_namespace)
-    return aside is None and standing(workload, view, policy) == "alone"
+    return aside is None and parent_relation(workload, view, policy) == "alone"

@@ -20,14 +20,14 @@ from engine.devices.resources import device_names, whole_names
 from engine.devices.translation import Translation, in_scope, translate
 from engine.policy.model import Policy
 from webhook.admission.patch import Edits, Path
-from webhook.admission.reader import View
+from webhook.admission.reader import Reader
 from webhook.admission.review import Review
 
 NOTES: Final = (names.ORIGINAL_REQUESTS, names.GPU_REQUEST)
 _SIDES: Final = ("requests", "limits")
 
 
-def translate_in(edits: Edits, root: Path, *, managed: bool, view: View, policy: Policy) -> None:
+def translate_in(edits: Edits, root: Path, *, managed: bool, view: Reader, policy: Policy) -> None:
     """Write the GPU requests of the pod or template at `root` in the names that nodes report.
 
     `managed`: it is held and placed by us. What is wrong stays as it is, completed where the API server would refuse it
@@ -55,7 +55,7 @@ def translate_again(
     *,
     may_change: bool,
     managed: bool,
-    view: View,
+    view: Reader,
     policy: Policy,
 ) -> None:
     """Settle the GPU requests of a template at `root` that is updated; it was at `old_root` of the `old` object.
@@ -80,7 +80,7 @@ def translate_again(
 
 
 def checked(
-    document: Mapping[str, Any], root: Path, *, managed: bool, view: View, policy: Policy
+    document: Mapping[str, Any], root: Path, *, managed: bool, view: Reader, policy: Policy
 ) -> tuple[tuple[FieldError, ...], tuple[str, ...]]:
     """Return what is wrong with the GPU requests of the pod or template at `root`, and what to warn of."""
     pod = _at(document, root)
@@ -93,7 +93,7 @@ def beside_unreadable(
     roots: Iterable[Path],
     faults: Sequence[FieldError],
     *,
-    view: View,
+    view: Reader,
     policy: Policy,
 ) -> tuple[FieldError, ...]:
     """Return everything that is wrong with an object that cannot be read: `faults`, and its devices.
@@ -158,7 +158,7 @@ def _as_sent(errors: Sequence[FieldError], pod: PodResources, path: str) -> tupl
     return tuple(map(sent, errors))
 
 
-def _translation(pod: PodResources, root: Path, *, managed: bool, view: View, policy: Policy) -> Translation:
+def _translation(pod: PodResources, root: Path, *, managed: bool, view: Reader, policy: Policy) -> Translation:
     gpu = policy.gpu
     return translate(
         pod,

@@ -18,7 +18,7 @@ from engine.policy.model import Policy
 from engine.scheduler.explain import forecast
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from webhook.admission.budget import Budget
-from webhook.admission.reader import View
+from webhook.admission.reader import Reader
 from webhook.handlers.defaults import by_default
 
 
@@ -40,10 +40,10 @@ def soft_taints(placed: Placed, workload: Workload, node: Callable[[str], Node |
     return f"{of} prefer no pods (taint {sanitize(min(avoided.values()), 40)}): pinned pods go there all the same"
 
 
-def outlook(
+def forecast_warnings(
     workload: Workload,
     understanding: PlacementRequest,
-    view: View,
+    view: Reader,
     policy: Policy,
     deadline: float,
     *,
@@ -79,7 +79,7 @@ def _refused(outcome: Never, workload: Workload, policy: Policy) -> bool:
     return unwanted and not by_default(workload, policy)
 
 
-def _preferring(workload: Workload, understanding: PlacementRequest, view: View, deadline: float) -> Outcome | None:
+def _preferring(workload: Workload, understanding: PlacementRequest, view: Reader, deadline: float) -> Outcome | None:
     """What would happen if the gang preferred what it requires; None when it requires nothing, or nobody can tell."""
     softer = relaxed(understanding)
     return None if softer == understanding else view.forecast(workload, softer, deadline)

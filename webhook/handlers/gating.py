@@ -33,13 +33,13 @@ def template_labels(pod_set: str = names.MAIN) -> Mapping[str, str]:
     return {names.MANAGED: "true", names.POD_SET: pod_set}
 
 
-def gate_on(edits: Edits, root: Path = ()) -> None:
+def add_gate(edits: Edits, root: Path = ()) -> None:
     """Put our gate on the pod or template at `root`, beside those of others; one that is there stays where it is."""
     if not any(map(_ours, edits.get(*root, "spec", "schedulingGates") or ())):
         edits.append((*root, "spec", "schedulingGates"), {"name": names.GATE})
 
 
-def gate_off(edits: Edits, root: Path = ()) -> None:
+def remove_gate(edits: Edits, root: Path = ()) -> None:
     """Take our gate off, and nobody else's."""
     edits.drop_items((*root, "spec", "schedulingGates"), _ours)
 
@@ -47,7 +47,7 @@ def gate_off(edits: Edits, root: Path = ()) -> None:
 def mark(edits: Edits, root: Path = (), *, pod_set: str = names.MAIN, keep: bool = False) -> None:
     """Mark the pod or template at `root` as one that we hold: gate and labels, as `label` does."""
     label(edits, root, pod_set=pod_set, keep=keep)
-    gate_on(edits, root)
+    add_gate(edits, root)
 
 
 def label(edits: Edits, root: Path = (), *, pod_set: str = names.MAIN, keep: bool = False) -> None:
@@ -86,7 +86,7 @@ def drop_all(edits: Edits, root: Path = ()) -> None:
     """Take everything of ours off the pod or template at `root`."""
     drop_annotations(edits, root)
     drop_labels(edits, root)
-    gate_off(edits, root)
+    remove_gate(edits, root)
 
 
 def forged(workload: Workload, *, held: bool, managed: bool) -> tuple[str, ...]:
@@ -115,12 +115,12 @@ def restore(edits: Edits, root: Path, before: Any) -> None:
             else:
                 edits.put((*root, "metadata", kind, key), value)
     if any(map(_ours, was.get("was", "spec", "schedulingGates") or ())):
-        gate_on(edits, root)
+        add_gate(edits, root)
     else:
-        gate_off(edits, root)
+        remove_gate(edits, root)
 
 
-def bare(template: Any) -> Any:
+def without_marks(template: Any) -> Any:
     """A template without our marks, and without what says nothing: two that are equal differ in marks alone."""
     if not isinstance(template, Mapping):
         return template or {}

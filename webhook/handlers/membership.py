@@ -18,18 +18,18 @@ from engine.gang.key import has_group, parts
 from engine.gang.ownership import NOT_ASKING, OwnerResolver
 from engine.gang.request import PlacementRequest
 from engine.policy.model import Policy
-from webhook.admission.reader import View
+from webhook.admission.reader import Reader
 
 
 @dataclass(frozen=True, slots=True)
-class Stranger:
+class NotManaged:
     """No pod of ours: nothing asks for it to be held. `reason` is the reason code where its workload has one."""
 
     reason: str = "NoTopologyRequested"
 
 
 @dataclass(frozen=True, slots=True)
-class Unsure:
+class Undetermined:
     """Perhaps ours: its owners are not in the cache yet (`missing`), or its request cannot be read under the policy.
 
     Ours for sure is a pod that is placed by itself, with its `mark`; its slot depends on what is beside it, and the
@@ -55,44 +55,44 @@ class Member:
     minimum: int = 1
 
 
-Membership = Stranger | Unsure | Member
+Membership = NotManaged | Undetermined | Member
 
 
-def membership(pod: Pod, view: View, policy: Policy) -> Membership:
+def membership(pod: Pod, view: Reader, policy: Policy) -> Membership:
     """Follow the controller references (group, kind, name, uid, in the pod's own namespace); labels prove nothing."""
     if is_exempt(pod.namespace, policy=policy, own_namespace=view.own_namespace):
-        return Stranger("ExemptNamespace")
+        return NotManaged("ExemptNamespace")
     owner = pod.owner
     if pod.mirror or (owner is not None and owner.kind == "DaemonSet"):
-        return Stranger("DaemonSetOrStatic")
+        return NotManaged("DaemonSetOrStatic")
     lineage = view.lineage(policy)
     claim = lineage.claim(pod)
     if claim.missing is not None:
         if kueue_has(pod.spec):
-            return Stranger("ManagedByKueue")
+            return NotManaged("ManagedByKueue")
         # Owners are made before their pods and may be seen after them. A Job's pods are held while nobody knows.
         held = _looks_managed(pod, policy) or registered(claim.missing)
-        return Unsure(claim.missing) if held else Stranger("UnsupportedKind")
+        return Undetermined(claim.missing) if held else NotManaged("UnsupportedKind")
     if claim.workload is not None and claim.key is not None:
         return _of_workload(pod, claim.workload, claim.key, lineage)
     if claim.key is not None and plain_pods.is_single(claim.key):
-        return Unsure(mark=plain_pods.mark_of(pod))
+        return Undetermined(mark=plain_pods.mark_of(pod))
     if claim.key is not None:
         dialects = policy.annotations.dialects
         workload = plain_pods.plain_workload(claim.key, [pod], dialects=dialects)
         return _of_workload(pod, workload, claim.key, lineage)
-    return Stranger("UnsupportedKind")
+    return NotManaged("UnsupportedKind")
 
 
 def _of_workload(pod: Pod, workload: Workload, key: str, lineage: OwnerResolver) -> Membership:
     reason = lineage.ignored(workload)
     if reason is not None:
-        return Stranger(reason)
+        return NotManaged(reason)
     understanding, pod_set = lineage.own(workload), pod_set_of(pod, workload)
     group = None if workload.handling == "pods" else parts(key)[1]
     ask = next((one for one in understanding.asks if pod_set is not None and one.name == pod_set.name), None)
     if pod_set is None or ask is None or not has_group(workload, group):
-        return Unsure()
+        return Undetermined()
     return Member(workload, pod_set, ask, key, group, _minimum(workload, understanding))
 
 
@@ -120,7 +120,7 @@ class Alone:
     gang: bool
 
 
-def alone(pod: Pod, view: View, policy: Policy) -> Alone | None:
+def alone(pod: Pod, view: Reader, policy: Policy) -> Alone | None:
     """What a pod that asks is a part of when no workload owns it; None for any other pod."""
     lineage, dialects = view.lineage(policy), policy.annotations.dialects
     claim = lineage.claim(pod)
@@ -138,7 +138,7 @@ def alone(pod: Pod, view: View, policy: Policy) -> Alone | None:
     return Alone(claim.key, workload, understanding, (*understanding.errors, *faults), gang)
 
 
-def aside_of(pod: Pod, view: View, policy: Policy) -> str | None:
+def aside_of(pod: Pod, view: Reader, policy: Policy) -> str | None:
     """The reason code why a pod is left alone, whatever it asks for; None when it is not."""
     if pod.mirror or (pod.owner is not None and pod.owner.kind == "DaemonSet"):
         return "DaemonSetOrStatic"
@@ -163,7 +163,7 @@ def _asks(pod: Pod, policy: Policy) -> bool:
 Standing = Literal["alone", "child", "aside", "unsure"]
 
 
-def standing(workload: Workload, view: View, policy: Policy) -> Standing:
+def parent_relation(workload: Workload, view: Reader, policy: Policy) -> Standing:
     """`child` when what stands above asks, `aside` when somebody else places that; `unsure` while it is not known.
 
     Of a kind that is placed through the workload it counts as asking until it is known.
@@ -186,6 +186,6 @@ def _through(owner: OwnerRef, lineage: OwnerResolver) -> bool:
     return any(entry.handling == "through" for entry in entries)
 
 
-def whole(workload: Workload, view: View, policy: Policy) -> Workload:
+def whole(workload: Workload, view: Reader, policy: Policy) -> Workload:
     """A workload that is placed through another one, with that one's pod sets; any other as it is."""
     return view.lineage(policy).whole(workload)

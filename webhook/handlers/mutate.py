@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from webhook.admission.budget import BudgetExceeded
 from webhook.admission.objects import POD, Unreadable, entry_of
-from webhook.admission.reader import View
+from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, Unavailable, allowed
-from webhook.handlers.defaults import with_requests
+from webhook.handlers.defaults import with_defaults
 from webhook.handlers.mutate_pod import mutate_pod
 from webhook.handlers.mutate_workload import mutate_workload
 from webhook.handlers.unreadable import too_costly
 
 
-def mutate(review: Review, view: View, deadline: float) -> Response:
+def mutate(review: Review, view: Reader, deadline: float) -> Response:
     """Answer a mutating review.
 
     What is not ours to change passes. Raises BadReview for malformed objects and Unavailable while no policy is loaded.
@@ -32,7 +32,7 @@ def mutate(review: Review, view: View, deadline: float) -> Response:
     try:
         if what == POD:
             return mutate_pod(review, view, policy, deadline)
-        asking = with_requests(review, view, policy)
+        asking = with_defaults(review, view, policy)
         return asking.answer(mutate_workload(asking.review, view, policy))
     except Unreadable:
         return allowed()  # the API server's own validation comes next, and `/validate` after it

@@ -20,11 +20,11 @@ from engine.gang.slots import left_domain, slot_of_rank
 from engine.policy.model import Policy
 from webhook.admission.objects import decoded, pod_of
 from webhook.admission.patch import Edits, Path
-from webhook.admission.reader import View
+from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, patched
 from webhook.handlers.devices import translate_in
-from webhook.handlers.gating import drop_all, drop_annotations, gate_off, label_gang, mark
-from webhook.handlers.membership import Member, Membership, Stranger, Unsure, aside_of, membership
+from webhook.handlers.gating import drop_all, drop_annotations, label_gang, mark, remove_gate
+from webhook.handlers.membership import Member, Membership, NotManaged, Undetermined, aside_of, membership
 
 TERMS: Final[Path] = (
     "spec",
@@ -37,18 +37,18 @@ _DEVICES: Final[Path] = ("metadata", "annotations", names.DEVICE_ALLOCATED)
 _MAX_REVISION_DIGITS: Final = 18
 
 
-def mutate_pod(review: Review, view: View, policy: Policy, deadline: float) -> Response:
+def mutate_pod(review: Review, view: Reader, policy: Policy, deadline: float) -> Response:
     """Answer the CREATE of a pod."""
     pod = pod_of(review, policy)
     if pod.mirror or pod.spec.node_name:
         return allowed()
     edits = Edits(decoded(review.object))
     match _membership(pod, view, policy, deadline):
-        case Stranger():
+        case NotManaged():
             drop_all(edits)
             if aside_of(pod, view, policy) is None:
                 translate_in(edits, (), managed=False, view=view, policy=policy)
-        case Unsure(mark=mark):
+        case Undetermined(mark=mark):
             pod_set = mark or pod.spec.labels.get(names.POD_SET, names.MAIN)
             _hold(edits, pod, view, pod_set=pod_set, template_selector={})
             edits.drop(("metadata", "labels", names.GANG))
@@ -67,10 +67,10 @@ def mutate_pod(review: Review, view: View, policy: Policy, deadline: float) -> R
     return patched(edits.operations)
 
 
-def _membership(pod: Pod, view: View, policy: Policy, deadline: float) -> Membership:
+def _membership(pod: Pod, view: Reader, policy: Policy, deadline: float) -> Membership:
     """Whose the pod is. Of a gang that is placed, which its template says, a link may be as new as the pod itself."""
     found = membership(pod, view, policy)
-    missing = found.missing if isinstance(found, Unsure) and names.REVISION in pod.spec.annotations else None
+    missing = found.missing if isinstance(found, Undetermined) and names.REVISION in pod.spec.annotations else None
     if missing is None or not view.await_owner(pod.namespace, missing, deadline):
         return found
     return membership(pod, view, policy)
@@ -83,7 +83,7 @@ def _label(edits: Edits, pod: Pod, member: Member, policy: Policy) -> None:
     label_gang(edits, gang=gang, minimum=member.minimum, policy=policy)
 
 
-def _seat(pod: Pod, member: Member, view: View, deadline: float) -> PlacedPod | None:
+def _seat(pod: Pod, member: Member, view: Reader, deadline: float) -> PlacedPod | None:
     """What the pod carries on the slot that it can go to now; None when anything about it is not as planned."""
     workload, pod_set = member.workload, member.pod_set
     rank = rank_of(pod, pod_set)
@@ -130,7 +130,7 @@ def _seat(pod: Pod, member: Member, view: View, deadline: float) -> PlacedPod | 
     )
 
 
-def _placement(pod: Pod, member: Member, view: View, deadline: float) -> Placement | None:
+def _placement(pod: Pod, member: Member, view: Reader, deadline: float) -> Placement | None:
     """The gang's Placement, not older than the revision that the pod's template names."""
     workload = member.workload
     text = pod.spec.annotations.get(names.REVISION, "0")
@@ -160,10 +160,10 @@ def _pin(edits: Edits, pod: Pod, placed: PlacedPod) -> None:
                 edits.put((*TERMS, index, "matchFields"), term["matchFields"])
     for key, value in placed.selector.items():
         edits.put(("spec", "nodeSelector", key), value)
-    gate_off(edits)
+    remove_gate(edits)
 
 
-def _hold(edits: Edits, pod: Pod, view: View, *, pod_set: str, template_selector: Mapping[str, str]) -> None:
+def _hold(edits: Edits, pod: Pod, view: Reader, *, pod_set: str, template_selector: Mapping[str, str]) -> None:
     path = pod.spec.annotations.get(names.DOMAIN_PATH)
     if path is not None and names.GATE not in pod.spec.gates:
         _unpin(edits, pod, path.rpartition("/")[2], view, template_selector=template_selector)
@@ -172,7 +172,7 @@ def _hold(edits: Edits, pod: Pod, view: View, *, pod_set: str, template_selector
     drop_annotations(edits, keep=(names.PLACEMENT, names.REVISION))
 
 
-def _unpin(edits: Edits, pod: Pod, host: str, view: View, *, template_selector: Mapping[str, str]) -> None:
+def _unpin(edits: Edits, pod: Pod, host: str, view: Reader, *, template_selector: Mapping[str, str]) -> None:
     """Undo a pin that we made earlier in this request, before the pod grew: of the selector only what is ours."""
     pin = {"key": "metadata.name", "operator": "In", "values": [host]}
     terms = edits.get(*TERMS) or []

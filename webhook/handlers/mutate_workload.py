@@ -18,12 +18,11 @@ from engine.policy.model import Policy
 from webhook.admission.budget import Budget
 from webhook.admission.objects import decoded, workload_of
 from webhook.admission.patch import Edits, Path
-from webhook.admission.reader import View
+from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, patched
 from webhook.handlers.devices import translate_again, translate_in
 from webhook.handlers.gating import (
     ANNOTATIONS,
-    bare,
     drop_all,
     drop_annotations,
     drop_copied_group,
@@ -33,8 +32,9 @@ from webhook.handlers.gating import (
     marked,
     restore,
     templates,
+    without_marks,
 )
-from webhook.handlers.membership import Standing, standing
+from webhook.handlers.membership import Standing, parent_relation
 
 HELD_BY: Path = ("metadata", "annotations", names.HELD_BY)
 HELD_AGAIN = "topogate: the gang has no slots yet: it is held, and resumed by itself when it is placed"
@@ -78,13 +78,13 @@ class _Before:
         return next((one for one in self.workload.pod_sets if one.name == name), None)
 
 
-def mutate_workload(review: Review, view: View, policy: Policy) -> Response:
+def mutate_workload(review: Review, view: Reader, policy: Policy) -> Response:
     """Answer a CREATE or UPDATE of a workload; an invalid request is left as it is (`/validate` refuses it)."""
     workload = workload_of(review, review.object, view)
     if workload.deleting or workload.handling == "hint":
         return allowed()
     understanding = parse_request(workload, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
-    asked = _Asked(understanding, standing(workload, view, policy))
+    asked = _Asked(understanding, parent_relation(workload, view, policy))
     edits = Edits(decoded(review.object))
     translates = exemption_reason(workload, policy=policy, own_namespace=view.own_namespace) is None
     if review.operation == "CREATE":
@@ -164,7 +164,7 @@ def _pass_on(edits: Edits, old: Workload, new: Workload) -> None:
 
 
 def _update(
-    edits: Edits, before: _Before, new: Workload, asked: _Asked, view: View, *, budget: Budget
+    edits: Edits, before: _Before, new: Workload, asked: _Asked, view: Reader, *, budget: Budget
 ) -> tuple[str, ...]:
     """Edit an UPDATE; the answer is warnings."""
     old = before.workload
@@ -201,7 +201,7 @@ def _settle(edits: Edits, root: Path, pod_set: PodSet, before: _Before, asked: _
             drop_all(edits, root)
         return
     stood = Edits(before.document).get(*old.path)
-    if not template_open(before.workload) and bare(edits.get(*root)) == bare(stood):
+    if not template_open(before.workload) and without_marks(edits.get(*root)) == without_marks(stood):
         restore(edits, root, stood)
     elif not template_open(before.workload) and before.workload.api_version.startswith("batch/"):
         return  # a live Job's template is fixed: its change is refused, whatever we do
@@ -226,7 +226,7 @@ def _keep_marks(edits: Edits, root: Path, pod_set: PodSet, old: PodSet, *, keep:
 
 
 def _translate_again(
-    edits: Edits, before: _Before, new: Workload, *, managed: bool, view: View, policy: Policy, budget: Budget
+    edits: Edits, before: _Before, new: Workload, *, managed: bool, view: Reader, policy: Policy, budget: Budget
 ) -> None:
     may_change = template_open(before.workload) or before.workload.suspend_path is None
     for root, pod_set in templates(new).items():
@@ -247,6 +247,6 @@ def _translate_again(
             )
 
 
-def _assigned(workload: Workload, view: View) -> bool:
+def _assigned(workload: Workload, view: Reader) -> bool:
     placement = view.placement_of(workload.uid)
     return placement is not None and placement.assignment is not None

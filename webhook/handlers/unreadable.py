@@ -23,7 +23,7 @@ from engine.policy.model import Policy
 from webhook.admission.budget import BudgetExceeded
 from webhook.admission.objects import POD, Unreadable, decoded, entry_of, workload_of
 from webhook.admission.patch import Path
-from webhook.admission.reader import View
+from webhook.admission.reader import Reader
 from webhook.admission.review import BadReview, Response, Review, allowed, answer
 from webhook.handlers.defaults import requests_of
 from webhook.handlers.devices import beside_unreadable
@@ -56,7 +56,7 @@ _OBJECT: Final = msgspec.json.Decoder(_Object)
 _POD: Final = msgspec.json.Decoder(_Pod)
 
 
-def too_costly(review: Review, fault: BudgetExceeded, view: View, policy: Policy) -> Response:
+def too_costly(review: Review, fault: BudgetExceeded, view: Reader, policy: Policy) -> Response:
     """Refuse the object of a review that was broken off if it may ask for something, else let it through as it is."""
     if not _asks(review, policy) or _untouched(review, view, policy):
         return allowed()
@@ -86,7 +86,7 @@ def _keys(policy: Policy) -> Iterator[str]:
         yield names.POD_GROUP_NAME
 
 
-def _untouched(review: Review, view: View, policy: Policy) -> bool:
+def _untouched(review: Review, view: Reader, policy: Policy) -> bool:
     pod = (review.group, review.kind) == POD
     try:
         found = (_POD if pod else _OBJECT).decode(review.object or b"{}")
@@ -108,7 +108,7 @@ _JOB: Final = ("batch", "Job")
 _TEMPLATE: Final[Path] = ("spec", "template")
 
 
-def unreadable(review: Review, faults: tuple[FieldError, ...], view: View, policy: Policy) -> Response:
+def unreadable(review: Review, faults: tuple[FieldError, ...], view: Reader, policy: Policy) -> Response:
     """Answer a review whose object, or whose object before, cannot be read for these faults."""
     what = (review.group, review.kind)
     try:
@@ -150,7 +150,7 @@ def mappings(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             rest.extend(value)
 
 
-def _roots(document: Mapping[str, Any], review: Review, view: View) -> list[Path]:
+def _roots(document: Mapping[str, Any], review: Review, view: Reader) -> list[Path]:
     """The templates of an object as far as its kind can be read at all."""
     entry = entry_of(review, view)
     try:
@@ -160,7 +160,7 @@ def _roots(document: Mapping[str, Any], review: Review, view: View) -> list[Path
     return [one.steps for one in structure.pod_sets if not one.beside] if structure is not None else []
 
 
-def _left_alone(document: Mapping[str, Any], review: Review, view: View, policy: Policy) -> bool:
+def _left_alone(document: Mapping[str, Any], review: Review, view: Reader, policy: Policy) -> bool:
     """True for an object that asks for nothing, that another system has, or that is being deleted."""
     metadata = document.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
@@ -173,7 +173,7 @@ def _left_alone(document: Mapping[str, Any], review: Review, view: View, policy:
     )
 
 
-def _before(review: Review, view: View) -> tuple[FieldError, ...]:
+def _before(review: Review, view: Reader) -> tuple[FieldError, ...]:
     """What could not be read of the object before."""
     if review.operation != "UPDATE" or entry_of(review, view) is None:
         return ()

@@ -11,7 +11,7 @@ from engine.policy.model import PolicyError, parse_policy
 from engine.topology.topology import uncovered
 from webhook.admission.budget import BudgetExceeded
 from webhook.admission.objects import POD, Unreadable, entry_of, projected
-from webhook.admission.reader import View
+from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, Unavailable, allowed, denied
 from webhook.handlers.defaults import default_errors
 from webhook.handlers.unreadable import too_costly, unreadable
@@ -22,7 +22,7 @@ CONFIG_MAP = ("", "ConfigMap")
 _POLICY_PATH = f"data[{names.POLICY_KEY}]"
 
 
-def validate(review: Review, view: View, deadline: float) -> Response:
+def validate(review: Review, view: Reader, deadline: float) -> Response:
     """Answer a validating review.
 
     What is not ours to judge passes. Raises BadReview for malformed objects and Unavailable while no policy is loaded
@@ -53,7 +53,7 @@ def validate(review: Review, view: View, deadline: float) -> Response:
         return too_costly(review, fault, view, policy)
 
 
-def _validate_policy(review: Review, view: View) -> Response:
+def _validate_policy(review: Review, view: Reader) -> Response:
     if review.namespace != view.own_namespace or review.name not in (names.POLICY_NAME, ""):
         return allowed()
     config = projected(review.object, objects.config_map)

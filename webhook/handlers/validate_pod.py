@@ -15,17 +15,17 @@ from engine.gang.annotations import own_source, read_own_annotations, unknown_ke
 from engine.gang.warnings import unread
 from engine.policy.model import Policy
 from webhook.admission.objects import decoded, pod_of
-from webhook.admission.reader import View
+from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, answer, forbidden
 from webhook.handlers.devices import annotation_errors, checked
-from webhook.handlers.forecast import outlook
-from webhook.handlers.membership import Alone, Stranger, alone, aside_of, membership
+from webhook.handlers.forecast import forecast_warnings
+from webhook.handlers.membership import Alone, NotManaged, alone, aside_of, membership
 from webhook.handlers.warnings import told_of_pod
 
 _GANG = f"{names.GANG_NAME} and gang-size make a gang"
 
 
-def validate_pod(review: Review, view: View, policy: Policy, deadline: float) -> Response:
+def validate_pod(review: Review, view: Reader, policy: Policy, deadline: float) -> Response:
     """Answer the CREATE of a pod, as it is after all mutation."""
     pod = pod_of(review, policy)
     reason = aside_of(pod, view, policy)
@@ -50,21 +50,23 @@ def validate_pod(review: Review, view: View, policy: Policy, deadline: float) ->
     warnings += noted if found is None else ()
     told = [f"topogate: {text}" for text in warnings] + told
     if found is not None and not errors and pod.owner is None and view.placement_of(found.key) is None:
-        never, lines = outlook(found.workload, found.understanding, view, policy, deadline, budget=review.budget)
+        never, lines = forecast_warnings(
+            found.workload, found.understanding, view, policy, deadline, budget=review.budget
+        )
         told += lines
         errors += never
     return answer(review, errors, told, policy=policy)
 
 
-def _registered(pod: Pod, view: View) -> bool:
+def _registered(pod: Pod, view: Reader) -> bool:
     assert pod.owner is not None
     return bool(view.registry.of_kind(pod.owner.api_version.rpartition("/")[0], pod.owner.kind))
 
 
-def _lost_marks(pod: Pod, view: View, policy: Policy) -> bool:
+def _lost_marks(pod: Pod, view: Reader, policy: Policy) -> bool:
     """True for a pod that `/mutate` held, and that nobody would hold any more."""
     said = read_own_annotations(pod, dialects=policy.annotations.dialects)
-    return bool(said) and not isinstance(membership(pod, view, policy), Stranger)
+    return bool(said) and not isinstance(membership(pod, view, policy), NotManaged)
 
 
 def _request(pod: Pod, found: Alone | None, policy: Policy) -> tuple[list[FieldError], list[str]]:

@@ -23,29 +23,29 @@ from engine.gang.validation import beside
 from engine.policy.model import Policy
 from webhook.admission.budget import Budget
 from webhook.admission.objects import Unreadable, decoded, workload_of
-from webhook.admission.reader import View
+from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, answer
-from webhook.handlers.children import Told, made_requests
+from webhook.handlers.children import Told, child_requests
 from webhook.handlers.defaults import by_default
 from webhook.handlers.devices import annotation_errors, checked
-from webhook.handlers.forecast import outlook
+from webhook.handlers.forecast import forecast_warnings
 from webhook.handlers.gating import templates
 from webhook.handlers.immutable import lost_request, mark_errors, request_errors
-from webhook.handlers.membership import standing, whole
+from webhook.handlers.membership import parent_relation, whole
 from webhook.handlers.warnings import told_of_workload
 
 _MAX_GANGS: Final = 1_000
 _ADDED: Final = "the policy asks for this in the whole namespace (namespaces.defaults): tell its admin"
 
 
-def validate_workload(review: Review, view: View, policy: Policy, deadline: float) -> Response:
+def validate_workload(review: Review, view: Reader, policy: Policy, deadline: float) -> Response:
     """Answer a CREATE or UPDATE of a workload, as it is after all mutation."""
     workload = workload_of(review, review.object, view)
     if workload.deleting:
         return allowed()
     if workload.handling == "hint":
         return _hint(review, workload, view, policy)
-    understanding, stands = _understood(workload, view, policy), standing(workload, view, policy)
+    understanding, stands = _understood(workload, view, policy), parent_relation(workload, view, policy)
     devices, noted = _devices(review.object, workload, understanding, view, policy, budget=review.budget)
     seen = whole(workload, view, policy)
     # Its parent was told what is wrong with the request: a controller that is refused its children helps nobody.
@@ -86,13 +86,13 @@ def validate_workload(review: Review, view: View, policy: Policy, deadline: floa
         errors += beside(seen, policy, others=max(0, there))
     anew = old is None or _asks_anew(old, workload, view, policy)
     if own and not errors and understanding.ask is not None and anew:
-        never, warned = outlook(seen, understanding, view, policy, deadline, budget=review.budget)
+        never, warned = forecast_warnings(seen, understanding, view, policy, deadline, budget=review.budget)
         told += warned
         errors += never
     return answer(review, errors, told, policy=policy)
 
 
-def _old(review: Review, view: View) -> Workload | None:
+def _old(review: Review, view: Reader) -> Workload | None:
     """The workload before an UPDATE; None at CREATE, and where nobody could read it."""
     if review.operation != "UPDATE":
         return None
@@ -102,13 +102,13 @@ def _old(review: Review, view: View) -> Workload | None:
         return None
 
 
-def _placements(workload: Workload, view: View) -> list[Placement]:
+def _placements(workload: Workload, view: Reader) -> list[Placement]:
     """Those of its gangs; of very many replicas the first tell enough."""
     found = (view.placement_of(key) for key in islice(keys_of(workload), _MAX_GANGS))
     return [placement for placement in found if placement is not None]
 
 
-def _understood(workload: Workload, view: View, policy: Policy) -> PlacementRequest:
+def _understood(workload: Workload, view: Reader, policy: Policy) -> PlacementRequest:
     seen = whole(workload, view, policy)
     return parse_request(seen, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
 
@@ -117,7 +117,7 @@ def _devices(
     raw: msgspec.Raw | None,
     workload: Workload,
     understanding: PlacementRequest,
-    view: View,
+    view: Reader,
     policy: Policy,
     *,
     budget: Budget,
@@ -140,13 +140,13 @@ def _trusted(review: Review, policy: Policy) -> bool:
     return review.username in policy.admins or not set(policy.admins).isdisjoint(review.groups)
 
 
-def _asks_anew(old: Workload, new: Workload, view: View, policy: Policy) -> bool:
+def _asks_anew(old: Workload, new: Workload, view: Reader, policy: Policy) -> bool:
     """True when an UPDATE of a gang that waits changes what it asks for."""
     before, after = _understood(old, view, policy), _understood(new, view, policy)
     return new.suspended and (before.asks, before.gang) != (after.asks, after.gang)
 
 
-def _hint(review: Review, workload: Workload, view: View, policy: Policy) -> Response:
+def _hint(review: Review, workload: Workload, view: Reader, policy: Policy) -> Response:
     """An object of a kind that is not placed itself, as a CronJob is not: its Jobs are, each by itself."""
     if is_exempt(workload.namespace, policy=policy, own_namespace=view.own_namespace):
         return allowed()
@@ -158,11 +158,11 @@ def _hint(review: Review, workload: Workload, view: View, policy: Policy) -> Res
     return answer(review, made.errors, [f"topogate: {text}" for text in told], policy=policy)
 
 
-def _made(review: Review, view: View, policy: Policy, *, asks: bool) -> Told:
+def _made(review: Review, view: Reader, policy: Policy, *, asks: bool) -> Told:
     """What is to be said of requests in what its controller makes; a fault that was there before stops nothing."""
-    found = made_requests(review, decoded(review.object), view, policy, asks=asks)
+    found = child_requests(review, decoded(review.object), view, policy, asks=asks)
     if found.errors and review.operation == "UPDATE":
-        before = made_requests(review, decoded(review.old_object), view, policy, asks=asks)
+        before = child_requests(review, decoded(review.old_object), view, policy, asks=asks)
         found.errors = [error for error in found.errors if error not in before.errors]
     return found
 

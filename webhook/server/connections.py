@@ -34,7 +34,7 @@ class _Crowd(NamedTuple):
     stage: Stage
 
 
-class Parked:
+class ParkedConnections:
     """The connections on the poller, in crowds. `partial` is how many bytes of unfinished requests they hold."""
 
     def __init__(self, *, places: int) -> None:

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 LOG_SECONDS: Final = 30.0
 
 
-class Faults:
+class FaultLog:
     """Of one port: `webhook` or `ops`."""
 
     def __init__(self, metrics: Metrics, port: str, *, clock: Callable[[], float] = time.monotonic) -> None:

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, NamedTuple
 
-from webhook.admission.concurrency import Turns
+from webhook.admission.concurrency import ReviewSlots
 from webhook.server.connection import Connection, Progress
 from webhook.server.fair_queue import FairQueue
 from webhook.server.processor_share import ProcessorShare
@@ -24,13 +24,13 @@ MAX_WAITING: Final = 16 * 1024 * 1024  # bytes of large requests that are here a
 Work = Callable[..., Progress]
 
 
-class Threads:
+class ThreadPool:
     """What gunicorn's worker takes for its thread pool.
 
     All threads are there from the start: one that could only be had later may not be had then. Raises RuntimeError.
     """
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: ReviewSlots) -> None:
         share = ProcessorShare()
         self._small = _Pool(turns.count + turns.places, "review", guard=turns.turn)
         self._handshakes = _Pool(1, "handshakes")

@@ -31,11 +31,11 @@ from gunicorn.workers.gthread import ThreadWorker
 
 from webhook.server.app import BUSY, RECEIVED
 from webhook.server.connection import LINGER_SECONDS, Connection, Progress
-from webhook.server.connections import Parked, Stage
-from webhook.server.fault_log import Faults
+from webhook.server.connections import ParkedConnections, Stage
+from webhook.server.fault_log import FaultLog
 from webhook.server.listener import leave, listen
 from webhook.server.metrics import Ended
-from webhook.server.thread_pool import Threads
+from webhook.server.thread_pool import ThreadPool
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.connections: set[Connection] = set()  # all that are open: parked here, or in the hands of the pool
-        self.parked = Parked(places=self.worker_connections)
+        self.parked = ParkedConnections(places=self.worker_connections)
         self.context: Callable[[], ssl.SSLContext]
         self._metrics = self.app.service.metrics
         self._looked = time.monotonic()  # when the poller looked last
@@ -90,7 +90,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         self._overslept = False
         self._next_sweep = 0.0
         self._next_complaint = 0.0
-        self._faults = Faults(self._metrics, "webhook")
+        self._faults = FaultLog(self._metrics, "webhook")
         self._drain: threading.Thread | None = None
 
     # Life: start, wait until ready, listen, drain, stop.
@@ -113,9 +113,9 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         log.info("listening on https://%s:%d", address[0], address[1])
         service.listening(address[1])
 
-    def get_thread_pool(self) -> Threads:
+    def get_thread_pool(self) -> ThreadPool:
         """The threads that `handle` runs on."""
-        return Threads(self.app.service.turns)
+        return ThreadPool(self.app.service.turns)
 
     def init_process(self) -> None:
         """Run to the end; whatever ends it, the service is drained and stopped."""

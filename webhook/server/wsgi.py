@@ -19,7 +19,7 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
 
-from webhook.admission.concurrency import Turns
+from webhook.admission.concurrency import ReviewSlots
 from webhook.server.app import MAX_BODY
 from webhook.server.metrics import Metrics
 from webhook.server.worker import ParkingWorker
@@ -54,7 +54,7 @@ class Service:
     drain: Callable[[], None] = lambda: None
     stop: Callable[[], None] = lambda: None
     metrics: Metrics = field(default_factory=Metrics)
-    turns: Turns = field(default_factory=Turns)
+    turns: ReviewSlots = field(default_factory=ReviewSlots)
 
 
 class Server(BaseApplication):  # type: ignore[misc]

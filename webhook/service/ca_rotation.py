@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from certs.authority import Authority
 from certs.ca_bundle import ConfigurationMalformed, carries
-from certs.rotation import Deleted, Found, Kept, Unusable, advanced, mended
+from certs.rotation import Deleted, Found, StoredAuthority, Unusable, advanced, mended
 from certs.secret import SecretUnusable, ensure_ca, new_ca, read_kept, write
 from engine.api import names
 from engine.cluster.client import ApiError, KubeClient
@@ -23,7 +23,7 @@ log = logging.getLogger("topogate.authority")
 _CONFLICTS = (404, 409)
 
 
-class AuthorityInForce:
+class CurrentAuthority:
     """`follow` on every replica and `advance` on the leader, again and again, from one thread."""
 
     def __init__(
@@ -40,7 +40,7 @@ class AuthorityInForce:
         self._namespace = namespace
         self._clock = clock
         self._wall = wall
-        self._kept: Kept | None = None
+        self._kept: StoredAuthority | None = None
         self._carried: tuple[bytes, float] | None = None  # a bundle, and since when everybody trusts all of it
         self._problem = ""
 
@@ -64,7 +64,7 @@ class AuthorityInForce:
         self._kept = kept
 
     @property
-    def kept(self) -> Kept:
+    def kept(self) -> StoredAuthority:
         """What this replica goes by, once `obtain` has returned."""
         assert self._kept is not None
         return self._kept
@@ -76,7 +76,7 @@ class AuthorityInForce:
     def follow(self) -> None:
         """Go by what the Secret holds, unless that would serve or publish what is not trusted."""
         found = self._found()
-        if isinstance(found, Kept) and self._mended(found) is None:
+        if isinstance(found, StoredAuthority) and self._mended(found) is None:
             self._kept = found
 
     def advance(self, fence: Callable[[], None]) -> None:
@@ -85,7 +85,7 @@ class AuthorityInForce:
         found = self._found()
         ought = self._mended(found)
         if ought is None:
-            assert isinstance(found, Kept)
+            assert isinstance(found, StoredAuthority)
             ought = advanced(found, carried_for=self._carried_for(found.bundle), now=self._wall(), make=self._make)
         if ought is None:
             return
@@ -115,7 +115,7 @@ class AuthorityInForce:
         self._problem = ""
         return found
 
-    def _mended(self, found: Found) -> Kept | None:
+    def _mended(self, found: Found) -> StoredAuthority | None:
         return mended(self.kept, found, carried=self._trusted, now=self._wall(), make=self._make)
 
     def _make(self) -> Authority:
@@ -137,7 +137,7 @@ class AuthorityInForce:
             self._carried = (bundle, now)
         return now - self._carried[1]
 
-    def _tell(self, found: Found, now: Kept) -> None:
+    def _tell(self, found: Found, now: StoredAuthority) -> None:
         before, signer = self.kept, mark(now.authority.signer)
         match found:
             case Deleted():

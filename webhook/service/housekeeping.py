@@ -21,7 +21,7 @@ from engine.cluster.lease import LeaseCandidate, NotLeader
 from engine.devices.resources import whole_names
 from engine.policy.source import PolicySource
 from webhook.configuration.policy_webhooks import RESOURCES, PairMalformed, entries, keep
-from webhook.service.ca_rotation import AuthorityInForce
+from webhook.service.ca_rotation import CurrentAuthority
 from webhook.service.own_objects import OwnObjects
 from webhook.service.policy_events import PolicyEvents
 from webhook.service.settings import Settings
@@ -48,7 +48,7 @@ class Housekeeping:
         *,
         settings: Settings,
         objects: OwnObjects,
-        authority: AuthorityInForce,
+        authority: CurrentAuthority,
         certificate: ServingCertificate,
         wake: threading.Event,
         events: PolicyEvents,

@@ -32,19 +32,19 @@ from engine.controller.controller import Controller
 from engine.controller.executor import ActionExecutor
 from engine.policy.model import Policy
 from engine.policy.source import PolicySource
-from webhook.admission.concurrency import Turns
-from webhook.admission.forecast_budget import Allowance
-from webhook.admission.live_reader import LiveView
+from webhook.admission.concurrency import ReviewSlots
+from webhook.admission.forecast_budget import ForecastBudget
+from webhook.admission.live_reader import LiveReader
 from webhook.admission.review import Review
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
 from webhook.server.app import create_app
-from webhook.server.fault_log import Faults
+from webhook.server.fault_log import FaultLog
 from webhook.server.metrics import CONTENT_TYPE, Metrics
 from webhook.server.ops import Check, pages, policy_check
 from webhook.server.plain_http import PlainServer
 from webhook.server.wsgi import Service, WSGIApplication
-from webhook.service.ca_rotation import AuthorityInForce, mark
+from webhook.service.ca_rotation import CurrentAuthority, mark
 from webhook.service.entry_faults import EntryFaults
 from webhook.service.housekeeping import Housekeeping
 from webhook.service.own_objects import OwnObjects
@@ -73,7 +73,7 @@ class Runtime:
         self._settings = settings
         self._metrics = Metrics()
         self._entry_faults = EntryFaults(self._metrics)
-        self._turns = Turns(settings.threads)
+        self._turns = ReviewSlots(settings.threads)
         self._stop = threading.Event()
         self._changed = threading.Event()  # something that housekeeping looks at
         self._started = False
@@ -121,7 +121,7 @@ class Runtime:
             on_stopped=self._changed.set,
         )
         self._objects = OwnObjects(self._api, namespace=settings.namespace, changed=self._changed.set)
-        self._authority = AuthorityInForce(self._api, self._objects, namespace=settings.namespace)
+        self._authority = CurrentAuthority(self._api, self._objects, namespace=settings.namespace)
         self._recorder = Recorder(self._api, instance=settings.identity)
         self._fence: Callable[[], None] = self._candidate.check
         self._errands = ActionExecutor(self._view, self._api, self._recorder, fence=self._check_fence, wall=time.time)
@@ -132,20 +132,20 @@ class Runtime:
             begin_term=self._begin_term,
             hidden=self._caches.kinds.hidden,
         )
-        live = LiveView(
+        live = LiveReader(
             self._view,
             own_username=settings.username,
             own_namespace=settings.namespace,
             policy_loaded=lambda: self._policy.loaded,
             turns=self._turns,
-            allowance=Allowance(),
+            allowance=ForecastBudget(),
         )
         self._certificate: ServingCertificate | None = None
         self._ops = PlainServer(
             pages(ready=self.checks, metrics=self._exposition),
             host=settings.ops_host,
             port=settings.ops_port,
-            fault=Faults(self._metrics, "ops").tell,
+            fault=FaultLog(self._metrics, "ops").tell,
         )
         self._ops.start()
         self._caches.start()

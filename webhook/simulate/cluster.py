@@ -33,7 +33,7 @@ from engine.topology.levels import Level
 from engine.topology.objects import PLURAL, levels_of
 from engine.topology.spec import LevelSpec, TopologySpec
 from engine.topology.topology import left_out
-from webhook.admission.live_reader import LiveView
+from webhook.admission.live_reader import LiveReader
 from webhook.admission.objects import in_words, located
 from webhook.simulate.files import FileObject, FileProblem
 
@@ -52,7 +52,7 @@ _CONFIG_MAP: Final = ("", "ConfigMap")
 _TOPOLOGIES: Final = (("kueue.x-k8s.io", "Topology"), ("kai.scheduler", "Topology"))
 
 
-class OfflineView(LiveView):
+class OfflineReader(LiveReader):
     """What the admission handlers see: the service's own view, without a clock; `told` is the last forecast."""
 
     def __init__(self, view: ClusterState) -> None:

@@ -26,7 +26,7 @@ Key = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SubmittedWorkload:
     """A workload as it is sent; `key`: group, kind, namespace, name; `created`: its age where the file tells one.
 
     `plain`: the key of the gang that a plain pod names.
@@ -46,12 +46,12 @@ class Entry:
         return self.created if self.created < _YOUNGEST else _UNTOLD + self.serial
 
 
-def entries(workloads: Iterable[FileObject], view: ClusterState, *, namespace: str) -> list[Entry]:
+def entries(workloads: Iterable[FileObject], view: ClusterState, *, namespace: str) -> list[SubmittedWorkload]:
     """The workloads in file order; objects of no registered kind and without a pod template are left out.
 
     Raises FileProblem when there is none, or one stands twice.
     """
-    found: list[Entry] = []
+    found: list[SubmittedWorkload] = []
     seen: dict[Key, str] = {}
     for one in workloads:
         raw = one.decoded()
@@ -64,21 +64,21 @@ def entries(workloads: Iterable[FileObject], view: ClusterState, *, namespace: s
         if key[3] and seen.setdefault(key, one.where) != one.where:
             raise FileProblem(f"{one.where}: {one.kind} {key[2]}/{key[3]} stands in {seen[key]} already")
         priority, created = _rank_in_queue(one, raw, view)
-        found.append(Entry(one, sent, key, priority, created, len(found), _plain(one, sent, view)))
+        found.append(SubmittedWorkload(one, sent, key, priority, created, len(found), _plain(one, sent, view)))
     if not found:
         raise FileProblem("no workload in the files: nothing to simulate")
     return found
 
 
-def queued(taken: Sequence[Entry]) -> list[Entry]:
+def queued(taken: Sequence[SubmittedWorkload]) -> list[SubmittedWorkload]:
     """The workloads by priority, age and name."""
     ordered = sorted(taken, key=lambda entry: (-entry.priority, entry.created, entry.key[2:], entry.key[:2]))
     return [replace(entry, serial=place) for place, entry in enumerate(ordered)]
 
 
-def together(taken: Sequence[Entry]) -> list[list[Entry]]:
+def together(taken: Sequence[SubmittedWorkload]) -> list[list[SubmittedWorkload]]:
     """What is taken at a time: the pods of one plain gang with the first of them, everything else alone."""
-    turns: dict[object, list[Entry]] = {}
+    turns: dict[object, list[SubmittedWorkload]] = {}
     for entry in taken:
         turns.setdefault(entry.plain or entry.serial, []).append(entry)
     return list(turns.values())

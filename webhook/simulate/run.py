@@ -39,8 +39,8 @@ from webhook.admission.patch import Operation
 from webhook.handlers.unreadable import asks_anywhere
 from webhook.simulate import model as output
 from webhook.simulate.answer import About, held, ignored, planned, rejected
-from webhook.simulate.cluster import OfflineCluster, OfflineView
-from webhook.simulate.entries import Entry, entries, queued, together
+from webhook.simulate.cluster import OfflineCluster, OfflineReader
+from webhook.simulate.entries import SubmittedWorkload, entries, queued, together
 from webhook.simulate.files import FileObject, FileProblem
 from webhook.simulate.submit import Submitted, submit
 
@@ -104,13 +104,13 @@ class _Run:
         self._independent = independent
         self._clock = clock
 
-    def one(self, entry: Entry) -> list[Simulated]:
+    def one(self, entry: SubmittedWorkload) -> list[Simulated]:
         """Submit, decide, plan, hold; one answer for every gang."""
         one, about = entry.one, About(*entry.key[1:])
         projection = self._projection(one)
         if projection is None:
             return [self._unregistered(entry, about)]
-        offline = OfflineView(self._view)
+        offline = OfflineReader(self._view)
         if self._left_alone(entry, projection):
             return [Simulated(ignored(about, 0, "NoTopologyRequested"), entry.sent, ())]
         submitted = submit(one, entry.sent, offline, projection=projection)
@@ -124,11 +124,11 @@ class _Run:
         first, *others = gangs
         return [Simulated(first, submitted.stored, submitted.patch), *(Simulated(gang, None, ()) for gang in others)]
 
-    def pods(self, turn: Sequence[Entry]) -> list[Simulated]:
+    def pods(self, turn: Sequence[SubmittedWorkload]) -> list[Simulated]:
         """The same for the pods of one plain gang: refused ones by themselves, then the gang of the others."""
         view, answers = self._view, list[Simulated]()
         made: list[tuple[Pod, Submitted]] = []
-        offline = OfflineView(view)
+        offline = OfflineReader(view)
         for entry in turn:
             submitted = submit(entry.one, entry.sent, offline, projection=cluster_pods.pod)
             about = About(*entry.key[1:], warnings=submitted.warnings)
@@ -171,7 +171,7 @@ class _Run:
             return None
         return lambda source: workload(source, entry=entry, registry=registry)
 
-    def _left_alone(self, entry: Entry, projection: Callable[[Any], Pod | Workload]) -> bool:
+    def _left_alone(self, entry: SubmittedWorkload, projection: Callable[[Any], Pod | Workload]) -> bool:
         """True for an object that asks for nothing and cannot be read: nobody refuses that."""
         try:
             projection(msgspec.json.encode(entry.sent))
@@ -181,7 +181,9 @@ class _Run:
             pass
         return False
 
-    def _workload(self, entry: Entry, about: About, submitted: Submitted, offline: OfflineView) -> list[output.Gang]:
+    def _workload(
+        self, entry: SubmittedWorkload, about: About, submitted: Submitted, offline: OfflineReader
+    ) -> list[output.Gang]:
         view = self._view
         projection = self._projection(entry.one)
         assert projection is not None
@@ -211,7 +213,7 @@ class _Run:
             view.refresh()
         return answers or [ignored(about, 0, "NoTopologyRequested")]
 
-    def _gang(self, about: About, gang: Gang, offline: OfflineView) -> output.Gang:
+    def _gang(self, about: About, gang: Gang, offline: OfflineReader) -> output.Gang:
         view, found = self._view, gang.workload
         decision = reconcile(
             gang,
@@ -233,7 +235,7 @@ class _Run:
             return ignored(replace(about, group=None), found.slots * found.groups, gang.understanding.ignored)
         return ignored(about, found.slots, "PolicyOff", self._off())
 
-    def _plan(self, about: About, gang: Gang, offline: OfflineView) -> output.Gang:
+    def _plan(self, about: About, gang: Gang, offline: OfflineReader) -> output.Gang:
         view = self._view
         # What the forecast says at submit time is the verdict here, in other words.
         told = set(forecast(offline.told, groups=gang.workload.groups)) if offline.told is not None else set()
@@ -259,7 +261,9 @@ class _Run:
     def _off(self) -> str:
         return f"the policy's mode is {self._view.policy.mode}: nothing is changed or held"
 
-    def _single(self, entry: Entry, about: About, submitted: Submitted, offline: OfflineView) -> output.Gang | None:
+    def _single(
+        self, entry: SubmittedWorkload, about: About, submitted: Submitted, offline: OfflineReader
+    ) -> output.Gang | None:
         """A pod that is placed by itself, near those of its controller that came before it; None for any other pod."""
         view, pod = self._view, cluster_pods.pod(msgspec.json.encode(submitted.stored))
         pod = replace(pod, uid=str(uuid.uuid5(_UIDS, "/".join(entry.key))), created=entry.made)
@@ -287,7 +291,7 @@ class _Run:
             view.hold(gang.key, extended_placement(gang, part, outcome))
         return planned(about, gang, outcome, view)
 
-    def _pod(self, about: About, submitted: Submitted, offline: OfflineView) -> output.Gang:
+    def _pod(self, about: About, submitted: Submitted, offline: OfflineReader) -> output.Gang:
         """A pod that is let through is none of ours, or a member of a workload's gang."""
         policy = self._view.policy
         pod = cluster_pods.pod(msgspec.json.encode(submitted.stored))
@@ -301,7 +305,7 @@ class _Run:
             return ignored(about, 1, "ExemptNamespace")
         return ignored(about, 1, template_exemption(pod.spec, policy=policy) or "DaemonSetOrStatic")
 
-    def _unregistered(self, entry: Entry, about: About) -> Simulated:
+    def _unregistered(self, entry: SubmittedWorkload, about: About) -> Simulated:
         """A kind that we do not place: let through when it asks for nothing, refused rather than silently ignored."""
         policy = self._view.policy
         if not asks_anywhere(entry.sent, policy.annotations.dialects):

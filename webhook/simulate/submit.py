@@ -22,7 +22,7 @@ from engine.devices.validation import REASON as GPU_INVALID
 from engine.kinds.read import UnreadableWorkload
 from webhook.admission.objects import located
 from webhook.admission.patch import Edits, Operation, Path, apply_patch
-from webhook.admission.reader import View
+from webhook.admission.reader import Reader
 from webhook.admission.review import BadReview, Response, Review, decode_review
 from webhook.handlers.gating import templates
 from webhook.handlers.mutate import mutate
@@ -75,7 +75,7 @@ def as_sent(one: FileObject, *, namespace: str, serial: int) -> dict[str, Any]:
 
 
 def submit(
-    one: FileObject, sent: Mapping[str, Any], view: View, *, projection: Callable[[Any], Pod | Workload]
+    one: FileObject, sent: Mapping[str, Any], view: Reader, *, projection: Callable[[Any], Pod | Workload]
 ) -> Submitted:
     """Create an object: mutated, then validated, by the service's own functions.
 
@@ -122,7 +122,7 @@ def _review(one: FileObject, sent: Mapping[str, Any]) -> Review:
 
 
 def _all_told(
-    one: FileObject, sent: Mapping[str, Any], errors: tuple[FieldError, ...], view: View
+    one: FileObject, sent: Mapping[str, Any], errors: tuple[FieldError, ...], view: Reader
 ) -> tuple[FieldError, ...]:
     """The errors of an object that cannot be read, with all that is wrong with its devices where one of them is why."""
     metadata = sent["metadata"]

@@ -15,14 +15,14 @@ from engine.scheduler.outcome import Waits
 from tests.support.admission import FakeView, rack_job, raw_job, raw_pod, review, with_policy
 from tests.unit.server.test_app import Asked
 from webhook.admission.budget import Budget, BudgetExceeded
-from webhook.admission.reader import View
+from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
 
 Json = dict[str, Any]
 DEADLINE = 10.0
-Path = Callable[[Review, View, float], Response]
+Path = Callable[[Review, Reader, float], Response]
 
 
 class Processor:

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from tests.support.eventually import eventually
-from webhook.admission.concurrency import Turns
+from webhook.admission.concurrency import ReviewSlots
 
 LONG = 10.0  # seconds until a test gives up
 
@@ -23,7 +23,9 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 class Held:
     """A turn that a thread of its own holds, stepping aside when told to."""
 
-    def __init__(self, turns: Turns, pool: ThreadPoolExecutor, log: list[str] | None = None, name: str = "") -> None:
+    def __init__(
+        self, turns: ReviewSlots, pool: ThreadPoolExecutor, log: list[str] | None = None, name: str = ""
+    ) -> None:
         self.has, self.done, self.waits = threading.Event(), threading.Event(), threading.Event()
         self.aside: bool | None = None
 
@@ -51,7 +53,7 @@ class Held:
 
 def test_turns_are_handed_on_in_the_order_of_asking(pool: ThreadPoolExecutor) -> None:
     """No more than the count at a time."""
-    turns, log = Turns(1), []
+    turns, log = ReviewSlots(1), []
     first = Held(turns, pool, log, "first")
     assert first.has.wait(LONG)
     others = []
@@ -66,7 +68,7 @@ def test_turns_are_handed_on_in_the_order_of_asking(pool: ThreadPoolExecutor) ->
 
 def test_who_waits_gives_his_turn_to_the_next(pool: ThreadPoolExecutor) -> None:
     """And has it again at once, when he need not wait any more, although others hold all of them."""
-    turns = Turns(1)
+    turns = ReviewSlots(1)
     first, second = Held(turns, pool), Held(turns, pool)
     assert first.has.wait(LONG)
     first.step_aside()
@@ -80,7 +82,7 @@ def test_who_waits_gives_his_turn_to_the_next(pool: ThreadPoolExecutor) -> None:
 
 def test_more_who_waited_come_back_than_there_are_turns(pool: ThreadPoolExecutor) -> None:
     """The next newcomer comes when all of them are through."""
-    turns = Turns(1)
+    turns = ReviewSlots(1)
     waiting = []
     for _ in range(3):
         waiting.append(Held(turns, pool))
@@ -101,7 +103,7 @@ def test_places_are_bounded_for_all_and_for_each_namespace(
     pool: ThreadPoolExecutor, waiting: list[str], namespace: str, may: bool
 ) -> None:
     """Half of them at most are one namespace's; whoever finds none keeps his turn."""
-    turns = Turns(2, places=4)
+    turns = ReviewSlots(2, places=4)
     seated = [Held(turns, pool, name=name) for name in waiting]
     for one in seated:
         assert one.has.wait(LONG)
@@ -117,7 +119,7 @@ def test_places_are_bounded_for_all_and_for_each_namespace(
 
 def test_who_has_no_turn_does_not_wait() -> None:
     """A thread of another sort must not wait for what clients can hold back, and gives nothing back."""
-    turns = Turns(1)
+    turns = ReviewSlots(1)
     with turns.aside("a") as granted:
         assert not granted
     assert turns._free == 1
@@ -125,7 +127,7 @@ def test_who_has_no_turn_does_not_wait() -> None:
 
 def test_a_review_that_fails_gives_back_what_it_holds() -> None:
     """Turn and place, whatever was raised."""
-    turns = Turns(1, places=2)
+    turns = ReviewSlots(1, places=2)
 
     def fail() -> None:
         with turns.turn(), turns.aside("a"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from webhook.admission import forecast_budget
-from webhook.admission.forecast_budget import MOST, SHARE, Allowance
+from webhook.admission.forecast_budget import MOST, SHARE, ForecastBudget
 
 
 class Time:
@@ -14,7 +14,7 @@ class Time:
     def __init__(self) -> None:
         self.now = 0.0
         self.computed = 0.0
-        self.allowance = Allowance(clock=lambda: self.now, cpu=lambda: self.computed)
+        self.allowance = ForecastBudget(clock=lambda: self.now, cpu=lambda: self.computed)
 
     def forecast(self, namespace: str, seconds: float) -> None:
         with self.allowance.used(namespace):

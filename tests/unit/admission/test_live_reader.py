@@ -18,9 +18,9 @@ from engine.policy.model import default_policy
 from tests.support.cluster_records import gpu_nodes, job, placement, pod
 from tests.support.eventually import eventually
 from webhook.admission import live_reader
-from webhook.admission.concurrency import Turns
-from webhook.admission.forecast_budget import Allowance
-from webhook.admission.live_reader import LiveView
+from webhook.admission.concurrency import ReviewSlots
+from webhook.admission.forecast_budget import ForecastBudget
+from webhook.admission.live_reader import LiveReader
 
 GANG = job(count=2)
 REQUESTS: Requests = GANG.template.shape.requests
@@ -40,15 +40,15 @@ def view() -> ClusterState:
 
 
 @pytest.fixture
-def told(view: ClusterState) -> LiveView:
-    return LiveView(view, own_username="us", own_namespace="ours", policy_loaded=lambda: True)
+def told(view: ClusterState) -> LiveReader:
+    return LiveReader(view, own_username="us", own_namespace="ours", policy_loaded=lambda: True)
 
 
 def show(view: ClusterState, one: Pod, event: str = "MODIFIED") -> None:
     view.stores.pods.apply(event, replace(one, resource_version=str(int(one.resource_version) + 1)))
 
 
-def test_room_that_is_reserved_is_not_taken(view: ClusterState, told: LiveView) -> None:
+def test_room_that_is_reserved_is_not_taken(view: ClusterState, told: LiveReader) -> None:
     """By the gang's own pod it is used instead: a slot counts once."""
     assert not told.room_taken(HOST, REQUESTS)
     show(view, pod(GANG, 0, host=HOST))
@@ -56,7 +56,7 @@ def test_room_that_is_reserved_is_not_taken(view: ClusterState, told: LiveView) 
     assert not told.room_taken(HOST, REQUESTS)
 
 
-def test_room_that_another_pod_uses_is_taken_until_that_is_gone(view: ClusterState, told: LiveView) -> None:
+def test_room_that_another_pod_uses_is_taken_until_that_is_gone(view: ClusterState, told: LiveReader) -> None:
     """On its host alone; that it is gone is looked up before a pod is held for it."""
     show(view, STRANGER)
     view.refresh()
@@ -65,12 +65,14 @@ def test_room_that_another_pod_uses_is_taken_until_that_is_gone(view: ClusterSta
     assert not told.room_taken(HOST, REQUESTS)
 
 
-def test_a_host_that_nobody_knows_has_no_room_to_take(told: LiveView) -> None:
+def test_a_host_that_nobody_knows_has_no_room_to_take(told: LiveReader) -> None:
     """Whether it exists is another question."""
     assert not told.room_taken("nowhere", REQUESTS)
 
 
-def test_a_view_that_is_busy_holds_nobody(view: ClusterState, told: LiveView, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_view_that_is_busy_holds_nobody(
+    view: ClusterState, told: LiveReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another thread keeps it for longer than a review waits: nothing is known against the host."""
     monkeypatch.setattr(live_reader, "LEDGER_WAIT", 0.01)
     show(view, STRANGER)
@@ -97,7 +99,7 @@ OWNER = OwnerRef(api_version="batch/v1", kind="Job", name="late", uid="late-uid"
 LATE = replace(GANG, name="late", uid="late-uid")
 
 
-def awaited(told: LiveView, what: str) -> object:
+def awaited(told: LiveReader, what: str) -> object:
     if what == "owner":
         return told.await_owner(LATE.namespace, OWNER, math.inf)
     return told.await_revision(GANG.namespace, GANG.uid, 2, math.inf)
@@ -121,8 +123,8 @@ def test_what_comes_while_a_review_waits_is_seen_at_once(
 ) -> None:
     """The cache wakes whoever waits for it; other reviews have his turn meanwhile."""
     monkeypatch.setattr(live_reader, "REVISION_WAIT", 60.0)
-    turns = Turns(1)
-    told = LiveView(view, own_username="us", own_namespace="ours", policy_loaded=lambda: True, turns=turns)
+    turns = ReviewSlots(1)
+    told = LiveReader(view, own_username="us", own_namespace="ours", policy_loaded=lambda: True, turns=turns)
     found: list[object] = []
 
     def review() -> None:
@@ -145,8 +147,8 @@ def test_what_does_not_come_is_waited_for_a_moment(
 ) -> None:
     """Then the pod is held; nobody is remembered as waiting."""
     monkeypatch.setattr(live_reader, "REVISION_WAIT", 0.01)
-    turns = Turns(1)
-    told = LiveView(view, own_username="us", own_namespace="ours", policy_loaded=lambda: True, turns=turns)
+    turns = ReviewSlots(1)
+    told = LiveReader(view, own_username="us", own_namespace="ours", policy_loaded=lambda: True, turns=turns)
     with turns.turn():
         assert not awaited(told, what)
     assert not told._arrivals._waiting
@@ -156,8 +158,8 @@ def test_what_does_not_come_is_waited_for_a_moment(
 def test_nobody_waits_when_too_many_do(view: ClusterState, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pod is held at once, unless it is there already."""
     monkeypatch.setattr(live_reader, "REVISION_WAIT", 60.0)
-    turns = Turns(1, places=0)
-    told = LiveView(view, own_username="us", own_namespace="ours", policy_loaded=lambda: True, turns=turns)
+    turns = ReviewSlots(1, places=0)
+    told = LiveReader(view, own_username="us", own_namespace="ours", policy_loaded=lambda: True, turns=turns)
     with turns.turn():
         assert not awaited(told, what)
         bring(view, what)
@@ -167,25 +169,27 @@ def test_nobody_waits_when_too_many_do(view: ClusterState, what: str, monkeypatc
 ASKING = parse_request(GANG, policy=default_policy(), topologies={})
 
 
-def forecast(told: LiveView) -> object:
+def forecast(told: LiveReader) -> object:
     return told.forecast(GANG, ASKING, math.inf)
 
 
 def test_a_namespace_that_has_used_its_share_gets_no_forecast(view: ClusterState) -> None:
     """Another one does; so does everybody where nothing is shared out (`simulate`)."""
     view.stores.nodes.replace(view.stores.nodes.values())
-    spent = Allowance(cpu=iter((0.0, 100.0)).__next__)
+    spent = ForecastBudget(cpu=iter((0.0, 100.0)).__next__)
     with spent.used(GANG.namespace):
         pass
     names = {"own_username": "us", "own_namespace": "ours"}
-    assert forecast(LiveView(view, policy_loaded=lambda: True, allowance=spent, **names)) is None
-    assert forecast(LiveView(view, policy_loaded=lambda: True, allowance=Allowance(), **names)) is not None
-    assert forecast(LiveView(view, policy_loaded=lambda: True, **names)) is not None
+    assert forecast(LiveReader(view, policy_loaded=lambda: True, allowance=spent, **names)) is None
+    assert forecast(LiveReader(view, policy_loaded=lambda: True, allowance=ForecastBudget(), **names)) is not None
+    assert forecast(LiveReader(view, policy_loaded=lambda: True, **names)) is not None
 
 
 def test_a_forecast_that_would_cost_too_much_is_not_made(view: ClusterState, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many requirements of the templates times nodes as one may look at, and one less."""
-    told = LiveView(view, own_username="us", own_namespace="ours", policy_loaded=lambda: True, allowance=Allowance())
+    told = LiveReader(
+        view, own_username="us", own_namespace="ours", policy_loaded=lambda: True, allowance=ForecastBudget()
+    )
     dear = len(view.stores.nodes) * checks(GANG.template.shape)
     monkeypatch.setattr(live_reader, "FORECAST_CHECKS", dear)
     assert forecast(told) is not None

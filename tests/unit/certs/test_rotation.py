@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from certs.authority import Authority
-from certs.rotation import RETIRE, SETTLE, Deleted, Kept, Unusable, advanced, mended
+from certs.rotation import RETIRE, SETTLE, Deleted, StoredAuthority, Unusable, advanced, mended
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0
@@ -21,17 +21,19 @@ def make() -> Authority:
     return ca(b"<made>")
 
 
-def step(kept: Kept, *, carried_for: float | None = None, now: float = NOW) -> Kept | None:
+def step(kept: StoredAuthority, *, carried_for: float | None = None, now: float = NOW) -> StoredAuthority | None:
     return advanced(kept, carried_for=carried_for, now=now, make=make)
 
 
-def mend(known: Kept, found: Kept | Deleted | Unusable, *trusted: bytes, now: float = NOW) -> Kept | None:
+def mend(
+    known: StoredAuthority, found: StoredAuthority | Deleted | Unusable, *trusted: bytes, now: float = NOW
+) -> StoredAuthority | None:
     return mended(known, found, carried=lambda one: one in trusted, now=now, make=make)
 
 
 def test_a_renewal_that_is_asked_for_or_due_announces_a_second_ca() -> None:
     """Both are trusted, the old one signs, and the request is gone with the write that fulfils it."""
-    kept = Kept(ca(b"<old>"))
+    kept = StoredAuthority(ca(b"<old>"))
     assert step(kept) is None
     asked = step(replace(kept, renew_asked=True))
     assert asked is not None
@@ -41,7 +43,7 @@ def test_a_renewal_that_is_asked_for_or_due_announces_a_second_ca() -> None:
     assert step(kept, now=NOW + DAY) == asked
 
 
-ANNOUNCED = Kept(replace(ca(b"<old>"), certificates=(b"<old>", b"<new>")), ca(b"<new>"))
+ANNOUNCED = StoredAuthority(replace(ca(b"<old>"), certificates=(b"<old>", b"<new>")), ca(b"<new>"))
 
 
 @pytest.mark.parametrize("carried_for", [None, 0.0, SETTLE - 1])
@@ -58,7 +60,7 @@ def test_the_second_ca_takes_over_and_the_first_stays_trusted() -> None:
     assert after.since == NOW
 
 
-TAKEN_OVER = Kept(ca(b"<new>", b"<old>"), since=NOW)
+TAKEN_OVER = StoredAuthority(ca(b"<new>", b"<old>"), since=NOW)
 
 
 def test_the_first_ca_goes_when_no_leaf_of_it_can_be_alive() -> None:
@@ -82,7 +84,7 @@ def test_the_first_ca_goes_sooner_when_it_is_asked_for_but_not_before_replicas_c
 
 def test_a_request_to_drop_what_is_not_there_is_taken_back() -> None:
     """Else it would drop the old CA of the next renewal at once."""
-    assert step(Kept(ca(b"<one>"), drop_asked=True)) == Kept(ca(b"<one>"))
+    assert step(StoredAuthority(ca(b"<one>"), drop_asked=True)) == StoredAuthority(ca(b"<one>"))
 
 
 def test_a_second_renewal_starts_the_clock_of_the_retired_again() -> None:
@@ -101,7 +103,7 @@ def test_without_a_time_that_can_be_right_it_counts_from_now(since: float | None
 
 def test_a_deleted_secret_comes_back_with_a_renewal() -> None:
     """The old CA signs and stays trusted: no call fails for it."""
-    after = mend(Kept(ca(b"<old>"), drop_asked=True), Deleted(), b"<old>")
+    after = mend(StoredAuthority(ca(b"<old>"), drop_asked=True), Deleted(), b"<old>")
     assert after is not None
     assert (after.authority.signer, after.authority.certificates) == (b"<old>", (b"<old>", b"<made>"))
     assert (after.following is not None, after.drop_asked) == (True, False)
@@ -115,13 +117,13 @@ def test_a_garbled_secret_comes_back_as_it_was() -> None:
 
 def test_a_ca_whose_time_is_over_is_not_put_back() -> None:
     """Nobody trusts it any more: a new one stands alone, at once."""
-    assert mend(TAKEN_OVER, Deleted(), b"<new>", now=NOW + 2 * DAY) == Kept(make())
-    assert mend(TAKEN_OVER, Unusable(), b"<new>", now=NOW + 2 * DAY) == Kept(make())
+    assert mend(TAKEN_OVER, Deleted(), b"<new>", now=NOW + 2 * DAY) == StoredAuthority(make())
+    assert mend(TAKEN_OVER, Unusable(), b"<new>", now=NOW + 2 * DAY) == StoredAuthority(make())
 
 
 def test_a_ca_that_nobody_announced_is_to_follow() -> None:
     """An admin puts his own into the Secret: it is trusted first, and signs after that."""
-    after = mend(TAKEN_OVER, Kept(ca(b"<theirs>")), b"<new>", b"<old>")
+    after = mend(TAKEN_OVER, StoredAuthority(ca(b"<theirs>")), b"<new>", b"<old>")
     assert after is not None
     assert (after.authority.signer, after.authority.certificates) == (b"<new>", (b"<old>", b"<new>", b"<theirs>"))
     assert after.following == ca(b"<theirs>")
@@ -129,7 +131,7 @@ def test_a_ca_that_nobody_announced_is_to_follow() -> None:
 
 def test_an_older_secret_that_is_put_back_drops_nobody() -> None:
     """A backup's CA is trusted still and signs again; leaves of the newer one are trusted for as long as they live."""
-    after = mend(TAKEN_OVER, Kept(ca(b"<old>")), b"<new>", b"<old>")
+    after = mend(TAKEN_OVER, StoredAuthority(ca(b"<old>")), b"<new>", b"<old>")
     assert after is not None
     assert (after.authority.signer, set(after.authority.certificates)) == (b"<old>", {b"<old>", b"<new>"})
     assert after.since == NOW
@@ -137,4 +139,4 @@ def test_an_older_secret_that_is_put_back_drops_nobody() -> None:
 
 def test_a_replica_that_was_away_for_long_follows_whom_everybody_trusts() -> None:
     """What it knows is of no use to anybody: nothing is mended by its light."""
-    assert mend(Kept(ca(b"<ancient>")), TAKEN_OVER, b"<new>") is None
+    assert mend(StoredAuthority(ca(b"<ancient>")), TAKEN_OVER, b"<new>") is None

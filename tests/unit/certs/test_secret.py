@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from certs.authority import Authority, new_authority
-from certs.rotation import Kept
+from certs.rotation import StoredAuthority
 from certs.secret import SecretUnusable, ensure_ca, read_kept, write
 
 NOW = 1_800_000_000.0
@@ -85,7 +85,7 @@ def ensure(cluster: Cluster, now: float = NOW, **options: Any) -> Authority:
     return ensure_ca(cluster, namespace="ns", name="topogate-ca", now=now, **options).authority
 
 
-def read(cluster: Cluster, now: float = NOW) -> Kept:
+def read(cluster: Cluster, now: float = NOW) -> StoredAuthority:
     return read_kept(json.dumps(cluster.secret).encode(), namespace="ns", name="topogate-ca", now=now)
 
 
@@ -186,12 +186,12 @@ def test_what_is_written_is_read_again() -> None:
     old, new = new_authority(now=NOW, name="old"), new_authority(now=NOW, name="new")
     both = replace(old, certificates=(old.signer, new.signer))
     cluster = Cluster()
-    kept = Kept(both, new, since=NOW - 5, renew_asked=True, drop_asked=True)
+    kept = StoredAuthority(both, new, since=NOW - 5, renew_asked=True, drop_asked=True)
     write(cluster, kept, namespace="ns", name="topogate-ca", version="")
     assert set(cluster.secret["data"]) == {"ca.crt", "ca.key", "next.key"}
     assert read(cluster) == kept
     cluster.secret["metadata"]["resourceVersion"] = "7"
-    after = Kept(replace(new, certificates=both.certificates), since=NOW)
+    after = StoredAuthority(replace(new, certificates=both.certificates), since=NOW)
     write(cluster, after, namespace="ns", name="topogate-ca", version="7")
     assert read(cluster) == after
     assert set(cluster.secret["data"]) == {"ca.crt", "ca.key"}

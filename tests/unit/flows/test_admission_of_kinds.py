@@ -14,7 +14,7 @@ from tests.support.admission import FakeView, Json, apply, live, review
 from tests.support.kinds import FILES, example, workload_of
 from webhook.admission.patch import Edits, Path
 from webhook.admission.review import Response
-from webhook.handlers.gating import bare, templates
+from webhook.handlers.gating import templates, without_marks
 from webhook.handlers.mutate import mutate
 from webhook.handlers.mutate_workload import HELD_AGAIN, LET_GO
 from webhook.handlers.validate import validate
@@ -91,7 +91,7 @@ def is_marked(raw: Json) -> bool:
 
 def is_bare(raw: Json) -> bool:
     """No template carries anything of ours."""
-    return all(without_empty(bare(at(raw, root))) == without_empty(at(raw, root) or {}) for root in roots(raw))
+    return all(without_empty(without_marks(at(raw, root))) == without_empty(at(raw, root) or {}) for root in roots(raw))
 
 
 def without_empty(value: Any) -> Any:
@@ -140,7 +140,7 @@ def test_nothing_else_of_it_is_touched(name: str) -> None:
     raw = asking(name)
     created = create(raw)
     for root in roots(raw):
-        put(created, root, bare(at(created, root)))
+        put(created, root, without_marks(at(created, root)))
     created["metadata"]["annotations"].pop(names.HELD_BY, None)
     if name in SUSPENDABLE:
         created = with_suspend(created, False)
@@ -241,7 +241,7 @@ def test_a_live_template_that_lost_our_marks_gets_them_back_and_nothing_rolls_ou
     old = running(asking(name))
     replaced = copy.deepcopy(old)
     for root in roots(old):
-        put(replaced, root, bare(at(old, root)))
+        put(replaced, root, without_marks(at(old, root)))
     changed, _ = update(old, replaced)
     for root in roots(old):
         assert at(changed, root) == at(old, root)

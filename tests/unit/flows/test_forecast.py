@@ -12,7 +12,7 @@ from engine.api.workload import Workload
 from engine.scheduler.outcome import Outcome, Placed
 from tests.support.cluster_records import gpu_nodes, job, pod
 from tests.support.leader import POLICY, Leader
-from webhook.admission.live_reader import LiveView
+from webhook.admission.live_reader import LiveReader
 
 STRICT = POLICY + "queue: {order: strict}\n"
 PATIENT = POLICY + "queue: {patience: 1m}\n"
@@ -20,7 +20,7 @@ PATIENT = POLICY + "queue: {patience: 1m}\n"
 
 def forecast(leader: Leader, workload: Workload) -> Outcome:
     """What a replica that does not lead says of a workload that is being made: it has the caches alone."""
-    told = LiveView(
+    told = LiveReader(
         leader.view,
         own_username="us",
         own_namespace="ours",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from webhook.server.connection import Connection
-from webhook.server.connections import Parked, Stage
+from webhook.server.connections import ParkedConnections, Stage
 
 PLACES = 8
 ARRIVING, IDLE, LEAVING = Stage.ARRIVING, Stage.IDLE, Stage.LEAVING
@@ -20,7 +20,7 @@ class Scene:
     """Parked connections by name; each one made later has its time limit later."""
 
     def __init__(self, stack: contextlib.ExitStack) -> None:
-        self.parked = Parked(places=PLACES)
+        self.parked = ParkedConnections(places=PLACES)
         self.names: dict[Connection, str] = {}
         self._stack = stack
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from webhook.admission.concurrency import Turns
+from webhook.admission.concurrency import ReviewSlots
 from webhook.server.connection import Progress
-from webhook.server.thread_pool import Threads
+from webhook.server.thread_pool import ThreadPool
 
 LONG = 10.0  # seconds until a test gives up
 
 
 @dataclass
 class Described:
-    """What `Threads` looks at of a connection."""
+    """What `ThreadPool` looks at of a connection."""
 
     address: str = "10.0.0.1"
     handshaken: bool = True
@@ -37,8 +37,8 @@ SORTS = {
 
 
 @pytest.fixture
-def threads() -> Iterator[Threads]:
-    running = Threads(Turns(1, places=2))
+def threads() -> Iterator[ThreadPool]:
+    running = ThreadPool(ReviewSlots(1, places=2))
     yield running
     running.shutdown()
 
@@ -48,7 +48,7 @@ def described(address: str, sort: str) -> Any:
 
 
 @pytest.mark.parametrize("sort", SORTS)
-def test_a_crowd_from_one_address_keeps_only_itself_waiting(threads: Threads, sort: str) -> None:
+def test_a_crowd_from_one_address_keeps_only_itself_waiting(threads: ThreadPool, sort: str) -> None:
     """Whoever comes from another address is next, however many of the crowd came before him."""
     go, log = threading.Event(), []
 
@@ -66,7 +66,7 @@ def test_a_crowd_from_one_address_keeps_only_itself_waiting(threads: Threads, so
     assert len(log) == 31
 
 
-def test_what_work_raises_is_the_futures(threads: Threads) -> None:
+def test_what_work_raises_is_the_futures(threads: ThreadPool) -> None:
     """And the thread goes on."""
 
     def broken(_: Any) -> Progress:
@@ -78,7 +78,7 @@ def test_what_work_raises_is_the_futures(threads: Threads) -> None:
 
 
 @pytest.mark.parametrize("sort", ["large, being read", "large, complete"])
-def test_large_requests_rest_between_pieces(threads: Threads, sort: str) -> None:
+def test_large_requests_rest_between_pieces(threads: ThreadPool, sort: str) -> None:
     """Reading and answering of large requests together leave the processor to others half of the time."""
     ends, begins, used = [], [], []
 
