@@ -63,84 +63,191 @@ Code = Literal[
 Why = Code | Literal[""]
 
 
-@dataclass(frozen=True, slots=True)
+Until = Literal[
+    "capacity",
+    "nodes",
+    "turn",
+    "kept hosts",
+    "another host",
+    "scheduler",
+    "slots",
+    "owners",
+    "members",
+    "pods",
+    "resume",
+]
+# What ends a wait, as people read it.
+UNTIL: Final[Mapping[Until, str]] = {
+    "capacity": "capacity is freed or added",
+    "nodes": "nodes return, or their labels and taints or the request change",
+    "turn": "the gangs ahead of it are placed",
+    "kept hosts": "the hosts that are kept for it are free",
+    "another host": "another host takes its pods",
+    "scheduler": "the scheduler binds its pods",
+    "slots": "its pods have new slots",
+    "owners": "the quota has room, or the PriorityClass exists",
+    "members": "its pods exist",
+    "pods": "a pod of it appears, or the next attempt starts",
+    "resume": "the user resumes it",
+}
+# While gangs wait for these they are in the queue for capacity, and others may have to wait for them.
+_QUEUED: Final = frozenset[Until]({"capacity", "nodes", "turn", "kept hosts", "another host", "scheduler", "slots"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """A reason code's sort and its one-line description."""
+    """A reason code's sort, its one-line description, and everything that follows from it.
+
+    until         what ends the wait; None: it is no wait
+    settles       seconds that it must last until it is told; most things that end sooner nobody needs to read
+    shared        a gang with the same request gets the same answer
+    text_is_news  a new message is a new Event, although the reason is the same
+    of_one_pod    one pod alone is the trouble, however many there are
+    of_devices    the GPUs or other devices that a container asks for are the trouble
+    asks          the object asks for something
+    checked       what the object says to Topogate is checked all the same
+    """
 
     kind: Kind
     description: str
+    until: Until | None = None
+    settles: float = 0.0
+    shared: bool = True
+    text_is_news: bool = False
+    of_one_pod: bool = False
+    of_devices: bool = False
+    asks: bool = True
+    checked: bool = True
+
+    @property
+    def waits(self) -> bool:
+        """True for a wait: no fault, and it ends by itself or by somebody's help."""
+        return self.until is not None
+
+    @property
+    def queued(self) -> bool:
+        """True when the gang is in the queue for capacity, and others may have to wait for it."""
+        return self.until in _QUEUED
+
+    @property
+    def of_order(self) -> bool:
+        """True when the order of the queue is the reason, not the capacity by itself."""
+        return self.until in ("turn", "kept hosts")
+
+    @property
+    def own_trouble(self) -> bool:
+        """True when only the gang's own people can end the wait: it holds up nobody."""
+        return self.until == "owners"
+
+    @property
+    def patient(self) -> bool:
+        """True when the time of waiting counts for the policy's patience: it is not the user who holds the gang."""
+        return self.until != "resume"
+
+    @property
+    def by_policy(self) -> bool:
+        """True when the admin's policy refuses (403), not a fault of what the user wrote (422)."""
+        return self.kind == "policy"
 
 
-def _all(kind: Kind, **described: str) -> dict[str, Reason]:
-    return {code: Reason(kind, description) for code, description in described.items()}
+def _user(description: str, *, of_one_pod: bool = False, of_devices: bool = False) -> Reason:
+    return Reason(kind="user", description=description, of_one_pod=of_one_pod, of_devices=of_devices)
 
 
-REASONS: Final[Mapping[str, Reason]] = {
-    **_all(
-        "user",
-        UnknownLevel="The request names a level that the topology does not have.",
-        UnknownTopology="The request names a topology that the policy does not have.",
-        ConflictingAnnotations="Two annotations of one object contradict each other.",
-        InvalidValue="A value is of the wrong form or out of its bounds.",
-        MissingValue="An annotation needs another one, or a value, that is not there.",
-        SegmentNotDivisor="The slice size does not divide the number of pods.",
-        GangSizeMismatch="The pods of one gang disagree about its size, or there are more pods than it says.",
-        GangTooLarge="The gang is bigger than any domain of the level it requires could ever hold.",
-        HostTooSmall="One pod asks for more than any host of the topology has.",
-        UnknownResource="The pods ask for a resource that no node reports.",
-        ImmutableField="A field that only Topogate may change, or that may not change after creation, was changed.",
-        UnsupportedKind="The request stands on an object of a kind that cannot be placed.",
-        UnknownAnnotation="A topogate.dev annotation that does not exist, most often a slip of the pen.",
-        GPURequestInvalid="The GPU resources that a container asks for do not go together.",
-        ReservedName="The name belongs to Topogate and cannot be set by users.",
+def _policy(description: str) -> Reason:
+    return Reason(kind="policy", description=description)
+
+
+def _wait(
+    until: Until, description: str, *, settles: float = 0.0, shared: bool = True, text_is_news: bool = False
+) -> Reason:
+    return Reason(
+        kind="not-now",
+        description=description,
+        until=until,
+        settles=settles,
+        shared=shared and until != "owners",
+        text_is_news=text_is_news,
+    )
+
+
+def _engine(description: str) -> Reason:
+    return Reason(kind="engine", description=description)
+
+
+def _aside(description: str) -> Reason:
+    return Reason(kind="standing-aside", description=description)
+
+
+def _ignored(description: str, *, asks: bool = True, checked: bool = True) -> Reason:
+    return Reason(kind="ignored", description=description, asks=asks, checked=checked)
+
+
+# Keyed by the type: a code that mypy does not know is no key, and a test holds that every code is one.
+REASONS: Final[Mapping[Code, Reason]] = {
+    "UnknownLevel": _user("The request names a level that the topology does not have."),
+    "UnknownTopology": _user("The request names a topology that the policy does not have."),
+    "ConflictingAnnotations": _user("Two annotations of one object contradict each other."),
+    "InvalidValue": _user("A value is of the wrong form or out of its bounds."),
+    "MissingValue": _user("An annotation needs another one, or a value, that is not there."),
+    "SegmentNotDivisor": _user("The slice size does not divide the number of pods."),
+    "GangSizeMismatch": _user("The pods of one gang disagree about its size, or there are more pods than it says."),
+    "GangTooLarge": _user("The gang is bigger than any domain of the level it requires could ever hold."),
+    "HostTooSmall": _user("One pod asks for more than any host of the topology has.", of_one_pod=True),
+    "UnknownResource": _user("The pods ask for a resource that no node reports.", of_one_pod=True),
+    "ImmutableField": _user(
+        "A field that only Topogate may change, or that may not change after creation, was changed."
     ),
-    **_all(
-        "policy",
-        GangLimitExceeded="The gang has more pods than the policy or one Placement takes, or its namespace more gangs.",
-        ReviewTooCostly="The object is so large that its review took more of the processor than one review may.",
+    "UnsupportedKind": _user("The request stands on an object of a kind that cannot be placed."),
+    "UnknownAnnotation": _user("A topogate.dev annotation that does not exist, most often a slip of the pen."),
+    "GPURequestInvalid": _user("The GPU resources that a container asks for do not go together.", of_devices=True),
+    "ReservedName": _user("The name belongs to Topogate and cannot be set by users."),
+    "GangLimitExceeded": _policy(
+        "The gang has more pods than the policy or one Placement takes, or its namespace more gangs."
     ),
-    **_all(
-        "not-now",
-        InsufficientFreeGPUs="Too few GPUs are free in all.",
-        InsufficientFreeHosts="Too few hosts have room in all.",
-        Fragmented="Enough is free in all, but not in one domain of the required level.",
-        WaitingForMembers="Some pods of the gang do not exist yet.",
-        ReservedByOthers="The room is reserved for other gangs that are about to start.",
-        NodesUnhealthy="It would fit if the cordoned and not-ready nodes were back.",
-        NodesExcluded="The nodes that are needed are left out by nodeSelector, node affinity or taints.",
-        LabelsMissing="No node carries the labels of the topology's levels.",
-        QueuedBehind="Another gang goes first.",
-        RoomKept="The gang has waited for longer than the policy's patience: hosts are kept free until it fits.",
-        SearchLimit="The search for a placement reached the policy's step limit.",
-        QuotaExceeded="The namespace's ResourceQuota has no room for the whole gang.",
-        SchedulerRefused="The scheduler did not bind a pod to its host; another host is tried.",
-        SchedulerSilent="The scheduler says nothing of a pod that it has not bound; the gang stays where it is.",
-        HoldExpired="No pod started in time, so the reserved room went back.",
-        NodeLost="A node of the gang is gone; its pods get new places.",
-        PriorityClassMissing="A template names a PriorityClass that does not exist: no pod can be created from it.",
-        Suspended="The user suspended the workload; it is planned when it is resumed.",
+    "ReviewTooCostly": _policy(
+        "The object is so large that its review took more of the processor than one review may."
     ),
-    **_all(
-        "engine",
-        PolicyInvalid="The policy is refused; the last good one stays in force.",
+    "InsufficientFreeGPUs": _wait("capacity", "Too few GPUs are free in all."),
+    "InsufficientFreeHosts": _wait("capacity", "Too few hosts have room in all."),
+    "Fragmented": _wait("capacity", "Enough is free in all, but not in one domain of the required level."),
+    # pods are made one after the other, and so is the JobSet of a TrainJob
+    "WaitingForMembers": _wait("members", "Some pods of the gang do not exist yet.", settles=5.0),
+    "ReservedByOthers": _wait("capacity", "The room is reserved for other gangs that are about to start."),
+    "NodesUnhealthy": _wait("nodes", "It would fit if the cordoned and not-ready nodes were back."),
+    "NodesExcluded": _wait("nodes", "The nodes that are needed are left out by nodeSelector, node affinity or taints."),
+    "LabelsMissing": _wait("nodes", "No node carries the labels of the topology's levels."),
+    "QueuedBehind": _wait("turn", "Another gang goes first."),
+    # its message says where hosts are kept, and has no number that changes all the time
+    "RoomKept": _wait(
+        "kept hosts",
+        "The gang has waited for longer than the policy's patience: hosts are kept free until it fits.",
+        text_is_news=True,
     ),
-    **_all(
-        "standing-aside",
-        ManagedByKueue="Kueue admits and places this workload.",
-        CoreGang="Kubernetes' own gang scheduling places this workload.",
-        OtherScheduler="The pods name a scheduler that the policy does not list.",
-        OtherController="The workload names another controller than its kind's own (managedBy).",
-        ExclusiveTopology="The exclusive-topology annotation of JobSet or LeaderWorkerSet places this workload.",
+    "SearchLimit": _wait("capacity", "The search for a placement reached the policy's step limit.", shared=False),
+    "QuotaExceeded": _wait("owners", "The namespace's ResourceQuota has no room for the whole gang."),
+    "SchedulerRefused": _wait("another host", "The scheduler did not bind a pod to its host; another host is tried."),
+    "SchedulerSilent": _wait(
+        "scheduler", "The scheduler says nothing of a pod that it has not bound; the gang stays where it is."
     ),
-    **_all(
-        "ignored",
-        NoTopologyRequested="Nothing asks for a topology or a gang.",
-        ExemptNamespace="The namespace is exempt.",
-        NodeNameSet="The pods name their node themselves.",
-        DaemonSetOrStatic="The pods belong to a DaemonSet or a node's static manifests.",
-        PolicyOff="The policy's mode is off.",
-        PartOfGang="A workload above it is the gang that it is a part of.",
+    "HoldExpired": _wait("pods", "No pod started in time, so the reserved room went back."),
+    "NodeLost": _wait("slots", "A node of the gang is gone; its pods get new places."),
+    "PriorityClassMissing": _wait(
+        "owners", "A template names a PriorityClass that does not exist: no pod can be created from it."
     ),
+    "Suspended": _wait("resume", "The user suspended the workload; it is planned when it is resumed."),
+    "PolicyInvalid": _engine("The policy is refused; the last good one stays in force."),
+    "ManagedByKueue": _aside("Kueue admits and places this workload."),
+    "CoreGang": _aside("Kubernetes' own gang scheduling places this workload."),
+    "OtherScheduler": _aside("The pods name a scheduler that the policy does not list."),
+    "OtherController": _aside("The workload names another controller than its kind's own (managedBy)."),
+    "ExclusiveTopology": _aside("The exclusive-topology annotation of JobSet or LeaderWorkerSet places this workload."),
+    "NoTopologyRequested": _ignored("Nothing asks for a topology or a gang.", asks=False),
+    "ExemptNamespace": _ignored("The namespace is exempt.", checked=False),
+    "NodeNameSet": _ignored("The pods name their node themselves."),
+    "DaemonSetOrStatic": _ignored("The pods belong to a DaemonSet or a node's static manifests."),
+    "PolicyOff": _ignored("The policy's mode is off."),
+    "PartOfGang": _ignored("A workload above it is the gang that it is a part of."),
 }
 
 
@@ -152,3 +259,13 @@ def known_phase(text: object) -> Phase | None:
 def known_code(text: object) -> Why:
     """The reason code that a stored text is; "" for a code that this version does not know."""
     return cast(Code, text) if isinstance(text, str) and text in REASONS else ""
+
+
+def reason_of(why: Why) -> Reason | None:
+    """What follows from a status's reason; None where all is well."""
+    return REASONS[why] if why else None
+
+
+def asks_nothing(code: Code | None) -> bool:
+    """True for the reason of an object that asks for nothing; None stands for one that asks."""
+    return code is not None and not REASONS[code].asks

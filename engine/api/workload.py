@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from engine.api.pod import OwnerRef, PodSpec
+from engine.api.reasons import Code
 
 if TYPE_CHECKING:
     from engine.api.rank import Term
@@ -80,7 +81,7 @@ class Workload:
     deleting: bool
     created: float
     owner: OwnerRef | None
-    aside: str | None
+    aside: Code | None
     resource: str = "jobs"
     suspend_path: tuple[str | int, ...] | None = ("spec", "suspend")
     templates_fixed: bool = False

@@ -12,6 +12,7 @@ from engine.api.duration import epoch
 from engine.api.names import MAIN
 from engine.api.pod import PodSpec
 from engine.api.rank import Ranges, count_ranks, join_ranks, parse_ranks
+from engine.api.reasons import Code
 from engine.api.workload import TO_ANNOTATIONS, Owned, PodSet, Workload
 from engine.cluster import pods, wire
 from engine.cluster.objects import _FAILURES, labels_of
@@ -102,7 +103,7 @@ def _indexes(text: str | None, field: str) -> Ranges:
         raise ProjectionError(f"$.status.{field}: {error}") from None
 
 
-def _aside(spec: wire.JobSpec) -> str | None:
+def _aside(spec: wire.JobSpec) -> Code | None:
     """As the entry of the kind says (`engine.kinds`)."""
     if spec.managed_by == _KUEUE_CONTROLLER:
         return "ManagedByKueue"

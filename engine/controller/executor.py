@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from engine.api import names
-from engine.api.event_reasons import EventReason
+from engine.api.event_reasons import EventReason, is_warning
 from engine.api.placement import Assignment, Placement
 from engine.api.pod import Pod
 from engine.api.reasons import Code, known_code
@@ -138,7 +138,7 @@ class ActionExecutor:
             )
 
         if isinstance(result := self._written.on_newest(gang.workload, attempt), Refused):
-            self._event(gang, "ResumeRefused", f"cannot be resumed: {result.message}", warning=True)
+            self._event(gang, "ResumeRefused", f"cannot be resumed: {result.message}")
             raise writes.WriteRefused(result.message)
         was_done(result, gang.workload.name)
 
@@ -149,7 +149,7 @@ class ActionExecutor:
                 gang.workload, lambda workload: writes.suspend_workload(self._api, workload, fence=self._fence)
             )
             if isinstance(result, Refused):
-                self._event(gang, "SuspendRefused", f"cannot be suspended: {result.message}", warning=True)
+                self._event(gang, "SuspendRefused", f"cannot be suspended: {result.message}")
                 raise writes.WriteRefused(result.message)
             was_done(result, gang.workload.name)
         assert gang.placement is not None
@@ -165,12 +165,12 @@ class ActionExecutor:
         except ApiFault:
             self._written.read_back(placement)
             raise
-        self._event(gang, "Grown" if extension.more else "Repaired", message, warning=False)
+        self._event(gang, "Grown" if extension.more else "Repaired", message)
         self._all(self._delete_pod, extension.replaced)
 
     def remove(self, gang: Gang, pods: tuple[Pod, ...], *, evict: bool, reason: Code, message: str) -> None:
         """Have pods go: by eviction, or at once. What a disruption budget does not allow is told, and tried again."""
-        self._event(gang, reason, message, warning=True)
+        self._event(gang, reason, message)
         self._all(self._evict_pod if evict else self._delete_pod, pods)
 
     def rewrite(self, gang: Gang, assignment: Assignment) -> None:
@@ -262,7 +262,7 @@ class ActionExecutor:
         result = writes.patch_placement_status(self._api, written, body, fence=self._fence)
         if not isinstance(result, Gone):
             self._written.took_placement(result)
-        self._event(gang, "LevelRelaxed", text, warning=True)
+        self._event(gang, "LevelRelaxed", text)
 
     def unclaimed(self, pod: Pod) -> str | None:
         """Why a held pod that no gang claims stays held; None when nothing asks for it to be."""
@@ -281,7 +281,7 @@ class ActionExecutor:
 
     def pod_event(self, pod: Pod, reason: EventReason, message: str) -> None:
         """Tell a pod's readers why it is held."""
-        self._tell_pod(pod, reason, message, warning=True)
+        self._tell_pod(pod, reason, message, warning=is_warning(reason))
 
     def too_many(self, gang: Gang, limit: int) -> None:
         """Tell of a workload that not all of its gangs can be looked after now."""
@@ -289,7 +289,7 @@ class ActionExecutor:
             f"the namespace has {limit:,} gangs, as many as it may have (policy queue.maxNamespaceGangs): the others "
             "are held until some have ended; delete some that wait, or scale down"
         )
-        self._event(gang, "GangLimitExceeded", message, warning=True)
+        self._event(gang, "GangLimitExceeded", message)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -310,7 +310,7 @@ class ActionExecutor:
             if not isinstance(result, Gone):
                 self._written.took_placement(result)
         if event:
-            self._event(gang, status.reason or status.phase, event_text(status, facts), warning=bool(status.reason))
+            self._event(gang, status.reason or status.phase, event_text(status, facts))
 
     def _tell_pod(self, pod: Pod, reason: EventReason, message: str, *, warning: bool) -> None:
         self._recorder.record(
@@ -356,7 +356,9 @@ class ActionExecutor:
         if isinstance(result := writes.delete_pod(self._api, pod, fence=self._fence), Refused):
             raise writes.WriteRefused(result.message)
 
-    def _event(self, gang: Gang, reason: EventReason, message: str, *, warning: bool) -> None:
+    def _event(self, gang: Gang, reason: EventReason, message: str, *, warning: bool | None = None) -> None:
+        """`warning`: the type of the Event where its reason does not say it."""
+        warning = is_warning(reason) if warning is None else warning
         workload: Workload = gang.workload
         if workload.handling == "pods":
             for pod in in_order(gang.pods)[:TOLD_PODS]:

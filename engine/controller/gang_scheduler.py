@@ -6,12 +6,11 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from math import inf
-from typing import Final
 
 from engine import metrics
 from engine.api.duration import format_duration
 from engine.api.placement import waiting_since
-from engine.api.reasons import Code
+from engine.api.reasons import REASONS, Code, Why, reason_of
 from engine.api.text import plural
 from engine.cache.state import ClusterState
 from engine.controller.actions import Status
@@ -22,16 +21,13 @@ from engine.gang.gang import Gang
 from engine.gang.relaxation import relaxed_text, relaxes_at
 from engine.scheduler.fairness import Shares
 from engine.scheduler.nomination import nominate_hosts
-from engine.scheduler.outcome import OWN_TROUBLE, Never, Outcome, Placed, Waits, own_trouble
+from engine.scheduler.outcome import Never, Outcome, Placed, Waits, own_trouble
 from engine.scheduler.precedence import goes_first, in_turn, kept_for
 from engine.scheduler.queue import Miss, PlanKey, QueueEntry, plan_key
 from engine.scheduler.schedule import kept_assignment
 from engine.scheduler.starvation import Nomination, StarvingGang
 
 log = logging.getLogger("topogate.controller")
-
-# What one gang is answered for reasons that others do not share.
-_OWN_ANSWERS: Final = OWN_TROUBLE | {"SearchLimit"}
 
 
 class GangScheduler:
@@ -221,7 +217,7 @@ class GangScheduler:
             memory.wake_at(memory.timers.next_back(now))  # no event will tell that its hosts count again
         if not joins and outcome.for_hosts:
             self._term.queue.waits_for_hosts(key)
-        if not joins and outcome.reason not in _OWN_ANSWERS:
+        if not joins and REASONS[outcome.reason].shared:
             self._term.queue.missed(question, miss)
 
     def _answered(self, key: str, gang: Gang, question: PlanKey, now: float) -> bool:
@@ -290,6 +286,7 @@ def _reason(miss: Miss) -> Code:
     return "QueuedBehind" if miss.first else miss.outcome.reason
 
 
-def _as_told(miss: str, told: str) -> bool:
+def _as_told(miss: Code, told: Why) -> bool:
     """True when a gang that meets the same answer as another need not be told: numbers are no news, a rank is."""
-    return miss == told or {"QueuedBehind", "RoomKept"}.isdisjoint((miss, told))
+    before = reason_of(told)
+    return miss == told or not (REASONS[miss].of_order or (before is not None and before.of_order))

@@ -14,7 +14,7 @@ from engine.api import names
 from engine.api.field import render
 from engine.api.placement import Assignment, PodSetRequest
 from engine.api.pod import Pod
-from engine.api.reasons import known_code
+from engine.api.reasons import Code, asks_nothing, known_code, reason_of
 from engine.api.text import sanitize
 from engine.api.workload import Workload
 from engine.controller.actions import Decision, Enqueue, NoAction, ReassignDevices, Resume, Status, Unmanage, Unplace
@@ -116,8 +116,9 @@ def _end(workload: Workload) -> str:
 
 def _expired(gang: Gang, timers: Timers) -> bool:
     """True when its slots went back because no pod appeared, and only a pod can tell that it is wanted again."""
-    known = gang.placement.status.get("reason") if gang.placement is not None else None
-    return not can_suspend(gang.workload) and not gang.workload.suspended and (timers.expired or known == "HoldExpired")
+    known = reason_of(known_code(gang.placement.status.get("reason"))) if gang.placement is not None else None
+    expired = timers.expired or (known is not None and known.until == "pods")
+    return not can_suspend(gang.workload) and not gang.workload.suspended and expired
 
 
 def _runs(gang: Gang) -> bool:
@@ -130,7 +131,7 @@ def _without_request(gang: Gang, gated: tuple[Pod, ...], policy: Policy) -> Deci
     forget = placement is not None and not placement.deleting
     if not held and not gated and not forget:
         return Decision(NoAction())
-    reason = known_code(gang.understanding.ignored) or "PolicyOff"
+    reason = gang.understanding.ignored or "PolicyOff"
     loses = placement is not None and placement.assignment is not None
     if loses:
         outcome = "its slots are given up: pods that run stay where they are, new ones may go anywhere"
@@ -140,8 +141,8 @@ def _without_request(gang: Gang, gated: tuple[Pod, ...], policy: Policy) -> Deci
     return Decision(Unmanage(gated, resume=held, forget=forget, reason=reason, message=message, loses=loses))
 
 
-def _no_request(reason: str, policy: Policy) -> str:
-    if reason == "NoTopologyRequested":
+def _no_request(reason: Code, policy: Policy) -> str:
+    if asks_nothing(reason):
         return "asks for no topology and for no gang any more"
     return f"the policy's mode is {policy.mode}" if policy.mode != "enforce" else f"is left alone now ({reason})"
 

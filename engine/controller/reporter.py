@@ -13,7 +13,7 @@ from typing import Final
 
 from engine import metrics
 from engine.api import names
-from engine.api.reasons import REASONS, Code
+from engine.api.reasons import Code
 from engine.cache.state import ClusterState
 from engine.controller.actions import Status
 from engine.controller.executor import TOLD_PODS, ActionExecutor
@@ -141,7 +141,7 @@ class QueueMetrics:
         reasons = Counter[str]()
         for key in term.queue:
             memory = term.memory.get(key)
-            if memory is not None and memory.told is not None and memory.told.reason in REASONS:
+            if memory is not None and memory.told is not None and memory.told.reason:
                 reasons[memory.told.reason] += 1
         for reason in self._counted - reasons.keys():
             metrics.waiting.labels(reason).set(0)

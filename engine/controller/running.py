@@ -8,7 +8,7 @@ from typing import Final
 
 from engine.api.placement import Placement, incomplete_since
 from engine.api.pod import Pod
-from engine.api.reasons import Code, known_code
+from engine.api.reasons import Code, known_code, reason_of
 from engine.api.text import plural, sanitize
 from engine.controller.actions import Decision, EvictPods, Extend, NoAction, Release, Shrink, Status, Unplace
 from engine.controller.gang_state import Timers
@@ -250,7 +250,7 @@ def _in_the_way(host: str, hosts: Hosts) -> tuple[Code, str]:
 
 def _lost(part: ExtensionRequest, placement: Placement, status: Status | None, hosts: Hosts) -> str:
     """What was lost, for people: the slots and their hosts."""
-    if status is not None and status.reason == "SchedulerRefused":
+    if status is not None and (reason := reason_of(status.reason)) is not None and reason.until == "another host":
         return status.message
     assert placement.assignment is not None
     gone = part.left(placement.assignment)

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from engine.api.duration import timestamp
+from engine.api.event_reasons import PHASES_TOLD
 from engine.api.placement import kept_hosts
-from engine.api.reasons import known_code, known_phase
+from engine.api.reasons import known_code, known_phase, reason_of
 from engine.controller.actions import Status
 from engine.gang.gang import Gang
 from engine.scheduler.outcome import Placed
@@ -43,20 +44,13 @@ class BurstDetector:
         return LATER if rushing and phase in GOOD else 0.0
 
 
-# A step that mostly passes at once is worth a write only when it lasts (seconds): a placed gang runs a moment later,
-# and a pod that has ended well leaves the cache before its Job counts its index as done.
-SETTLE = {"Placed": 2.0, "Incomplete": 5.0}
-# The same for a reason: pods are made one after the other, and so is the JobSet of a TrainJob.
-SETTLE_REASON = {"WaitingForMembers": 5.0}
-
 _CONDITIONS = ("Placed", "Released", "Complete")
-# Reasons whose sentence is news by itself: it says where, and has no number that changes all the time.
-_TELLING = frozenset({"RoomKept"})
 
 
 def settle(status: Status) -> float:
     """How many seconds a status has to last until it is told."""
-    return max(SETTLE.get(status.phase, 0.0), SETTLE_REASON.get(status.reason, 0.0))
+    reason = reason_of(status.reason)
+    return max(PHASES_TOLD[status.phase].settles, reason.settles if reason is not None else 0.0)
 
 
 def status_of(gang: Gang) -> Status | None:
@@ -73,7 +67,8 @@ def differs(known: Status, status: Status) -> bool:
     """True when one status is news after another: another phase or reason. Numbers alone are none."""
     if (known.phase, known.reason) != (status.phase, status.reason):
         return True
-    return status.reason in _TELLING and known.message != status.message
+    reason = reason_of(status.reason)
+    return reason is not None and reason.text_is_news and known.message != status.message
 
 
 def status_body(before: Mapping[str, Any], status: Status, *, facts: Placed | None, now: float) -> dict[str, Any]:
@@ -125,4 +120,5 @@ def event_text(status: Status, facts: Placed | None) -> str:
 
 def _waits_for_us(status: Status) -> bool:
     """True while it is not the user who keeps the gang from starting: that time counts for no patience."""
-    return status.phase == "Waiting" and status.reason != "Suspended"
+    reason = reason_of(status.reason)
+    return status.phase == "Waiting" and (reason is None or reason.patient)

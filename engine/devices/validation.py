@@ -6,12 +6,13 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from engine.api.field import FieldError
+from engine.api.reasons import Code
 from engine.api.text import sanitize
 from engine.devices.containers import AmountError, Container, Path, PodResources, amount
 from engine.devices.request import Contradiction, device_contradictions
 from engine.devices.resources import FPGA, GPU, MEMORY, RATIO, RDMA, device_names, family, whole_names
 
-REASON: Final = "GPURequestInvalid"
+REASON: Final[Code] = "GPURequestInvalid"
 
 _FRACTIONS: Final = {RDMA: "", FPGA: "", MEMORY: " of bytes"}
 _PERCENT_INSTEAD: Final = f"; for part of a GPU ask for {GPU} in percent, such as 50"

@@ -6,11 +6,12 @@ from fnmatch import fnmatchcase
 
 from engine.api import names
 from engine.api.pod import PodSpec
+from engine.api.reasons import Code
 from engine.api.workload import Workload
 from engine.policy.model import Policy
 
 
-def exemption_reason(workload: Workload, *, policy: Policy, own_namespace: str = names.NAMESPACE) -> str | None:
+def exemption_reason(workload: Workload, *, policy: Policy, own_namespace: str = names.NAMESPACE) -> Code | None:
     """The reason code why a workload that asks is none of ours; None when it is ours."""
     if policy.mode == "off":
         return "PolicyOff"
@@ -26,7 +27,7 @@ def exemption_reason(workload: Workload, *, policy: Policy, own_namespace: str =
     return next((reason for reason in found if reason is not None), None)
 
 
-def template_exemption(spec: PodSpec, *, policy: Policy) -> str | None:
+def template_exemption(spec: PodSpec, *, policy: Policy) -> Code | None:
     """The same for what a template or a pod itself shows."""
     if kueue_has(spec):
         return "ManagedByKueue"

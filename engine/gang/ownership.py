@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from engine.api import names
 from engine.api.field import FieldError
 from engine.api.pod import OwnerRef, Pod
+from engine.api.reasons import REASONS, Code, asks_nothing
 from engine.api.workload import Owned, Workload
 from engine.gang.annotations import meanings, read_own_annotations
 from engine.gang.exemption import exemption_reason
@@ -28,7 +30,7 @@ MAX_DEPTH = 8
 Link = Workload | Owned | Pod
 Key = tuple[str, str, str, str]
 Find = Callable[[Key], Link | None]
-NOT_ASKING = "NoTopologyRequested"
+NOT_ASKING: Final[Code] = "NoTopologyRequested"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +85,19 @@ def reference_to(link: Link) -> OwnerRef:
     return OwnerRef(version, object_key(link)[1], link.name, link.uid, controller=True)
 
 
-def gang_root(chain: Chain, *, ignored: Callable[[Workload], str | None]) -> Workload | None:
+def gang_root(chain: Chain, *, ignored: Callable[[Workload], Code | None]) -> Workload | None:
     """The workload that decides for what is below it: the top-most that asks or stands aside, else the nearest.
 
     `ignored(workload)`: the reason code why the workload, seen by itself, is none of ours; None when it asks.
     """
     workloads = chain.workloads
     for workload in reversed(workloads):
-        if ignored(workload) != NOT_ASKING:
+        if not asks_nothing(ignored(workload)):
             return workload
     return workloads[0] if workloads else None
 
 
-PART_OF_GANG = "PartOfGang"
+PART_OF_GANG: Final[Code] = "PartOfGang"
 CHILD = "child"  # the unit of kinds whose children are gangs of their own
 _REMEMBERED = 4096
 
@@ -123,7 +125,7 @@ class Above:
     """
 
     workload: Workload | None
-    reason: str | None
+    reason: Code | None
     missing: OwnerRef | None
 
 
@@ -175,7 +177,7 @@ class OwnerResolver:
         decides = above.workload
         if decides is not None and decides.unit == CHILD and leads_to(workload.namespace, workload.owner, decides):
             return self.own(workload)  # a gang of its own, with what is asked above
-        if above.reason != NOT_ASKING:
+        if not asks_nothing(above.reason):
             return PlacementRequest(ignored=above.reason or PART_OF_GANG)
         return self.own(workload)
 
@@ -188,14 +190,15 @@ class OwnerResolver:
         if workload.handling != "pods" and self.registry.find(group, workload.kind, version) is None:
             return PlacementRequest(ignored=NOT_ASKING)
         above = self._gangs_apart(workload)
-        if above is not None and (reason := self._reason(above, self._read(above))) not in (None, NOT_ASKING):
+        reason = self._reason(above, self._read(above)) if above is not None else None
+        if reason is not None and REASONS[reason].asks:
             return PlacementRequest(ignored=reason)
         whole = self.whole(workload)
         if not whole.pod_sets:
             return self._without_pods(whole)
         return self._read(whole, remember=whole is workload and above is None)
 
-    def ignored(self, workload: Workload) -> str | None:
+    def ignored(self, workload: Workload) -> Code | None:
         """The reason code why a workload, seen by itself, is none of ours; None when it asks.
 
         One that stands aside without asking stands aside for what is below it.
@@ -241,11 +244,11 @@ class OwnerResolver:
             self._understood[workload.uid] = (workload, found)
         return found
 
-    def _reason(self, workload: Workload, understanding: PlacementRequest) -> str | None:
+    def _reason(self, workload: Workload, understanding: PlacementRequest) -> Code | None:
         reason = understanding.ignored
-        if reason == NOT_ASKING:
+        if asks_nothing(reason) and self.policy.mode != "off":
             aside = exemption_reason(workload, policy=self.policy, own_namespace=self.own_namespace)
-            return aside if aside is not None and aside != "PolicyOff" else reason
+            return aside or reason
         return reason
 
     def _gangs_apart(self, workload: Workload) -> Workload | None:

@@ -9,6 +9,7 @@ from engine.api import names
 from engine.api.field import FieldError
 from engine.api.field import path_of as path_of_steps
 from engine.api.placement import GangRequest, PodSetRequest
+from engine.api.reasons import Code
 from engine.api.workload import PodSet, Workload
 from engine.gang.annotations import (
     AnnotationSource,
@@ -60,7 +61,7 @@ class PlacementRequest:
     topology: str | None = None
     errors: tuple[FieldError, ...] = ()
     warnings: tuple[str, ...] = ()
-    ignored: str | None = None
+    ignored: Code | None = None
     relax_after: float | None = None
 
     @property

@@ -17,7 +17,7 @@ from engine.kinds.expressions import IntExpression, number
 from engine.kinds.paths import NodeError, PathNode, PathScope, each, find, mapping_at, parse_path, shown, text_at
 from engine.kinds.pod_sets import pod_sets_of
 from engine.kinds.registry import Registry
-from engine.kinds.schema import Finished, GangSpec, KindEntry
+from engine.kinds.schema import AsideReason, Finished, GangSpec, KindEntry
 from engine.kinds.structure import ParsedGang, ParsedPodSet, ParsedSuspension, ParsedWorkload
 
 T = TypeVar("T")
@@ -160,7 +160,7 @@ def _failed(end: str) -> bool:
     return end.lower().startswith("fail")
 
 
-def _aside(entry: KindEntry, scope: PathScope) -> str | None:
+def _aside(entry: KindEntry, scope: PathScope) -> AsideReason | None:
     return next((aside.reason for aside in entry.stand_aside if holds(aside.when, scope)), None)
 
 

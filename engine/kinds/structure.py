@@ -9,7 +9,7 @@ from typing import Any
 from engine.api.field import path_of
 from engine.api.rank import Term
 from engine.kinds.paths import Steps
-from engine.kinds.schema import Cost, Creation, Unit
+from engine.kinds.schema import AsideReason, Cost, Creation, Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,5 +102,5 @@ class ParsedWorkload:
     started: bool
     finished: bool
     failed: bool  # finished, and not well
-    stand_aside: str | None
+    stand_aside: AsideReason | None
     scheduler: str | None

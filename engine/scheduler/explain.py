@@ -177,9 +177,6 @@ def infeasible(short: Shortfall) -> Waits | Never:
     if short.unreported and short.hosts > 0:
         return Never("UnknownResource", nobody_reports(short.unreported, short.reported))
     answer = _infeasible(short)
-    if isinstance(answer, Waits) and short.devices is not None and short.total_slots == 0:
-        near = how_near(short.devices) if answer.reason == "InsufficientFreeGPUs" else ""
-        answer = Waits(answer.reason, f"{answer.message}; {near}") if near else answer
     if isinstance(answer, Waits) and short.tolerate is not None:
         would = f"with a toleration for {sanitize(short.tolerate)} it would fit now"
         answer = Waits(answer.reason, f"{answer.message}; {would}")
@@ -212,7 +209,8 @@ def _used_up(short: Shortfall) -> Waits:
         return Waits("Fragmented", _needed(short) + hint)
     gpus = short.limiting is not None and "gpu" in short.limiting
     reason: Code = "InsufficientFreeGPUs" if gpus else "InsufficientFreeHosts"
-    return Waits(reason, f"{_needed(short, in_all=True)}; {_nodes(short)}")
+    near = how_near(short.devices) if gpus and short.devices is not None and short.total_slots == 0 else ""
+    return Waits(reason, f"{_needed(short, in_all=True)}; {_nodes(short)}{f'; {near}' if near else ''}")
 
 
 def _nothing_eligible(short: Shortfall, *, unhealthy: int, tainted: int) -> Waits:

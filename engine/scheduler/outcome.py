@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from engine.api.placement import PodSetPlan
-from engine.api.reasons import Code
+from engine.api.reasons import REASONS, Code
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +55,8 @@ class Never:
 
 
 Outcome = Placed | Waits | Never
-# Reasons to wait that only the gang's own people can mend: no room that comes free helps.
-OWN_TROUBLE: Final = frozenset[Code]({"QuotaExceeded", "PriorityClassMissing"})
 
 
 def own_trouble(outcome: Waits | Never) -> bool:
     """True when only the gang's own people can mend why it is not placed: it holds up nobody."""
-    return isinstance(outcome, Never) or outcome.reason in OWN_TROUBLE
+    return isinstance(outcome, Never) or REASONS[outcome.reason].own_trouble

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from engine.api.placement import Placement, kept_hosts
 from engine.api.reasons import REASONS, known_code
@@ -16,9 +15,6 @@ from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, over
 from engine.scheduler.outcome import Outcome, Placed, Waits, own_trouble
 from engine.scheduler.starvation import Nomination
-
-# Gangs that wait for these are not in the queue, or hold up nobody there.
-_ASIDE: Final = frozenset({"QuotaExceeded", "PriorityClassMissing", "Suspended", "HoldExpired", "WaitingForMembers"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +78,7 @@ def kept_for(name: str, gang: Gang) -> Waits:
 def _in_queue(workload: Workload, placement: Placement) -> bool:
     """True for a gang that waits for room, and that others may have to wait for."""
     code = known_code(placement.status.get("reason"))
-    return not over(workload) and code != "" and REASONS[code].kind == "not-now" and code not in _ASIDE
+    return not over(workload) and code != "" and REASONS[code].queued
 
 
 def _named(name: str, gang: Gang) -> str:

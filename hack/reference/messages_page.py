@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from engine.api.event_reasons import ON_PODS, ON_POLICY, ON_WORKLOADS, PHASES_TOLD
-from engine.api.reasons import REASONS, Kind
+from engine.api.reasons import REASONS, UNTIL, Kind
 
 _KINDS: Final[dict[Kind, str]] = {
     "user": "Faults of a request",
@@ -19,7 +19,8 @@ _WHEN: Final[dict[Kind, str]] = {
     "user": "The object is refused (422, one cause for each fault); GangTooLarge, HostTooSmall and UnknownResource are "
     "warnings unless the policy says `neverFits: deny`.",
     "policy": "The object is refused (403). A gang of which only its places tell that it is too large stays held.",
-    "not-now": "The gang waits and starts by itself when there is room: the reason of the Placement and of the Event.",
+    "not-now": "The gang waits: the reason of the Placement and of the Event. It starts by itself when what the table "
+    "names has come. What may pass at once is told only when it lasts for the time named.",
     "engine": "Trouble of Topogate itself, never a denial of a workload.",
     "standing-aside": "Somebody else places this workload; nothing of it is changed.",
     "ignored": "Nothing is asked of Topogate, or it must not touch the object.",
@@ -43,11 +44,33 @@ def messages_page() -> str:
         "workload.",
     ]
     for kind, title in _KINDS.items():
-        lines += ["", f"## {title}", "", _WHEN[kind], "", "| code | meaning |", "|---|---|"]
-        lines += [f"| `{code}` | {reason.description} |" for code, reason in REASONS.items() if reason.kind == kind]
+        lines += ["", f"## {title}", "", _WHEN[kind], ""]
+        lines += _waits() if kind == "not-now" else _codes(kind)
     lines += ["", "## Events", "", _EVENTS]
     pods, policy = ("On pods", (ON_PODS,)), ("On the policy's ConfigMap", (ON_POLICY,))
     for title, every in (("On workloads", (PHASES_TOLD, ON_WORKLOADS)), pods, policy):
-        lines += ["", f"### {title}", "", "| reason | meaning |", "|---|---|"]
-        lines += [f"| `{reason}` | {meaning} |" for told in every for reason, meaning in told.items()]
+        lines += ["", f"### {title}", "", "| reason | type | told | meaning |", "|---|---|---|---|"]
+        lines += [
+            f"| `{reason}` | {'Warning' if told.warning else 'Normal'} | {_when(told.settles)} | {told.description} |"
+            for registry in every
+            for reason, told in registry.items()
+        ]
     return "\n".join(lines) + "\n"
+
+
+def _codes(kind: Kind) -> list[str]:
+    rows = [f"| `{code}` | {reason.description} |" for code, reason in REASONS.items() if reason.kind == kind]
+    return ["| code | meaning |", "|---|---|", *rows]
+
+
+def _waits() -> list[str]:
+    rows = [
+        f"| `{code}` | {reason.description} | {UNTIL[reason.until]} | {_when(reason.settles)} |"
+        for code, reason in REASONS.items()
+        if reason.until is not None
+    ]
+    return ["| code | meaning | ends when | told |", "|---|---|---|---|", *rows]
+
+
+def _when(settles: float) -> str:
+    return f"after {settles:g} s" if settles else "at once"

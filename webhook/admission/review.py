@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from engine.api.field import FieldError, render
+from engine.api.reasons import REASONS
 from engine.api.text import MAX_WARNING, quote, truncate_bytes
 from engine.policy.model import Policy
 from webhook.admission.budget import Budget
@@ -354,10 +355,6 @@ def _cleaned(warnings: Sequence[str]) -> tuple[str, ...]:
     return tuple(text for text in unique if text)[:MAX_WARNINGS]
 
 
-# A refusal for these is the admin's decision (403), not a fault of what the user wrote (422).
-POLICY_REASONS = frozenset({"GangLimitExceeded", "ReviewTooCostly"})
-
-
 _ENDS: Final = re.compile(r"(?<=[;:]) ")
 _TELLS: Final = "topogate: "
 _OBSERVES: Final = "topogate (observe): "
@@ -377,7 +374,7 @@ def _answer(review: Review, errors: Sequence[FieldError], warnings: Sequence[str
         return allowed([*([_MODE] if told else ()), *(line for text in told for line in _observed(text))])
     if not errors:
         return allowed(warnings)
-    if all(error.reason in POLICY_REASONS for error in errors):
+    if all(REASONS[error.reason].by_policy for error in errors):
         text = "; ".join(f"{error.field}: {render(error)}" for error in errors)
         return forbidden(text, errors[0].reason, warnings, errors=errors)
     return denied(errors, review, warnings)

@@ -8,6 +8,7 @@ from engine.api import names
 from engine.api.field import FieldError
 from engine.api.field import path_of as path_of_steps
 from engine.api.objects import Node
+from engine.api.reasons import REASONS
 from engine.api.text import plural, sanitize
 from engine.api.workload import Workload
 from engine.gang.gang import suspended_by_user
@@ -75,7 +76,7 @@ def forecast_warnings(
 
 def _refused(outcome: Never, workload: Workload, policy: Policy) -> bool:
     """What the policy alone decides is refused in any case; nobody is refused what he did not ask for himself."""
-    unwanted = policy.never_fits == "deny" or outcome.reason == "GangLimitExceeded"
+    unwanted = policy.never_fits == "deny" or REASONS[outcome.reason].by_policy
     return unwanted and not by_default(workload, policy)
 
 
@@ -86,7 +87,7 @@ def _preferring(workload: Workload, understanding: PlacementRequest, view: Reade
 
 
 def _never(outcome: Never, workload: Workload, policy: Policy) -> FieldError:
-    if outcome.reason in ("HostTooSmall", "UnknownResource"):
+    if REASONS[outcome.reason].of_one_pod:
         field = path_of_steps((*workload.pod_sets[0].path, "spec", "containers"))
     else:
         field = request_path(workload, names.REQUIRE, policy=policy)

@@ -12,6 +12,7 @@ from engine.api import names
 from engine.api.field import FieldError
 from engine.api.field import path_of as path_of_steps
 from engine.api.placement import Placement, PodSetRequest
+from engine.api.reasons import asks_nothing
 from engine.api.workload import PodSet, Workload
 from engine.gang.gang import held_by_us
 from engine.gang.request import LEVELS, PlacementRequest, request_path, said_by
@@ -19,7 +20,6 @@ from engine.policy.model import Policy
 from webhook.handlers.defaults import by_default
 from webhook.handlers.gating import ANNOTATIONS, LABELS, template_labels, templates
 
-_ASKS_NOTHING = "NoTopologyRequested"
 _NOTHING_ASKED = f'{names.UNCONSTRAINED}: "false"'
 _COPIED = frozenset({names.PLACEMENT, names.REVISION})  # by controllers, from the template of the parent
 
@@ -110,7 +110,7 @@ def request_errors(
     if after.ask is not None:
         for field in dict.fromkeys(_changed(new, before, after, policy)):
             yield _forbidden(field, f"the gang is placed and runs; {_anew(new)}")
-    elif after.ignored == _ASKS_NOTHING and _held_to_it(old, new, policy):
+    elif asks_nothing(after.ignored) and _held_to_it(old, new, policy):
         message = f"the gang is placed and runs, and would lose its slots; {_anew(new)}, or say {_NOTHING_ASKED}"
         for one in said_by(old, policy=policy):
             if one.about in LEVELS:

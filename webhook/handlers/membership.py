@@ -9,13 +9,14 @@ from engine.api import names
 from engine.api.field import FieldError
 from engine.api.placement import PodSetRequest
 from engine.api.pod import OwnerRef, Pod
+from engine.api.reasons import REASONS, Code, asks_nothing
 from engine.api.workload import PodSet, Workload
 from engine.gang import plain_pods
 from engine.gang.annotations import read_own_annotations
 from engine.gang.exemption import is_exempt, kueue_has, template_exemption
 from engine.gang.gang import pod_set_of
 from engine.gang.key import has_group, parts
-from engine.gang.ownership import NOT_ASKING, OwnerResolver
+from engine.gang.ownership import OwnerResolver
 from engine.gang.request import PlacementRequest
 from engine.policy.model import Policy
 from webhook.admission.reader import Reader
@@ -25,7 +26,7 @@ from webhook.admission.reader import Reader
 class NotManaged:
     """No pod of ours: nothing asks for it to be held. `reason` is the reason code where its workload has one."""
 
-    reason: str = "NoTopologyRequested"
+    reason: Code = "NoTopologyRequested"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +133,13 @@ def alone(pod: Pod, view: Reader, policy: Policy) -> Alone | None:
     else:
         workload = plain_pods.plain_workload(claim.key, [pod], dialects=dialects)
         found = plain_pods.faults(workload, [pod], placed=False, dialects=dialects)
-        faults = tuple(one for one in found if one.reason != "WaitingForMembers")
+        faults = tuple(one for one in found if not REASONS[one.reason].waits)
     understanding = lineage.own(workload)
     gang = not plain_pods.is_single(claim.key)
     return Alone(claim.key, workload, understanding, (*understanding.errors, *faults), gang)
 
 
-def aside_of(pod: Pod, view: Reader, policy: Policy) -> str | None:
+def aside_of(pod: Pod, view: Reader, policy: Policy) -> Code | None:
     """The reason code why a pod is left alone, whatever it asks for; None when it is not."""
     if pod.mirror or (pod.owner is not None and pod.owner.kind == "DaemonSet"):
         return "DaemonSetOrStatic"
@@ -178,7 +179,7 @@ def parent_relation(workload: Workload, view: Reader, policy: Policy) -> Standin
         return "child" if _through(above.missing, lineage) else "unsure"
     if above.reason is None:
         return "child"
-    return "alone" if above.reason == NOT_ASKING else "aside"
+    return "alone" if asks_nothing(above.reason) else "aside"
 
 
 def _through(owner: OwnerRef, lineage: OwnerResolver) -> bool:

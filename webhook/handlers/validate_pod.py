@@ -10,6 +10,7 @@ from typing import Any
 from engine.api import names
 from engine.api.field import FieldError
 from engine.api.pod import Pod
+from engine.api.reasons import REASONS, Code
 from engine.api.text import quote
 from engine.gang.annotations import own_source, read_own_annotations, unknown_keys
 from engine.gang.warnings import unread
@@ -31,7 +32,7 @@ def validate_pod(review: Review, view: Reader, policy: Policy, deadline: float) 
     reason = aside_of(pod, view, policy)
     document = decoded(review.object)
     told = [f"topogate: {text}" for text in _told(document, pod, reason, policy)]
-    if reason == "ExemptNamespace":
+    if reason is not None and not REASONS[reason].checked:
         return answer(review, (), told, policy=policy)
     managed = names.MANAGED in pod.spec.labels
     if managed and pod.owner is not None and _registered(pod, view):
@@ -84,7 +85,7 @@ def _request(pod: Pod, found: Alone | None, policy: Policy) -> tuple[list[FieldE
     return [*found.errors], warnings
 
 
-def _told(document: Mapping[str, Any], pod: Pod, reason: str | None, policy: Policy) -> list[str]:
+def _told(document: Mapping[str, Any], pod: Pod, reason: Code | None, policy: Policy) -> list[str]:
     """Why a pod that asks is left alone, and the keys on it that nobody reads."""
     told = [*told_of_pod(document, pod, reason, policy)]
     if reason is None and not read_own_annotations(pod, dialects=policy.annotations.dialects):

@@ -7,6 +7,7 @@ from typing import Any
 
 from engine.api import names
 from engine.api.pod import Pod, PodSpec
+from engine.api.reasons import Code
 from engine.api.text import did_you_mean, join_and, quote
 from engine.api.workload import Workload
 from engine.gang.annotations import NATIVE_DIALECT
@@ -17,7 +18,7 @@ from webhook.handlers.gating import templates
 
 
 def told_of_workload(
-    document: Mapping[str, Any], workload: Workload, reason: str | None, policy: Policy
+    document: Mapping[str, Any], workload: Workload, reason: Code | None, policy: Policy
 ) -> tuple[str, ...]:
     """Return the warnings about a workload; `reason` is the code why it is none of ours, None when it is."""
     pods = [one.template for one in workload.pod_sets]
@@ -25,7 +26,7 @@ def told_of_workload(
     return _told(document, ((), *templates(workload)), aside, policy)
 
 
-def told_of_pod(document: Mapping[str, Any], pod: Pod, reason: str | None, policy: Policy) -> tuple[str, ...]:
+def told_of_pod(document: Mapping[str, Any], pod: Pod, reason: Code | None, policy: Policy) -> tuple[str, ...]:
     """Return the warnings about a pod."""
     aside = _aside(reason, "pod", pod.namespace, [pod.spec], policy) if reason is not None else None
     return _told(document, ((),), aside, policy)
@@ -47,7 +48,7 @@ def _asks(keys: Iterable[str], owned: Collection[str]) -> Iterator[bool]:
     return (key.startswith(f"{names.DOMAIN}/") and key not in owned for key in keys)
 
 
-def _aside(reason: str, kind: str, namespace: str, pods: Sequence[PodSpec], policy: Policy) -> str | None:
+def _aside(reason: Code, kind: str, namespace: str, pods: Sequence[PodSpec], policy: Policy) -> str | None:
     match reason:
         case "OtherScheduler":
             found = (one.scheduler_name or names.DEFAULT_SCHEDULER for one in pods)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from engine.api.event_reasons import EventReason
+from engine.api.event_reasons import EventReason, is_warning
 from engine.api.objects import ConfigMap
 from engine.cluster.events import Recorder
 from engine.policy.source import PolicySource
@@ -52,5 +52,5 @@ class PolicyEvents:
             reason=reason,
             note=note,
             action=_ACTION,
-            warning=reason == "PolicyInvalid",
+            warning=is_warning(reason),
         )

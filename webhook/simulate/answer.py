@@ -11,7 +11,7 @@ from engine.api.field import FieldError, render
 from engine.api.names import AUTO, MAIN
 from engine.api.placement import Assignment, PodSetRequest, Slot
 from engine.api.rank import format_ranks
-from engine.api.reasons import REASONS
+from engine.api.reasons import REASONS, Code
 from engine.api.resources import format_bytes
 from engine.api.text import plural
 from engine.cache.state import ClusterState
@@ -55,7 +55,7 @@ def planned(about: About, gang: Gang, outcome: Outcome, view: ClusterState, *, m
     )
 
 
-def ignored(about: About, count: int, reason: str, message: str | None = None) -> output.Gang:
+def ignored(about: About, count: int, reason: Code, message: str | None = None) -> output.Gang:
     """The answer for `count` pods that are none of ours; the message is the reason's own unless one is given."""
     return _answer(
         about,
@@ -66,7 +66,7 @@ def ignored(about: About, count: int, reason: str, message: str | None = None) -
     )
 
 
-def held(about: About, reason: str, message: str | None = None) -> output.Gang:
+def held(about: About, reason: Code, message: str | None = None) -> output.Gang:
     """The answer for a pod whose gang is another workload's, or a workload that is placed through another."""
     pod_sets = (_unplaced(MAIN, 1, None, None),) if message is None else ()
     message = message or REASONS[reason].description

@@ -228,7 +228,7 @@ class _Run:
         if gang.understanding.ask is not None and view.policy.mode == "enforce" and suspended_by_user(found):
             return planned(about, gang, Waits("Suspended", REASONS["Suspended"].description), view)
         if (errors := gang.understanding.errors) and view.policy.mode == "enforce":
-            if errors[0].reason == "WaitingForMembers":
+            if REASONS[errors[0].reason].waits:
                 return held(about, errors[0].reason, errors[0].message)
             return rejected(about, errors)
         if gang.understanding.ignored is not None:

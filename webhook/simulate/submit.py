@@ -15,10 +15,9 @@ import msgspec
 
 from engine.api.field import FieldError, path_of
 from engine.api.pod import Pod
-from engine.api.reasons import known_code
+from engine.api.reasons import REASONS, known_code
 from engine.api.workload import Workload
 from engine.cluster.wire import ProjectionError
-from engine.devices.validation import REASON as GPU_INVALID
 from engine.kinds.read import UnreadableWorkload
 from webhook.admission.objects import located
 from webhook.admission.patch import Edits, Operation, Path, apply_patch
@@ -132,7 +131,7 @@ def _all_told(
         validated = validate(_review(one, sent), view, DEADLINE)
     except BadReview:
         return errors
-    return validated.errors if any(error.reason == GPU_INVALID for error in validated.errors) else errors
+    return validated.errors if any(REASONS[error.reason].of_devices for error in validated.errors) else errors
 
 
 def _incomplete(sent: Mapping[str, Any], record: Pod | Workload) -> tuple[FieldError, ...]:
