@@ -24,6 +24,8 @@ ClassKey = tuple[object, object, object]
 # of expressions (1.5 MiB), and they are the key of its class.
 MAX_CLASSES = 256
 MAX_WEIGHT = 50_000
+# So many characters weigh one more. Nobody has checked a label's length when a review comes: it may have 3 MiB.
+LONG_WORD = 256
 # So many changes are looked at one by one, and more of them while they are fewer than one in so many nodes.
 FEW = 32
 FEW_OF = 32
@@ -40,10 +42,12 @@ class Verdicts:
 
 
 def weight_of(shape: Shape) -> int:
-    """How much a shape's selectors and tolerations weigh: one for each key and each value."""
-    terms = shape.affinity or ()
-    named = sum(1 + len(one.values) for term in terms for one in (*term.expressions, *term.fields))
-    return 1 + len(terms) + named + len(shape.node_selector) + len(shape.tolerations)
+    """How much a shape's selectors and tolerations weigh: one for each key and each value, more where they are long."""
+    expressions = [one for term in shape.affinity or () for one in (*term.expressions, *term.fields)]
+    words = [word for one in expressions for word in (one.key, *one.values)]
+    words += [word for pair in shape.node_selector for word in pair]
+    words += [word for one in shape.tolerations for word in (one.key, one.value)]
+    return 1 + len(shape.affinity or ()) + len(words) + sum(map(len, words)) // LONG_WORD
 
 
 class Eligibility:

@@ -111,3 +111,22 @@ def test_questions_with_huge_selectors_are_not_kept() -> None:
     assert sum(map(weight_of, kept)) <= MAX_WEIGHT
     assert ledger._eligibility.weight == sum(verdicts.weight for verdicts in ledger._eligibility._classes.values())
     assert ledger._eligibility.weight <= MAX_WEIGHT
+
+
+def test_long_values_in_questions_are_not_kept() -> None:
+    """A selector's value may be as long as an object: few of such are kept, however many come."""
+    ledger = Capacity()
+    ledger.set_node("a", node("a", labels={"rack": "r0"}))
+    topology = build_topology("t", (Level("rack", ("rack",)),), [node("a", labels={"rack": "r0"})])
+    long = 1_000_000
+    for serial in range(15):
+        text = f"{serial}".ljust(long, "x")
+        for more in (
+            {"node_selector": (("rack", text),)},
+            {"affinity": (SelectorTerm((Expression("rack", "In", (text,)),), ()),)},
+        ):
+            ledger.slots(replace(shape(gpu=1), **more), topology, scarce="cpu")
+    kept = {key[:2] for key in ledger._eligibility._classes} | {
+        (wanted.node_selector, wanted.affinity) for _, wanted in ledger._warm
+    }
+    assert sum(len(repr(one)) for one in kept) <= 15 * long
