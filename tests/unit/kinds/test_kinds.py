@@ -59,8 +59,11 @@ def test_every_kind_has_an_example() -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_an_example_is_read(name: str) -> None:
-    """Pod sets with template, count, rank; the gang; how it is held."""
+    """By its own entry: pod sets with template, count, rank; the gang; how it is held."""
     raw = example(name)["object"]
+    entry = built_in().entry_of(raw)
+    assert entry is not None
+    assert entry.name == name
     structure = structure_of(raw)
     assert structure.name == raw["metadata"]["name"]
     agrees(structure, example(name)["structure"])
