@@ -123,7 +123,7 @@ def test_long_values_in_questions_are_not_kept() -> None:
         text = f"{serial}".ljust(long, "x")
         for more in (
             {"node_selector": (("rack", text),)},
-            {"affinity": (SelectorTerm((Expression("rack", "In", (text,)),), ()),)},
+            {"affinity": (SelectorTerm((SelectorRequirement("rack", "In", (text,)),), ()),)},
         ):
             ledger.slots(replace(shape(gpu=1), **more), topology, scarce="cpu")
     kept = {key[:2] for key in ledger._eligibility._classes} | {
