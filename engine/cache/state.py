@@ -327,6 +327,10 @@ class ClusterState:
         """The request of a workload under the policy and topologies in force."""
         return self.lineage.understand(workload)
 
+    def settled_before(self, now: float) -> float:
+        """The time of day by which a node must have become ready to be planned on now (`nodes.settle`)."""
+        return now - self.policy.nodes.settle
+
     @property
     def lineage(self) -> OwnerResolver:
         """Owner chains as they were folded in, under the policy in force."""

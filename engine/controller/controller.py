@@ -101,7 +101,7 @@ class Controller:
         self._waiting = GangScheduler(
             self._view, self._errands, self._term, self._telling, monotonic=self._monotonic, wall=self._wall
         )
-        self._parts = ExtensionScheduler(self._view, self._errands, self._term, self._telling)
+        self._parts = ExtensionScheduler(self._view, self._errands, self._term, self._telling, wall=self._wall)
         self._unclaimed = OrphanCollector(self._view, self._errands, self._term, hidden=self._hidden)
         self._settling = False
         self._behind: dict[str, None] = {}  # gangs to look at whose namespace had used its share up
@@ -227,10 +227,9 @@ class Controller:
         times += [
             due for due in (self._term.texts.next(busy=busy), self._term.numbers.next(busy=busy)) if due is not None
         ]
-        settle = self._view.policy.nodes.settle
-        if (len(self._term.queue) or len(self._term.parts)) and settle:
+        if (len(self._term.queue) or len(self._term.parts)) and self._view.policy.nodes.settle:
             with self._view.lock:
-                settling = self._view.capacity.unsettled(self._wall() - settle)
+                settling = self._view.capacity.unsettled(self._view.settled_before(self._wall()))
             if settling or self._settling:
                 times.append(now + 0.25)
                 self._term.room_appeared()  # one more try after the last one has settled

@@ -36,8 +36,8 @@ from engine.gang.plain_pods import in_order
 from engine.gang.relaxation import relaxed, relaxing_text
 from engine.gang.repair import ExtensionRequest
 from engine.gang.slots import SlotAssignment
-from engine.scheduler.outcome import Outcome, Placed
-from engine.scheduler.schedule import new_placement, rewritten, schedule_extension, schedule_gang
+from engine.scheduler.outcome import Placed
+from engine.scheduler.schedule import new_placement, rewritten
 
 log = logging.getLogger("topogate.errands")
 
@@ -77,40 +77,6 @@ class ActionExecutor:
     def close(self) -> None:
         """Finish the PATCHes that have started; no errand may follow."""
         self._patchers.shutdown(wait=True, cancel_futures=True)
-
-    # -- planning (no writes) ----------------------------------------------------------------------------------------
-
-    def plan(
-        self,
-        gang: Gang,
-        *,
-        excluded: frozenset[str],
-        room_kept: frozenset[str] = frozenset(),
-        emptied: frozenset[str] = frozenset(),
-    ) -> Outcome:
-        """The answer for a gang now; `plan_gang` explains the hosts. The view's lock is held."""
-        settled_before = self._wall() - self._view.policy.nodes.settle
-        return schedule_gang(
-            self._view, gang, settled_before=settled_before, excluded=excluded, room_kept=room_kept, emptied=emptied
-        )
-
-    def plan_part(
-        self,
-        gang: Gang,
-        extension: ExtensionRequest,
-        *,
-        excluded: frozenset[str],
-        room_kept: frozenset[str] = frozenset(),
-    ) -> Outcome:
-        """The answer for a part of a placed gang now. The view's lock is held."""
-        settled_before = self._wall() - self._view.policy.nodes.settle
-        return schedule_extension(
-            self._view, gang, extension, settled_before=settled_before, excluded=excluded, room_kept=room_kept
-        )
-
-    def placement(self, gang: Gang, placed: Placed | None, *, priority: int) -> Placement:
-        """The Placement to write for a gang, with the answer when it is placed."""
-        return new_placement(gang, placed, priority=priority, now=self._wall())
 
     # -- writes ------------------------------------------------------------------------------------------------------
 
@@ -246,7 +212,7 @@ class ActionExecutor:
         placement, asks = gang.placement, gang.understanding.ask is not None
         priority = self._view.coming.priority_of(gang.workload)
         if asks and (placement is None or not request_written(gang, priority=priority)):
-            placement = self._written.write(self.placement(gang, None, priority=priority), gang)
+            placement = self._written.write(new_placement(gang, None, priority=priority, now=self._wall()), gang)
         self._tell(gang, placement, status, facts, event=event, since=since)
 
     def relax(self, gang: Gang) -> None:
@@ -254,9 +220,8 @@ class ActionExecutor:
         assert gang.placement is not None
         text = relaxing_text(gang.understanding, self._view.policy)
         softer = replace(gang, understanding=relaxed(gang.understanding))
-        written = self._written.write(
-            self.placement(softer, None, priority=self._view.coming.priority_of(gang.workload)), gang
-        )
+        priority = self._view.coming.priority_of(gang.workload)
+        written = self._written.write(new_placement(softer, None, priority=priority, now=self._wall()), gang)
         status = Status("Waiting", known_code(gang.placement.status.get("reason")), text)
         body = status_body(gang.placement.status, status, facts=None, now=self._wall())
         result = writes.patch_placement_status(self._api, written, body, fence=self._fence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -13,17 +14,26 @@ from engine.controller.reporter import StatusReporter
 from engine.controller.term import LeaderTerm
 from engine.gang.gang import Gang
 from engine.scheduler.outcome import Outcome, Placed
-from engine.scheduler.schedule import extended_placement
+from engine.scheduler.schedule import extended_placement, schedule_extension
 
 
 class ExtensionScheduler:
     """Plans the parts that wait in the term's `parts`."""
 
-    def __init__(self, view: ClusterState, errands: ActionExecutor, term: LeaderTerm, telling: StatusReporter) -> None:
+    def __init__(
+        self,
+        view: ClusterState,
+        errands: ActionExecutor,
+        term: LeaderTerm,
+        telling: StatusReporter,
+        *,
+        wall: Callable[[], float],
+    ) -> None:
         self._view = view
         self._errands = errands
         self._term = term
         self._telling = telling
+        self._wall = wall
 
     def add(self, key: str, gang: Gang, part: Extend, now: float) -> None:
         """Have slots found for a part of a gang."""
@@ -55,7 +65,14 @@ class ExtensionScheduler:
             outcome: Outcome | None = None
             try:
                 with metrics.plan_seconds.time():
-                    outcome = self._errands.plan_part(gang, extension, excluded=excluded, room_kept=room_kept)
+                    outcome = schedule_extension(
+                        view,
+                        gang,
+                        extension,
+                        settled_before=view.settled_before(self._wall()),
+                        excluded=excluded,
+                        room_kept=room_kept,
+                    )
             finally:
                 if isinstance(outcome, Placed):
                     placement = extended_placement(gang, extension, outcome)

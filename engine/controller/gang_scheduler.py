@@ -19,12 +19,13 @@ from engine.controller.reporter import TEXT_EVERY, StatusReporter
 from engine.controller.term import LeaderTerm
 from engine.gang.gang import Gang
 from engine.gang.relaxation import relaxed_text, relaxes_at
+from engine.gang.repair import KeptSlot
 from engine.scheduler.fairness import Shares
 from engine.scheduler.nomination import nominate_hosts
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits, own_trouble
 from engine.scheduler.precedence import goes_first, in_turn, kept_for
 from engine.scheduler.queue import Miss, PlanKey, QueueEntry, plan_key
-from engine.scheduler.schedule import kept_assignment
+from engine.scheduler.schedule import kept_assignment, new_placement, schedule_gang
 from engine.scheduler.starvation import Nomination, StarvingGang
 
 log = logging.getLogger("topogate.controller")
@@ -162,7 +163,8 @@ class GangScheduler:
             gang, topology = view.gangs.get(waiting.key), view.topologies.get(waiting.topology)
             if gang is None or topology is None or not gang.understanding.count:
                 return None
-            excluded = memory.timers.hosts_out(now)
+            excluded, kept_slots = memory.timers.hosts_out(now), kept_assignment(gang)
+            settled_before = view.settled_before(self._wall())
             return nominate_hosts(
                 waiting,
                 gang.understanding,
@@ -172,8 +174,14 @@ class GangScheduler:
                 capacity=view.capacity,
                 topology=topology,
                 pods=view.stores.pods.values(),
-                plan=lambda emptied, out: self._errands.plan(
-                    gang, excluded=excluded | out, room_kept=taken, emptied=emptied
+                plan=lambda emptied, out: schedule_gang(
+                    view,
+                    gang,
+                    kept=kept_slots,
+                    settled_before=settled_before,
+                    excluded=excluded | out,
+                    room_kept=taken,
+                    emptied=emptied,
                 ),
             )
 
@@ -194,14 +202,16 @@ class GangScheduler:
             hosts = frozenset[str]().union(*(room.hosts for room in ahead))
             classes = tuple(map(view.coming.missing_class, gang.workload.pod_sets))
             question = plan_key(gang.understanding, gang.shapes, excluded, hosts, classes)
-            joins = bool(kept_assignment(gang))  # pods that stay make it a question of its own
+            kept = kept_assignment(gang)
+            joins = bool(kept)  # pods that stay make it a question of its own
             if not joins and not alone and not self._term.room.of(key) and self._answered(key, gang, question, now):
                 return
             with metrics.plan_seconds.time():
-                plan = partial(self._plan_beside, gang, excluded)
+                plan = partial(self._plan_beside, gang, kept, excluded)
                 outcome, first = in_turn(plan, ahead)
             if isinstance(outcome, Placed):
-                placement = self._errands.placement(gang, outcome, priority=view.coming.priority_of(gang.workload))
+                priority = view.coming.priority_of(gang.workload)
+                placement = new_placement(gang, outcome, priority=priority, now=self._wall())
                 view.hold(key, placement)
         metrics.plans.labels(type(outcome).__name__).inc()
         if isinstance(outcome, Placed):
@@ -248,8 +258,17 @@ class GangScheduler:
             if key in self._term.queue and not strict:
                 self._term.guarded(key, now, partial(self._plan_one, key, now, alone=True))
 
-    def _plan_beside(self, gang: Gang, excluded: frozenset[str], room_kept: frozenset[str]) -> Outcome:
-        return self._errands.plan(gang, excluded=excluded, room_kept=room_kept)
+    def _plan_beside(
+        self,
+        gang: Gang,
+        kept: Mapping[str, Mapping[int, KeptSlot]],
+        excluded: frozenset[str],
+        room_kept: frozenset[str],
+    ) -> Outcome:
+        settled_before = self._view.settled_before(self._wall())
+        return schedule_gang(
+            self._view, gang, kept=kept, settled_before=settled_before, excluded=excluded, room_kept=room_kept
+        )
 
     def _tell(self, key: str, gang: Gang, miss: Miss, now: float) -> None:
         memory, outcome = self._term.memory[key], miss.outcome

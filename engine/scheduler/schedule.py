@@ -34,6 +34,7 @@ def schedule_gang(
     view: ClusterState,
     gang: Gang,
     *,
+    kept: Mapping[str, Mapping[int, KeptSlot]] | None = None,
     settled_before: float | None = None,
     excluded: frozenset[str] = frozenset(),
     room_kept: frozenset[str] = frozenset(),
@@ -41,11 +42,12 @@ def schedule_gang(
 ) -> Outcome:
     """The answer for a gang now: whether its pods can be created, then the planner. The caller holds the view's lock.
 
-    `settled_before`, `excluded`, `room_kept` and `emptied` as in `plan_gang`; no devices are chosen on emptied hosts.
+    `kept`: the answer of `standing`, for a caller that has it. `settled_before`, `excluded`, `room_kept` and `emptied`
+    as in `plan_gang`; no devices are chosen on emptied hosts.
     """
     if (trouble := _uncreatable(view, gang)) is not None:
         return trouble
-    kept = kept_assignment(gang)
+    kept = kept_assignment(gang) if kept is None else kept
     outcome = plan_placement(
         gang.understanding,
         gang.shapes,

@@ -10,6 +10,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, cast
+from unittest.mock import patch
 
 from engine.api import names
 from engine.api.objects import Node
@@ -21,6 +22,7 @@ from engine.cache.stores import Stores
 from engine.cluster.client import ApiUnavailable, KubeClient
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
+from engine.controller import extension_scheduler, gang_scheduler
 from engine.controller.actions import Status, Unmanage
 from engine.controller.controller import Controller
 from engine.controller.executor import ActionExecutor
@@ -31,8 +33,8 @@ from engine.gang.relaxation import relaxed
 from engine.gang.repair import ExtensionRequest
 from engine.gang.slots import SlotAssignment
 from engine.policy.model import parse_policy
-from engine.scheduler.outcome import Placed
-from engine.scheduler.schedule import rewritten
+from engine.scheduler.outcome import Outcome, Placed
+from engine.scheduler.schedule import new_placement, rewritten, schedule_extension, schedule_gang
 from tests.support.cluster_records import pinned
 
 POLICY = "apiVersion: topogate.dev/v1alpha1\nkind: Policy\nnodes: {settle: 0s}\n"
@@ -78,12 +80,6 @@ class Hands(ActionExecutor):
     def version(self) -> str:
         return str(next(self._versions))
 
-    def plan(self, gang: Gang, *, excluded: frozenset[str], **more: Any) -> Any:
-        self.planned.append(gang.workload.name)
-        if (fault := self.broken.get("plan")) is not None:
-            fault(gang.workload.name)
-        return super().plan(gang, excluded=excluded, **more)
-
     def put(self, placement: Placement) -> Placement:
         written = replace(
             placement,
@@ -115,10 +111,6 @@ class Hands(ActionExecutor):
     def rewrite(self, gang: Gang, assignment: Assignment) -> None:
         self._called("shrink", gang.workload.name)
         self.put(rewritten(gang, assignment))
-
-    def plan_part(self, gang: Gang, extension: ExtensionRequest, **options: Any) -> Any:
-        self.planned.append(gang.workload.name)
-        return super().plan_part(gang, extension, **options)
 
     def extend(self, gang: Gang, placement: Placement, extension: ExtensionRequest, message: str) -> None:
         self._called("grow" if extension.more else "repair", gang.workload.name)
@@ -168,7 +160,7 @@ class Hands(ActionExecutor):
             self.notes.append((gang.workload.name, event_text(status, facts)))
         placement, priority = gang.placement, self._view.coming.priority_of(gang.workload)
         if gang.understanding.ask is not None and (placement is None or not request_written(gang, priority=priority)):
-            placement = self.put(self.placement(gang, None, priority=priority))
+            placement = self.put(new_placement(gang, None, priority=priority, now=self._wall()))
         if placement is not None:
             placement = replace(placement, status={"waitingSince": since} | dict(placement.status))
             self._status(placement, status, facts)
@@ -176,7 +168,7 @@ class Hands(ActionExecutor):
     def relax(self, gang: Gang) -> None:
         self._called("relax", gang.workload.name)
         softer = replace(gang, understanding=relaxed(gang.understanding))
-        self.put(self.placement(softer, None, priority=0))
+        self.put(new_placement(softer, None, priority=0, now=self._wall()))
 
     def _status(self, placement: Placement, status: Status, facts: Placed | None) -> None:
         body = status_body(placement.status, status, facts=facts, now=self._wall())
@@ -253,8 +245,22 @@ class Leader:
                     self.stores.nodes.apply("MODIFIED", record)
 
     def turn(self) -> None:
-        """One turn; errands wait."""
-        self.controller.turn()
+        """One turn; errands wait. Plans are noted in `hands.planned`, and fail as `hands.broken` says."""
+        with (
+            patch.object(gang_scheduler, schedule_gang.__name__, self._plan),
+            patch.object(extension_scheduler, schedule_extension.__name__, self._extend),
+        ):
+            self.controller.turn()
+
+    def _plan(self, view: ClusterState, gang: Gang, **options: Any) -> Outcome:
+        self.hands.planned.append(gang.workload.name)
+        if (fault := self.hands.broken.get("plan")) is not None:
+            fault(gang.workload.name)
+        return schedule_gang(view, gang, **options)
+
+    def _extend(self, view: ClusterState, gang: Gang, extension: ExtensionRequest, **options: Any) -> Outcome:
+        self.hands.planned.append(gang.workload.name)
+        return schedule_extension(view, gang, extension, **options)
 
     def work(self) -> None:
         """Run the errands that wait now."""

@@ -237,7 +237,7 @@ class LiveReader:
                     view,
                     view.gangs.as_reviewed(workload, understanding),
                     created=workload.created or now,
-                    settled_before=now - view.policy.nodes.settle,
+                    settled_before=view.settled_before(now),
                 )
         finally:
             view.lock.release()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from unittest.mock import patch
+
 from engine.api import names
 from engine.api.objects import Quota
 from engine.api.pod import Pod
+from engine.controller import executor
+from engine.scheduler import schedule
 from tests.support.cluster_records import gpu_nodes, job, pod
 from tests.support.gang_oracles import ranks_of
 from tests.support.leader import POLICY, Leader
@@ -144,3 +149,35 @@ def test_gangs_with_the_same_minimum_are_told_their_own_size() -> None:
         placed = leader.placed(f"of-{size}")
         assert placed is not None
         assert placed.status["message"].startswith(f"needs 2 of {size} hosts in one rack")
+
+
+# -- who plans ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_gang_is_planned_on_a_node_once_that_has_settled() -> None:
+    """`nodes.settle` after it became ready, by the time of day."""
+    leader = Leader(policy=POLICY.replace("settle: 0s", "settle: 15s"))
+    joined = 1_800_000_000.0 + leader.now
+    nodes = [replace(one, settled_at=joined) for one in gpu_nodes(1, 1, 2)]
+    leader.has(*nodes, job("train", count=2, held=True))
+    leader.later(14.0)
+    assert leader.hands.of("place") == []
+    leader.now += 2.0
+    leader.has(replace(nodes[0], labels={**nodes[0].labels, "any": "event"}, resource_version=leader.hands.version()))
+    leader.settle()
+    assert leader.hands.of("place") == ["train"]
+
+
+def test_what_stays_of_a_gang_is_read_once_for_a_plan() -> None:
+    """The scheduler gets it from the one who asks."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 2))
+    leader.has(job("train", count=2, held=True))
+    with patch.object(schedule, schedule.kept_assignment.__name__, side_effect=AssertionError("read again")):
+        leader.settle()
+    assert leader.hands.of("place") == ["train"]
+
+
+def test_who_writes_asks_for_no_plan() -> None:
+    """The gang scheduler and the extension scheduler ask the scheduler's own functions."""
+    planning = {schedule.schedule_gang, schedule.schedule_extension, schedule.answer_in_view}
+    assert planning.isdisjoint(one for one in vars(executor).values() if callable(one) and hash(one))

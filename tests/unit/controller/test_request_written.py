@@ -13,6 +13,7 @@ from engine.cluster.workloads import workload
 from engine.controller.reconcile import request_written
 from engine.gang.gang import Gang
 from engine.kinds.registry import built_in
+from engine.scheduler.schedule import new_placement
 from tests.support.cluster_records import gpu_nodes
 from tests.support.kinds import FILES, example, merged
 from tests.support.leader import Leader
@@ -44,7 +45,7 @@ def test_a_request_that_was_written_stands_as_it_is_asked(name: str, asks: dict[
     asked = leader.view.understand(found)
     assert asked.asks
     gang = Gang(found, asked, None, (), leader.view.coming.shapes_of(found))
-    body = placement_body(leader.hands.placement(gang, None, priority=7))
+    body = placement_body(new_placement(gang, None, priority=7, now=0.0))
     body["metadata"] |= {"uid": "p", "resourceVersion": "1"}
     read = placement(json.dumps(body).encode())
     assert request_written(replace(gang, placement=read), priority=7)

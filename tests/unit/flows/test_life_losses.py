@@ -79,6 +79,24 @@ def test_a_lost_rank_gets_a_slot_in_the_rack_of_the_others() -> None:
     assert after[2].rpartition("-")[0] == before[0].rpartition("-")[0]
 
 
+def test_a_lost_slot_goes_to_a_node_once_that_has_settled() -> None:
+    """`nodes.settle` holds for a part of a gang as for a whole one."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4), policy=POLICY.replace("settle: 0s", "settle: 15s"))
+    _, pods = running(leader)
+    lost = ranks_of(leader.placed())[2]
+    gone(leader, lost)
+    lose(leader, pods[2])
+    fresh = replace(gpu_nodes(1, 1, 5)[4], settled_at=1_800_000_000.0 + leader.now)
+    leader.has(fresh)
+    leader.settle()
+    leader.later(14.0)
+    assert leader.hands.of("repair") == []
+    leader.now += 2.0
+    leader.has(replace(fresh, labels={**fresh.labels, "any": "event"}, resource_version=leader.hands.version()))
+    leader.settle()
+    assert ranks_of(leader.placed())[2] == fresh.name
+
+
 def test_several_lost_nodes_are_one_repair() -> None:
     """Two nodes at once: one new plan, one write."""
     leader = two_racks()

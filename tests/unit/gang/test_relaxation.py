@@ -14,6 +14,7 @@ from engine.controller.status import status_body
 from engine.gang.relaxation import effective_request, relaxed, relaxes_at, relaxing_text
 from engine.gang.request import PlacementRequest
 from engine.policy.model import default_policy, parse_policy
+from engine.scheduler.schedule import new_placement
 from tests.support.cluster_records import changed, gpu_nodes, job, pod
 from tests.support.leader import Leader
 
@@ -32,7 +33,7 @@ def waiting(understanding: PlacementRequest, *, since: object = timestamp(SINCE)
     leader.view.refresh()
     gang = leader.view.gangs.get("uid-train")
     assert gang is not None
-    made = leader.hands.placement(replace(gang, understanding=understanding), None, priority=0)
+    made = new_placement(replace(gang, understanding=understanding), None, priority=0, now=SINCE)
     return replace(made, status={"phase": "Waiting", "waitingSince": since}, **more)  # type: ignore[arg-type]
 
 
