@@ -11,14 +11,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.api import names
 from engine.api.device import NodeDevices
 from engine.api.objects import Node
-from engine.api.placement import Placement
+from engine.api.placement import Assignment, Placement
 from engine.api.pod import Pod
 from engine.api.workload import Workload
 from engine.cache.capacity import Capacity
@@ -230,8 +231,9 @@ class ClusterState:
         self._pending.room = self._pending.hosts = True
         self._covered(self.topologies)
 
-    def _reserve(self, key: str) -> None:
-        workload, placement = self.gangs.workload_of(key), self.gangs.plan_of(key)
+    def _reserve(self, key: str, plan: Placement | None = None) -> None:
+        """Write into the ledger what a gang keeps free under a plan: the one in force, unless another is given."""
+        workload, placement = self.gangs.workload_of(key), plan or self.gangs.plan_of(key)
         if workload is None and (plain_pods.is_plain(key) or plain_pods.is_single(key)):
             self.coming.forget(key)
             self.gangs.drop(key)
@@ -287,11 +289,21 @@ class ClusterState:
             self.gangs.hold(key, placement)
             self._reserve(key)
 
-    def drop_hold(self, key: str) -> None:
-        """Forget a plan that is not going to be written."""
-        with self.lock:
-            self.gangs.drop(key)
-            self._reserve(key)
+    @contextmanager
+    def release_slots(self, key: str, *, stays: Assignment) -> Iterator[None]:
+        """Count as free, while the block runs, what a placed gang has reserved beyond the slots that stay.
+
+        So its pods that lost their slots can be planned there too. Afterwards the plan that is then in force is
+        reserved: the same one, unless another was held meanwhile. The caller has the lock.
+        """
+        plan = self.gangs.plan_of(key)
+        if plan is not None:
+            self._reserve(key, replace(plan, assignment=stays))
+        try:
+            yield
+        finally:
+            if self.gangs.plan_of(key) is plan:
+                self._reserve(key)
 
     def settle(self, key: str, *, failed: bool) -> None:
         """The write has come through (the store has it) or has failed: the stores speak for themselves again."""

@@ -36,13 +36,12 @@ from engine.controller.executor import ActionExecutor
 from engine.controller.extension_scheduler import ExtensionScheduler
 from engine.controller.gang_scheduler import GangScheduler
 from engine.controller.gang_state import GangState
-from engine.controller.host_health import GangHosts
+from engine.controller.host_health import HostHealth
 from engine.controller.orphans import OrphanCollector
 from engine.controller.reporter import QueueMetrics, StatusReporter
 from engine.controller.term import WRITERS, LeaderTerm
 from engine.gang.gang import Gang, let_loose
 from engine.gang.slots import Unassigned
-from engine.scheduler.devices import reallocate_devices
 from engine.scheduler.fairness import Shares
 from engine.scheduler.queue import GangQueue
 
@@ -251,17 +250,10 @@ class Controller:
             memory = self._term.of(key)
             memory.namespace = gang.workload.namespace
             memory.wake = None
-            hosts = GangHosts(gang, view.capacity, view.topologies, now=self._wall())
+            wall = self._wall()
+            hosts = HostHealth(gang, view.capacity, view.topologies, now=wall)
             decision = reconcile.reconcile(
-                gang,
-                timers=memory.timers,
-                policy=view.policy,
-                now=now,
-                overbooked=hosts.overbooked,
-                usable=hosts.usable,
-                other_devices=lambda: reallocate_devices(gang, view.capacity),
-                down=hosts.down,
-                wall=self._wall(),
+                gang, timers=memory.timers, policy=view.policy, now=now, wall=wall, hosts=hosts
             )
         self._act(key, gang, decision, memory, now)
         ended = self._monotonic()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from engine import metrics
@@ -13,7 +12,7 @@ from engine.controller.executor import ActionExecutor
 from engine.controller.reporter import StatusReporter
 from engine.controller.term import LeaderTerm
 from engine.gang.gang import Gang
-from engine.scheduler.outcome import Outcome, Placed
+from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import extended_placement, schedule_extension
 
 
@@ -60,10 +59,7 @@ class ExtensionScheduler:
             ahead = self._term.room.before(key, view.coming.priority_of(gang.workload)) if extension.more else []
             room_kept = frozenset[str]().union(*(room.hosts for room in ahead))
             # What the lost slots kept free is free for their successors.
-            rest = extension.standing(gang.placement.assignment)
-            view.hold(key, replace(gang.placement, assignment=rest))
-            outcome: Outcome | None = None
-            try:
+            with view.release_slots(key, stays=extension.standing(gang.placement.assignment)):
                 with metrics.plan_seconds.time():
                     outcome = schedule_extension(
                         view,
@@ -73,12 +69,9 @@ class ExtensionScheduler:
                         excluded=excluded,
                         room_kept=room_kept,
                     )
-            finally:
                 if isinstance(outcome, Placed):
                     placement = extended_placement(gang, extension, outcome)
                     view.hold(key, placement)
-                else:
-                    view.drop_hold(key)
         metrics.plans.labels(type(outcome).__name__).inc()
         if isinstance(outcome, Placed):
             self._term.parts.drop(key)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
-from engine.api.placement import Slot
+from engine.api.placement import Assignment, Slot
 from engine.api.pod import Pod
+from engine.api.reasons import Code
 from engine.api.text import join_and, plural, sanitize
 from engine.cache.capacity import Capacity
 from engine.controller.actions import Decision, EvictPods, NoAction, Status, Unplace
@@ -16,27 +16,14 @@ from engine.gang.gang import Gang, by_pod_set, can_suspend, rank_of
 from engine.gang.shape import exclusion
 from engine.gang.slots import left_domain
 from engine.policy.model import Policy
+from engine.scheduler.devices import reallocate_devices
 from engine.topology.topology import Topology
 
 GONE = float("inf")
 
 
-@dataclass(frozen=True, slots=True)
-class Hosts:
-    """What is asked about a host by name.
-
-    `overbooked`: others took room that is reserved for the gang there; `usable`: a pod of the gang could go there (the
-    node is there, ready, and takes the shape); `down`: for how long the node is not ready (seconds), None when it is,
-    `GONE` when there is no such node.
-    """
-
-    overbooked: Callable[[str], bool]
-    usable: Callable[[str], bool]
-    down: Callable[[str], float | None]
-
-
-class GangHosts:
-    """For one look at one gang; `now` is the time of day (seconds since the epoch)."""
+class HostHealth:
+    """The hosts of one gang as one reconcile sees them; `now` is the time of day (seconds since the epoch)."""
 
     def __init__(self, gang: Gang, capacity: Capacity, topologies: Mapping[str, Topology], *, now: float) -> None:
         self._gang = gang
@@ -45,7 +32,7 @@ class GangHosts:
         self._now = now
 
     def down(self, host: str) -> float | None:
-        """For how long a node is not ready (seconds); None when it is."""
+        """For how long a node is not ready (seconds); None when it is, `GONE` when there is no such node."""
         node = self._capacity.node(host)
         if node is None:
             return GONE
@@ -58,7 +45,7 @@ class GangHosts:
         )
 
     def usable(self, host: str) -> bool:
-        """True when the pods of the gang that were to go there still can."""
+        """True when the pods of the gang that were to go there still can: the node is there, ready, and takes them."""
         node, placement = self._capacity.node(host), self._gang.placement
         if node is None or placement is None:
             return node is not None
@@ -67,6 +54,10 @@ class GangHosts:
             exclusion(self._gang.shapes[name], node) is not None or left_domain(placement, slot, topology, pod_set=name)
             for name, slot in self._slots.get(host, ())
         )
+
+    def other_devices(self) -> Assignment | None:
+        """The assignment with other devices where those of pods to come are lost; None: keep it."""
+        return reallocate_devices(self._gang, self._capacity)
 
     @cached_property
     def _slots(self) -> dict[str, list[tuple[str, Slot]]]:
@@ -84,7 +75,7 @@ GONE_AFTER = 5.0
 _SHOWN = 3  # hosts that a message names
 
 
-def losses(gang: Gang, *, hosts: Hosts, timers: Timers, policy: Policy, now: float) -> Decision | None:
+def losses(gang: Gang, *, hosts: HostHealth, timers: Timers, policy: Policy, now: float) -> Decision | None:
     """What to do about live pods on nodes that are lost; None while none is.
 
     Lost is a node that is not ready for `timeouts.node`, and one that is not there any more. With `wait` Kubernetes
@@ -122,7 +113,7 @@ def losses(gang: Gang, *, hosts: Hosts, timers: Timers, policy: Policy, now: flo
     return Decision(EvictPods(due, evict=True, reason="NodeLost", message=status.message), status)
 
 
-def stuck(gang: Gang, hosts: Hosts) -> list[Pod]:
+def stuck(gang: Gang, hosts: HostHealth) -> list[Pod]:
     """Pods that terminate on a node that is not there to end them, and that nothing has replaced.
 
     Controllers whose pods have fixed names make no other one while the old object exists.
@@ -142,9 +133,26 @@ def stuck(gang: Gang, hosts: Hosts) -> list[Pod]:
     return found
 
 
-def _stranded(pod: Pod, hosts: Hosts) -> bool:
+def _stranded(pod: Pod, hosts: HostHealth) -> bool:
     host = pod.spec.node_name
     return bool(pod.deleting and not pod.finished and host and hosts.down(host) is not None)
+
+
+def on_gone_node(gang: Gang, hosts: HostHealth) -> bool:
+    """True when a live pod is bound to a node that does not exist: it may be registered again with the pod on it, and
+    no topology tells meanwhile where that was.
+    """
+    return any(
+        pod.spec.node_name and not (pod.finished or pod.deleting) and hosts.down(pod.spec.node_name) == GONE
+        for pod in gang.pods
+    )
+
+
+def in_the_way(host: str, hosts: HostHealth) -> tuple[Code, str]:
+    """Why no pod of the gang can go to its slot on a host: the reason code, and the same for people."""
+    if hosts.usable(host):
+        return "ReservedByOthers", f"room reserved on {host} was taken by other pods"
+    return "NodeLost", f"{host} takes no pods any more"
 
 
 def named(hosts: Iterable[str]) -> str:

@@ -7,19 +7,18 @@ restarts a waiting time). Steps and rules: docs/concepts/gangs.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from engine.api import names
 from engine.api.field import render
-from engine.api.placement import Assignment, PodSetRequest
+from engine.api.placement import PodSetRequest
 from engine.api.pod import Pod
 from engine.api.reasons import Code, asks_nothing, known_code, reason_of
 from engine.api.text import sanitize
 from engine.api.workload import Workload
 from engine.controller.actions import Decision, Enqueue, NoAction, ReassignDevices, Resume, Status, Unmanage, Unplace
 from engine.controller.gang_state import Timers
-from engine.controller.host_health import Hosts
+from engine.controller.host_health import HostHealth
 from engine.controller.running import running
 from engine.gang.gang import Gang, can_suspend, held_by_us, ours, suspended_by_user
 from engine.gang.slots import slots_of
@@ -62,19 +61,10 @@ def reconcile(
     timers: Timers,
     policy: Policy,
     now: float,
-    overbooked: Callable[[str], bool],
-    usable: Callable[[str], bool],
-    other_devices: Callable[[], Assignment | None] = lambda: None,
-    down: Callable[[str], float | None] = lambda _host: None,
+    hosts: HostHealth,
     wall: float = 0.0,
 ) -> Decision:
-    """The next step of a gang.
-
-    `overbooked(host)` tells whether others took room that is reserved for us there; `usable(host)` whether a pod of the
-    gang could still go there (the node is there, ready, and takes the shape). `other_devices()` is the assignment with
-    other devices where those of pods to come are lost; None when none are, or there are no others. `down` as in
-    `Hosts`; `wall` is the time of day.
-    """
+    """The next step of a gang. `now` is the leader's own clock, `wall` the time of day."""
     workload, placement = gang.workload, gang.placement
     gated = tuple(pod for pod in gang.pods if names.GATE in pod.spec.gates and not pod.finished and not pod.deleting)
     if workload.finished or workload.deleting:
@@ -101,12 +91,11 @@ def reconcile(
             return Decision(NoAction())  # no pod ever appeared: planned again when one does
         timers.expired = False
         return Decision(Enqueue(), wake=timers.retry_at if timers.retry_at > now else None)
-    if (fresh := other_devices()) is not None and not stale(gang):
+    if (fresh := hosts.other_devices()) is not None and not stale(gang):
         return Decision(ReassignDevices(fresh))
     if workload.suspended:
         timers.empty_since = None  # once it runs again its pods have their whole time to appear
-        return _before_resume(gang, usable=usable, overbooked=overbooked)
-    hosts = Hosts(overbooked=overbooked, usable=usable, down=down)
+        return _before_resume(gang, hosts)
     return running(gang, timers=timers, policy=policy, now=now, wall=wall, hosts=hosts)
 
 
@@ -169,17 +158,17 @@ def _user_suspension(gang: Gang) -> Decision:
     return Decision(NoAction(), status)
 
 
-def _before_resume(gang: Gang, *, usable: Callable[[str], bool], overbooked: Callable[[str], bool]) -> Decision:
+def _before_resume(gang: Gang, health: HostHealth) -> Decision:
     """Mostly plan and resume are one errand. Else time has passed in between: the slots must still be there."""
     placement = gang.placement
     assert placement is not None and placement.assignment is not None
     hosts = sorted({slot.host for slot in slots_of(placement.assignment)})
     if stale(gang):
         return Decision(Unplace(suspend=False, reason="", message="the request changed: it is planned anew"))
-    if (gone := next((host for host in hosts if not usable(host)), None)) is not None:
+    if (gone := next((host for host in hosts if not health.usable(host)), None)) is not None:
         message = f"{gone} does not take the gang any more"
         return Decision(Unplace(suspend=False, reason="NodesUnhealthy", message=message))
-    if (taken := next((host for host in hosts if overbooked(host)), None)) is not None:
+    if (taken := next((host for host in hosts if health.overbooked(host)), None)) is not None:
         message = f"room reserved on {taken} was taken by other pods"
         return Decision(Unplace(suspend=False, reason="ReservedByOthers", message=message))
     return Decision(Resume())

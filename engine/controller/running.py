@@ -12,7 +12,7 @@ from engine.api.reasons import Code, known_code, reason_of
 from engine.api.text import plural, sanitize
 from engine.controller.actions import Decision, EvictPods, Extend, NoAction, Release, Shrink, Status, Unplace
 from engine.controller.gang_state import Timers
-from engine.controller.host_health import GONE, Hosts, losses, named, stuck
+from engine.controller.host_health import HostHealth, in_the_way, losses, named, on_gone_node, stuck
 from engine.gang.gang import Gang, can_suspend, host_of, pinned_host, pod_set_of
 from engine.gang.repair import ExtensionRequest, growth_request, repair_request
 from engine.gang.reservation import reservation
@@ -45,7 +45,7 @@ MISSED_AFTER = 5.0
 JOB_BACK_OFF = "6 min"
 
 
-def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: float, hosts: Hosts) -> Decision:
+def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: float, hosts: HostHealth) -> Decision:
     """The next step of a gang whose slots are written down and whose workload is not suspended.
 
     `now` is the leader's own clock, `wall` the time of day, by which the status says since when something is so.
@@ -98,15 +98,14 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
 
     seating = assign_slots(workload, placement, gang.pods)
     seats = tuple(one for one in seating.seats if not blocked(one.slot.host))
-    in_the_way = next((one.slot.host for one in seating.seats if blocked(one.slot.host)), None)
-    # Its node may be registered again with the pod on it, and where that was no topology tells meanwhile.
-    orphaned = any(pod.spec.node_name and hosts.down(pod.spec.node_name) == GONE for pod in live)
+    closed = next((one.slot.host for one in seating.seats if blocked(one.slot.host)), None)
+    orphaned = on_gone_node(gang, hosts)
     grown = None if orphaned else _growth(gang)
     if not started and not unbound:
-        if in_the_way is not None:
+        if closed is not None:
             # Nothing of it was let go yet: all of it goes elsewhere, none of it starts without the rest. The host is
             # not left out: the ledger knows what is wrong with it, and pods that grew may still find room there.
-            reason, message = _in_the_way(in_the_way, hosts)
+            reason, message = in_the_way(closed, hosts)
             return Decision(Unplace(suspend=can_suspend(workload), reason=reason, message=message))
         if grown is not None and not _enough(placement, gang):
             return Decision(
@@ -115,7 +114,7 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     refused = () if grown is not None else seating.refused
     if seats:
         return Decision(Release(seats), status or _progress(gang, live, hosts), refused)
-    wakes.append(now + BLOCKED_LOOK if in_the_way is not None or late else None)
+    wakes.append(now + BLOCKED_LOOK if closed is not None or late else None)
 
     staying = [pod for pod in gang.pods if pod not in replaceable]
     part = _repair(
@@ -164,7 +163,7 @@ def _waiting(
     *,
     now: float,
     started: bool,
-    hosts: Hosts,
+    hosts: HostHealth,
     status: Status | None,
     wake: float | None,
 ) -> Decision:
@@ -242,13 +241,7 @@ def _not_bound(pods: list[Pod], policy: Policy, started: bool) -> Status:
     return Status("Incomplete" if started else "Placed", reason, message)
 
 
-def _in_the_way(host: str, hosts: Hosts) -> tuple[Code, str]:
-    if hosts.usable(host):
-        return "ReservedByOthers", f"room reserved on {host} was taken by other pods"
-    return "NodeLost", f"{host} takes no pods any more"
-
-
-def _lost(part: ExtensionRequest, placement: Placement, status: Status | None, hosts: Hosts) -> str:
+def _lost(part: ExtensionRequest, placement: Placement, status: Status | None, hosts: HostHealth) -> str:
     """What was lost, for people: the slots and their hosts."""
     if status is not None and (reason := reason_of(status.reason)) is not None and reason.until == "another host":
         return status.message
@@ -258,7 +251,7 @@ def _lost(part: ExtensionRequest, placement: Placement, status: Status | None, h
     return f"{plural(part.missing, 'pod')} lost the room on {named(gone)}" + ("" if taken else ", which takes no pods")
 
 
-def _progress(gang: Gang, live: list[Pod], hosts: Hosts) -> Status:
+def _progress(gang: Gang, live: list[Pod], hosts: HostHealth) -> Status:
     """Placed until every slot has its bound pod, then Running; Incomplete when one is lost again, or all are."""
     placement = gang.placement
     assert placement is not None

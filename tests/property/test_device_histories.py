@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from engine.api import names
 from engine.api.device import DeviceUse
-from engine.api.names import MAIN
 from engine.api.placement import Placement
 from engine.api.pod import Pod
 from engine.cache.state import ClusterState
@@ -21,11 +20,11 @@ from engine.cache.stores import Stores
 from engine.cluster.placements import placement, placement_body
 from engine.controller.actions import ReassignDevices, Release, Unplace
 from engine.controller.gang_state import Timers
+from engine.controller.host_health import HostHealth
 from engine.controller.reconcile import reconcile
 from engine.devices.allocation import allocation, devices_by_rank, parse_allocated
 from engine.gang.gang import Gang, rank_of
 from engine.gang.slots import done_ranks, slot_by_rank, slots_of
-from engine.scheduler.devices import reallocate_devices
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import new_placement, schedule_gang
 from tests.support.cluster_records import node, pinned, pod
@@ -149,18 +148,8 @@ class World:
         gang = self.gang(number)
         if gang is None:
             return
-        capacity, uid = self.view.capacity, gang.workload.uid
-        action = reconcile(
-            gang,
-            timers=Timers(),
-            policy=self.view.policy,
-            now=0.0,
-            overbooked=lambda host: (
-                capacity.overbooked(host, gang.shapes[MAIN].requests) or capacity.lost_devices(uid, host)
-            ),
-            usable=lambda _: True,
-            other_devices=lambda: reallocate_devices(gang, capacity),
-        ).action
+        hosts = HostHealth(gang, self.view.capacity, self.view.topologies, now=0.0)
+        action = reconcile(gang, timers=Timers(), policy=self.view.policy, now=0.0, hosts=hosts).action
         assert gang.placement is not None or not isinstance(action, ReassignDevices | Unplace | Release)
         match action:
             case ReassignDevices(assignment=assignment):

@@ -24,6 +24,7 @@ from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import workload
 from engine.controller.actions import Enqueue
 from engine.controller.gang_state import Timers
+from engine.controller.host_health import HostHealth
 from engine.controller.reconcile import reconcile
 from engine.gang.exemption import is_exempt, template_exemption
 from engine.gang.gang import Gang, suspended_by_user
@@ -215,14 +216,8 @@ class _Run:
 
     def _gang(self, about: About, gang: Gang, offline: OfflineReader) -> output.Gang:
         view, found = self._view, gang.workload
-        decision = reconcile(
-            gang,
-            timers=Timers(),
-            policy=view.policy,
-            now=0.0,
-            overbooked=lambda _: False,
-            usable=lambda _: True,
-        )
+        hosts = HostHealth(gang, view.capacity, view.topologies, now=0.0)
+        decision = reconcile(gang, timers=Timers(), policy=view.policy, now=0.0, hosts=hosts)
         if isinstance(decision.action, Enqueue):
             return self._plan(about, gang, offline)
         if gang.understanding.ask is not None and view.policy.mode == "enforce" and suspended_by_user(found):

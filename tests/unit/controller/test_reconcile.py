@@ -12,6 +12,7 @@ from engine.api.field import FieldError
 from engine.api.placement import Placement, PodSetRequest
 from engine.api.pod import OwnerRef, Pod
 from engine.api.workload import Workload
+from engine.cache.capacity import Capacity
 from engine.controller.actions import (
     Decision,
     Enqueue,
@@ -26,6 +27,7 @@ from engine.controller.actions import (
     Unplace,
 )
 from engine.controller.gang_state import EXCLUDE_FIRST, Timers
+from engine.controller.host_health import HostHealth
 from engine.controller.reconcile import reconcile
 from engine.gang.gang import Gang
 from engine.gang.request import PlacementRequest
@@ -45,6 +47,24 @@ def understood(workload: Workload) -> PlacementRequest:
         shape_hash=shape_hash(workload.template.shape),
     )
     return PlacementRequest(asks=(ask,), topology="default")
+
+
+class SomeHosts(HostHealth):
+    """Hosts as a test names them; all others are well."""
+
+    def __init__(self, gang: Gang, *, overbooked: frozenset[str], gone: frozenset[str]) -> None:
+        super().__init__(gang, Capacity(), {}, now=0.0)
+        self._overbooked = overbooked
+        self._gone = gone
+
+    def overbooked(self, host: str) -> bool:
+        return host in self._overbooked
+
+    def usable(self, host: str) -> bool:
+        return host not in self._gone
+
+    def down(self, host: str) -> float | None:
+        return None
 
 
 def look(
@@ -71,8 +91,7 @@ def look(
         timers=timers if timers is not None else Timers(),
         policy=policy or default_policy(),
         now=now,
-        overbooked=lambda host: host in overbooked,
-        usable=lambda host: host not in gone,
+        hosts=SomeHosts(gang, overbooked=overbooked, gone=gone),
     )
 
 

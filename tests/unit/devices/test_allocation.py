@@ -15,12 +15,12 @@ from engine.cache.stores import Stores
 from engine.cluster.placements import placement, placement_body
 from engine.controller.actions import ReassignDevices, Release, Unplace
 from engine.controller.gang_state import Timers
+from engine.controller.host_health import HostHealth
 from engine.controller.reconcile import reconcile
 from engine.devices.allocation import allocation, devices_of
 from engine.gang.gang import Gang, rank_of
 from engine.gang.pin import placed_pod, release_patch
 from engine.gang.slots import assign_slots, scaled_down, slots_of
-from engine.scheduler.devices import reallocate_devices
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import new_placement, schedule_gang
 from tests.support.cluster_records import changed, pinned, pod
@@ -87,16 +87,9 @@ class Site:
         return with_uses(made, *uses) if uses else made
 
     def decide(self) -> object:
-        capacity, uid = self.view.capacity, self.workload.uid
-        return reconcile(
-            self.gang,
-            timers=Timers(),
-            policy=self.view.policy,
-            now=0.0,
-            overbooked=lambda host: capacity.overbooked(host, ()) or capacity.lost_devices(uid, host),
-            usable=lambda _: True,
-            other_devices=lambda: reallocate_devices(self.gang, capacity),
-        ).action
+        gang = self.gang
+        hosts = HostHealth(gang, self.view.capacity, self.view.topologies, now=0.0)
+        return reconcile(gang, timers=Timers(), policy=self.view.policy, now=0.0, hosts=hosts).action
 
 
 def minors(devices: Iterable[Iterable[DeviceUse]] | None) -> list[list[int]]:
