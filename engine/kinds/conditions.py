@@ -35,17 +35,25 @@ class ObjectCondition(Part):
     missing value. `label` and `annotation` ask whether the object's metadata has that key.
     """
 
-    path: ManyPath | None = None
-    equals: Value | None = None
-    among: tuple[Value, ...] | None = Field(default=None, alias="in", min_length=1, max_length=16)
-    exists: bool | None = None
-    where: ObjectCondition | None = None
-    default: Value | None = None
-    label: LabelKey | None = None
-    annotation: LabelKey | None = None
-    every: tuple[ObjectCondition, ...] | None = Field(default=None, alias="all", min_length=1, max_length=MAX_PARTS)
-    some: tuple[ObjectCondition, ...] | None = Field(default=None, alias="any", min_length=1, max_length=MAX_PARTS)
-    negated: ObjectCondition | None = Field(default=None, alias="not")
+    path: ManyPath | None = Field(default=None, description="Fields of the object; one that fits is enough.")
+    equals: Value | None = Field(default=None, description="With path: the value.")
+    among: tuple[Value, ...] | None = Field(
+        default=None, alias="in", min_length=1, max_length=16, description="With path: one of these values."
+    )
+    exists: bool | None = Field(default=None, description="With path: whether there is a value.")
+    where: ObjectCondition | None = Field(
+        default=None, description="With path: a condition on each node; paths that begin with `.` start there."
+    )
+    default: Value | None = Field(default=None, description="With path: the value where it is missing.")
+    label: LabelKey | None = Field(default=None, description="The object has this label.")
+    annotation: LabelKey | None = Field(default=None, description="The object has this annotation.")
+    every: tuple[ObjectCondition, ...] | None = Field(
+        default=None, alias="all", min_length=1, max_length=MAX_PARTS, description="All of these hold."
+    )
+    some: tuple[ObjectCondition, ...] | None = Field(
+        default=None, alias="any", min_length=1, max_length=MAX_PARTS, description="One of these holds."
+    )
+    negated: ObjectCondition | None = Field(default=None, alias="not", description="This does not hold.")
 
     @model_validator(mode="after")
     def _one_statement(self) -> Self:

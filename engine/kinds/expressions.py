@@ -33,20 +33,32 @@ class IntExpression(Part):
     `min`, `max`, `sum`, `mul` of several; `when` a condition holds `then`, `else`.
     """
 
-    path: OnePath | None = None
-    annotation: LabelKey | None = None
-    default: Count | None = None
-    label: LabelKey | None = None
-    below: IntExpression | None = None
-    const: Number | None = None
-    var: VariableName | None = None
-    min: tuple[IntExpression, ...] | None = Field(default=None, min_length=1, max_length=MAX_PARTS)
-    max: tuple[IntExpression, ...] | None = Field(default=None, min_length=1, max_length=MAX_PARTS)
-    sum: tuple[IntExpression, ...] | None = Field(default=None, min_length=1, max_length=MAX_PARTS)
-    mul: tuple[IntExpression, ...] | None = Field(default=None, min_length=1, max_length=MAX_PARTS)
-    when: ObjectCondition | None = None
-    then: IntExpression | None = None
-    otherwise: IntExpression | None = Field(default=None, alias="else")
+    path: OnePath | None = Field(default=None, description="A count of the object.")
+    annotation: LabelKey | None = Field(default=None, description="A count in an annotation of the object.")
+    default: Count | None = Field(default=None, description="With path or annotation: what counts where it is missing.")
+    label: LabelKey | None = Field(default=None, description="An index in a label of the pod.")
+    below: IntExpression | None = Field(default=None, description="With label: the index has to be less.")
+    const: Number | None = Field(default=None, description="A constant.")
+    var: VariableName | None = Field(default=None, description="A variable of the pod set.")
+    min: tuple[IntExpression, ...] | None = Field(
+        default=None, min_length=1, max_length=MAX_PARTS, description="The least of several."
+    )
+    max: tuple[IntExpression, ...] | None = Field(
+        default=None, min_length=1, max_length=MAX_PARTS, description="The greatest of several."
+    )
+    sum: tuple[IntExpression, ...] | None = Field(
+        default=None, min_length=1, max_length=MAX_PARTS, description="The sum of several."
+    )
+    mul: tuple[IntExpression, ...] | None = Field(
+        default=None, min_length=1, max_length=MAX_PARTS, description="The product of several."
+    )
+    when: ObjectCondition | None = Field(
+        default=None, description="A condition that chooses between `then` and `else`."
+    )
+    then: IntExpression | None = Field(default=None, description="With when: the number where the condition holds.")
+    otherwise: IntExpression | None = Field(
+        default=None, alias="else", description="With when: the number where it does not."
+    )
 
     @model_validator(mode="after")
     def _one_operator(self) -> Self:

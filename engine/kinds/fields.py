@@ -92,7 +92,8 @@ class PathRule:
         )
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"type": "string", "pattern": r"^[$.]"}
+        # a path of several nodes may lead to one; `$comment` is what the reference says of the field
+        return {"type": "string", "pattern": r"^[$.]", "$comment": "path of several" if self.stars else "path"}
 
 
 OnePath = Annotated[Path, PathRule(stars=False)]

@@ -7,11 +7,12 @@ a tool of the checkout and no part of the wheel: it may import everything, and n
 from __future__ import annotations
 
 from hack.reference.cli_page import cli_page
+from hack.reference.kind_entries_page import kind_entries_page
 from hack.reference.kinds_page import kinds_page
 from hack.reference.manifest_pages import webhooks_page, workloads_role_page
 from hack.reference.messages_page import messages_page
 from hack.reference.policy_page import policy_page
-from hack.reference.schemas import policy_schema, schema_text, simulate_schema
+from hack.reference.schemas import kind_entry_schema, policy_schema, schema_text, simulate_schema
 from local.controllers.catalogue import how_tested
 
 
@@ -19,10 +20,12 @@ def pages() -> dict[str, str]:
     """Return the text of every generated file by its path in the repository."""
     return {
         "schemas/policy.schema.json": schema_text(policy_schema()),
+        "schemas/kind-entry.schema.json": schema_text(kind_entry_schema()),
         "schemas/simulate.schema.json": schema_text(simulate_schema()),
         "docs/reference/policy.md": policy_page(),
         "docs/reference/messages.md": messages_page(),
         "docs/reference/cli.md": cli_page(),
+        "docs/reference/kind-entries.md": kind_entries_page(),
         "docs/reference/kinds.md": kinds_page(tested=how_tested()),
         "manifests/base/webhooks.yaml": webhooks_page(),
         "manifests/base/rbac-workloads.yaml": workloads_role_page(),

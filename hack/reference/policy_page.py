@@ -86,11 +86,12 @@ def takes(rule: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
         case {"$ref": str(ref)}:
             return takes(definitions[ref.rsplit("/", 1)[-1]], definitions)
         case {"anyOf": options}:
-            return next(takes(one, definitions) for one in options if one.get("type") != "null")
+            told = (takes(one, definitions) for one in options if one.get("type") != "null")
+            return " or ".join(dict.fromkeys(told))
         case {"enum": values}:
             return ", ".join(f"`{value}`" for value in values)
         case {"const": value}:
-            return f"`{value}`"
+            return f"`{value if isinstance(value, str) else json.dumps(value)}`"
         case {"type": "array", "items": items}:
             items_are = takes(items, definitions)
             return f"list of {items_are}{'s' if items_are in ('section', 'map') else ''}"
@@ -98,8 +99,10 @@ def takes(rule: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
             return bounds
         case {"type": "boolean"}:
             return "`true` or `false`"
+        case {"type": "integer", "minimum": least, "maximum": most}:
+            return f"{least:,} to {most:,}"
         case {"type": "integer"}:
-            return f"{rule['minimum']:,} to {rule['maximum']:,}"
+            return "a whole number"
         case {"type": "object", "properties": _}:
             return "section"
         case {"type": "object"}:

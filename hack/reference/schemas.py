@@ -1,4 +1,4 @@
-"""The JSON Schemas that are committed under `schemas/`: of the policy, and of what `simulate` prints."""
+"""The JSON Schemas under `schemas/`: of the policy, of the entry of a workload kind, and of what `simulate` prints."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from typing import Any, Final
 
 from engine.api.duration import format_duration
+from engine.kinds.schema import KindEntry
 from engine.policy.model import Policy
 from webhook.simulate.model import Simulation
 
@@ -19,8 +20,19 @@ def schema_text(schema: dict[str, Any]) -> str:
 
 def policy_schema() -> dict[str, Any]:
     """Return the JSON Schema of `policy.yaml`, for editors and for checks before a change is applied."""
-    schema = _tidy(Policy.model_json_schema(by_alias=True))
+    schema, entry = (_tidy(model.model_json_schema(by_alias=True)) for model in (Policy, KindEntry))
+    # The policy keeps its kinds as they are written; what they may say is the schema of an entry.
+    schema["properties"]["kinds"]["items"] = {"$ref": "#/$defs/KindEntry"}
+    inner = entry.pop("$defs")
+    definitions = {key: value for key, value in schema["$defs"].items() if key != "JsonValue"}
+    schema["$defs"] = {**definitions, **inner, "KindEntry": entry}
     return {"$schema": _DIALECT, "title": "Topogate policy", **schema}
+
+
+def kind_entry_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the entry of a workload kind, in `kinds.yaml` or in a policy."""
+    schema = _tidy(KindEntry.model_json_schema(by_alias=True))
+    return {"$schema": _DIALECT, "title": "Topogate workload kind", **schema}
 
 
 def simulate_schema() -> dict[str, Any]:

@@ -12,10 +12,11 @@ from pydantic import Field, create_model
 
 from engine.api.event_reasons import ON_PODS, ON_POLICY, ON_WORKLOADS, PHASES_TOLD
 from engine.api.reasons import REASONS
+from engine.kinds.registry import RegistryError, registry_of
 from engine.policy.model import PolicyError, default_policy, parse_policy
 from hack.reference import pages
 from hack.reference.policy_page import takes
-from hack.reference.schemas import policy_schema
+from hack.reference.schemas import kind_entry_schema, policy_schema
 
 ROOT = Path(__file__).parents[3]
 
@@ -71,6 +72,54 @@ def test_a_field_says_what_it_takes(field: Any, said: str) -> None:
     """The page calls a field by what may stand there, whatever its type."""
     schema = create_model("One", one=(field, ...)).model_json_schema()
     assert takes(schema["properties"]["one"], schema.get("$defs", {})) == said
+
+
+def entries() -> list[dict[str, Any]]:
+    return list(yaml.safe_load((ROOT / "engine/kinds/kinds.yaml").read_text(encoding="utf-8"))["kinds"])
+
+
+def test_every_field_of_an_entry_is_described() -> None:
+    """The page and the schema of kind entries say what each field means."""
+    page, schema = pages()["docs/reference/kind-entries.md"], kind_entry_schema()
+    for model in (schema, *schema["$defs"].values()):
+        assert model["description"]
+        for name, rule in model["properties"].items():
+            assert rule["description"], name
+            assert f"| `{name}` |" in page
+
+
+def test_built_in_entries_fit_the_schemas() -> None:
+    """The schema of an entry takes every entry that the registry takes; so does the policy's, under `kinds`."""
+    jsonschema.Draft202012Validator.check_schema(kind_entry_schema())
+    for entry in entries():
+        jsonschema.validate(entry, kind_entry_schema())
+    jsonschema.validate({"kinds": entries()}, policy_schema())
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"handling": "place"},
+        {"podSet": []},
+        {"name": "A"},
+        {"suspend": {"path": "spec.suspend"}},
+        {"replace": {"cost": "little"}},
+        {"standAside": [{"when": {"path": ".spec.x", "exists": True}, "reason": "KueueHasIt"}]},
+        {"podSets": [{"name": {"text": "main"}, "template": ".spec.template"}]},
+    ],
+)
+def test_the_schema_of_an_entry_refuses_what_the_registry_refuses(fault: dict[str, Any]) -> None:
+    """An editor with the schema shows the fault of an entry before the cluster does."""
+    match = {"group": "example.com", "versions": ["v1"], "kind": "Bench", "resource": "benches"}
+    bench = {**entries()[0], "name": "bench", "match": match}
+    registry_of((bench,))
+    jsonschema.validate(bench, kind_entry_schema())
+    entry = {**bench, **fault}
+    with pytest.raises(RegistryError):
+        registry_of((entry,))
+    for schema, document in ((kind_entry_schema(), entry), (policy_schema(), {"kinds": [entry]})):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(document, schema)
 
 
 def test_the_default_policy_fits_the_schema() -> None:
