@@ -1,4 +1,4 @@
-"""Parts of CEL: texts, and what stands at a path of an object of which nothing is certain.
+"""CEL building blocks: literals, boolean operators, and safe access to paths of objects without a schema.
 
 Custom resources need not have a schema, so every node is looked at only after its type: `has` and `.?` fail on a list,
 `exists` on a text, and a condition that fails refuses everybody's objects under failurePolicy Fail.
@@ -14,7 +14,7 @@ from typing import Final
 from engine.kinds.paths import ITEMS, VALUES
 
 _NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
-# Words that are no field names in CEL: they go in brackets.
+# Reserved words of CEL: fields of these names are accessed with brackets.
 _RESERVED: Final = frozenset(
     (
         *("as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let"),
@@ -34,34 +34,35 @@ def texts(values: Iterable[str]) -> str:
 
 
 def indented(expression: str, by: int) -> str:
-    """Return an expression of several lines, each further in."""
+    """Return an expression with every line indented by this number of spaces."""
     return "\n".join(" " * by + line for line in expression.split("\n"))
 
 
 def all_of(*expressions: str) -> str:
-    """Return the expression that all of these hold; the API server stops at the first that does not.
+    """Return the conjunction of expressions; the API server stops at the first that is false.
 
-    Of the conditions of one entry it evaluates every one, whatever the others say: what is dear goes after what mostly
-    does not hold, in one expression.
+    It evaluates all conditions of an entry, even after one is false. So an expensive expression belongs in the same
+    condition, behind one that is mostly false.
     """
-    return _parts(" &&\n", expressions)
+    return _joined(" &&\n", expressions)
 
 
 def any_of(*expressions: str) -> str:
-    """Return the expression that one of these holds; the API server stops at the first that does."""
-    return _parts(" ||\n", expressions)
+    """Return the disjunction of expressions; the API server stops at the first that is true."""
+    return _joined(" ||\n", expressions)
 
 
 def negated(expression: str) -> str:
-    """Return the opposite of an expression."""
+    """Return the negation of an expression."""
     return f"!({indented(expression, 2).lstrip()})"
 
 
 def nodes(start: str, steps: tuple[str, ...], *, last: bool = True) -> tuple[str, bool]:
-    """Return the nodes at a path as a CEL list, and True when it is a list of lists: one for what the last star has.
+    """Return the nodes at a path as a CEL list, and True if it is a list of lists.
 
-    With `last` False every star is flattened. Before its first star a path leads to at most one node. `start` is the
-    variable that the path begins at; `s` stands for the object's spec, which is a mapping.
+    A list of lists has one list for each node that the last star expands. With `last` False every star is flattened.
+    Before its first star a path leads to at most one node. `start` is the variable that the path begins at; `s` stands
+    for the object's spec, which is a mapping.
     """
     stars = sum(step in (ITEMS, VALUES) for step in steps)
     found, closing, nested, seen = f"[{start}]", "", False, 0
@@ -77,24 +78,24 @@ def nodes(start: str, steps: tuple[str, ...], *, last: bool = True) -> tuple[str
             else:
                 found = f"({found}.filter(x, type(x) == {kind}).map(x, {items}) + [[]])[0]"
         else:
-            found += f".map(x, type(x) == map && {_there('x', step)}, {_child('x', step)})"
+            found += f".map(x, type(x) == map && {_has_field('x', step)}, {_field('x', step)})"
     return found + closing, nested
 
 
-def plain(step: str) -> bool:
-    """True for a step that may stand behind a dot."""
+def is_identifier(step: str) -> bool:
+    """Return True for a step that CEL accepts after a dot."""
     return _NAME.fullmatch(step) is not None and step not in _RESERVED
 
 
-def _parts(between: str, expressions: tuple[str, ...]) -> str:
+def _joined(between: str, expressions: tuple[str, ...]) -> str:
     if len(expressions) == 1:
         return expressions[0]
     return between.join(f"({indented(one, 1).lstrip()})" for one in expressions)
 
 
-def _there(of: str, step: str) -> str:
-    return f"has({of}.{step})" if plain(step) else f"{text(step)} in {of}"
+def _has_field(of: str, step: str) -> str:
+    return f"has({of}.{step})" if is_identifier(step) else f"{text(step)} in {of}"
 
 
-def _child(of: str, step: str) -> str:
-    return f"{of}.{step}" if plain(step) else f"{of}[{text(step)}]"
+def _field(of: str, step: str) -> str:
+    return f"{of}.{step}" if is_identifier(step) else f"{of}[{text(step)}]"

@@ -1,21 +1,22 @@
 """CEL paths of pod templates and of other metadata in an object, generated from the registry of kinds.
 
-No expression goes by kind: an object is looked through at the template paths of every registered kind, so that unknown
-versions work, and a wrong or missing part hides none of the others. A suffix says how deep lists are nested: `tsss` is
-a list of lists of lists of templates.
+No expression depends on the object's kind: every object is searched at the template paths of all registered kinds, so
+that unknown versions work, and a wrong or missing part hides none of the others. The suffix of a variable tells how
+deep lists are nested: `tsss` is a list of lists of lists of templates.
 """
 
 from __future__ import annotations
 
 from engine.kinds.registry import Registry
 from engine.kinds.schema import KindEntry
-from webhook.configuration.cel import indented, nodes, plain, text, texts
+from webhook.configuration.cel import indented, is_identifier, nodes, text, texts
 
 
 def templates(registry: Registry) -> str:
-    """Return, for each object that `o` is or contains, the templates at each path that are mappings (`tsss`).
+    """Return the CEL list of pod templates in `o` and the objects that it contains (`tsss`).
 
-    Objects of Kubernetes' own groups, which are many and have a schema, are looked at where their kinds have templates.
+    It holds the mappings at each template path. Objects of Kubernetes' own groups, which are many and have a schema,
+    are searched only at the template paths of their kinds.
     """
     own = tuple(entry for entry in registry.entries if "." not in entry.match.group)
     groups = sorted({entry.match.group for entry in own if entry.handling != "pods"})
@@ -28,7 +29,7 @@ def templates(registry: Registry) -> str:
 
 
 def template_paths(registry: Registry) -> tuple[tuple[str, ...], ...]:
-    """Return the steps to every template of every kind that is placed, each once, in the order of the registry."""
+    """Return the distinct template paths of all placed kinds, in the order of the registry."""
     found = [
         (*(spec.for_each.steps if spec.for_each is not None and not spec.template.whole else ()), *spec.template.steps)
         for entry in registry.entries
@@ -43,7 +44,7 @@ def _every_template(registry: Registry) -> str:
     listed: list[str] = []
     for steps in template_paths(registry):
         # `[?s[?'in']]` would do for other names, if it did not crash the API server's type checker (cel-go 0.26).
-        in_spec = len(steps) > 1 and steps[0] == "spec" and plain(steps[1])
+        in_spec = len(steps) > 1 and steps[0] == "spec" and is_identifier(steps[1])
         found, nested = nodes("s" if in_spec else "w", steps)
         (listed if nested else flat).append(found)
     parts = ["[" + ",\n ".join(flat) + "]"] if flat else []
@@ -55,7 +56,7 @@ def _every_template(registry: Registry) -> str:
 
 
 def _objects(registry: Registry) -> str:
-    """The object and the objects that it contains, as far as they are mappings."""
+    """Return the CEL list of the object and the objects that it contains, as far as they are mappings."""
     found = "[o]"
     for entry in registry.entries:
         if entry.contains is not None:
@@ -65,11 +66,11 @@ def _objects(registry: Registry) -> str:
     return found if found == "[o]" else f"({found})"
 
 
-def made_says(registry: Registry, test: str) -> str | None:
-    """Return the expression that `test` holds for some metadata `m` of what is made of `o`, or for another part of it
-    that has annotations; None without such kinds.
+def in_made_metadata(registry: Registry, test: str) -> str | None:
+    """Return the expression that `test` holds for metadata `m` of an object that is made of `o`.
 
-    Of what is a workload by itself (the Jobs of a CronJob) the metadata of the pod templates counts too.
+    Parts of `o` that have annotations of their own count too, and for an object that is itself a workload (the Jobs of
+    a CronJob) the metadata of its pod templates. Returns None if the registry has no such kinds.
     """
     makers = {
         one.match.kind: one
@@ -94,6 +95,6 @@ def _metadata(entry: KindEntry, registry: Registry) -> str:
             paths += [(*spec.object.steps, *one.template.steps) for one in made.pod_sets if one.for_each is None]
     found = dict.fromkeys((*((*steps, "metadata") for steps in paths), *others))
     metadata = [nodes("o", steps, last=False)[0] for steps in found]
-    # Settings that name annotations, which their keys end with: as far as these are told by their end.
+    # Settings with keys that end with the name of an annotation: only the end of a key is tested.
     settings = [nodes("o", spec.path.steps, last=False)[0] for spec in entry.configured]
     return " +\n".join([*metadata, *(f"{one}.map(x, {{'annotations': x}})" for one in settings)])

@@ -1,7 +1,6 @@
-"""Standing aside in CEL: what the code leaves alone (`engine.gang.exemption`) must not depend on the service being
-there.
+"""Exemptions as CEL: objects that `engine.gang.exemption` exempts must not depend on the service being up.
 
-A test on a real API server holds the two against each other.
+A test on a real API server compares the two.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ _EXCLUSIVE = texts(sorted(names.EXCLUSIVE_TOPOLOGY))
 _KUEUE_GATE = f"g.name.startsWith('{names.KUEUE_GATE_PREFIX}')"
 
 
-def workload_aside(registry: Registry, schedulers: Iterable[str] = DEFAULT_SCHEDULERS) -> str:
-    """Return the expression that the object `o`, whose templates are `tsss`, is none of ours.
+def workload_exempt(registry: Registry, schedulers: Iterable[str] = DEFAULT_SCHEDULERS) -> str:
+    """Return the expression that the workload `o` with the templates `tsss` is exempt.
 
-    `schedulers`: those that the policy serves.
+    `schedulers` are those that the policy serves.
     """
     return f"""\
 [o.metadata.?labels.orValue({{}}), o.metadata.?annotations.orValue({{}})].exists(l, {_QUEUE} in l) ||
@@ -43,7 +42,7 @@ tsss.exists(tss, tss.exists(ts, ts.exists(t,
 
 
 def of_other_schedulers(registry: Registry, schedulers: Iterable[str]) -> str:
-    """Return the expression that pods of the object `o`, whose templates are `tsss`, go to none of these schedulers."""
+    """Return the expression that pods of `o` with the templates `tsss` use none of these schedulers."""
     served = texts(("", *schedulers))
     found = f"""\
 tsss.exists(tss, tss.exists(ts, ts.exists(t, [?t.?spec].exists(p, type(p) == map &&
@@ -59,8 +58,8 @@ tsss.exists(tss, tss.exists(ts, ts.exists(t, [?t.?spec].exists(p, type(p) == map
     return found
 
 
-def pod_aside(schedulers: Iterable[str] = DEFAULT_SCHEDULERS) -> str:
-    """Return the expression that a pod that has no node yet is none of ours, as far as the pod itself shows it."""
+def pod_exempt(schedulers: Iterable[str] = DEFAULT_SCHEDULERS) -> str:
+    """Return the expression that a pod without a node is exempt, as far as the pod itself shows it."""
     return f"""\
 {_QUEUE} in object.metadata.?labels.orValue({{}}) ||
 [{_WORKLOAD}, {_EXCLUSIVE[1:-1]}].exists(k, k in object.metadata.?annotations.orValue({{}})) ||
@@ -70,12 +69,12 @@ has(object.spec.schedulingGroup) ||
 
 
 def pod_of_other_schedulers(schedulers: Iterable[str]) -> str:
-    """Return the expression that a pod goes to none of these schedulers."""
+    """Return the expression that a pod uses none of these schedulers."""
     return f"!(object.spec.?schedulerName.orValue('') in {texts(('', *schedulers))})"
 
 
 def _of_kinds(registry: Registry) -> str:
-    """What the entries of the kinds say themselves; kinds that say the same together."""
+    """Return the exemptions of the registry's entries; kinds with the same exemption share one expression."""
     same: dict[str, list[KindEntry]] = {}
     for entry in registry.entries:
         if entry.stand_aside:
@@ -88,7 +87,7 @@ def _of_kinds(registry: Registry) -> str:
 
 
 def _is(registry: Registry, entry: KindEntry) -> str:
-    """That the object is of the kind, in the versions that the entry is for."""
+    """Return the expression that the object is of the entry's kind, in one of the entry's versions."""
     match = entry.match
     found = f"request.kind.kind == {text(match.kind)} && request.kind.group == {text(match.group)}"
     others = [one for one in registry.of_kind(match.group, match.kind) if one is not entry]
@@ -99,7 +98,7 @@ def _is(registry: Registry, entry: KindEntry) -> str:
 
 
 def _holds(condition: ObjectCondition, here: str) -> str:
-    """A condition of the registry; where a part of the object is not of the form that it expects, it does not hold."""
+    """Return a condition of the registry as CEL; it is false where the object has another form than expected."""
     if condition.every is not None:
         return " && ".join(f"({_holds(one, here)})" for one in condition.every)
     if condition.some is not None:

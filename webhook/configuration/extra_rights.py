@@ -1,4 +1,4 @@
-"""The ClusterRole of the kinds that a policy adds: what an admin applies beside the manifests."""
+"""The ClusterRole for kinds that a policy adds, which an admin applies beside the manifests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EXTRA_ROLE: Final = "topogate-policy-kinds"
 
 
 def extra_rights_page(policy: Policy) -> str:
-    """Return what the kinds of a policy need beyond the manifests, to be applied; empty when they need nothing."""
+    """Return the manifest of the rights that a policy's kinds need beyond the manifests; empty if none."""
     have = {
         (group, resource, verb)
         for rule in rules(built_in()).cluster_role
@@ -42,7 +42,7 @@ def extra_rights_page(policy: Policy) -> str:
 
 
 def role_lines(granted: Sequence[Mapping[str, Any]], *, name: str) -> list[str]:
-    """Return a ClusterRole with these rules, and its binding to the service's account, as lines of YAML."""
+    """Return a ClusterRole with these rules and its binding to the service account, as lines of YAML."""
     role = "rbac.authorization.k8s.io"
     lines = [f"apiVersion: {role}/v1", "kind: ClusterRole", "metadata:", f"  name: {name}", "rules:"]
     for rule in granted:
@@ -79,7 +79,7 @@ def comment_lines(*paragraphs: str, indent: int = 0) -> list[str]:
 
 
 def flow_list(values: Iterable[str]) -> str:
-    """Return a list in one line of YAML."""
+    """Return a YAML list in flow style, on one line."""
     return (
         f"[{', '.join(value if value and value != '*' else repr(value).replace(chr(39), chr(34)) for value in values)}]"
     )

@@ -1,9 +1,9 @@
-"""CEL conditions that decide which objects are sent to the service, generated from the registry of kinds.
+"""CEL match conditions that decide which workloads are sent to the service, generated from the registry.
 
-An object that asks for nothing must never be sent, what the code only waves through must not depend on the service, and
-a condition that fails refuses everybody's objects under failurePolicy Fail (`webhook.configuration.cel`). Those of pods
-stand in `webhook.configuration.pod_conditions`, where templates are in `webhook.configuration.cel_templates`, standing
-aside in `webhook.configuration.exemption_conditions`.
+An object that asks for nothing must never be sent, an object that the code leaves alone must not depend on the service,
+and a condition that fails refuses everybody's objects under failurePolicy Fail (`webhook.configuration.cel`).
+Conditions of pods are in `webhook.configuration.pod_conditions`, paths of templates in
+`webhook.configuration.cel_templates`, exemptions in `webhook.configuration.exemption_conditions`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from engine.api import names
 from engine.kinds.registry import Registry
 from engine.kinds.schema import KindEntry
 from webhook.configuration.cel import all_of, any_of, indented, negated, text, texts
-from webhook.configuration.cel_templates import made_says, templates
-from webhook.configuration.exemption_conditions import DEFAULT_SCHEDULERS, of_other_schedulers, workload_aside
+from webhook.configuration.cel_templates import in_made_metadata, templates
+from webhook.configuration.exemption_conditions import DEFAULT_SCHEDULERS, of_other_schedulers, workload_exempt
 
 NOTES: Final = texts((names.ORIGINAL_REQUESTS, names.GPU_REQUEST))
 ALIASES: Final = texts(key for dialect in names.ALIASES.values() for key in dialect)
 UNREAD: Final = texts(sorted(key for dialect in names.UNREAD.values() for key in dialect))
 OWNED_ANNOTATIONS: Final = texts(sorted(names.OWNED_ANNOTATIONS))
 OWNED_LABELS: Final = texts(sorted(names.OWNED_LABELS))
-# Keys that say what another one already reads are no spelling mistakes.
+# Keys that repeat what another key already requests are no spelling mistakes.
 _READ: Final = texts(
     sorted(
         {
@@ -51,7 +51,7 @@ _GATED: Final = f"""\
 [?t.?spec].exists(p, type(p) == map && [?p.?schedulingGates].exists(gs, type(gs) == list &&
   gs.exists(g, type(g) == map && has(g.name) && g.name == '{names.GATE}')))"""
 
-# A request of ours under another prefix or none (`topogate.io/require-topology`), or a key of Kueue's that it has not.
+# Our keys under another prefix or none (`topogate.io/require-topology`), or a Kueue key that Kueue does not have.
 FOREIGN: Final = f"""\
 (k.startsWith('topogate') && !k.startsWith('{names.DOMAIN}/')) ||
 (k.endsWith('-topology') && k.matches('(^|/)(podset-)?(slice-)?(req|pref|unc)[a-z]*-topology$') &&
@@ -66,19 +66,19 @@ _MEANT: Final = f"""\
 
 
 def named(name: str) -> str:
-    """The condition of objects of one name."""
+    """Return the condition that the object has this name."""
     return f"has(object.metadata.name) && object.metadata.name == {text(name)}"
 
 
 def not_ours(username: str) -> str:
-    """The condition that keeps out what the service itself asks for."""
+    """Return the condition that excludes requests of the service itself."""
     return f"request.userInfo.username != {text(username)}"
 
 
 def changed(*, foreign: bool = False) -> str:
-    """The condition of updates that change the spec or a key that we read, and of everything that is no update.
+    """Return the condition that an update changes the spec or a key that we read; true for other operations.
 
-    `foreign`: or a key that somebody may have meant for one of ours.
+    With `foreign` True a changed key that resembles one of ours counts too.
     """
     other = f" ||\n{indented(FOREIGN, 6)}" if foreign else ""
     return f"""\
@@ -91,7 +91,7 @@ request.operation != 'UPDATE' || object.?spec != oldObject.?spec ||
 
 
 def controlled_by(entries: Iterable[KindEntry]) -> str:
-    """The condition of objects whose controller reference names an object of one of these kinds, in any version."""
+    """Return the condition that the object's controller is of one of these kinds, in any version."""
     kinds = " ||\n  ".join(
         f"o.kind == {text(entry.match.kind)} && o.apiVersion.startsWith({text(entry.match.group + '/')})"
         for entry in entries
@@ -102,38 +102,43 @@ object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(fal
 
 
 def asks(registry: Registry, schedulers: Iterable[str] = DEFAULT_SCHEDULERS) -> str:
-    """The condition of workloads that ask: by a key of ours or of another dialect, and we do not stand aside.
+    """Return the condition that a workload makes a request or carries our marks.
 
-    Or they carry our marks, which are taken off or guarded. Looked at are the object and, at an UPDATE, what it was
-    before: a request that is taken back concerns us too. `schedulers`: those that are served.
+    A request is a key of ours or of another dialect on a workload that is not exempt. Marks are removed or guarded. At
+    an UPDATE the old object counts too, because taking back a request concerns us. `schedulers` are those that are
+    served.
     """
-    served = negated(workload_aside(registry, tuple(schedulers)))
+    served = negated(workload_exempt(registry, tuple(schedulers)))
     return _of_any(registry, all_of(_MENTIONED, any_of(_MARKED, served)))
 
 
 def asks_of_schedulers(registry: Registry, schedulers: Iterable[str]) -> str:
-    """The condition of workloads that ask and go to schedulers that the manifests do not know; `schedulers`: all."""
+    """Return the condition that a requesting workload uses a scheduler that the manifests do not know.
+
+    `schedulers` are all that are served.
+    """
     unknown = of_other_schedulers(registry, DEFAULT_SCHEDULERS)
-    served = negated(workload_aside(registry, tuple(schedulers)))
+    served = negated(workload_exempt(registry, tuple(schedulers)))
     return _of_any(registry, all_of(_MENTIONED, unknown, negated(_MARKED), served))
 
 
-def says_nothing(registry: Registry, schedulers: Iterable[str]) -> str:
-    """The condition of new workloads that say nothing in any dialect, and that are ours to place all the same."""
-    said = any_of(_MENTIONED, workload_aside(registry, tuple(schedulers)))
+def requests_nothing(registry: Registry, schedulers: Iterable[str]) -> str:
+    """Return the condition that a new workload makes no request in any dialect and is not exempt."""
+    said = any_of(_MENTIONED, workload_exempt(registry, tuple(schedulers)))
     return negated(_of_any(registry, said, of="[object]"))
 
 
 def left_alone(
     registry: Registry, schedulers: Iterable[str] = DEFAULT_SCHEDULERS, *, hints: Collection[str] = ()
 ) -> str:
-    """The condition of workloads that mean to ask and that `asks` leaves out; of the kinds `hints`, all that ask.
+    """Return the condition that a workload seems to make a request but does not meet `asks`.
 
-    So does what asks in the metadata of something that its controller will make, or in a part that is not read.
+    For the kinds in `hints` every request counts. So does a request in the metadata of an object that its controller
+    will make, or in a part that is not read.
     """
-    made = made_says(registry, any_of(_MEANT, _ALIAS))
+    made = in_made_metadata(registry, any_of(_MEANT, _ALIAS))
     says = (_in_metadata(_MEANT), *((made,) if made is not None else ()))
-    # What asks is told by its own entry, as far as a change concerns that.
+    # A workload that meets `asks` is sent by the entry of that condition, if the change concerns it.
     told = negated(all_of(changed(), asks(registry, schedulers)))
     if not hints:
         return all_of(_of_any(registry, any_of(*says), of="[object]"), told)
@@ -143,13 +148,13 @@ def left_alone(
 
 
 def in_namespaces(patterns: Iterable[str]) -> str:
-    """The condition of objects in namespaces of these names or patterns (`*` stands for any part of a name)."""
+    """Return the condition that the namespace matches one of these names or patterns (`*`: any part of a name)."""
     words = "|".join(pattern.replace("*", "[-a-z0-9]*") for pattern in sorted(set(patterns)))
     return f"request.namespace.matches('^({words})$')"
 
 
 def not_managed(registry: Registry) -> str:
-    """The condition of workloads of which no template is marked as the gang's."""
+    """Return the condition that no template of the workload carries the label of a gang's pods."""
     return f"""\
 ![object].exists(o,
 {indented(templates(registry), 2)}.exists(tss, tss.exists(ts, ts.exists(t,
@@ -157,7 +162,7 @@ def not_managed(registry: Registry) -> str:
 
 
 def templates_changed(registry: Registry) -> str:
-    """The condition of updates that change a template, and of everything that is no update."""
+    """Return the condition that an update changes a template; true for other operations."""
     return f"""\
 request.operation != 'UPDATE' || [[object, oldObject].map(o,
 {indented(templates(registry), 2)}
@@ -165,7 +170,7 @@ request.operation != 'UPDATE' || [[object, oldObject].map(o,
 
 
 def names_devices(registry: Registry, *, resources: Iterable[str] = ()) -> str:
-    """The condition of workloads with a container that names a resource of Koordinator, or one of `resources`."""
+    """Return the condition that a container names a resource of Koordinator, or one of `resources`."""
     return f"""\
 [object].exists(o,
 {indented(templates(registry), 2)}.exists(tss, tss.exists(ts, ts.exists(t,
@@ -175,7 +180,7 @@ def names_devices(registry: Registry, *, resources: Iterable[str] = ()) -> str:
 
 
 def counted(resources: Iterable[str]) -> str:
-    """The condition that a resource list `r` names a resource of Koordinator, or one of `resources`."""
+    """Return the condition that a resource list `r` names a resource of Koordinator, or one of `resources`."""
     listed = sorted(set(resources))
     if listed:
         return f"{texts(listed)}.exists(k, k in r)"
@@ -195,7 +200,9 @@ _MENTIONED: Final = any_of(_in_metadata(_OURS), _in_templates(_GATED), _in_metad
 
 
 def _of_any(registry: Registry, test: str, *, of: str = "[object, oldObject]") -> str:
-    """That `test` holds for one of these objects, with its templates as `tsss` and all metadata as `msss`."""
+    """Return the condition that `test` holds for any of these objects; `tsss` are its templates, `msss` all its
+    metadata.
+    """
     return f"""\
 {of}.exists(o, o != null &&
   [

@@ -1,4 +1,7 @@
-"""CEL conditions that decide which pods are sent to the service. Pods have a schema: fields are of the right type."""
+"""CEL match conditions that decide which pods are sent to the service.
+
+Pods have a schema, so their fields have the right types.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Final
 from engine.api import names
 from engine.kinds.registry import Registry
 from webhook.configuration.cel import all_of, any_of, indented, negated, text, texts
-from webhook.configuration.exemption_conditions import DEFAULT_SCHEDULERS, pod_aside, pod_of_other_schedulers
+from webhook.configuration.exemption_conditions import DEFAULT_SCHEDULERS, pod_exempt, pod_of_other_schedulers
 from webhook.configuration.match_conditions import ALIASES, FOREIGN, OWNED_ANNOTATIONS, OWNED_LABELS, UNREAD, counted
 
 _ANNOTATIONS: Final = "object.metadata.?annotations.orValue({})"
@@ -26,7 +29,7 @@ FREE: Final = f"""\
 !has(object.spec.nodeName) && !{_OWNERS}.exists(o,
   o.kind == 'DaemonSet' && o.?controller.orValue(false))"""
 
-# A misspelt key of ours too, and a request that was written as a label.
+# A misspelt key of ours counts too, and so does a request that was written as a label.
 _NATIVE: Final = f"""\
 {_ANNOTATIONS}.exists(k, k.startsWith('{names.DOMAIN}/') && !(k in {OWNED_ANNOTATIONS})) ||
 {_LABELS}.exists(k, k.startsWith('{names.DOMAIN}/') && !(k in {OWNED_LABELS}))"""
@@ -36,21 +39,27 @@ _FOREIGN: Final = f"{_ANNOTATIONS}.exists(k,\n{indented(FOREIGN, 2)})"
 
 
 def asks() -> str:
-    """The condition of pods that ask by themselves, and we do not stand aside.
+    """Return the condition that a pod makes a request itself and is not exempt.
 
-    In one expression, what mostly does not hold first: most pods ask for nothing.
+    It is one expression with its rarest part first, because most pods make no request.
     """
-    return all_of(any_of(_NATIVE, _ALIAS), FREE, negated(pod_aside()))
+    return all_of(any_of(_NATIVE, _ALIAS), FREE, negated(pod_exempt()))
 
 
 def asks_of_schedulers(schedulers: Iterable[str]) -> str:
-    """The condition of pods that ask and go to schedulers that the manifests do not know; `schedulers`: all."""
-    served = negated(pod_aside(tuple(schedulers)))
+    """Return the condition that a requesting pod uses a scheduler that the manifests do not know.
+
+    `schedulers` are all that are served.
+    """
+    served = negated(pod_exempt(tuple(schedulers)))
     return all_of(any_of(_NATIVE, _ALIAS), FREE, pod_of_other_schedulers(DEFAULT_SCHEDULERS), served)
 
 
 def of_no_workload(registry: Registry) -> str:
-    """The condition of pods that ask and that no workload of a registered kind made: nobody was asked about them."""
+    """Return the condition that a requesting pod belongs to no workload of a registered kind.
+
+    A pod of such a workload is not sent, because the workload was.
+    """
     kinds: dict[str, list[str]] = {}
     for entry in registry.entries:
         made = [(ref.group, ref.kind) for ref in entry.owners]
@@ -67,13 +76,13 @@ def of_no_workload(registry: Registry) -> str:
 
 
 def left_alone() -> str:
-    """The condition of pods of nobody that mean to ask and that `asks` leaves out."""
+    """Return the condition that a pod without a controller seems to make a request but does not meet `asks`."""
     alone = f"!{_OWNERS}.exists(o, o.?controller.orValue(false))"
     return all_of(any_of(_NATIVE, _UNREAD, _FOREIGN), alone, negated(asks()))
 
 
 def names_devices(resources: Iterable[str] = ()) -> str:
-    """The condition of pods with a container that names a resource of Koordinator, or one of `resources`."""
+    """Return the condition that a container of the pod names a resource of Koordinator, or one of `resources`."""
     return f"""\
 [object.spec.containers, object.spec.?initContainers.orValue([])].exists(cs,
   cs.exists(c, [c.?resources.?requests.orValue({{}}), c.?resources.?limits.orValue({{}})].exists(r,
@@ -81,7 +90,7 @@ def names_devices(resources: Iterable[str] = ()) -> str:
 
 
 def writes_or_names_devices() -> str:
-    """The condition of pods that say which devices they have, or that name devices and are ours to place."""
+    """Return the condition that a pod states its allocated devices, or requests devices and may be placed."""
     return any_of(f"'{names.DEVICE_ALLOCATED}' in {_ANNOTATIONS}", all_of(FREE, names_devices()))
 
 

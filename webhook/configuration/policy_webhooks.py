@@ -1,8 +1,8 @@
-"""What a policy adds to the manifests' webhook entries, and how it gets into the pair of configurations of our own.
+"""Webhook entries that a policy adds, and the code that writes them to the `topogate-policy` configurations.
 
-The manifests' entries are a static superset of what any policy can ask for; only what the policy itself brings (kinds,
-defaults of namespaces, with scope `all` vendors of GPUs) needs entries of its own. The pair `topogate-policy` is the
-leader's alone: what stands in it beside these entries goes. How the service is called is read from the manifests' pair.
+The manifests' entries are a static superset of what any policy can ask for; only additions of the policy itself (kinds,
+defaults of namespaces, vendors of GPUs with scope `all`) need entries of their own. The pair `topogate-policy` belongs
+to the leader: other entries in it are removed. The client configuration is read from the manifests' pair.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CONFLICT: Final = 409
 
 
 class PairMalformed(ValueError):
-    """A webhook configuration is not what the manifests make."""
+    """A webhook configuration does not have the form of the manifests."""
 
 
 def entries(
@@ -40,8 +40,8 @@ def entries(
     """Return the entries that a policy adds to one configuration, without `clientConfig`.
 
     `whole` names the resources that are whole GPUs under this policy: with scope `all` every pod that asks for one is
-    sent. Kinds of the policy have entries like those of the manifests, so that a fault of theirs touches no other kind.
-    A policy of mode `off` adds nothing.
+    sent. Kinds of the policy have entries like those of the manifests, so that a fault in them touches no other kind. A
+    policy of mode `off` adds nothing.
     """
     if policy.mode == "off":
         return []
@@ -71,12 +71,12 @@ def entries(
 
 
 def extra_kinds(policy: Policy) -> Registry:
-    """Return the kinds that the policy adds, by themselves."""
+    """Return a registry of only the kinds that the policy adds."""
     return Registry(policy.registry.entries[len(built_in().entries) :])
 
 
 def _gpu_pods(whole: Sequence[str], *, username: str) -> entries_of.WebhookEntry:
-    # The gang's pods have an entry of their own, and so have Koordinator's names (manifests/base/webhooks.yaml).
+    # Pods of a gang and Koordinator's resources have entries of their own (manifests/base/webhooks.yaml).
     return entries_of.gpu_pods(
         entries_of.MatchCondition("free-to-place", pod_conditions.FREE),
         entries_of.MatchCondition("names-devices", pod_conditions.names_devices(whole)),
@@ -85,7 +85,7 @@ def _gpu_pods(whole: Sequence[str], *, username: str) -> entries_of.WebhookEntry
 
 
 def patch_for(configuration: bytes, wanted: Sequence[Entry], *, client_config: Mapping[str, Any]) -> Entry | None:
-    """Return the merge patch that makes `wanted` the entries of a configuration (JSON); None when they are.
+    """Return the merge patch that sets the entries of a configuration (JSON) to `wanted`; None if they are equal.
 
     Fields that the API server or a newer version of it adds count as equal. Raises PairMalformed.
     """
@@ -110,11 +110,11 @@ def keep(
     bundle: bytes,
     fence: Callable[[], None],
 ) -> bool:
-    """Make `wanted` the entries of our own configuration of that sort; True when something had to be written.
+    """Set the entries of our own configuration to `wanted`; return True if it was written.
 
     `manifests` and `known` are the manifests' configuration and our own one (JSON) as a watch has shown them, `bundle`
-    is the CA bundle. Compared and set: a conflict is read again. Raises PairMalformed; errors of the API (404: not
-    installed) and of the fence pass through.
+    is the CA bundle. The write is compare-and-set: after a conflict the configuration is read again. Raises
+    PairMalformed; errors of the API (404: not installed) and of the fence pass through.
     """
     client_config = _client_config(manifests)
     if client_config is None:
@@ -139,7 +139,7 @@ def keep(
 
 
 def _client_config(configuration: bytes) -> Mapping[str, Any] | None:
-    """How the API server calls us for entries of this sort; None where the manifests' pair has none."""
+    """Return the client configuration of the manifests' entries; None if they have none."""
     for entry in _read(configuration).get("webhooks") or []:
         found = entry.get("clientConfig") if isinstance(entry, dict) else None
         if isinstance(found, dict) and found:
@@ -162,7 +162,7 @@ def _read(configuration: bytes) -> dict[str, Any]:
 
 
 def _within(mine: Any, theirs: Any) -> bool:
-    """True when everything that we say stands there."""
+    """Return True if every value of `mine` is in `theirs`."""
     if isinstance(mine, dict):
         return isinstance(theirs, dict) and all(_within(value, theirs.get(key)) for key, value in mine.items())
     if isinstance(mine, list):

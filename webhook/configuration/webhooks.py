@@ -1,7 +1,7 @@
-"""The webhook entries of the manifests as data: what is sent, to which path, and what its absence means.
+"""The webhook entries of the manifests as data: rules, conditions, path, failure policy and the reasons.
 
-`manifests/base/webhooks.yaml` is generated from here (`python -m hack.reference`); what a policy adds to it is built
-of the same parts (`webhook.configuration.policy_webhooks`).
+`manifests/base/webhooks.yaml` is generated from here (`python -m hack.reference`); what a policy adds to it is built of
+the same parts (`webhook.configuration.policy_webhooks`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ASKING_NOTE: Final = f"{_FREE_NOTE} So is what we leave to others. Labels of a 
 
 @dataclass(frozen=True, slots=True)
 class MatchCondition:
-    """A condition of an entry; all of an entry's must hold. `note` says why it is there."""
+    """A match condition; all conditions of an entry must hold. `note` gives the reason for it."""
 
     name: str
     expression: str
@@ -58,7 +58,7 @@ class WebhookEntry:
     """An entry of a webhook configuration.
 
     `within`: only our own namespace, else all but it and the exempt ones. `labelled`: only objects with the label of a
-    gang's pods, or only those without it, which a selector tells before any condition is evaluated.
+    gang's pods (True) or without it (False); a selector tests that before any condition is evaluated.
     """
 
     name: str
@@ -72,7 +72,7 @@ class WebhookEntry:
     labelled: bool | None = None
 
     def body(self, resource: Resource, *, namespace: str) -> dict[str, Any]:
-        """Return the entry as it stands in a configuration, without `clientConfig`."""
+        """Return the entry for a configuration, without `clientConfig`."""
         values = [namespace] if self.within else sorted({*self.exempt, namespace})
         selector = {"key": "kubernetes.io/metadata.name", "operator": "In" if self.within else "NotIn"}
         reinvoked = {"reinvocationPolicy": "IfNeeded"} if resource == MUTATING else {}
@@ -93,7 +93,7 @@ class WebhookEntry:
 
 
 def manifest_entries(resource: Resource, registry: Registry, *, username: str) -> tuple[WebhookEntry, ...]:
-    """Return the entries of the manifests in their order, for the kinds of a registry and the service's user name."""
+    """Return the ordered entries of the manifests for the kinds of a registry and the service's user name."""
     found = [
         workloads(registry, username=username),
         gpu_workloads(registry, username=username),
@@ -137,7 +137,7 @@ def manifest_entries(resource: Resource, registry: Registry, *, username: str) -
 
 
 def workloads(registry: Registry, *, username: str, schedulers: Iterable[str] = DEFAULT_SCHEDULERS) -> WebhookEntry:
-    """Return the entry of workloads that ask; `schedulers` are those that are served."""
+    """Return the entry for workloads that make a request; `schedulers` are those that are served."""
     note = (
         "Any key of ours, so that a misspelt one is seen too, or a key of another dialect, on the object or on any of "
         "its pod templates, unless we stand aside: what is only waved through must not wait for us. And whatever "
@@ -150,7 +150,9 @@ def workloads(registry: Registry, *, username: str, schedulers: Iterable[str] = 
 
 
 def workloads_of_schedulers(registry: Registry, schedulers: Iterable[str], *, username: str) -> WebhookEntry:
-    """Return the entry of workloads that ask and go to schedulers that the manifests do not know; `schedulers`: all."""
+    """Return the entry for requesting workloads with schedulers that the manifests do not know; `schedulers`: all
+    served.
+    """
     asks = MatchCondition(
         "asks", all_of(match_conditions.asks_of_schedulers(registry, schedulers), match_conditions.changed())
     )
@@ -174,7 +176,7 @@ def _workloads(name: str, registry: Registry, asks: MatchCondition, *, username:
 def left_alone_workloads(
     registry: Registry, *, username: str, schedulers: Iterable[str] = DEFAULT_SCHEDULERS
 ) -> WebhookEntry:
-    """Return the entry of workloads that mean to ask and get nothing; `schedulers` are those that are served."""
+    """Return the entry that warns about requests that have no effect; `schedulers` are those that are served."""
     hints = sorted({entry.match.kind for entry in registry.entries if entry.handling == "hint"})
     return WebhookEntry(
         "left-alone-workloads.topogate.dev",
@@ -200,7 +202,7 @@ def left_alone_workloads(
 
 
 def gpu_workloads(registry: Registry, *, username: str) -> WebhookEntry:
-    """Return the entry of workloads that ask for no topology and name Koordinator's resources."""
+    """Return the entry for workloads that name Koordinator's resources without a topology request."""
     return WebhookEntry(
         "gpu-workloads.topogate.dev",
         "Ignore",
@@ -228,7 +230,7 @@ def gpu_workloads(registry: Registry, *, username: str) -> WebhookEntry:
 def asking_pods(
     asks: MatchCondition, *, resource: Resource, username: str, name: str = "asking-pods.topogate.dev"
 ) -> WebhookEntry:
-    """Return the entry of pods that ask by themselves and that nothing holds yet."""
+    """Return the entry for pods that make a request themselves and are not held yet."""
     mutating = resource == MUTATING
     return WebhookEntry(
         name,
@@ -248,7 +250,7 @@ def asking_pods(
 
 
 def pods_of_schedulers(schedulers: Iterable[str], *, resource: Resource, username: str) -> WebhookEntry:
-    """Return the entry of pods that ask and go to schedulers that the manifests do not know; `schedulers`: all."""
+    """Return the entry for requesting pods with schedulers that the manifests do not know; `schedulers`: all served."""
     asks = MatchCondition("asks", pod_conditions.asks_of_schedulers(schedulers))
     return asking_pods(asks, resource=resource, username=username, name="scheduler-pods.topogate.dev")
 
@@ -285,7 +287,7 @@ def _left_alone_pods(*, username: str) -> WebhookEntry:
 
 
 def gpu_pods(*names_devices: MatchCondition, username: str, note: str = "") -> WebhookEntry:
-    """Return the entry of pods of no gang that `names_devices` holds for."""
+    """Return the entry for pods without a gang that meet the conditions `names_devices`."""
     ours = MatchCondition("not-ours", match_conditions.not_ours(username))
     held = MatchCondition("not-held", pod_conditions.NOT_HELD)
     return WebhookEntry(
@@ -302,7 +304,7 @@ def gpu_pods(*names_devices: MatchCondition, username: str, note: str = "") -> W
 def defaulted_workloads(
     registry: Registry, *, username: str, namespaces: Iterable[str], schedulers: Iterable[str]
 ) -> WebhookEntry:
-    """Return the entry of new workloads that ask for nothing themselves, where their namespace does it for them."""
+    """Return the entry for new workloads that get their request from the defaults of their namespace."""
     placed = Registry(tuple(entry for entry in registry.entries if entry.handling in ("placed", "through")))
     return WebhookEntry(
         "defaulted-workloads.topogate.dev",
@@ -312,7 +314,7 @@ def defaulted_workloads(
         (
             MatchCondition("not-ours", match_conditions.not_ours(username)),
             MatchCondition("in-these-namespaces", match_conditions.in_namespaces(namespaces)),
-            MatchCondition("says-nothing", match_conditions.says_nothing(registry, schedulers)),
+            MatchCondition("says-nothing", match_conditions.requests_nothing(registry, schedulers)),
         ),
     )
 
@@ -320,9 +322,11 @@ def defaulted_workloads(
 def children(
     registry: Registry, *, username: str, parents: Iterable[KindEntry] | None = None
 ) -> tuple[WebhookEntry, ...]:
-    """Return the entry of what controllers make of workloads that are placed through it; none without such kinds.
+    """Return the entry for objects that controllers make of workloads, as a JobSet of a TrainJob; empty if there are
+    none.
 
-    `parents`: only of these kinds, whose children any entry of the registry may describe; None: of all.
+    Only kinds with `through` have such children. `parents` limits them to these kinds, with children that any entry of
+    the registry may describe; None means all.
     """
     through = [entry for entry in (registry.entries if parents is None else parents) if entry.through is not None]
     made = {(entry.through.group, entry.through.kind) for entry in through if entry.through is not None}
@@ -349,5 +353,5 @@ def children(
 
 
 def _without_hints(registry: Registry) -> Registry:
-    """The kinds of which something is placed: of the others nothing is changed, and nothing refused."""
+    """Return the registry without hint kinds: their objects are neither changed nor refused."""
     return Registry(tuple(entry for entry in registry.entries if entry.handling != "hint"))
