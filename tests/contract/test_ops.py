@@ -29,7 +29,7 @@ class Ops:
         self.metrics = Metrics()
         self.table = dict(pages(ready=lambda: self.checks, metrics=lambda: (CONTENT_TYPE, self.metrics.exposition())))
         self.table["/broken"] = self.broken
-        self.server = PlainServer(self.table, host="127.0.0.1", port=0, fault=FaultLog(self.metrics, "ops").tell)
+        self.server = PlainServer(self.table, host="127.0.0.1", port=0, fault=FaultLog(self.metrics, "ops").report)
         self.server.start()
 
     def broken(self) -> Page:

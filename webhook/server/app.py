@@ -1,6 +1,6 @@
-"""The WSGI application: two paths, strict about HTTP, blind to what the handlers decide.
+"""The WSGI application: two paths, strict about HTTP, independent of the handlers' decisions.
 
-Whatever goes wrong here answers with an HTTP error, never with a denial: then the webhook's failurePolicy rules.
+Every failure here is an HTTP error, never a denial, so that the webhook's failurePolicy decides.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Handler = Callable[[Review, float], Response]
 MAX_BODY: Final = 7 * 1024 * 1024  # two objects of at most 3 MiB and the envelope
 DEFAULT_TIMEOUT: Final = 2.0  # seconds, where the API server names none
 TIMEOUT_BOUNDS: Final = (0.1, 10.0)
-USABLE: Final = 0.9  # of the API server's time: the rest is the way back
-# WSGI environ, both optional: the monotonic second of the request's first byte; whether it is to be turned away.
+USABLE: Final = 0.9  # of the API server's time: the rest is for the way back
+# WSGI environ, both optional: the monotonic second of the request's first byte; whether to refuse the request.
 RECEIVED: Final = "topogate.received"
 BUSY: Final = "topogate.busy"
 
@@ -44,9 +44,9 @@ def create_app(
     """Return the application with POST /mutate and POST /validate.
 
     A handler gets the review and its deadline, in seconds of `clock`: the API server's `?timeout=` counted from the
-    request's arrival. What it raises is answered 500, BadReview with its own status, Unavailable 503. A review whose
-    time ran out before its turn is answered 503 with Retry-After. How many run at a time is the server's to say.
-    `review_cpu`: seconds of processor time that one may use.
+    request's arrival. An exception from a handler is answered with 500, BadReview with its own status, Unavailable with
+    503. A review that ran out of time in the queue is answered with 503 and Retry-After. The server decides how many
+    run at a time. `review_cpu` is the processor time in seconds that one review may use.
     """
     app = Flask("topogate", static_folder=None)
 
@@ -108,7 +108,7 @@ def create_app(
 
 
 class _HandlerFault(Exception):
-    """A handler raised something that it should not; the cause says what."""
+    """A handler raised an unexpected exception, which is the cause of this one."""
 
     def __init__(self, uid: str) -> None:
         super().__init__(uid)
@@ -116,7 +116,7 @@ class _HandlerFault(Exception):
 
 
 def _body(limit: int) -> bytes:
-    """Return the request's body. Raises BadReview for one without a length, too long, of another type or cut short."""
+    """Return the request's body. Raises BadReview if it has no length, is too long, of another type or incomplete."""
     length = request.content_length
     if length is None:
         raise BadReview(411, "Content-Length is required")
@@ -134,7 +134,10 @@ def _body(limit: int) -> bytes:
 
 
 def _timeout(text: str | None) -> float:
-    """The seconds of the API server's `?timeout=` (a Go duration), within TIMEOUT_BOUNDS; nonsense is the default."""
+    """Return the seconds of the API server's `?timeout=` (a Go duration), within TIMEOUT_BOUNDS.
+
+    A value that cannot be parsed gives the default.
+    """
     try:
         seconds = parse_duration(text or "")
     except DurationError:
@@ -146,6 +149,6 @@ def _timeout(text: str | None) -> float:
 def _error(metrics: Metrics, path: str, status: int, message: str) -> HttpResponse:
     metrics.refused(path, status)
     response = HttpResponse(f"{message}\n", status=status, mimetype="text/plain")
-    if status == 503:  # noqa: PLR2004 - the API server retries inside its own time limit when told when
+    if status == 503:  # noqa: PLR2004 - with this header the API server retries inside its own time limit
         response.headers["Retry-After"] = "1"
     return response

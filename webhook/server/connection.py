@@ -1,4 +1,4 @@
-"""One TLS connection that never blocks: handshake and reading go as far as the bytes at hand allow."""
+"""A TLS connection that never blocks: handshake and reads use only bytes that have arrived."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ARRIVAL_SECONDS: Final = 3.0  # from connect to the end of the handshake, and fr
 WRITE_SECONDS: Final = 2.0  # to take the whole answer; answers are small and fit into the socket's buffer
 LINGER_SECONDS: Final = 1.0  # how long a refused body may still arrive, so that the refusal is read and not reset away
 
-# Bytes of a request beyond which its size decides what it costs: a Job or a pod has 3 to 20 KiB, at an UPDATE twice.
+# Bytes of a request above which its cost depends on its size: a Job or a pod has 3 to 20 KiB, at an UPDATE twice that.
 LARGE: Final = 32 * 1024
 _READ: Final = 65_536
 _PLAIN: Final = (
@@ -30,17 +30,17 @@ class Progress(enum.Enum):
 
     BYTES = enum.auto()  # wait until it is readable
     ANSWER = enum.auto()  # a request is here
-    LARGE = enum.auto()  # a large request is here or on its way: other threads go on with it
-    CLOSE = enum.auto()  # nothing more to come, or broken
-    LINGER = enum.auto()  # answered; let the unread rest of the request run out, then close
+    LARGE = enum.auto()  # a large request is here or on its way: other threads continue with it
+    CLOSE = enum.auto()  # finished or broken
+    LINGER = enum.auto()  # answered; read and discard the rest of the request, then close
 
 
 class Connection:
-    """A client's connection; owned by the poller while parked and by one thread of the pool while worked on.
+    """A client's connection; owned by the poller while parked and by one pool thread while worked on.
 
-    `context` is asked for each handshake, so that a new certificate is a new context and never a change of one in use.
-    `timeout` (monotonic) is when the poller gives it up. `heard` is when the bytes came that are read next, as far as
-    the poller knows, and `received` when the first byte of the current request did. `proven` says that a review on it
+    `context` is called for each handshake, so that a new certificate is a new context and never a change of one in use.
+    `timeout` (monotonic) is when the poller closes it. `heard` is when the bytes that are read next arrived, as far as
+    the poller knows, `received` when the first byte of the current request did. `proven` is True once a review on it
     was answered.
     """
 
@@ -80,29 +80,29 @@ class Connection:
 
     @property
     def idle(self) -> bool:
-        """True between requests: handshaken and nothing of the next request here."""
+        """Return True between requests: after the handshake, with no byte of the next request."""
         return self.handshaken and not self.buffer
 
     @property
     def ahead(self) -> bool:
-        """True when bytes are here already that will not make the socket readable again."""
+        """Return True if there are buffered bytes that will not make the socket readable again."""
         return bool(self.buffer) or (isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0)
 
     @property
     def large(self) -> bool:
-        """True from the moment when the head of a large request is here until it is taken."""
+        """Return True from the moment the head of a large request is read until the request is taken."""
         return self.frame is not None and self.frame.size > LARGE
 
     @property
     def complete(self) -> bool:
-        """True when all bytes are here that an answer needs."""
+        """Return True if all bytes that an answer needs have arrived."""
         return self.frame is not None and len(self.buffer) >= self.frame.size
 
     def advance(self) -> Progress:
-        """Shake hands and read as far as possible without waiting; of a request that turns out to be large no further.
+        """Continue the handshake and read as far as possible without waiting.
 
-        Asked again, with its size known, it reads that as well.
-        Raises OSError (with ssl.SSLError in it) when the peer breaks off or does not speak TLS.
+        Reading stops when the request turns out to be large; the next call reads it. Raises OSError (ssl.SSLError is
+        one) if the peer disconnects or does not speak TLS.
         """
         try:
             self._shake_hands()
@@ -124,7 +124,7 @@ class Connection:
             return Progress.BYTES
 
     def take(self) -> tuple[bytes, Frame]:
-        """Return the request that `advance` found and forget it; bytes of the next one stay."""
+        """Return and remove the request that `advance` read; bytes of the next one stay."""
         found = self.frame
         assert found is not None
         with memoryview(self.buffer) as buffer:
@@ -136,7 +136,9 @@ class Connection:
         return request, found
 
     def hung_up(self) -> bool:
-        """True when the client has closed his side: nobody is there for an answer. What he sent ahead is kept."""
+        """Return True if the client has closed its side, so that an answer has no reader. Bytes that it sent before are
+        kept.
+        """
         try:
             data = self.sock.recv(_READ)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):
@@ -145,7 +147,7 @@ class Connection:
         return not data
 
     def send(self, data: bytes) -> None:
-        """Send all of `data` within WRITE_SECONDS. Raises OSError, TimeoutError among them."""
+        """Send all of `data` within WRITE_SECONDS. Raises OSError; TimeoutError is one."""
         deadline = time.monotonic() + WRITE_SECONDS
         rest = memoryview(data)
         while rest:
@@ -155,12 +157,12 @@ class Connection:
                 self._wait_writable(deadline)
 
     def refuse_plain_http(self) -> None:
-        """Tell somebody who speaks HTTP to the TLS port so, in clear."""
+        """Answer a plain-HTTP request to the TLS port with an unencrypted HTTP error."""
         with contextlib.suppress(OSError):
             socket.socket.send(self.sock, _PLAIN)
 
     def finish(self) -> None:
-        """Say goodbye: TLS close_notify and FIN, without waiting for the peer's."""
+        """Send TLS close_notify and FIN, without waiting for the peer's."""
         with contextlib.suppress(OSError, ValueError):
             if self.handshaken and isinstance(self.sock, ssl.SSLSocket):
                 self.sock.unwrap()
@@ -168,7 +170,7 @@ class Connection:
             self.sock.shutdown(socket.SHUT_WR)
 
     def discard(self) -> Progress:
-        """Throw away what still arrives after `finish`."""
+        """Read and discard bytes that still arrive after `finish`."""
         try:
             return Progress.LINGER if self.sock.recv(_READ) else Progress.CLOSE
         except BlockingIOError:

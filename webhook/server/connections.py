@@ -1,8 +1,9 @@
-"""Which connections wait on the poller, and which of them goes when places, memory or time run out. No I/O.
+"""The parked connections, and which of them is closed first when places, memory or time run out. No I/O.
 
-Anybody who reaches the port can connect, so places are a common good. A connection is *proven* once a review on it was
-answered: the API server keeps such connections and uses them again. Strangers go before proven ones, and of strangers
-those of the address that holds most, so that a crowd from one pod costs its own kind and not a newcomer from elsewhere.
+Anybody who reaches the port can connect, so places are a shared resource. A connection is *proven* once a review on it
+was answered: the API server keeps such connections and uses them again. Unproven connections are closed before proven
+ones, first those of the address that holds most, so that a crowd from one pod does not displace a client from
+elsewhere.
 """
 
 from __future__ import annotations
@@ -14,20 +15,20 @@ from typing import Final, NamedTuple
 
 from webhook.server.connection import Connection
 
-# Of all places. Beyond it proven connections make room too: else whoever proves enough of them keeps newcomers out.
+# Of all places. Above it proven connections are closed too: else a client that proves enough of them keeps others out.
 PROVEN_SHARE: Final = 0.75
 
 
 class Stage(enum.Enum):
-    """What a parked connection is in the middle of."""
+    """What a parked connection is doing."""
 
     ARRIVING = enum.auto()  # the handshake, or a request
-    IDLE = enum.auto()  # nothing: between requests
-    LEAVING = enum.auto()  # it was answered for the last time; the rest of its request runs out
+    IDLE = enum.auto()  # between requests
+    LEAVING = enum.auto()  # got its last answer; the rest of its request is read and discarded
 
 
 class _Crowd(NamedTuple):
-    """Connections that are alike; of them the one whose time limit comes first goes first."""
+    """The key of similar connections; the one with the earliest time limit is closed first."""
 
     address: str
     proven: bool
@@ -35,7 +36,9 @@ class _Crowd(NamedTuple):
 
 
 class ParkedConnections:
-    """The connections on the poller, in crowds. `partial` is how many bytes of unfinished requests they hold."""
+    """The connections on the poller, grouped by crowd. `partial` is the number of buffered bytes of unfinished
+    requests.
+    """
 
     def __init__(self, *, places: int) -> None:
         self.partial = 0
@@ -50,18 +53,18 @@ class ParkedConnections:
         return iter(tuple(self._where))
 
     def stage(self, connection: Connection) -> Stage:
-        """What a parked connection is in the middle of."""
+        """Return the stage of a parked connection."""
         return self._where[connection].stage
 
     def add(self, connection: Connection, stage: Stage) -> None:
-        """Park a connection. What it holds and what it has proven does not change until it is removed."""
+        """Park a connection. Its buffer and `proven` must not change until it is removed."""
         crowd = _Crowd(connection.address, connection.proven, stage)
         self._crowds.setdefault(crowd, {})[connection] = len(connection.buffer)
         self._where[connection] = crowd
         self.partial += len(connection.buffer)
 
     def remove(self, connection: Connection) -> bool:
-        """Take a connection out; False when it is not here."""
+        """Remove a connection; return False if it is not parked."""
         crowd = self._where.pop(connection, None)
         if crowd is None:
             return False
@@ -72,13 +75,14 @@ class ParkedConnections:
         return True
 
     def overdue(self, now: float) -> list[Connection]:
-        """The connections whose time limit has come."""
+        """Return the connections with a time limit that has passed."""
         return [connection for connection in self._where if connection.timeout <= now]
 
     def first_to_go(self) -> Connection | None:
-        """Who makes room for others: whoever leaves anyway, else of the strangers; None when there is nobody to ask.
+        """Return the connection to close when a place is needed; None if there is none.
 
-        A lone stranger is never the one: he is the newcomer for whom room is made.
+        A leaving connection goes first, then an unproven one. A single unproven connection is never chosen: it is the
+        newcomer that needs the place.
         """
         leaving = [crowd for crowd in self._crowds if crowd.stage is Stage.LEAVING]
         if leaving:
@@ -88,14 +92,15 @@ class ParkedConnections:
         for crowd, members in self._crowds.items():
             if crowd.proven is proven:
                 held[crowd.address] += len(members)
-        if held.total() < 2:  # noqa: PLR2004 - himself
+        if held.total() < 2:  # noqa: PLR2004 - the newcomer itself
             return None
         address = max(held, key=held.__getitem__)
         crowds = [crowd for crowd in self._crowds if (crowd.address, crowd.proven) == (address, proven)]
         return self._first_of(max(crowds, key=lambda crowd: len(self._crowds[crowd])))
 
     def first_to_forget(self) -> Connection:
-        """Whose unfinished request goes when they take too much memory: the oldest of a stranger, else the oldest.
+        """Return the connection to close when unfinished requests use too much memory: the oldest unproven, else the
+        oldest.
 
         Raises ValueError while `partial` is 0.
         """

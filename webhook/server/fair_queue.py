@@ -1,4 +1,4 @@
-"""A queue in which addresses take turns, so that a crowd from one of them waits for itself. Thread-safe, no I/O."""
+"""A queue in which addresses take turns, so that a crowd from one address delays only itself. Thread-safe, no I/O."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """Items by address: of one address in the order of arrival, of several one of each in turn.
+    """Items by address: first in, first out within an address, round robin between addresses.
 
-    The API servers and whoever else reaches the port come from different addresses; behind a network that hides them
-    all share one, and this is a plain queue.
+    The API servers and other clients of the port have different addresses. Behind a network that hides them all share
+    one, and this is a plain queue.
     """
 
     def __init__(self) -> None:
-        self._items: dict[str, deque[T]] = {}  # in the order in which the addresses are next
+        self._items: dict[str, deque[T]] = {}  # in the order of the addresses' turns
         self._lock = threading.Lock()
 
     def put(self, address: str, item: T) -> None:
@@ -26,11 +26,11 @@ class FairQueue(Generic[T]):
             self._items.setdefault(address, deque()).append(item)
 
     def take(self) -> T:
-        """Remove and return the next item. Raises StopIteration when there is none."""
+        """Remove and return the next item. Raises StopIteration if the queue is empty."""
         with self._lock:
             address = next(iter(self._items))
             items = self._items.pop(address)
             item = items.popleft()
             if items:
-                self._items[address] = items  # behind the others
+                self._items[address] = items  # at the end of the round
             return item

@@ -1,4 +1,4 @@
-"""Unexpected errors of a server's event loop: counted, and logged now and then, as clients may bring them about."""
+"""Counts unexpected errors of a server's event loop and logs them at a limited rate, as clients may cause them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOG_SECONDS: Final = 30.0
 
 
 class FaultLog:
-    """Of one port: `webhook` or `ops`."""
+    """The error counter of one port, `webhook` or `ops`."""
 
     def __init__(self, metrics: Metrics, port: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._metrics = metrics
@@ -23,7 +23,7 @@ class FaultLog:
         self._clock = clock
         self._next_log = clock()
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Count the exception that is being handled, and log it unless one was logged just before."""
         self._metrics.fault(self._port)
         now = self._clock()

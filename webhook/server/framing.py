@@ -1,6 +1,6 @@
-"""How much of an HTTP/1.1 request has arrived: pure, a glance at the head, no parsing.
+"""How much of an HTTP/1.1 request has arrived, from a scan of its head without parsing. Pure.
 
-The parser proper is gunicorn's. This only answers "is all of it here?", so that no thread ever waits for a slow client.
+gunicorn parses the request. This only answers "is all of it here?", so that no thread ever waits for a slow client.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _EXPECT: Final = re.compile(rb"\r\nexpect[ \t]*:", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The first request of a buffer.
+    """The extent of the first request in a buffer.
 
-    `size` is how many bytes must have arrived before it can be answered. `whole` says that these are all of it; when it
-    is False (chunked, too long, no readable length) the answer is a refusal, the rest of the body is never read and the
-    connection cannot be used again. `refusal` is an answer that needs no parser.
+    `size` is how many bytes must have arrived before it can be answered. `whole` is True if these are all of it; when
+    it is False (chunked, too long, no readable length) the answer is a refusal, the rest of the body is never read and
+    the connection cannot be used again. `refusal` is an answer that needs no parser.
     """
 
     size: int
@@ -41,7 +41,7 @@ def frame(buffer: bytes | bytearray, *, max_body: int) -> Frame | None:
     head = bytes(buffer[: end + 2])
     size = end + len(_HEAD_END)
     if _EXPECT.search(head):
-        # "100-continue" holds the body back. The API server never sends it; curl does, and comes again without.
+        # "100-continue" holds the body back. The API server never sends it; curl does, and retries without it.
         return Frame(size=size, whole=False, refusal=(417, "Expectation Failed"))
     lengths = _LENGTH.findall(head)
     if _UNFRAMED.search(head) or len(lengths) > 1:

@@ -1,4 +1,4 @@
-"""The port: shared by replicas on one host, and left without breaking a connection that is being made."""
+"""The listening socket: shared by replicas on one host, and closed without breaking connections that are being made."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DROP_SYN: Final = (
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open the port, without blocking, for whoever shares it. Raises OSError when somebody who does not has it."""
+    """Open the port, non-blocking, with SO_REUSEPORT. Raises OSError if a socket without that option holds it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=True)
     listener.setblocking(False)
@@ -30,12 +30,13 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def leave(listener: socket.socket, accept_one: Callable[[socket.socket], bool]) -> None:
-    """Close the port; whoever has connected is taken over. `accept_one` takes one of them, False when there is none.
+    """Close the port after accepting every client that has already connected.
 
-    Closing a listener resets its queue (inet_csk_listen_stop), also what came since the last accept, and a reset review
-    is a refused pod where the entry says Fail. So no connection begins any more before the queue is emptied: a SYN is
-    dropped and sent again after a second, when the kernel gives it to the other listener on the port. Where the kernel
-    takes no filter (gVisor) that moment stays.
+    `accept_one` accepts one connection and returns False if there is none. Closing a listener resets its queue
+    (inet_csk_listen_stop), also connections that arrived since the last accept, and a reset review is a refused pod
+    where the entry has failurePolicy Fail. So new connections are stopped before the queue is emptied: a SYN is dropped
+    and sent again after a second, when the kernel gives it to the other listener on the port. Where the kernel takes no
+    filter (gVisor) that gap remains.
     """
     program = b"".join(struct.pack("HBBI", *instruction) for instruction in _DROP_SYN)
     memory = ctypes.create_string_buffer(program, len(program))

@@ -1,4 +1,4 @@
-"""The numbers of the web layer, and the registry that the engine's numbers join."""
+"""Prometheus metrics of the web layer, and the registry that the engine's metrics join."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.kinds.registry import built_in
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
-# Kinds that get a label value of their own; anybody who reaches the port can name others, and each would be a series.
+# Kinds with a label value of their own; anybody who reaches the port can send others, and each would be a new series.
 KINDS: Final = frozenset({"ConfigMap", "Placement", *(entry.match.kind for entry in built_in().entries)})
 
 # Seconds. Dense around the targets (p99 10 ms, 200 ms of waiting for a revision) and at the webhooks' time limits.
@@ -23,11 +23,11 @@ BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5
 class Ended(enum.Enum):
     """Why the server ended a connection that its client had not ended."""
 
-    ROOM = "room"  # no place was left, and others came first
-    MEMORY = "memory"  # unfinished requests took too much of it
+    ROOM = "room"  # no place was left, and others had precedence
+    MEMORY = "memory"  # unfinished requests used too much of it
     LATE = "late"  # the handshake, a request or its refused rest took too long
-    IDLE = "idle"  # nothing was asked for longer than clients keep connections
-    FAULT = "fault"  # an error of ours
+    IDLE = "idle"  # no request for longer than clients keep connections
+    FAULT = "fault"  # an error of the server
 
 
 class Metrics:
@@ -107,8 +107,8 @@ class Metrics:
             "topogate_cas_trusted", "CAs in the bundle: more than one while it is renewed.", registry=self.registry
         )
 
-    def tell_certificates(self, *, ca_ends: float, leaf_ends: float, signer: str, trusted: int) -> None:
-        """Say what the certificates are at the moment; ends in seconds since the epoch."""
+    def set_certificates(self, *, ca_ends: float, leaf_ends: float, signer: str, trusted: int) -> None:
+        """Set the metrics of the current certificates; ends are in seconds since the epoch."""
         self._ends.labels("ca").set(ca_ends)
         self._ends.labels("leaf").set(leaf_ends)
         self._signer.clear()
@@ -126,7 +126,7 @@ class Metrics:
         self._refused.labels(path, str(status)).inc()
 
     def over_budget(self, path: str) -> None:
-        """Count one review that was broken off for its processor time."""
+        """Count one review that was stopped for its processor time."""
         self._over_budget.labels(path).inc()
 
     def ended(self, why: Ended) -> None:
@@ -138,7 +138,7 @@ class Metrics:
         self._faults.labels(port).inc()
 
     def follow_entries(self, entries: Iterable[str]) -> None:
-        """Keep the counts of these entries of the policy's kinds, and of no others; new ones begin at 0."""
+        """Keep the counts of exactly these entries of the policy's kinds; new ones begin at 0."""
         found = frozenset(entries)
         for gone in self._entries - found:
             self._entry_faults.remove(gone)
@@ -147,7 +147,7 @@ class Metrics:
         self._entries = found
 
     def entry_fault(self, entry: str) -> None:
-        """Count one object that lacks what an entry names; of an entry that is gone none."""
+        """Count one object that lacks a field that an entry names; entries that are not followed are ignored."""
         if entry in self._entries:
             self._entry_faults.labels(entry).inc()
 

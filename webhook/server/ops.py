@@ -11,14 +11,14 @@ from engine.policy.source import PolicySource
 from webhook.server.plain_http import Page, Pages
 
 MAX_DETAIL: Final = 500  # characters of a line
-METRICS_SECONDS: Final = 0.25  # making the text takes milliseconds, and anybody in the cluster may ask for it
+METRICS_SECONDS: Final = 0.25  # making the text takes milliseconds, and anybody in the cluster may request it
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One condition of readiness; `detail` says in a few words what is there or missing.
+    """One condition of readiness with a short `detail`.
 
-    `odd`: it holds, and yet somebody has to look at it.
+    `odd`: the condition holds, but needs an admin's attention.
     """
 
     name: str
@@ -28,13 +28,13 @@ class Check:
 
     @property
     def line(self) -> str:
-        """`[+] policy: 3f2a`: a plus when it holds, a minus when not, an exclamation mark when it is odd."""
+        """Return `[+] policy: 3f2a`: a plus if it holds, a minus if not, an exclamation mark if it is odd."""
         sign = "-" if not self.ok else "!" if self.odd else "+"
         return f"[{sign}] {self.name}{f': {self.detail}' if self.detail else ''}\n"
 
 
 def policy_check(policy: PolicySource) -> Check:
-    """The policy's line: the hash of the one in force, and what is wrong with another one that was not taken."""
+    """Return the check of the policy: the hash of the one in force, and why a newer one was rejected."""
     said = policy.policy.hash
     if policy.refused:
         said = f"{said} stays in force; refused: {'; '.join(policy.refused)}"
@@ -47,7 +47,10 @@ def pages(
     metrics: Callable[[], tuple[str, bytes]],
     clock: Callable[[], float] = time.monotonic,
 ) -> Pages:
-    """Return the three paths; `metrics` gives content type and text, and is asked once in METRICS_SECONDS at most."""
+    """Return the pages of the three paths; `metrics` is called at most once in METRICS_SECONDS.
+
+    It returns content type and text.
+    """
     made: list[tuple[float, Page]] = []
 
     def healthz() -> Page:

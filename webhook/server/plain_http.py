@@ -1,10 +1,10 @@
-"""A server of a few small pages over plain HTTP/1.0, which silent clients in any number cannot keep from answering.
+"""A plain HTTP/1.0 server for a few small pages that stays responsive under any number of silent clients.
 
-One thread with a poller: no client costs a thread, and none is waited for. A client gets CLIENT_SECONDS for everything,
-and when no place is left, the one that has been silent longest goes; whoever has asked by then is answered first. So a
-kubelet's probe, which asks at once, is answered however many others hold on or come back. werkzeug's own server calls
-itself unfit for production, the standard library's takes a thread a client, and a second gunicorn would be a second
-process without our state.
+One thread with a poller: no client has a thread of its own, and none is waited for. A client gets CLIENT_SECONDS for
+everything. When no place is left, the client that has been silent longest is closed; clients that have sent their
+request by then are answered first. So a kubelet's probe, which sends its request at once, is answered however many
+others hold on or come back. werkzeug's own server calls itself unfit for production, the standard library's takes a
+thread a client, and a second gunicorn would be a second process without our state.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _REQUEST_LINE: Final = re.compile(rb"([!-~]{1,32}) (/[!-~]*) HTTP/1\.[0-9]\r?\n"
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a path answers."""
+    """The answer of a path."""
 
     status: int
     content_type: str
@@ -47,7 +47,7 @@ Pages = Mapping[str, Callable[[], Page]]
 
 
 class _Client:
-    """A connection: `asked` grows until the head is whole, then `answer` shrinks until it is sent."""
+    """A connection: `asked` grows until the head is complete, then `answer` shrinks until it is sent."""
 
     __slots__ = ("answer", "asked", "deadline", "lingers", "sock")
 
@@ -61,9 +61,9 @@ class _Client:
 
 
 class PlainServer:
-    """Serves `pages`; `port` is the real one when 0 was asked for.
+    """Serves `pages` over HTTP; `port` is the actual port if 0 was requested.
 
-    `fault` is called while an unexpected error is handled, to tell of it.
+    `fault` is called while an unexpected error is handled, to report it.
     """
 
     def __init__(self, pages: Pages, *, host: str = "0.0.0.0", port: int, fault: Callable[[], None]) -> None:
@@ -81,10 +81,10 @@ class PlainServer:
         self._poller.register(self._listener, selectors.EVENT_READ)
         self._poller.register(self._wake, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._run, name="ops", daemon=True)
-        self._take_spare_file()
+        self._reserve_descriptor()
 
     def start(self) -> None:
-        """Answer from now on (the port is open since the construction)."""
+        """Start answering (the port is open since the construction)."""
         self._thread.start()
 
     def close(self) -> None:
@@ -111,38 +111,38 @@ class PlainServer:
         oldest = next(iter(self._clients), None)
         for key, _ in self._poller.select(None if oldest is None else max(0.0, oldest.deadline - time.monotonic())):
             if isinstance(key.data, _Client):
-                self._go_on(key.data)
+                self._advance(key.data)
             elif key.fileobj is self._listener:
                 self._accept()
         now = time.monotonic()
         for client in tuple(self._clients):
-            # Now that all have been heard: the oldest go, so that there is a place for the next one.
+            # After all readable clients were served: close the oldest, so that there is a place for the next one.
             if client.deadline > now and len(self._clients) < MAX_CLIENTS:
                 break
             self._drop(client)
 
     def _accept(self) -> None:
-        # One a turn: who is here already wants an answer too, and without a file descriptor accept() fails for nobody.
+        # One per turn: accepted clients want an answer too, and without a file descriptor accept() fails only here.
         try:
             sock, _ = self._listener.accept()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                self._free_a_file()  # for one of the next turns
+                self._free_descriptor()  # for one of the next turns
             return
         client = _Client(sock, time.monotonic() + CLIENT_SECONDS)
         self._poller.register(sock, selectors.EVENT_READ, client)
         self._clients[client] = None
-        self._go_on(client)  # who asks at once is answered at once
+        self._advance(client)  # a request that came with the connection is answered at once
 
-    def _free_a_file(self) -> None:
-        """Give back the spare file descriptor, else the oldest client's."""
+    def _free_descriptor(self) -> None:
+        """Release the spare file descriptor, else the oldest client's."""
         if self._spare is not None:
             os.close(self._spare)
             self._spare = None
         elif self._clients:
             self._drop(next(iter(self._clients)))
 
-    def _take_spare_file(self) -> None:
+    def _reserve_descriptor(self) -> None:
         if self._spare is None:
             with contextlib.suppress(OSError):
                 self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -152,10 +152,10 @@ class PlainServer:
             del self._clients[client]
             self._poller.unregister(client.sock)
             client.sock.close()
-            self._take_spare_file()
+            self._reserve_descriptor()
 
-    def _go_on(self, client: _Client) -> None:
-        """Read or write once, as far as that goes without waiting."""
+    def _advance(self, client: _Client) -> None:
+        """Read or write once, as far as possible without waiting."""
         if client not in self._clients:
             return
         try:

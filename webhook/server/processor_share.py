@@ -1,4 +1,4 @@
-"""A share of the processor for work that may take long: after each piece it rests in proportion. Thread-safe."""
+"""Limits long work to a share of the processor: after each piece comes a proportional rest. Thread-safe."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ MAX_REST: Final = 0.25  # seconds after one piece: a single long one is no crowd
 
 
 class ProcessorShare:
-    """Work of any number of threads that together rest `rest` seconds for each second of processor that they used.
+    """A shared limit for several threads: `rest` seconds of pause for each second of processor time used.
 
-    The rest comes before the next piece of work: a piece that comes alone waits for nothing.
+    The rest comes before the next piece of work, so a single piece never waits.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class ProcessorShare:
 
     @contextmanager
     def piece(self) -> Iterator[None]:
-        """Wait for the end of the rest, and count what the body uses."""
+        """Wait for the end of the rest, then measure the processor time of the body."""
         pause = self._until - self._clock()
         while pause > 0:
             self._sleep(pause)

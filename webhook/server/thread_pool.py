@@ -1,9 +1,9 @@
-"""The threads that work on connections: many reviews are small, and none of them waits behind a large one.
+"""The threads that work on connections, arranged so that small reviews never wait behind a large one.
 
-What a review costs grows with its size, and its size is its sender's choice. Small ones share a few turns. Of large
-ones (as soon as the head says so) one thread reads the bytes and one computes the answers, one after the other: they
-cost the others a bounded share of the processor and no place in a queue. So do handshakes, which anybody can ask for.
-In each queue the addresses take turns: a crowd that comes past the API server does not keep it waiting.
+The cost of a review grows with its size, and its sender chooses the size. Small reviews share a few slots. For large
+ones (known from the head) one thread reads the bytes and one computes the answers, one after the other: they take a
+bounded share of the processor and no place in a queue. Handshakes, which any client can start, have a thread too. In
+each queue the addresses take turns, so that a crowd that bypasses the API server does not delay the API server.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from webhook.server.connection import Connection, Progress
 from webhook.server.fair_queue import FairQueue
 from webhook.server.processor_share import ProcessorShare
 
-MAX_WAITING: Final = 16 * 1024 * 1024  # bytes of large requests that are here and wait for their answer
+MAX_WAITING: Final = 16 * 1024 * 1024  # bytes of large requests that have arrived and wait for their answer
 
 Work = Callable[..., Progress]
 
 
 class ThreadPool:
-    """What gunicorn's worker takes for its thread pool.
+    """The thread pool for gunicorn's worker, with separate queues by kind of work.
 
-    All threads are there from the start: one that could only be had later may not be had then. Raises RuntimeError.
+    All threads start at once, because starting one later may fail. Raises RuntimeError.
     """
 
     def __init__(self, turns: ReviewSlots) -> None:
@@ -40,9 +40,9 @@ class ThreadPool:
         self._waiting = 0
 
     def submit(self, work: Work, connection: Connection) -> Future[Progress]:
-        """Have `work(connection)` done where the connection's request belongs.
+        """Run `work(connection)` in the queue for the connection's kind of request.
 
-        A large request for which there is no room is handed to `work` with `busy=True`.
+        A large request that exceeds MAX_WAITING is passed to `work` with `busy=True`.
         """
         if not connection.handshaken:
             return self._handshakes.submit(work, connection)
@@ -60,7 +60,7 @@ class ThreadPool:
         return future
 
     def shutdown(self, wait: bool = True) -> None:
-        """Take no more work; `wait` for what is under way."""
+        """Refuse further work; with `wait` also wait for tasks in progress."""
         for pool in (self._handshakes, self._small, self._reading, self._large):
             pool.shutdown(wait)
 
@@ -77,7 +77,7 @@ class _Task(NamedTuple):
 
 
 class _Pool:
-    """Threads that take their tasks from a fair queue, each within `guard()`."""
+    """Threads that take their tasks from a fair queue and run each within `guard()`."""
 
     def __init__(
         self, count: int, name: str, *, guard: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -96,7 +96,7 @@ class _Pool:
         self._executor.shutdown(wait)
 
     def _run_next(self) -> None:
-        """Run one task: which one is known only within the guard, since others may have come meanwhile."""
+        """Run the next task; it is chosen inside the guard, because others may have arrived while waiting."""
         with self._guard():
             task = self._tasks.take()
             try:
@@ -114,6 +114,6 @@ def _started(count: int, name: str) -> ThreadPoolExecutor:
         for _ in range(count):
             pool.submit(all_here.wait)
     except RuntimeError:
-        all_here.abort()  # else those that there are would wait for ever, and the process for them
+        all_here.abort()  # else the started threads would wait for ever, and the process for them
         raise
     return pool

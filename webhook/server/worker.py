@@ -1,11 +1,11 @@
-"""A gunicorn worker that parks connections until a whole request is here.
+"""A gunicorn worker that parks connections until a complete request has arrived.
 
 The stock thread worker holds a thread from a client's first byte to the end of its request and has no bound on reads
 over TLS: the idle connections that Go's HTTP client (the API server) dials ahead take every thread for good, and so can
-anybody with a handful of sockets. Here the poller keeps whoever has nothing to say; a pool thread only ever works on
-bytes that have arrived. Whatever a client does, and whatever is wrong here, ends that client's connection and never the
-worker, which holds the caches, the Lease and everybody else's reviews. Leans on internals of gunicorn 27.0.1 (pinned):
-ThreadWorker's run loop, poller and method queue, the request parser and the WSGI response; held by tests/contract.
+anybody with a handful of sockets. Here the poller keeps silent connections; a pool thread only ever works on bytes that
+have arrived. A fault of a client or of the code ends that client's connection and never the worker, which holds the
+caches, the Lease and everybody else's reviews. Depends on internals of gunicorn 27.0.1 (pinned): ThreadWorker's run
+loop, poller and method queue, the request parser and the WSGI response; tests/contract checks them.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from webhook.server.thread_pool import ThreadPool
 
 log = logging.getLogger(__name__)
 
-SWEEP_SECONDS: Final = 0.5  # between looks at the parked connections' time limits
-OVERSLEPT_SECONDS: Final = 0.5  # a turn that comes so late was kept from coming
-SPARE_FILES: Final = 8  # freed when none is left: the application opens files too
-STOP_LINGER: Final = 2.0  # a stopping worker keeps silent connections so long: a request may be on its way
+SWEEP_SECONDS: Final = 0.5  # between checks of the parked connections' time limits
+OVERSLEPT_SECONDS: Final = 0.5  # a turn that comes later than this was prevented from running
+SPARE_FILES: Final = 8  # freed when no descriptor is left: the application opens files too
+STOP_LINGER: Final = 2.0  # how long a stopping worker keeps silent connections: a request may be on its way
 COMPLAINT_SECONDS: Final = 30.0  # between log lines about clients that distrust the certificate
 
 
 class _Outbox:
-    """What gunicorn's response writes to; sent at once afterwards, so that no slow reader holds up the application."""
+    """Collects gunicorn's response, which is sent afterwards, so that no slow reader blocks the application."""
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
@@ -58,35 +58,35 @@ class _Outbox:
     send = sendall
 
     def gettimeout(self) -> float:
-        """0.0, non-blocking: gunicorn's error page asks."""
+        """Return 0.0 (non-blocking); gunicorn's error page calls this."""
         return 0.0
 
 
 def _split(request: bytes) -> tuple[bytes, bytes]:
-    """The head, and the body that is all here: the parser would copy it several times (26 ms for 6 MiB)."""
+    """Return the head and the complete body; the parser would copy the body several times (26 ms for 6 MiB)."""
     head, end, body = request.partition(b"\r\n\r\n")
     return head + end, body
 
 
-def _is_from_stranger(event: tuple[selectors.SelectorKey, int]) -> bool:
-    """True for a connection on which no review was answered yet: the others come first in a turn of the poller."""
+def _is_unproven(event: tuple[selectors.SelectorKey, int]) -> bool:
+    """Return True for an unproven connection; a poller turn handles proven ones first."""
     data = event[0].data
     return isinstance(data, Connection) and not data.proven
 
 
 class ParkingWorker(ThreadWorker):  # type: ignore[misc]
-    """See the module; `self.app` is a `webhook.server.wsgi.Server`."""
+    """The worker of the module docstring; `self.app` is a `webhook.server.wsgi.Server`."""
 
     alive: bool
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.connections: set[Connection] = set()  # all that are open: parked here, or in the hands of the pool
+        self.connections: set[Connection] = set()  # all open ones: parked here, or worked on by the pool
         self.parked = ParkedConnections(places=self.worker_connections)
         self.context: Callable[[], ssl.SSLContext]
         self._metrics = self.app.service.metrics
-        self._looked = time.monotonic()  # when the poller looked last
-        self._heard = self._looked  # when what it saw then had come
+        self._looked = time.monotonic()  # when the poller ran last
+        self._heard = self._looked  # when the bytes of that turn had arrived
         self._overslept = False
         self._next_sweep = 0.0
         self._next_complaint = 0.0
@@ -114,11 +114,11 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         service.listening(address[1])
 
     def get_thread_pool(self) -> ThreadPool:
-        """The threads that `handle` runs on."""
+        """Return the threads that run `handle`."""
         return ThreadPool(self.app.service.turns)
 
     def init_process(self) -> None:
-        """Run to the end; whatever ends it, the service is drained and stopped."""
+        """Run to the end; then, also after a fault, drain and stop the service."""
         try:
             super().init_process()
         finally:
@@ -128,7 +128,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
             self.app.service.stop()
 
     def is_parent_alive(self) -> bool:
-        """False once the arbiter is gone; the worker then ends like on SIGTERM."""
+        """Return False once the arbiter is gone; the worker then ends as on SIGTERM."""
         if self.ppid == os.getppid():
             return True
         log.warning("the parent process is gone: stopping")
@@ -140,8 +140,8 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         if self.alive:
             super().set_accept_enabled(enabled)
             return
-        # First let go of what must not wait for the clients (the Lease), then take over whoever is connected already
-        # and close: with SO_REUSEPORT the kernel sends everybody else to the other replica.
+        # First release what must not wait for the clients (the Lease), then accept clients that are already connected
+        # and close: with SO_REUSEPORT the kernel sends all others to the other replica.
         self._start_drain()
         for listener in self.sockets:
             with contextlib.suppress(KeyError, ValueError):
@@ -165,15 +165,15 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         except Exception:
             log.exception("draining failed")
 
-    # The poller's side: accept, park, give up.
+    # The poller's side: accept, park, close.
 
     def wait_for_and_dispatch_events(self, timeout: float) -> None:
-        """One turn: whoever is readable is heard. What one of them breaks is his loss alone."""
+        """Run one turn: serve every readable connection. An error of one affects no other."""
         wait = min(timeout, SWEEP_SECONDS)
         events = self.poller.select(wait)
         now = time.monotonic()
         if now > self._looked + wait + OVERSLEPT_SECONDS:
-            # This process was frozen, or starved: bytes have been lying here since we should have looked. The events of
+            # This process was frozen, or starved: bytes have waited since the poller should have run. The events of
             # this turn may have been collected before, so that such bytes show in the next turn only.
             self._heard, self._overslept = self._looked + wait, True
         elif self._overslept:
@@ -181,7 +181,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         else:
             self._heard = now
         self._looked = now
-        for key, _ in sorted(events, key=_is_from_stranger):
+        for key, _ in sorted(events, key=_is_unproven):
             try:
                 if isinstance(key.data, Connection):
                     self._on_readable(key.data)
@@ -191,7 +191,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
                 self._fault(key.data if isinstance(key.data, Connection) else None)
 
     def accept(self, listener: socket.socket) -> None:
-        """Take one connection and park it: it costs no thread before it says something."""
+        """Accept one connection and park it: it uses no thread before it sends something."""
         self._accept_one(listener)
 
     def _accept_one(self, listener: socket.socket) -> bool:
@@ -218,11 +218,11 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
     def finish_request(self, conn: Connection, fs: Future[Progress]) -> None:
         """Take a connection back from the pool."""
         try:
-            self._go_on(conn, fs.result())
+            self._continue(conn, fs.result())
         except Exception:
             self._fault(conn)
 
-    def _go_on(self, connection: Connection, progress: Progress) -> None:
+    def _continue(self, connection: Connection, progress: Progress) -> None:
         match progress:
             case Progress.BYTES if connection.idle:
                 connection.timeout = time.monotonic() + (self.cfg.keepalive if self.alive else STOP_LINGER)
@@ -246,7 +246,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
 
     def _on_readable(self, connection: Connection) -> None:
         if connection not in self.parked:
-            return  # it was given up in this very turn, before its own event had its
+            return  # it was closed earlier in this turn
         if self.parked.stage(connection) is Stage.LEAVING:
             if connection.discard() is Progress.CLOSE:
                 self._drop(connection)
@@ -257,7 +257,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         self.enqueue_req(connection)
 
     def murder_pending(self) -> None:
-        """Between turns, when all have been heard: give up who takes too long or too much, and make room."""
+        """Close connections that are too slow or too large and make room; runs between turns, after all were served."""
         try:
             self._keep_bounds()
         except Exception:
@@ -265,7 +265,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
 
     def _keep_bounds(self) -> None:
         while self.parked.partial > self.app.max_partial:
-            self._give_up(self.parked.first_to_forget(), Ended.MEMORY)
+            self._end(self.parked.first_to_forget(), Ended.MEMORY)
         # Below the limit at which the run loop stops accepting: silence must not keep others out.
         while len(self.connections) >= self.worker_connections and self._make_room():
             pass
@@ -273,27 +273,27 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         if now >= self._next_sweep:
             self._next_sweep = now + SWEEP_SECONDS
             for connection in self.parked.overdue(now):
-                self._give_up(connection, Ended.IDLE if self.parked.stage(connection) is Stage.IDLE else Ended.LATE)
+                self._end(connection, Ended.IDLE if self.parked.stage(connection) is Stage.IDLE else Ended.LATE)
 
     def murder_keepalived(self, force: bool = False) -> None:
-        """Nothing: our own connections are never in gunicorn's queue, and the last of them end with the process."""
+        """Do nothing: our connections are never in gunicorn's queue, and the last of them end with the process."""
 
     def _make_room(self) -> bool:
         connection = self.parked.first_to_go()
         if connection is None:
             return False
-        self._give_up(connection, Ended.ROOM)
+        self._end(connection, Ended.ROOM)
         return True
 
-    def _give_up(self, connection: Connection, why: Ended) -> None:
+    def _end(self, connection: Connection, why: Ended) -> None:
         self._metrics.ended(why)
         self._drop(connection)
 
     def _fault(self, connection: Connection | None) -> None:
-        """Tell of the exception at hand, and end the connection that it came from, if any."""
-        self._faults.tell()
+        """Report the exception being handled, and end the connection that caused it, if any."""
+        self._faults.report()
         if connection is not None:
-            self._give_up(connection, Ended.FAULT)
+            self._end(connection, Ended.FAULT)
 
     def _drop(self, connection: Connection) -> None:
         if connection not in self.connections:
@@ -306,18 +306,18 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         self._count()
 
     def _count(self) -> None:
-        self.nr_conns = len(self.connections)  # what gunicorn's run loop asks
+        self.nr_conns = len(self.connections)  # read by gunicorn's run loop
         self._metrics.connections.set(self.nr_conns)
 
     # The pool's side: bytes that have arrived become an answer.
 
     def handle(self, conn: Connection, *, busy: bool = False) -> Progress:
-        """Go on with a readable connection: handshake, read, answer at most one request (`busy`: turn it away)."""
+        """Continue a readable connection: handshake, read, answer at most one request (`busy`: refuse it)."""
         shaking = not conn.handshaken
         try:
-            # A large request that is complete has come to the thread that answers those.
+            # A complete large request is now in the thread that answers large ones.
             progress = Progress.ANSWER if conn.large and conn.complete else conn.advance()
-            if progress is Progress.ANSWER and not shaking:  # else it comes again, to a thread for answers
+            if progress is Progress.ANSWER and not shaking:  # else it is submitted again, to a thread for answers
                 return Progress.CLOSE if conn.hung_up() else self._answer(conn, busy=busy)
             return progress
         except ssl.SSLError as error:
@@ -342,7 +342,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         return Progress.ANSWER if connection.ahead else Progress.BYTES
 
     def _respond(self, connection: Connection, request: bytes, outbox: _Outbox, *, whole: bool, busy: bool) -> bool:
-        """Run the application on `request`; True when the connection can be used again."""
+        """Run the application on `request`; return True if the connection can be used again."""
         message = None
         head, body = _split(request) if whole else (request, None)
         try:

@@ -1,8 +1,8 @@
-"""The HTTPS server: gunicorn, embedded, with one worker process that holds caches, threads and connections.
+"""The HTTPS server: embedded gunicorn with one worker process that holds caches, threads and connections.
 
-Why the arbiter stays although there is one worker: it restarts a worker that dies and ends one that hangs. Everything
-that has threads starts in the worker, after the fork. Two replicas may share a port (SO_REUSEPORT); each listens from
-the moment it is ready, because the socket is made by the worker then and not by gunicorn at its start.
+The arbiter stays although there is one worker: it restarts a worker that dies and ends one that hangs. All threads
+start in the worker, after the fork. Two replicas may share a port (SO_REUSEPORT); each listens from the moment it is
+ready, because the worker makes the socket then, not gunicorn at its start.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ KEEPALIVE_SECONDS: Final = (
     120  # longer than the 90 s after which Go gives up an idle connection, so that we never race it
 )
 GRACEFUL_SECONDS: Final = 10
-HEARTBEAT_SECONDS: Final = 30  # the arbiter replaces a worker that was silent so long
-OVERSLEPT_SECONDS: Final = 5.0  # the arbiter looks every second; one that looks so late was stopped itself
-CONNECTIONS: Final = 1000  # parked and active; at the limit silent strangers make room
+HEARTBEAT_SECONDS: Final = 30  # the arbiter replaces a worker that was silent for this long
+OVERSLEPT_SECONDS: Final = 5.0  # the arbiter checks every second; one that checks later than this was stopped itself
+CONNECTIONS: Final = 1000  # parked and active; at the limit silent unproven ones are closed
 MAX_PARTIAL: Final = 64 * 1024 * 1024  # bytes of unfinished requests in memory, all connections together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """What the server runs, all of it in the worker process.
+    """The callbacks of the service that the server runs, all of them in the worker process.
 
-    In order: `start` builds the application (and may start threads); `ready(seconds)` waits at most so long and says
-    whether the port may open; `context` gives the TLS context of the certificate in force, asked for each handshake;
-    `listening(port)` reports the open port; `drain` runs beside the last requests as soon as the worker stops (give the
-    Lease back here); `stop` comes last. `drain` and `stop` also run when the worker ends by a fault or never was ready.
-    `turns` says how many reviews compute at a time.
+    In order: `start` builds the application (and may start threads); `ready(seconds)` waits at most so long and returns
+    whether the port may open; `context` returns the TLS context of the current certificate and is called for each
+    handshake; `listening(port)` reports the open port; `drain` runs beside the last requests as soon as the worker
+    stops (release the Lease here); `stop` comes last. `drain` and `stop` also run when the worker ends by a fault or
+    never was ready. `turns` limits how many reviews compute at a time.
     """
 
     start: Callable[[], WSGIApplication]
@@ -108,29 +108,29 @@ class Server(BaseApplication):  # type: ignore[misc]
         raise NotImplementedError
 
     def run(self) -> None:
-        """Fork the worker, and watch over it."""
+        """Fork the worker and supervise it."""
         PatientArbiter(self).run()
 
 
 def serve(server: Server) -> None:
-    """Run until SIGTERM (drain, finish what is in flight, stop) or SIGINT. Always leaves by SystemExit.
+    """Run until SIGTERM (drain, finish requests in flight, stop) or SIGINT. Always leaves by SystemExit.
 
-    Exit status 0 after a signal, 3 when the worker could not start. Runs in two processes: what follows the call in a
-    `finally` runs in the arbiter and in the worker.
+    Exit status 0 after a signal, 3 if the worker could not start. Runs in two processes: a `finally` after the call
+    runs in the arbiter and in the worker.
     """
     server.run()
 
 
 class PatientArbiter(Arbiter):  # type: ignore[misc]
-    """Judges no worker that was stopped along with it: a frozen container or machine thaws with its caches."""
+    """Does not kill a worker that was stopped along with it: a frozen container or machine thaws with its caches."""
 
     def __init__(self, app: Server) -> None:
         super().__init__(app)
-        self._looked = time.monotonic()  # it may be stopped before its first look
+        self._looked = time.monotonic()  # it may be stopped before its first check
         self._patient_until = 0.0
 
     def murder_workers(self) -> None:
-        """End a worker that gives no sign of life."""
+        """Kill a worker that sent no heartbeat in time."""
         now = time.monotonic()
         if now - self._looked > OVERSLEPT_SECONDS:
             self._patient_until = now + self.timeout
@@ -140,7 +140,7 @@ class PatientArbiter(Arbiter):  # type: ignore[misc]
 
 
 class _PlainLogger(Logger):  # type: ignore[misc]
-    """gunicorn's log lines go where all others go, in one format."""
+    """Sends gunicorn's log lines to the same place as all others, in one format."""
 
     def setup(self, cfg: Any) -> None:
         self.cfg = cfg
@@ -149,6 +149,6 @@ class _PlainLogger(Logger):  # type: ignore[misc]
 
 
 def _connections() -> int:
-    """CONNECTIONS, or what the limit of open files allows beside the service's own."""
+    """Return CONNECTIONS, or less if the limit of open files leaves no more beside the service's own."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return CONNECTIONS if soft == resource.RLIM_INFINITY else max(64, min(CONNECTIONS, soft - 200))

@@ -145,7 +145,7 @@ class Runtime:
             pages(ready=self.checks, metrics=self._exposition),
             host=settings.ops_host,
             port=settings.ops_port,
-            fault=FaultLog(self._metrics, "ops").tell,
+            fault=FaultLog(self._metrics, "ops").report,
         )
         self._ops.start()
         self._caches.start()
@@ -283,7 +283,7 @@ class Runtime:
                 engine_metrics.forbidden_collections.labels(name).set(1)
         if self._certificate is not None:
             kept = self._authority.kept
-            self._metrics.tell_certificates(
+            self._metrics.set_certificates(
                 ca_ends=kept.authority.not_after,
                 leaf_ends=self._certificate.not_after,
                 signer=mark(self._certificate.signer),
