@@ -40,7 +40,7 @@ from engine.controller.host_health import HostHealth
 from engine.controller.orphans import OrphanCollector
 from engine.controller.reporter import QueueMetrics, StatusReporter
 from engine.controller.term import WRITERS, LeaderTerm
-from engine.gang.gang import Gang, let_loose
+from engine.gang.gang import Gang, ungated_pods
 from engine.gang.slots import Unassigned
 from engine.scheduler.fairness import Shares
 from engine.scheduler.queue import GangQueue
@@ -293,7 +293,7 @@ class Controller:
             memory.waiting_since = None
         if not isinstance(decision.action, Extend):
             self._term.parts.drop(key)
-        loose = let_loose(gang.workload, gang.pods) if gang.understanding.ask is not None else []
+        loose = ungated_pods(gang.workload, gang.pods) if gang.understanding.ask is not None else []
         known = memory.refused
         refusals = (*decision.refused, *(Unassigned(pod, _LATER) for pod in gang.later))
         memory.refused = frozenset(pod.uid for pod in (*(refused.pod for refused in refusals), *loose))

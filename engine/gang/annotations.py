@@ -20,8 +20,8 @@ POD_GROUP_DIALECT = "pod-group"
 
 _POSITIVE = re.compile(r"[1-9][0-9]{0,8}")
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
-_HINTS = 64  # nobody reads more, and each is compared with every key
-# What people look for under our prefix, and where it is said.
+_HINTS = 64  # users do not read more, and each is compared with every key
+# Keys that users try under our prefix, and where that is set instead.
 _ELSEWHERE: Mapping[str, str] = {
     "priority": "priorityClassName of the pods says it",
     "priority-class": "priorityClassName of the pods says it",
@@ -31,13 +31,13 @@ _ELSEWHERE: Mapping[str, str] = {
 }
 _KNOWN = names.REQUEST_KEYS | names.OWNED_ANNOTATIONS
 _WORD = re.compile(r"[^\s,;|+]+")
-_READ = 256  # of a value: nobody lists levels at greater length
+_READ = 256  # characters of a value: a list of levels is shorter
 _SHORT = tuple(sorted(key.partition("/")[2] for key in names.REQUEST_KEYS))
 
 
 @dataclass(frozen=True, slots=True)
 class RequestAnnotation:
-    """One annotation that asks for something: where it stands, its key as written, what it is about, its value."""
+    """One annotation of a request: its path, its key as written, the key that it means, and its value."""
 
     field: str  # JSON path of the annotation
     key: str  # as the user wrote it, possibly an alias
@@ -55,13 +55,13 @@ class AnnotationSource:
 
 
 def own_source(about: Workload | Pod) -> AnnotationSource:
-    """What an object itself carries, beside what its templates do."""
+    """Return the annotations and labels of an object itself, without those of its templates."""
     carrier = about.spec if isinstance(about, Pod) else about
     return AnnotationSource("metadata", carrier.annotations, carrier.labels)
 
 
 def meanings(dialects: Collection[str]) -> Mapping[str, str]:
-    """Every annotation key that asks for something under these dialects, with the topogate.dev key that it means."""
+    """Return every request annotation key of these dialects, with the topogate.dev key that it means."""
     found = {key: key for key in names.REQUEST_KEYS} if NATIVE_DIALECT in dialects else {}
     for dialect, aliases in names.ALIASES.items():
         if dialect in dialects:
@@ -72,7 +72,7 @@ def meanings(dialects: Collection[str]) -> Mapping[str, str]:
 def read_annotations(
     sources: Iterable[AnnotationSource], *, dialects: Collection[str]
 ) -> tuple[RequestAnnotation, ...]:
-    """All requests that the sources carry, ordered by path."""
+    """Return all request annotations of the sources, ordered by path."""
     known = meanings(dialects)
     found = (
         RequestAnnotation(field=f"{source.path}.annotations[{key}]", key=key, about=known[key], value=value)
@@ -84,12 +84,12 @@ def read_annotations(
 
 
 def read_own_annotations(about: Workload | Pod, *, dialects: Collection[str]) -> tuple[RequestAnnotation, ...]:
-    """All requests that an object itself carries."""
+    """Return all request annotations of an object itself, without those of its templates."""
     return read_annotations((own_source(about),), dialects=dialects)
 
 
 def asks_in_pod_group_labels(sources: Iterable[AnnotationSource], *, dialects: Collection[str]) -> bool:
-    """True when pod-group labels of the user (not the ones that we add beside our own) stand on one of the sources."""
+    """True when a source has pod-group labels of the user (not those that we add beside our own)."""
     return POD_GROUP_DIALECT in dialects and any(
         names.POD_GROUP_NAME in source.labels and not {names.MANAGED, names.GANG} & source.labels.keys()
         for source in sources
@@ -97,7 +97,7 @@ def asks_in_pod_group_labels(sources: Iterable[AnnotationSource], *, dialects: C
 
 
 def unknown_keys(sources: Iterable[AnnotationSource], *, short: bool = False) -> Iterator[FieldError]:
-    """Keys under topogate.dev/ that mean nothing, and requests that were written as labels by mistake.
+    """Yield errors for unknown keys under topogate.dev/, and for requests written as labels by mistake.
 
     `short`: without the list of all keys, for which a warning has no room.
     """
@@ -126,7 +126,7 @@ def _unknown(path: str, key: str, said: str, *, hint: bool, short: bool) -> Fiel
 
 
 def _meant(name: str, *, hint: bool, short: bool) -> str:
-    """What the user of an unknown key may have meant; `name` is without the common prefix: with it all look alike."""
+    """Return a hint for an unknown key; `name` is without the common prefix: with it all look alike."""
     if (elsewhere := _ELSEWHERE.get(name.lower())) is not None:
         return elsewhere
     near = suggest(name, _SHORT) if hint else None
@@ -136,14 +136,14 @@ def _meant(name: str, *, hint: bool, short: bool) -> str:
 
 
 def check_value(said: RequestAnnotation, *, levels: LevelNames, topologies: Collection[str]) -> str | FieldError:
-    """What the value means (a level alias, a name, a number, "true"), in one spelling, or what is wrong with it."""
+    """Return the value in one spelling (a level alias, a name, a number, "true"), or the error in it."""
     return _CHECKS[said.about](said, levels, topologies)
 
 
 def invalid(
     said: RequestAnnotation, message: str, *, reason: Code = "InvalidValue", kind: str = "Invalid value"
 ) -> FieldError:
-    """The error that this annotation's value is wrong."""
+    """Return the error for an annotation with a wrong value."""
     return FieldError(field=said.field, kind=kind, value=said.value, reason=reason, message=message)
 
 
@@ -154,7 +154,7 @@ def _level(said: RequestAnnotation, levels: LevelNames, _: Collection[str]) -> s
     alias = levels.resolve(said.value)
     if alias is not None:
         return alias
-    # Whoever wrote a label key is shown label keys.
+    # A user who wrote a label key is shown label keys.
     allowed = levels.keys if "/" in said.value else (*levels.aliases, *auto)
     error = unsupported(said.field, said.value, allowed, reason="UnknownLevel")
     several = [word for word in _WORD.findall(said.value[:_READ]) if levels.resolve(word) is not None]
@@ -213,9 +213,10 @@ _CHECKS: Mapping[str, Callable[[RequestAnnotation, LevelNames, Collection[str]],
 
 @dataclass(frozen=True, slots=True)
 class RequestScope:
-    """`said` about `pods` pods of `pod_set`, None for a whole gang of several pod sets; `meanings` by key.
+    """The request annotations of one pod set, or (`pod_set` is None) of a whole gang of several pod sets.
 
-    With one pod set its scope is that of the gang too.
+    `said` as they are written, `meanings` by the key that they mean, `pods`: how many pods they apply to. With one pod
+    set its scope is that of the gang too.
     """
 
     pod_set: PodSet | None
@@ -224,14 +225,14 @@ class RequestScope:
     meanings: Mapping[str, str]
 
     def saying(self, about: str) -> RequestAnnotation | None:
-        """The annotation by which the scope says something about a key; the first by path."""
+        """The scope's annotation for a key; the first by path."""
         return next((one for one in self.said if one.about == about), None)
 
 
 def slices_of(scope: RequestScope, whole: RequestScope) -> tuple[tuple[str, int], ...]:
-    """The slices (level, size) of a pod set, its own or those of the whole gang; of a size that is known.
+    """Return the slices (level, size) of a pod set, its own or the gang's; none while their size is not known.
 
-    What the workload says holds for every pod set that is as large as a slice.
+    Slices of the workload apply to every pod set that is as large as a slice.
     """
     pod_set = scope.pod_set
     if pod_set is None:

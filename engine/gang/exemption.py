@@ -1,4 +1,4 @@
-"""Standing aside: what asks for a topology and is none of ours all the same."""
+"""Decides which requests for a topology are exempt: by policy, namespace, Kueue, or another scheduler."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.policy.model import Policy
 
 
 def exemption_reason(workload: Workload, *, policy: Policy, own_namespace: str = names.NAMESPACE) -> Code | None:
-    """The reason code why a workload that asks is none of ours; None when it is ours."""
+    """Return the reason code why a workload with a request is exempt; None when we manage it."""
     if policy.mode == "off":
         return "PolicyOff"
     if is_exempt(workload.namespace, policy=policy, own_namespace=own_namespace):
@@ -28,7 +28,7 @@ def exemption_reason(workload: Workload, *, policy: Policy, own_namespace: str =
 
 
 def template_exemption(spec: PodSpec, *, policy: Policy) -> Code | None:
-    """The same for what a template or a pod itself shows."""
+    """Return the reason code why a template, or a pod itself, is exempt; None when it is not."""
     if kueue_has(spec):
         return "ManagedByKueue"
     if spec.has_scheduling_group:
@@ -43,7 +43,7 @@ def template_exemption(spec: PodSpec, *, policy: Policy) -> Code | None:
 
 
 def kueue_has(spec: PodSpec) -> bool:
-    """True when a template or a pod itself shows that Kueue has it: what Kueue admits it annotates before it starts."""
+    """True when Kueue manages a template or a pod: Kueue annotates what it admits before it starts."""
     return (
         names.KUEUE_QUEUE in spec.labels
         or names.KUEUE_WORKLOAD in spec.annotations

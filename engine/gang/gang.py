@@ -18,7 +18,7 @@ _RANK_DIGITS = 7  # 100,000 pods at most
 
 
 def pod_set_of(pod: Pod, workload: Workload) -> PodSet | None:
-    """The first pod set whose selector the pod's labels fit; None when they fit none.
+    """Return the first pod set with a selector that matches the pod's labels; None when none matches.
 
     The labels are those that the kind's own controller sets; ours prove nothing.
     """
@@ -30,7 +30,7 @@ def pod_set_of(pod: Pod, workload: Workload) -> PodSet | None:
 
 
 def by_pod_set(workload: Workload, pods: Iterable[Pod]) -> list[tuple[PodSet, list[Pod]]]:
-    """Every pod set with its pods, in order; pods of none are left out."""
+    """Return every pod set with its pods, in order; pods that match no pod set are left out."""
     if len(workload.pod_sets) == 1 and not workload.pod_sets[0].selector:
         return [(workload.pod_sets[0], list(pods))]
     found: dict[str, list[Pod]] = {pod_set.name: [] for pod_set in workload.pod_sets}
@@ -41,7 +41,7 @@ def by_pod_set(workload: Workload, pods: Iterable[Pod]) -> list[tuple[PodSet, li
 
 
 def rank_of(pod: Pod, pod_set: PodSet) -> int | None:
-    """The rank that the pod's labels give in its pod set; None without ranks and for an index that cannot be."""
+    """Return the pod's rank in its pod set, by its labels; None without ranks and for an impossible index."""
     if not pod_set.ranked:
         return None
     if pod_set.rank is not None:
@@ -53,18 +53,18 @@ def rank_of(pod: Pod, pod_set: PodSet) -> int | None:
 
 @lru_cache(maxsize=16_384)  # a review of one pod asks for the ranks of all pods of its gang
 def _index(text: str) -> int | None:
-    """The index that a text is, as the Job controller writes it: without zeros in front."""
+    """Parse an index as the Job controller writes it, without leading zeros; None for any other text."""
     written = text.isascii() and text.isdigit() and (text == "0" or text[0] != "0")
     return int(text) if written else None
 
 
 def rank_is_slot(pod_set: PodSet) -> bool:
-    """True when each rank runs once and so is its slot."""
+    """True when each rank runs once, so that ranks and slots are the same."""
     return pod_set.ranked and pod_set.total <= pod_set.slots
 
 
 def pinned_host(shape: Shape) -> str | None:
-    """The host that required node affinity on metadata.name leaves, None when it leaves more than one."""
+    """Return the one host that required node affinity on metadata.name allows; None unless it is exactly one."""
     hosts: set[str] = set()
     for term in shape.affinity or ():
         named = [field.values for field in term.fields if field.key == "metadata.name" and field.operator == "In"]
@@ -75,21 +75,21 @@ def pinned_host(shape: Shape) -> str | None:
 
 
 def host_of(pod: Pod) -> str | None:
-    """Where a pod is bound, or will be because it is pinned and no gate of ours holds it."""
+    """Return the host that a pod is bound to, or is pinned to without our gate; None when neither."""
     if pod.spec.node_name:
         return pod.spec.node_name
     return None if names.GATE in pod.spec.gates else pinned_host(pod.spec.shape)
 
 
 def released(pod: Pod) -> bool:
-    """True when a pod of ours can be bound at any moment."""
+    """True when a pod that we manage has no gates left and can be bound at any moment."""
     return names.MANAGED in pod.spec.labels and not (
         pod.finished or pod.deleting or pod.spec.node_name or pod.nominated_node or pod.spec.gates
     )
 
 
-def let_loose(workload: Workload, pods: Iterable[Pod]) -> list[Pod]:
-    """Live pods that neither carry our gate nor are pinned: somebody else took the gate off."""
+def ungated_pods(workload: Workload, pods: Iterable[Pod]) -> list[Pod]:
+    """Return live pods that neither carry our gate nor are pinned: someone else removed the gate."""
     return [
         pod
         for pod_set, members in by_pod_set(workload, pods)
@@ -102,23 +102,23 @@ def let_loose(workload: Workload, pods: Iterable[Pod]) -> list[Pod]:
 
 
 def suspended_by_user(workload: Workload) -> bool:
-    """True when the workload is suspended and it was not us."""
+    """True when the workload is suspended, and not by us."""
     return workload.suspended and workload.annotations.get(names.HELD_BY) != names.HELD_BY_SUSPEND
 
 
 def held_by_us(workload: Workload) -> bool:
-    """True when the workload is suspended and it was us."""
+    """True when the workload is suspended by us."""
     return workload.suspended and workload.annotations.get(names.HELD_BY) == names.HELD_BY_SUSPEND
 
 
 def over(workload: Workload) -> bool:
-    """True when a workload reserves nothing: it has ended, is going, or its user suspended it."""
+    """True when a workload reserves nothing: it has ended, is being deleted, or its user suspended it."""
     return workload.finished or workload.deleting or suspended_by_user(workload)
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """All that is seen of one gang; `shapes` is what a pod of each pod set needs (`Reader.shape_of`), by name."""
+    """One gang: its workload, request, Placement and pods; `shapes`: what a pod of each pod set needs, by name."""
 
     workload: Workload
     understanding: PlacementRequest
@@ -126,19 +126,19 @@ class Gang:
     pods: tuple[Pod, ...]
     shapes: Mapping[str, Shape]
     group: str | None = None  # the index of the replica, for kinds with a gang per replica
-    later: tuple[Pod, ...] = ()  # held pods whose turn comes after that of the others
+    later: tuple[Pod, ...] = ()  # held pods that are planned after the others
 
     @property
     def key(self) -> str:
-        """What the gang is known by in the view, the ledger and the queue."""
+        """The gang's key in the cluster state, the capacity and the queue."""
         return key_of(self.workload, self.group)
 
 
 def ours(workload: Workload) -> bool:
-    """True when we hold the workload, or its template carries our gate: then its pods wait for us."""
+    """True when we hold the workload, or its template carries our gate: its pods wait for us."""
     return held_by_us(workload) or any(names.GATE in pod_set.template.gates for pod_set in workload.pod_sets)
 
 
 def can_suspend(workload: Workload) -> bool:
-    """True when suspension is ours to use: the kind can, and nobody but a CronJob owns the workload."""
+    """True when we may suspend the workload: its kind supports it, and it has no owner but a CronJob."""
     return workload.suspendable and (workload.owner is None or workload.owner.kind == "CronJob")

@@ -1,11 +1,8 @@
 """Gangs of pods without a workload: by gang-name and gang-size, or single pods placed near their siblings. Pure.
 
-There is no object for such a gang: its workload is made up from its pods. Pure.
-
-Those of one controller that ask for the same and may go to the same hosts are filed together; their workload is made up
-from them, as for the pods of a Deployment: one pod is enough to start, the others join near it as they come. A pod
-without a controller is alone.
-Pure.
+Such a gang has no object of its own: its workload is built from its pods. Single pods of one controller that ask for
+the same and may go to the same hosts share a workload, like the pods of a Deployment: one pod is enough to start, the
+others join near it as they come. A pod without a controller is alone.
 """
 
 from __future__ import annotations
@@ -40,9 +37,9 @@ def workload_of(
     replaced: str,
     unit: str = "workload",
 ) -> Workload:
-    """The workload of one pod set that pods make up, of which there is at least one; it is known as `above`.
+    """Build a workload of one pod set from its pods, at least one; `above` gives its kind, name and uid.
 
-    `replaced`: what deleting one that is not bound costs (`engine.kinds`).
+    `replaced`: the cost of deleting a pod that is not bound (`engine.kinds`).
     """
     pod_set = PodSet(
         name=names.MAIN,
@@ -81,27 +78,27 @@ def workload_of(
 
 
 def template_of(pod: Pod, annotations: Mapping[str, str]) -> PodSpec:
-    """What a pod would have been made from: held, bound nowhere, saying this."""
+    """Return the template that a pod would come from: held, not bound, with these annotations."""
     spec = pod.spec
     gates = spec.gates if names.GATE in spec.gates else (*spec.gates, names.GATE)
-    # Admission resolves the priority when it adds what the RuntimeClass says: then that is in the shape already.
+    # Admission resolves the priority when it applies the RuntimeClass: then that is in the shape already.
     runtime_class = spec.runtime_class if spec.priority is None else ""
     return replace(spec, annotations=annotations, gates=gates, node_name="", runtime_class=runtime_class)
 
 
 def eligible(pod: Pod) -> tuple[object, ...]:
-    """What decides which hosts a pod may go to."""
+    """Return the fields that decide which hosts a pod may go to."""
     shape = pod.spec.shape
     return (shape.node_selector, shape.affinity, shape.tolerations, shape.devices)
 
 
 def is_live(pod: Pod) -> bool:
-    """True for a pod that has not ended and is not on its way out."""
+    """True for a pod that has not ended and is not being deleted."""
     return not (pod.finished or pod.deleting)
 
 
 def in_order(pods: Sequence[Pod]) -> list[Pod]:
-    """The pods, oldest first."""
+    """Return the pods, oldest first."""
     return sorted(pods, key=lambda pod: (pod.created, pod.name))
 
 
@@ -113,7 +110,7 @@ _OWN = frozenset({names.GANG_NAME, names.GANG_SIZE})
 
 
 def gang_key(namespace: str, name: str) -> str:
-    """The key of a gang of plain pods; no uid looks like it."""
+    """Return the key of a gang of plain pods; no uid looks like it."""
     return f"{_PREFIX}{namespace}/{name}"
 
 
@@ -135,10 +132,10 @@ def plain_key(pod: Pod, *, dialects: Collection[str]) -> str | None:
 
 
 def plain_workload(key: str, pods: Sequence[Pod], *, dialects: Collection[str]) -> Workload:
-    """The workload of the gang of plain pods that has a key; there is at least one of them.
+    """Build the workload of a gang of plain pods from its key and its pods, at least one.
 
-    A pod that is deleted gives its slot back, as nothing makes another one; while the gang is not whole that changes
-    nothing, as it has no slots yet.
+    A deleted pod gives its slot back, as nothing makes another one; while the gang is incomplete that changes nothing,
+    as it has no slots yet.
     """
     pods = in_order(pods)
     first = next((pod for pod in pods if names.GATE in pod.spec.gates), pods[0])
@@ -163,7 +160,7 @@ def plain_workload(key: str, pods: Sequence[Pod], *, dialects: Collection[str]) 
 def faults(
     workload: Workload, pods: Sequence[Pod], *, placed: bool, dialects: Collection[str]
 ) -> tuple[FieldError, ...]:
-    """Why nobody of a gang without slots may go: its pods contradict each other, or some do not exist yet."""
+    """Return why a gang without slots cannot be placed: its pods contradict each other, or some do not exist yet."""
     pods = [pod for pod in in_order(pods) if is_live(pod)]
     if placed or not pods:
         return ()
@@ -189,12 +186,12 @@ def faults(
         message = f"{workload.name} has {plural(len(pods), 'pod')}, more than its size of {size}"
         return (FieldError(field, "Invalid value", None, "GangSizeMismatch", message),)
     alike = [{(one.about, one.value) for one in said} for said in asked]
-    if (odd := next((pod for pod, each in zip(pods, alike, strict=True) if each != alike[0]), None)) is not None:
-        message = f"{pods[0].name} and {odd.name} ask for different things; the pods of one gang must ask for the same"
+    if (peer := next((pod for pod, each in zip(pods, alike, strict=True) if each != alike[0]), None)) is not None:
+        message = f"{pods[0].name} and {peer.name} ask for different things; the pods of one gang must ask for the same"
         return (FieldError("metadata.annotations", "Invalid value", None, "ConflictingAnnotations", message),)
-    if (odd := next((pod for pod in pods if eligible(pod) != eligible(pods[0])), None)) is not None:
+    if (peer := next((pod for pod in pods if eligible(pod) != eligible(pods[0])), None)) is not None:
         message = (
-            f"{pods[0].name} and {odd.name} may go to different hosts (nodeSelector, affinity, tolerations or devices)"
+            f"{pods[0].name} and {peer.name} may go to different hosts (nodeSelector, affinity, tolerations or devices)"
         )
         return (FieldError("spec", "Invalid value", None, "ConflictingAnnotations", message),)
     if len(pods) < size:
@@ -204,12 +201,12 @@ def faults(
 
 
 def size_of(pod: Pod, *, dialects: Collection[str]) -> int | None:
-    """The size that a pod gives its gang; None when it gives none, or what is no number."""
+    """Return the size that a pod gives its gang; None when it gives none, or not a number."""
     return _size(_said(pod, names.GANG_SIZE, dialects) or "")
 
 
 def owners(pods: Sequence[Pod]) -> list[OwnerRef]:
-    """The owners of the gang's Placement: it goes when all of its pods are gone."""
+    """Return the owners of the gang's Placement: it goes when all of its pods are gone."""
     return [OwnerRef("v1", KIND, pod.name, pod.uid, controller=False) for pod in in_order(pods)]
 
 
@@ -218,12 +215,12 @@ def _said(pod: Pod, about: str, dialects: Collection[str]) -> str | None:
 
 
 def _of(pod: Pod) -> str:
-    """Which pod is meant; one under creation may have no name yet."""
+    """Return the name of the pod for a message; "" for a pod under creation without a name."""
     return f" (pod {pod.name})" if pod.name else ""
 
 
 def _value(said: Iterable[RequestAnnotation], about: str) -> str | None:
-    """What is said about a key: by its own name, or else by an alias."""
+    """Return the value of a key: by its own name, or else by an alias."""
     found = [one for one in said if one.about == about]
     return min(found, key=lambda one: one.key != one.about).value if found else None
 
@@ -233,7 +230,7 @@ def _size(text: str) -> int | None:
 
 
 def _template(pod: Pod, dialects: Collection[str]) -> PodSpec:
-    """What the pods have in common; a gang that names no level needs no more than room."""
+    """Return what the pods have in common; a gang that names no level is unconstrained."""
     said = read_own_annotations(pod, dialects=dialects)
     names_gang = {one.key for one in said if one.about in _OWN}
     annotations = {key: value for key, value in pod.spec.annotations.items() if key not in names_gang}
@@ -243,17 +240,17 @@ def _template(pod: Pod, dialects: Collection[str]) -> PodSpec:
 
 
 _GROUP = "pods-"
-# Namespaces and requests that somebody chooses must not meet: 64 bits.
+# Hashes of namespaces and requests that users choose must not collide: 64 bits.
 _HASH_DIGITS = 16
 _MARK, _MARK_DIGITS = "single-", 8
 _OF_ONE = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.TOPOLOGY, names.RELAX_AFTER})
 
 
 def single_key(pod: Pod, owner: OwnerRef | None, *, policy: Policy) -> str | None:
-    """The key under which a pod that asks is filed: `<uid of its controller, or its own>/pods-<hash>`; None for others.
+    """Return the key of a single pod, `<uid of its controller, or its own>/pods-<hash>`; None for other pods.
 
-    `owner`: the top-most controller above the pod. The hash is of the namespace, of what the pod asks for, and of the
-    mark that its admission gave it (`mark_of`): pinned, a pod does not show any more where else it might have gone.
+    `owner`: the top-most controller above the pod. The hash is of the namespace, the pod's request, and the mark from
+    its admission (`mark_of`): a pinned pod does not show any more where else it might have gone.
     """
     said = read_own_annotations(pod, dialects=policy.annotations.dialects)
     if not said or any(one.about == names.GANG_NAME for one in said) or pod.mirror:
@@ -261,7 +258,7 @@ def single_key(pod: Pod, owner: OwnerRef | None, *, policy: Policy) -> str | Non
     if owner is not None and (owner.kind == "DaemonSet" or not owner.uid or "/" in owner.uid):
         return None  # the API server makes no such uid, and a key must not be taken for another one's
     if pod.spec.node_name and names.MANAGED not in pod.spec.labels:
-        return None  # it had its host before anybody asked us
+        return None  # it was bound before we could place it
     if template_exemption(replace(pod.spec, node_name=""), policy=policy) is not None:
         return None
     mark = pod.spec.labels.get(names.POD_SET, "")
@@ -270,24 +267,24 @@ def single_key(pod: Pod, owner: OwnerRef | None, *, policy: Policy) -> str | Non
 
 
 def mark_of(pod: Pod) -> str:
-    """The pod-set label of a pod that is placed by itself: the same for pods that may go to the same hosts."""
+    """Return the pod-set label of a single pod: the same for pods that may go to the same hosts."""
     return f"{_MARK}{_hash(_may_go(pod))[:_MARK_DIGITS]}"
 
 
 def is_single(key: str) -> bool:
-    """True for the key of pods that are placed each by itself; no replica's index looks like it.
+    """True for the key of single pods; no replica's index looks like it.
 
-    The key of a plain gang has a namespace in this place, which may begin in the same way, and a name after it.
+    The key of a plain gang has a namespace in this position, which may begin in the same way, and a name after it.
     """
     group = key.partition("/")[2]
     return group.startswith(_GROUP) and "/" not in group
 
 
 def in_turn(pods: Sequence[Pod]) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
-    """The pods that are looked at now, and those that have to wait for their turn; those that have ended are neither.
+    """Split the live and terminating pods into those to plan now, and those that have to wait for their turn.
 
-    Their slots are planned in one go, as those of pods that are alike. Of held pods that are marked so and are not
-    (they were changed after their admission) only those go that may go where the oldest may.
+    Slots are planned in one go for pods that are alike. Of held pods with the same mark that differ all the same
+    (changed after their admission) only those are planned that may go where the oldest may.
     """
     held = [pod for pod in in_order(pods) if names.GATE in pod.spec.gates and is_live(pod)]
     first = _may_go(held[0]) if held else ()
@@ -300,7 +297,7 @@ def in_turn(pods: Sequence[Pod]) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
 
 
 def single_workload(owner: OwnerRef | None, pods: Sequence[Pod], *, dialects: Collection[str]) -> Workload:
-    """The workload of pods that are filed together, of which there is at least one; `owner` is their controller.
+    """Build the workload of single pods with one key, at least one; `owner` is their controller.
 
     There are as many slots as live pods: one that ends or is deleted gives its slot back.
     """
@@ -326,7 +323,7 @@ def single_workload(owner: OwnerRef | None, pods: Sequence[Pod], *, dialects: Co
 
 
 def errors(pod: Pod, *, dialects: Collection[str]) -> list[FieldError]:
-    """What a pod by itself cannot ask for: it has no others beside it that could be counted."""
+    """Return errors for keys that a single pod cannot use: it has no other pods to count."""
     said = read_own_annotations(pod, dialects=dialects)
     return [_not_alone(one) for one in said if one.about not in _OF_ONE]
 
@@ -346,7 +343,7 @@ def _may_go(pod: Pod) -> tuple[object, ...]:
 
 
 def _single_template(pod: Pod, dialects: Collection[str]) -> PodSpec:
-    """What the pods have in common, without what only a gang can ask for."""
+    """Return what the pods have in common, without annotations that only a gang can use."""
     left_out = {one.key for one in read_own_annotations(pod, dialects=dialects) if one.about not in _OF_ONE}
     annotations = {key: value for key, value in pod.spec.annotations.items() if key not in left_out}
     return template_of(pod, annotations)

@@ -1,7 +1,7 @@
 """Turns a required level into a preferred one when a gang has waited for `relax-after`. Pure.
 
-The Placement is the memory: it says which levels were relaxed and since when the gang waits, so that neither a
-fail-over nor a re-plan starts the time anew or takes the relaxation back.
+The Placement records which levels were relaxed and since when the gang waits, so that neither a fail-over nor a re-plan
+restarts the time or undoes the relaxation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine.policy.model import Policy
 
 
 def relaxed(understanding: PlacementRequest) -> PlacementRequest:
-    """The request with what is required as what is preferred; slices stay as they are."""
+    """Return the request with every required level as a preferred one; slices stay as they are."""
     gang = understanding.gang
     if gang is not None and gang.require is not None:
         gang = replace(gang, require=None, prefer=gang.prefer or _preferred(gang.require), relaxed=gang.require)
@@ -39,9 +39,9 @@ Relaxed = tuple[str | None, tuple[tuple[str, str | None], ...]]
 
 
 def effective_request(understanding: PlacementRequest, placement: Placement | None, policy: Policy) -> PlacementRequest:
-    """The request that counts: as the user wrote it, or relaxed if the Placement says that this very one was.
+    """Return the request to plan: as the user wrote it, or relaxed if the Placement records that for this very request.
 
-    A gang that has slots keeps them also when nothing is to be relaxed any more; one that waits is as its user says.
+    A placed gang keeps its relaxed request even when nothing is to be relaxed any more; a waiting gang does not.
     """
     if placement is None or _relaxed_levels(placement.gang, placement.pod_sets) == _NOTHING or not understanding.asks:
         return understanding
@@ -53,7 +53,7 @@ def effective_request(understanding: PlacementRequest, placement: Placement | No
 
 
 def relaxes_at(understanding: PlacementRequest, placement: Placement | None, policy: Policy) -> float | None:
-    """When what is required becomes preferred (seconds since the epoch); None: nothing is to be relaxed, or not yet."""
+    """Return when required levels become preferred (seconds since the epoch); None when never, or while not waiting."""
     after = relax_after(understanding, policy)
     since = waiting_since(placement.status) if placement is not None else None
     if after is None or since is None or relaxed(understanding) == understanding:
@@ -62,13 +62,13 @@ def relaxes_at(understanding: PlacementRequest, placement: Placement | None, pol
 
 
 def relaxing_text(understanding: PlacementRequest, policy: Policy) -> str:
-    """What people read when it happens; `understanding` is the one before."""
+    """Return the message for the moment when a request is relaxed; `understanding` is the request before."""
     waited = format_duration(relax_after(understanding, policy) or 0.0)
     return f"has waited for {waited}: {_named(_required(understanding))} is preferred from now on, not required"
 
 
 def relaxing_forecast(understanding: PlacementRequest, policy: Policy) -> str:
-    """What is told at submit time of when it will happen: `after 10m rack is preferred, not required`; "" if never."""
+    """Return the notice for submit time: `after 10m rack is preferred, not required`; "" if that never happens."""
     levels = _required(understanding)
     after = relax_after(understanding, policy)
     if after is None or not any(levels):
@@ -77,7 +77,7 @@ def relaxing_forecast(understanding: PlacementRequest, policy: Policy) -> str:
 
 
 def relaxed_text(understanding: PlacementRequest, policy: Policy) -> str:
-    """The tail of a message about a gang whose request was relaxed, as long as it waits; "" about any other."""
+    """Return the end of the message about a waiting gang with a relaxed request; "" for any other."""
     levels = [understanding.gang.relaxed] if understanding.gang is not None else []
     levels += [ask.relaxed for ask in understanding.asks]
     after = relax_after(understanding, policy)
@@ -87,7 +87,7 @@ def relaxed_text(understanding: PlacementRequest, policy: Policy) -> str:
 
 
 def _required(understanding: PlacementRequest) -> list[str | None]:
-    """What the gang and each of its pod sets require."""
+    """Return the levels that the gang and each of its pod sets require."""
     levels = [understanding.gang.require] if understanding.gang is not None else []
     return levels + [ask.require for ask in understanding.asks]
 
@@ -97,7 +97,7 @@ def _named(levels: list[str | None]) -> str:
 
 
 def relax_after(understanding: PlacementRequest, policy: Policy) -> float | None:
-    """After how many seconds of waiting what is required becomes preferred; None: never."""
+    """Return the seconds of waiting after which required levels become preferred; None: never."""
     return understanding.relax_after if understanding.relax_after is not None else policy.timeouts.relax_after
 
 

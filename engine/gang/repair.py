@@ -1,8 +1,8 @@
-"""What of a placed gang stays where it is when it is planned again: after a loss, or because it is to have more pods.
+"""Builds the request that extends a placed gang: after a loss, or because it is to have more pods. Pure.
 
-A pod that has a host keeps it, whatever became of the host; a slot without such a pod stays unless nothing can go
-there any more. Where a rank is no slot (see `engine.gang.slots`) slots are numbered in the order of the assignment, so
-that those of one slice stay together. Pure.
+A pod that has a host keeps it, even when the host is lost; a slot without such a pod stays unless nothing can go there
+any more. Where a rank is no slot (see `engine.gang.slots`) slots are numbered in the order of the assignment, so that
+those of one slice stay together.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class KeptSlot:
 
 @dataclass(frozen=True, slots=True)
 class ExtensionRequest:
-    """A question for the planner: `kept` (pod set -> rank -> slot) stays, the other pods of `asks` get new slots.
+    """A request to the planner to keep some slots of a gang and to add new ones.
 
-    `lost` are the ranks, by pod set, whose slots nothing can go to any more; `more` is how many pods beyond the
-    assignment are asked for. `replaced` pods are those whose slots are among the lost: they are to be removed once
-    the new ones are written down.
+    `kept` (pod set -> rank -> slot) stays, the other pods of `asks` get new slots. `lost`: by pod set, the ranks with
+    slots that nothing can go to any more; `more`: how many pods beyond the assignment are requested. `replaced`: pods
+    on lost slots, to be removed once the new slots are written.
     """
 
     asks: tuple[PodSetRequest, ...]
@@ -50,7 +50,7 @@ class ExtensionRequest:
     replaced: tuple[Pod, ...] = ()
 
     def standing(self, assignment: Assignment) -> Assignment:
-        """The assignment with what stays alone."""
+        """Return the assignment with only the slots that are kept."""
         domains = {slot.host: slot.domain for plan in assignment.pod_sets for slot in plan.slots}
         plans = []
         for plan in assignment.pod_sets:
@@ -72,7 +72,7 @@ class ExtensionRequest:
         return replace(assignment, pod_sets=tuple(plans))
 
     def left(self, assignment: Assignment) -> set[str]:
-        """The hosts of the slots that are lost."""
+        """Return the hosts of the lost slots."""
         return {
             host
             for plan in assignment.pod_sets
@@ -82,7 +82,7 @@ class ExtensionRequest:
 
     @property
     def missing(self) -> int:
-        """How many pods are to get new slots."""
+        """The number of pods that need new slots."""
         return sum(map(len, self.lost.values())) + self.more
 
 
@@ -94,23 +94,23 @@ def repair_request(
     blocked: Blocked,
     missed: Missed = lambda _pod_set, _rank: True,
 ) -> ExtensionRequest | None:
-    """The ranks whose slots are lost, all of them together, to be planned beside what stays; None when none is.
+    """Return a request for new slots for all lost ones, beside what stays; None when no slot is lost.
 
-    `blocked(host)`: no pod of the gang can go there now. `missed(pod set, rank)`: asked of a rank for which there is no
-    pod at all, whether it has been without for long enough: a pod that has ended leaves our sight before its workload
-    counts it. A running gang is repaired as what it was placed as, also when it would be read in another way today.
-    Where no pod of it has a host any more nothing has to stay.
+    `blocked(host)`: no pod of the gang can go there now. `missed(pod set, rank)`: true when a rank without any pod has
+    been so for long enough: an ended pod leaves the cache before its workload counts it. A running gang is repaired as
+    it was placed, even when its request would be parsed differently today. Where no pod of it has a host any more
+    nothing has to stay.
     """
     parts = _placed(workload, placement, pods)
     if all(_full(plan, members) for _, plan, members in parts):
-        return None  # mostly: a look must not cost more than it has to
+        return None  # the usual case, at the lowest cost
     blocked = cache(blocked)
     held = [_holders(pod_set, plan, members) for pod_set, plan, members in parts]
     if not any(_some_blocked(plan, holders, blocked) for (_, plan, _), holders in zip(parts, held, strict=True)):
         return None
     kept: dict[str, dict[int, KeptSlot]] = {}
     lost: dict[str, tuple[int, ...]] = {}
-    seated = any(held)
+    with_hosts = any(held)
     for (pod_set, plan, members), holders in zip(parts, held, strict=True):
         kept[pod_set.name], gone = _split(pod_set, plan, members, holders, blocked=blocked, missed=missed)
         if gone:
@@ -119,7 +119,7 @@ def repair_request(
         return None
     sizes = {plan.name: _size(plan) for _, plan, _ in parts}
     counts = {name: max(size, max(kept[name], default=-1) + 1) for name, size in sizes.items()}
-    if not seated:
+    if not with_hosts:
         kept = {name: {} for name in kept}
     asks = tuple(replace(ask, count=counts.get(ask.name, 0)) for ask in placement.pod_sets)
     return ExtensionRequest(*_with_minimum(asks, placement.gang, kept), kept=kept, lost=lost)
@@ -133,9 +133,9 @@ def growth_request(
     asks: tuple[PodSetRequest, ...],
     gang: GangRequest | None,
 ) -> ExtensionRequest | None:
-    """More slots than the assignment has, beside all that it has; None when the workload has no use for them.
+    """Return a request for more slots beside all that the gang has; None when the workload needs no more.
 
-    `asks` and `gang` are the request as it is read today. All or nothing, or, where it has a minimum, as many as fit.
+    `asks` and `gang` are the request as parsed today. All pods get slots or none does; with a minimum, as many as fit.
     """
     parts = _placed(workload, placement, pods)
     if all(_slots(plan) >= wanted_slots(workload, pod_set, members) for pod_set, plan, members in parts):
@@ -165,7 +165,10 @@ def _placed(
 def _with_minimum(
     asks: tuple[PodSetRequest, ...], gang: GangRequest | None, kept: Mapping[str, Mapping[int, KeptSlot]]
 ) -> tuple[tuple[PodSetRequest, ...], GangRequest | None]:
-    """The request with what stays as the least: of a gang with a minimum as many join as fit, of any other all do."""
+    """Set the minimum to the pods that stay.
+
+    A gang with `min-available` grows by as many pods as fit, any other by all or none.
+    """
     whole = gang.min_available if gang is not None else None
     total = sum(ask.count for ask in asks)
     if whole is not None and whole >= total and gang is not None:
@@ -180,14 +183,14 @@ def _with_minimum(
 
 
 def _holders(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[int, Pod]:
-    """Rank, or number of a slot -> the live pod that has a host for it: bound, or on its way there."""
-    seated = sorted(
+    """Map the rank, or the number of a slot, to the live pod that has a host for it: bound, or on its way there."""
+    with_hosts = sorted(
         (pod for pod in pods if not (pod.finished or pod.deleting) and host_of(pod) is not None),
         key=lambda pod: (pod.created, pod.uid),
     )
     found: dict[int, Pod] = {}
     if rank_is_slot(pod_set):
-        for pod in seated:
+        for pod in with_hosts:
             rank = rank_of(pod, pod_set)
             if rank is not None and rank < pod_set.slots:
                 found.setdefault(rank, pod)
@@ -197,19 +200,19 @@ def _holders(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[int
     for number, (host, _) in reversed(hosts.items()):
         free.setdefault(host, []).append(number)
     elsewhere: list[Pod] = []
-    for pod in seated:
+    for pod in with_hosts:
         if numbers := free.get(host_of(pod) or ""):
             found[numbers.pop()] = pod
         else:
             elsewhere.append(pod)
-    # A pod that landed elsewhere takes a slot that nobody has; the last ones, as those go first when it shrinks.
+    # A pod that landed elsewhere takes a free slot; the last ones, as those go first when the gang shrinks.
     idle = [number for number in reversed(hosts) if number not in found]
     found.update(zip(idle, elsewhere, strict=False))
     return found
 
 
 def _numbered(plan: PodSetPlan) -> dict[int, tuple[str, Uses]]:
-    """Number of a slot -> its host and devices: its rank in the assignment, or its place there."""
+    """Map the number of each slot to its host and devices; the number is its rank, or its place in the assignment."""
     if any(slot.ranks is not None for slot in plan.slots):
         devices = devices_by_rank(plan)
         by_rank = slot_by_rank(plan)
@@ -231,7 +234,7 @@ def _split(
     blocked: Blocked = lambda _host: False,
     missed: Missed = lambda _pod_set, _rank: True,
 ) -> tuple[dict[int, KeptSlot], tuple[int, ...]]:
-    """The slots that stay, and the ranks of those that are wanted and lost."""
+    """Return the slots that stay, and the ranks that are wanted and lost."""
     slots = _numbered(plan)
     if rank_is_slot(pod_set):
         wanted = {rank for rank in slots if rank < pod_set.slots} - done_ranks(pod_set, pods)
@@ -249,19 +252,19 @@ def _split(
     kept |= {rank: KeptSlot(*slots[rank]) for rank in vacant if rank not in lost}
     order = sorted(kept)
     for rank in slots.keys() - kept.keys() - set(lost):
-        # It has ended: nothing will go to its slot again, so any slot that stays will do, one of a rank next to it.
+        # Its pod has ended: nothing will go to its slot again, so any slot that stays will do, one of a near rank.
         near = order[min(bisect(order, rank), len(order) - 1)] if order else None
         kept[rank] = KeptSlot(kept[near].host if near is not None else slots[rank][0])
     return kept, lost
 
 
 def _some_blocked(plan: PodSetPlan, holders: Mapping[int, Pod], blocked: Blocked) -> bool:
-    """True when a slot that nobody holds is where no pod can go: only such a slot can be lost."""
+    """True when a slot without a pod is on a blocked host: only such a slot can be lost."""
     return any(blocked(host) for number, (host, _) in _numbered(plan).items() if number not in holders)
 
 
 def _awaited(pod_set: PodSet, pods: Iterable[Pod], vacant: list[int]) -> set[int | None]:
-    """Those of the vacant ranks whose pod is held, going, or has failed: they need a slot, whatever has ended."""
+    """Return the vacant ranks with a pod that is held, terminating or failed: they still need a slot."""
     waiting = [pod for pod in pods if pod.phase != "Succeeded" and (_held(pod) or pod.deleting or pod.finished)]
     if rank_is_slot(pod_set):
         return {rank_of(pod, pod_set) for pod in waiting}
@@ -277,11 +280,11 @@ def _slots(plan: PodSetPlan) -> int:
 
 
 def _full(plan: PodSetPlan, pods: Iterable[Pod]) -> bool:
-    """True when there are as many pods with a host as slots: then none is open."""
+    """True when as many pods have a host as there are slots: then none is open."""
     return sum(1 for pod in pods if not (pod.finished or pod.deleting) and host_of(pod) is not None) >= _slots(plan)
 
 
 def _size(plan: PodSetPlan) -> int:
-    """How many pods the slots of a pod set are for; with ranks, one more than the highest."""
+    """Return how many pods the slots of a pod set are for; with ranks, one more than the highest."""
     highest = max((last + 1 for slot in plan.slots for _, last in slot.ranks or ()), default=0)
     return max(highest, _slots(plan))

@@ -1,4 +1,4 @@
-"""What a workload asks for: of the whole gang and of each pod set, or everything that is wrong with the request."""
+"""Parses what a workload requests for its gang and for each pod set, or every error in the request."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ from engine.topology.topology import Topology
 
 _POD_GROUP_ONLY = "pod-group labels ask when a workload is created; add topogate.dev/unconstrained-topology: true"
 LEVELS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY})
-_SAYS_NOTHING_ALONE = frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.MIN_AVAILABLE})
-_OF_ALL = frozenset({names.TOPOLOGY, names.RELAX_AFTER})  # wherever they stand, they are about the whole gang
+_NEEDS_LEVEL = frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.MIN_AVAILABLE})
+_GANG_WIDE = frozenset({names.TOPOLOGY, names.RELAX_AFTER})  # about the whole gang, wherever they are set
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementRequest:
     """A workload's request: `asks` (with `topology`), or `errors` (ordered by path), or `ignored` (a reason code).
 
-    `asks` is one request per pod set, in their order; `gang` what holds for all of them together (None with one pod
-    set, whose own request says it). `relax_after`: seconds of waiting after which what is required is preferred.
-    `warnings` are sentences for the user, without a prefix.
+    `asks` has one request per pod set, in their order; `gang` applies to all of them together (None with one pod set).
+    `relax_after`: seconds of waiting after which required levels become preferred. `warnings` are sentences for the
+    user, without a prefix.
     """
 
     asks: tuple[PodSetRequest, ...] = ()
@@ -71,7 +71,7 @@ class PlacementRequest:
 
     @property
     def asking(self) -> bool:
-        """True when the workload asks and nothing is wrong; one placed through another has no `asks` of its own."""
+        """True when the workload has a valid request; one placed through its child has no `asks` of its own."""
         return self.ignored is None and not self.errors
 
     @property
@@ -81,7 +81,7 @@ class PlacementRequest:
 
     @property
     def least(self) -> int:
-        """How many of them are enough for it to start."""
+        """The number of pods that are enough for the gang to start."""
         of_gang = self.gang.min_available if self.gang is not None else None
         return min(self.count, of_gang or sum(min(ask.count, ask.min_available) for ask in self.asks))
 
@@ -93,10 +93,10 @@ def parse_request(
     topologies: Mapping[str, Topology],
     own_namespace: str = names.NAMESPACE,
 ) -> PlacementRequest:
-    """Read the request of a workload under a policy; all errors at once, nothing raised.
+    """Parse the request of a workload under a policy; errors are collected, never raised.
 
-    Annotations of the workload are about the whole gang, those of a template about its pod set; with one pod set they
-    are folded. The rules: docs/concepts/admission.md.
+    Annotations of the workload are about the whole gang, those of a template about its pod set; with one pod set both
+    are merged. The rules: docs/concepts/admission.md.
     """
     sources = _sources(workload)
     said = read_annotations(sources, dialects=policy.annotations.dialects)
@@ -122,7 +122,7 @@ def parse_request(
 
     chosen = _topology(said, workload, policy=policy, topologies=topologies)
     levels = level_names(policy.topologies, topologies, chosen)
-    of_all, value_errors = _fold([one for one in said if one.about in _OF_ALL], levels=levels, topologies=topologies)
+    of_all, value_errors = _fold([one for one in said if one.about in _GANG_WIDE], levels=levels, topologies=topologies)
     scopes, fold_errors = _scopes(workload, policy=policy, levels=levels, topologies=topologies)
     whole, of_pods = scopes[0], scopes[1:] or [scope for scope in scopes if scope.pod_set is not None]
     errors += [*value_errors, *fold_errors, *bounds(workload, policy), *template_errors(workload)]
@@ -131,8 +131,8 @@ def parse_request(
         errors += slice_errors(scope, whole, workload, levels)
     errors += [*nesting_errors(whole, scopes[1:], levels), *colocation_errors(scopes)]
     if said and not any(one.about in LEVELS for one in said):
-        # Of a slice's size, of what makes plain gangs and of a shared domain the rules above have told already.
-        silent = [one for one in said if one.about in _SAYS_NOTHING_ALONE] or ([] if errors else said)
+        # The rules above already report slice sizes, keys of plain gangs and shared domains without a level.
+        silent = [one for one in said if one.about in _NEEDS_LEVEL] or ([] if errors else said)
         errors += map(asks_for_no_level, silent[:1])
     if errors:
         return PlacementRequest(errors=tuple(sorted(set(errors), key=_order)), warnings=warnings)
@@ -151,15 +151,15 @@ def parse_request(
     )
 
 
-def said_by(workload: Workload, *, policy: Policy) -> tuple[RequestAnnotation, ...]:
-    """Every request that a workload and its templates carry, ordered by path."""
+def request_annotations(workload: Workload, *, policy: Policy) -> tuple[RequestAnnotation, ...]:
+    """Return every request annotation of a workload and its templates, ordered by path."""
     return read_annotations(_sources(workload), dialects=policy.annotations.dialects)
 
 
 def request_path(workload: Workload, about: str, *, policy: Policy, pod_set: PodSet | None = None) -> str:
-    """The JSON path of the annotation by which the workload says something about a key, an alias perhaps.
+    """Return the JSON path of a workload's annotation for a key, which may be an alias.
 
-    `pod_set`: that of its template, if it says so there.
+    `pod_set`: the path in its template, if the template has the annotation.
     """
     own = own_source(workload)
     sources = _sources(workload) if pod_set is None else (own, _source(pod_set))
@@ -185,7 +185,7 @@ def _source(pod_set: PodSet) -> AnnotationSource:
 def _scopes(
     workload: Workload, *, policy: Policy, levels: LevelNames, topologies: Mapping[str, Topology]
 ) -> tuple[list[RequestScope], list[FieldError]]:
-    """The scope of the whole gang, then, when there are several pod sets, that of each."""
+    """Return the scope of the whole gang and, when there are several pod sets, the scope of each."""
     own = own_source(workload)
     pod_sets = workload.pod_sets
     wanted: list[tuple[PodSet | None, tuple[AnnotationSource, ...]]]
@@ -220,11 +220,11 @@ def _topology(
 def _fold(
     said: Iterable[RequestAnnotation], *, levels: LevelNames, topologies: Mapping[str, Topology]
 ) -> tuple[dict[str, str], list[FieldError]]:
-    """One meaning per key; a second, different meaning of the same key is a conflict."""
+    """Merge annotations into one value per key; a second, different value is a conflict."""
     first: dict[str, RequestAnnotation] = {}
     meanings: dict[str, str] = {}
     errors: list[FieldError] = []
-    for one in sorted(said, key=lambda one: one.key != one.about):  # of two that differ the alias is to blame
+    for one in sorted(said, key=lambda one: one.key != one.about):  # of two that differ, the alias gets the error
         meaning = check_value(one, levels=levels, topologies=tuple(topologies))
         if isinstance(meaning, FieldError):
             errors.append(meaning)
@@ -256,7 +256,7 @@ def _asks(
     least = gang.min_available if gang is not None else None
     alone = workload.minimum if len(workload.pod_sets) == 1 else None
     if workload.unit == "pod":
-        alone = 1  # each pod stands for itself, near the others
+        alone = 1  # each pod starts by itself, near the others
     for scope in of_pods:
         pod_set, meanings = scope.pod_set, scope.meanings
         assert pod_set is not None
@@ -265,7 +265,7 @@ def _asks(
             PodSetRequest(
                 name=pod_set.name,
                 count=pod_set.slots,
-                min_available=_least(scope, pod_set, alone=alone, whole=least),
+                min_available=_min_available(scope, pod_set, alone=alone, whole=least),
                 require=require,
                 prefer=prefer,
                 ranked=pod_set.ranked,
@@ -278,8 +278,8 @@ def _asks(
     return tuple(asks)
 
 
-def _least(scope: RequestScope, pod_set: PodSet, *, alone: int | None, whole: int | None) -> int:
-    """How many pods of a pod set have to start together: none of them in particular where the whole gang has a minimum.
+def _min_available(scope: RequestScope, pod_set: PodSet, *, alone: int | None, whole: int | None) -> int:
+    """Return how many pods of a pod set must start together; by default none where the whole gang has a minimum.
 
     `alone`: the minimum of a workload with this pod set only; `whole`: that of a gang of several.
     """

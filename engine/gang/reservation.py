@@ -1,6 +1,7 @@
-"""What a gang still keeps free of its slots: those of pods that are to be bound. Pure.
+"""Computes the slots that a gang keeps reserved: those of pods that are not bound yet. Pure.
 
-A slot counts once: as its bound pod (usage) or as a reservation. Each pod set for itself, as their shapes differ.
+A slot counts once: as its bound pod (usage) or as a reservation. Pod sets are computed separately, as their shapes
+differ.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from engine.gang.slots import assign_slots, done_ranks, slot_by_rank
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Of one pod set: host -> pods still to be bound there, and their devices where they are known."""
+    """The reservation of one pod set: host -> pods still to be bound there, and their devices where they are known."""
 
     pod_set: PodSet
     hosts: Mapping[str, int]
@@ -27,7 +28,7 @@ class Reservation:
 
 
 def reservations(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> list[Reservation]:
-    """What every pod set keeps; nothing for a workload that is over, being deleted, or suspended by its user."""
+    """Return every pod set's reservation; none for a workload that is over, being deleted, or suspended by its user."""
     assignment = placement.assignment
     if assignment is None or over(workload):
         return []
@@ -48,8 +49,9 @@ def reservation(workload: Workload, placement: Placement, pods: Iterable[Pod]) -
 
 
 def open_slots(workload: Workload, placement: Placement, pods: Iterable[Pod], *, held: bool) -> dict[str, Counter[str]]:
-    """Pod set -> host -> slots that pods may take of which nothing is known yet; with `held` also those of held pods,
-    which may be on their way already.
+    """Return the slots (pod set -> host -> count) that pods not seen yet may take.
+
+    With `held` also the slots of held pods, which may be on their way already.
     """
     pods = list(pods)
     found = {one.pod_set.name: Counter(one.hosts) for one in reservations(workload, placement, pods)}
@@ -63,10 +65,10 @@ def open_slots(workload: Workload, placement: Placement, pods: Iterable[Pod], *,
 
 
 def unreserved_pods(workload: Workload | None, placement: Placement | None, pods: Iterable[Pod]) -> dict[str, int]:
-    """Host -> released pods that can still be bound there although nothing is reserved for them.
+    """Count, by host, the released pods that can still be bound there without a reservation.
 
-    Their gang is gone, over, suspended, or has given its slots back, and nobody has removed them yet: until then their
-    room must not be promised to others. One that the scheduler has refused has no room to lose: anybody may write our
+    Their gang is gone, over, suspended, or has given its slots back, and they are not removed yet: until then their
+    capacity must not be promised to others. A pod that the scheduler has refused does not count: anybody may write our
     marks on a pod that is never bound, and no host would be left for others.
     """
     planned: dict[str, set[str]] = {}
@@ -93,14 +95,14 @@ def _hosts(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[str, 
         return dict(Counter(_ranks(pod_set, plan, pods).values()) + _mispinned(pod_set, plan, pods))
     pods = [pod for pod in pods if pod.phase == "Succeeded" or not pod.finished]
     counted = [(pod, pod.spec.node_name or pod.nominated_node) for pod in pods if not pod.finished]
-    seated = [(pod, host) for pod, host in counted if host and not pod.deleting]
+    bound = [(pod, host) for pod, host in counted if host and not pod.deleting]
     leaving = [(pod, host) for pod, host in counted if host and pod.deleting]
     planned = {slot.host for slot in plan.slots}
-    let_go = [(pod, host) for pod in pods if released(pod) and (host := pinned_host(pod.spec.shape))]
-    coming = [(pod, host) for pod, host in let_go if host in planned]
-    open_total = max(0, min(pod_set.slots, pod_set.remaining) - len(seated) - len(coming))
+    unbound = [(pod, host) for pod in pods if released(pod) and (host := pinned_host(pod.spec.shape))]
+    coming = [(pod, host) for pod, host in unbound if host in planned]
+    open_total = max(0, min(pod_set.slots, pod_set.remaining) - len(bound) - len(coming))
     wanted = Counter(host for _, host in coming)
-    full = wanted + Counter(host for _, host in seated)
+    full = wanted + Counter(host for _, host in bound)
     for slot in plan.slots:
         open_here = min(max(0, slot.count - full[slot.host]), open_total)
         wanted[slot.host] += open_here
@@ -124,7 +126,7 @@ def _ranks(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[int, 
         elif host:
             filled.add(rank_of(pod, pod_set))
     done = done_ranks(pod_set, pods)
-    # By the slots, not by the ranks: a workload may say any number of pods, and no webhook sees it being scaled.
+    # By the slots, not by the ranks: a workload may have any number of pods, and no webhook sees it being scaled.
     hosts = {
         rank: slot.host
         for rank, slot in by_rank.items()
@@ -134,9 +136,9 @@ def _ranks(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[int, 
 
 
 def _mispinned(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> Counter[str]:
-    """Host -> pods on their way there although their rank's slot is elsewhere by now; of hosts of the plan.
+    """Count, by planned host, the pods on their way there although their rank's slot is elsewhere by now.
 
-    Until such a pod is bound or removed both places count: it can still be bound, and its successor will want its slot.
+    Until such a pod is bound or removed both places count: it can still be bound, and its successor will need its slot.
     """
     by_rank = slot_by_rank(plan)
     planned = {slot.host for slot in plan.slots}
@@ -163,12 +165,12 @@ def _devices(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[str
         return {host: tuple(uses) for host, uses in found.items()}
     live = [pod for pod in pods if not pod.finished]
     counted = [(pod, host) for pod in live if (host := pod.spec.node_name or pod.nominated_node)]
-    let_go = [pod for pod in live if released(pod)]
+    unbound = [pod for pod in live if released(pod)]
     for slot in plan.slots:
         if slot.devices is not None:
             there = [pod for pod, host in counted if host == slot.host]
-            coming = [pod for pod in let_go if pinned_host(pod.spec.shape) == slot.host]
-            # First those of pods that were let go: they can be bound at any moment.
+            coming = [pod for pod in unbound if pinned_host(pod.spec.shape) == slot.host]
+            # First those of released pods: they can be bound at any moment.
             first = [uses for pod in coming if (uses := devices_of(pod)) is not None]
             rest = [uses for uses in spare_devices(slot, (*there, *coming)) if uses]
             found[slot.host] = [*first, *rest]

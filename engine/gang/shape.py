@@ -1,4 +1,4 @@
-"""Shapes: what a pod asks for by Kubernetes' formula, and which nodes it may go to.
+"""Decides which nodes may take pods of a shape (requests and constraints), by the scheduler's rules.
 
 The sums follow `PodRequests`/`PodLimits` of k8s.io/component-helpers, eligibility follows the scheduler's
 NodeUnschedulable, TaintToleration and NodeAffinity plugins.
@@ -17,7 +17,7 @@ from engine.api.pod import SelectorRequirement, SelectorTerm, Shape, Toleration
 from engine.api.resources import Requests, add, is_claim
 from engine.devices.request import device_request
 
-TAINT: Final = "taint "  # what a reason begins with that a taint gives
+TAINT: Final = "taint "  # prefix of the reasons that come from taints
 REFUSED_LATELY: Final = "refused by the scheduler lately"
 ROOM_KEPT: Final = "kept for a gang that has waited longer"
 _PASSING: Final = frozenset({"cordoned", "not ready", "just joined", REFUSED_LATELY, ROOM_KEPT})
@@ -28,10 +28,10 @@ _MAX_INT_TEXT: Final = 20
 
 
 def exclusion(shape: Shape, node: Node) -> str | None:
-    """Return why the shape's pods cannot go to the node whatever is free there, None when they can.
+    """Return why a node is not eligible for a shape's pods, regardless of what is free there; None when it is.
 
     One of `cordoned`, `not ready`, `taint <key>`, `nodeSelector`, `node affinity`; the first that applies. A node that
-    is not ready takes no new pod, whatever is tolerated: every real pod tolerates it for a while (tolerationSeconds).
+    is not ready takes no new pod, even if tolerated: every real pod tolerates it for a while (tolerationSeconds).
     """
     if node.unschedulable and not tolerates(shape.tolerations, _UNSCHEDULABLE):
         return "cordoned"
@@ -39,7 +39,7 @@ def exclusion(shape: Shape, node: Node) -> str | None:
         return "not ready"
     for taint in node.taints:
         if taint.effect != "PreferNoSchedule" and not tolerates(shape.tolerations, taint):
-            return _named(taint)
+            return _taint_reason(taint)
     if any(node.labels.get(key) != value for key, value in shape.node_selector):
         return "nodeSelector"
     if shape.affinity is not None and not any(_term_matches(term, node) for term in shape.affinity):
@@ -48,7 +48,7 @@ def exclusion(shape: Shape, node: Node) -> str | None:
 
 
 def repairable(reason: str) -> bool:
-    """Return whether the reason why a host takes no pods of a shape (`exclusion`, or one of the planner's) may pass."""
+    """Return whether the reason why a host is excluded (`exclusion`, or one of the planner's) may pass."""
     return reason.startswith(TAINT) or reason in _PASSING
 
 
@@ -81,7 +81,8 @@ def shape_hash(shape: Shape) -> str:
         {
             "requests": shape.requests,
             "nodeSelector": shape.node_selector,
-            "affinity": shape.affinity and [[_plain(term.expressions), _plain(term.fields)] for term in shape.affinity],
+            "affinity": shape.affinity
+            and [[_expressions(term.expressions), _expressions(term.fields)] for term in shape.affinity],
             "tolerations": [(one.key, one.operator, one.value, one.effect) for one in shape.tolerations],
         }
     )
@@ -103,15 +104,15 @@ def merge_runtime_class(shape: Shape, runtime_class: RuntimeClass) -> Shape:
 
 
 def with_requests(shape: Shape, requests: Requests) -> Shape:
-    """Return the shape with other requests, and with what these mean in devices."""
+    """Return the shape with other requests, and with the device request that follows from them."""
     return replace(shape, requests=requests, devices=device_request(dict(requests)))
 
 
-def _plain(expressions: Iterable[SelectorRequirement]) -> list[tuple[str, str, tuple[str, ...]]]:
+def _expressions(expressions: Iterable[SelectorRequirement]) -> list[tuple[str, str, tuple[str, ...]]]:
     return [(one.key, one.operator, one.values) for one in expressions]
 
 
-def _named(taint: Taint) -> str:
+def _taint_reason(taint: Taint) -> str:
     if taint.key == _UNSCHEDULABLE.key:
         return "cordoned"  # the taint that the node controller adds for spec.unschedulable, and may be late to take off
     return "not ready" if taint.key.startswith(_CONDITION_PREFIX) else f"taint {taint.key}"
@@ -135,7 +136,7 @@ def _covers_taint(toleration: Toleration, taint: Taint) -> bool:
 
 def _term_matches(term: SelectorTerm, node: Node) -> bool:
     if not term.expressions and not term.fields:
-        return False  # a term that says nothing matches nothing (core/v1 NodeSelectorTerm)
+        return False  # an empty term matches nothing (core/v1 NodeSelectorTerm)
     return all(_holds(expression, node.labels) for expression in term.expressions) and all(
         expression.key == "metadata.name" and _holds(expression, {"metadata.name": node.name})
         for expression in term.fields

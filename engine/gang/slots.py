@@ -1,8 +1,8 @@
-"""Which slot of an assignment belongs to which pod. Pure.
+"""Assigns the slots of a placed gang to its pods. Pure.
 
-Each pod set for itself. Where every slot is one rank (as many completions as slots) the rank decides; where ranks come
-and go (more completions than slots) or there are none, any slot of a host is as good as another, and only counts per
-host matter.
+Pod sets are assigned separately. Where every slot is one rank (as many completions as slots) the rank decides; where
+ranks come and go (more completions than slots) or there are none, any slot of a host is as good as another, and only
+counts per host matter.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from engine.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class SlotAssignment:
-    """A pod that may go: its slot, its rank (None when unranked), and its devices (none where they are not known)."""
+    """A held pod with its slot, its rank (None when unranked), and its devices (none where they are not known)."""
 
     pod: Pod
     slot: Slot
@@ -32,7 +32,7 @@ class SlotAssignment:
 
 @dataclass(frozen=True, slots=True)
 class Unassigned:
-    """A held pod that gets no slot, and why (for an Event)."""
+    """A held pod that gets no slot, and the reason (for an Event)."""
 
     pod: Pod
     why: str
@@ -40,15 +40,15 @@ class Unassigned:
 
 @dataclass(frozen=True, slots=True)
 class SlotAssignments:
-    """What `assign_slots` found for the held pods of a gang."""
+    """The result of `assign_slots` for the held pods of a gang."""
 
     seats: tuple[SlotAssignment, ...] = ()
     refused: tuple[Unassigned, ...] = ()
-    foreign: tuple[Pod, ...] = ()  # held by somebody else's gate too: not ready, ours goes last
+    foreign: tuple[Pod, ...] = ()  # held by another gate too: not ready, ours is removed last
 
 
 def slots_of(assignment: Assignment) -> tuple[Slot, ...]:
-    """All slots of the gang: of one pod set after the other, each in order of the lowest rank."""
+    """Return all slots of the gang: pod set by pod set, each in order of the lowest rank."""
     return tuple(slot for plan in assignment.pod_sets for slot in plan.slots)
 
 
@@ -76,9 +76,9 @@ def done_ranks(pod_set: PodSet, pods: Iterable[Pod]) -> set[int]:
 
 
 def left_domain(placement: Placement, slot: Slot, topology: Topology | None, *, pod_set: str) -> bool:
-    """True when a slot's host does not stand any more in the domain that its pod set requires, by its labels of today.
+    """True when a slot's host has left the domain that its pod set requires, by the host's current labels.
 
-    A topology with other levels than the slot's says nothing; neither does a gang that requires no level.
+    False for a topology with other levels than the slot's, and for a gang that requires no level.
     """
     require = next((one.require for one in placement.pod_sets if one.name == pod_set), None)
     if require is None or topology is None or len(topology.levels) != len(slot.domain):
@@ -92,15 +92,15 @@ def left_domain(placement: Placement, slot: Slot, topology: Topology | None, *, 
 
 
 def assign_slots(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> SlotAssignments:
-    """A slot for every held pod that has one: by rank, or any free slot of its pod set in order.
+    """Assign slots to held pods: by rank, or any free slot of the pod set in order.
 
-    The slot of a rank belongs to the first live pod of it; a terminating pod shares its slot with its replacement.
+    The slot of a rank belongs to its first live pod; a terminating pod shares its slot with its replacement.
     """
     if placement.assignment is None:
         return SlotAssignments()
     pods = [pod for pod in pods if not (pod.finished or pod.deleting)]
     found = [
-        _seat(pod_set, placement.assignment.plan_of(pod_set.name), members)
+        _assign_pod_set(pod_set, placement.assignment.plan_of(pod_set.name), members)
         for pod_set, members in by_pod_set(workload, pods)
     ]
     strays = tuple(
@@ -115,7 +115,7 @@ def assign_slots(workload: Workload, placement: Placement, pods: Iterable[Pod]) 
     )
 
 
-def _seat(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> SlotAssignments:
+def _assign_pod_set(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> SlotAssignments:
     held: list[Pod] = []
     foreign: list[Pod] = []
     others: list[Pod] = []
@@ -159,7 +159,7 @@ def _seat(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> SlotAssignm
 
 
 def scaled_down(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> Assignment | None:
-    """The assignment without the slots that a scaled-down workload has no use for; None when it is not too large.
+    """Return the assignment without the slots that a scaled-down workload does not need; None when there are none.
 
     Where a rank is a slot the highest ranks go, as the Job controller removes those; else slots without a pod. The
     slots of a pod set that the workload does not have any more go too.
@@ -169,7 +169,7 @@ def scaled_down(workload: Workload, placement: Placement, pods: Iterable[Pod]) -
         return None
     members = {pod_set.name: (pod_set, pods) for pod_set, pods in by_pod_set(workload, pods)}
     plans = tuple(
-        _trimmed(plan, *members[plan.name], wanted_slots(workload, *members[plan.name]))
+        _scaled_plan(plan, *members[plan.name], wanted_slots(workload, *members[plan.name]))
         for plan in assignment.pod_sets
         if plan.name in members
     )
@@ -178,16 +178,16 @@ def scaled_down(workload: Workload, placement: Placement, pods: Iterable[Pod]) -
 
 
 def wanted_slots(workload: Workload, pod_set: PodSet, pods: Iterable[Pod]) -> int:
-    """How many slots a pod set has a use for now.
+    """Return how many slots a pod set needs now.
 
-    Pods that stand each for itself are more than wanted for a while (a Deployment's surge): each of them has a slot.
+    Pods that start each by itself exceed their number for a while (a Deployment's surge): each of them has a slot.
     """
     if workload.unit != "pod":
         return pod_set.slots
     return max(pod_set.slots, sum(1 for pod in pods if not (pod.finished or pod.deleting)))
 
 
-def _trimmed(plan: PodSetPlan, pod_set: PodSet, pods: list[Pod], wanted: int) -> PodSetPlan:
+def _scaled_plan(plan: PodSetPlan, pod_set: PodSet, pods: list[Pod], wanted: int) -> PodSetPlan:
     if rank_is_slot(pod_set):
         return replace(plan, slots=tuple(slot for one in plan.slots if (slot := below(one, pod_set.slots)) is not None))
     surplus = sum(slot.count for slot in plan.slots) - wanted

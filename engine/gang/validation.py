@@ -1,6 +1,6 @@
 """Validates a request: fields that exclude each other, and bounds on templates. Errors name the user's own path. Pure.
 
-No real workload comes near these numbers; the API server itself bounds only the bytes of an object.
+No real workload comes near these bounds; the API server itself bounds only the bytes of an object.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _OF_PLAIN_PODS = (names.GANG_NAME, names.GANG_SIZE)
 
 
 def of_plain_pods(scope: RequestScope) -> Iterator[FieldError]:
-    """What makes a gang of plain pods has no place on a workload, which is one by itself."""
+    """Yield errors for keys that make a gang of plain pods: a workload is a gang by itself."""
     for one in scope.said:
         if one.about in _OF_PLAIN_PODS and one.about in scope.meanings:
             yield conflict(one, "makes a gang of plain pods; a workload is a gang by itself, so leave it out")
 
 
 def minimum_errors(scope: RequestScope) -> Iterator[FieldError]:
-    """A minimum is not more than there are pods."""
+    """Yield errors for a minimum that is larger than the number of pods."""
     for one in scope.said:
         read = one.about == names.MIN_AVAILABLE and one.value == scope.meanings.get(one.about)
         if read and int(one.value) > scope.pods:
@@ -37,7 +37,7 @@ def minimum_errors(scope: RequestScope) -> Iterator[FieldError]:
 
 
 def contradictions(scope: RequestScope, levels: LevelNames) -> Iterator[FieldError]:
-    """Levels that exclude each other."""
+    """Yield errors for levels that exclude each other."""
     require, prefer = scope.meanings.get(names.REQUIRE), scope.meanings.get(names.PREFER)
     nothing, preferred = scope.saying(names.UNCONSTRAINED), scope.saying(names.PREFER)
     other = scope.saying(names.REQUIRE) if require else preferred
@@ -51,7 +51,7 @@ def contradictions(scope: RequestScope, levels: LevelNames) -> Iterator[FieldErr
 
 
 def nesting_errors(whole: RequestScope, of_pods: Iterable[RequestScope], levels: LevelNames) -> Iterator[FieldError]:
-    """A pod set's level lies inside that of the gang."""
+    """Yield errors for pod sets that require a coarser level than their gang."""
     gang = whole.meanings.get(names.REQUIRE)
     for scope in of_pods:
         require, said = scope.meanings.get(names.REQUIRE), scope.saying(names.REQUIRE)
@@ -60,7 +60,7 @@ def nesting_errors(whole: RequestScope, of_pods: Iterable[RequestScope], levels:
 
 
 def colocation_errors(scopes: Sequence[RequestScope]) -> Iterator[FieldError]:
-    """Pod sets that share a domain require one level: one of them names it, or the gang does, and none another."""
+    """Yield errors for pod sets that share a domain and require different levels, or no level."""
     whole, of_pods = scopes[0], scopes[1:] or scopes
     default = whole.meanings.get(names.COLOCATE)
     required: dict[str, tuple[str, RequestScope]] = {}
@@ -85,7 +85,7 @@ def colocation_errors(scopes: Sequence[RequestScope]) -> Iterator[FieldError]:
 def slice_errors(
     scope: RequestScope, whole: RequestScope, workload: Workload, levels: LevelNames
 ) -> Iterator[FieldError]:
-    """A slice has a level, not a coarser one than is required, and a size that divides the pods."""
+    """Yield errors for slices: level or size missing, level too coarse, size no divisor of the pods."""
     of_level, of_size = scope.saying(names.SLICE_TOPOLOGY), scope.saying(names.SLICE_SIZE)
     if of_level is not None and of_size is None and not _size_known(scope, workload):
         yield _missing(of_level, names.SLICE_SIZE, "needs the number of pods of a slice beside it")
@@ -107,16 +107,16 @@ def slice_errors(
 
 
 def _size_known(scope: RequestScope, workload: Workload) -> bool:
-    """True where the kind says how many pods a replica has."""
+    """True where the kind defines how many pods a replica has."""
     if scope.pod_set is not None:
         return scope.pod_set.replica is not None
     if not workload.pod_sets:
-        return True  # placed through another: what that says is seen when it is there
+        return True  # placed through its child: checked when that exists
     return workload.group_label is not None or any(one.replica is not None for one in workload.pod_sets)
 
 
 def bounds(workload: Workload, policy: Policy) -> Iterator[FieldError]:
-    """How large a gang may be."""
+    """Yield errors for a gang with too many pods and a workload with too many gangs."""
     if workload.slots > policy.queue.max_gang_pods:
         yield FieldError(
             field=_count_path(workload),
@@ -135,8 +135,8 @@ def bounds(workload: Workload, policy: Policy) -> Iterator[FieldError]:
         )
 
 
-def beside(workload: Workload, policy: Policy, *, others: int) -> Iterator[FieldError]:
-    """How many gangs a namespace may have; `others`: that are there beside those that the workload brings."""
+def gang_count_errors(workload: Workload, policy: Policy, *, others: int) -> Iterator[FieldError]:
+    """Yield errors for a namespace with too many gangs; `others`: how many it has beside those of the workload."""
     limit = policy.queue.max_namespace_gangs
     if workload.group_label is not None and limit < workload.groups <= MAX_GROUPS:
         yield FieldError(
@@ -166,7 +166,7 @@ def _count_path(workload: Workload) -> str:
 
 
 def _is_job(workload: Workload) -> bool:
-    """True for a Job of Kubernetes; there are others of that name."""
+    """True for a Job of Kubernetes (batch); other groups have Jobs too."""
     return workload.key[:2] == ("batch", "Job")
 
 
@@ -178,7 +178,7 @@ def _replicas_path(workload: Workload, policy: Policy) -> str:
 
 
 def asks_for_no_level(one: RequestAnnotation) -> FieldError:
-    """The error that a key says nothing by itself."""
+    """Return the error for a key that has no effect without a level."""
     needed = "require-topology, prefer-topology or unconstrained-topology"
     if one.about == names.RELAX_AFTER:
         needed = "require-topology, which it gives up after a while"
@@ -192,7 +192,7 @@ def asks_for_no_level(one: RequestAnnotation) -> FieldError:
 
 
 def conflict(one: RequestAnnotation, message: str) -> FieldError:
-    """The error that two annotations do not go together."""
+    """Return the error for two annotations that exclude each other."""
     return invalid(one, message, reason="ConflictingAnnotations")
 
 
@@ -214,7 +214,7 @@ _OURS: Final = 2  # matchFields of a term that are not counted: the pin of a pla
 
 
 def template_errors(workload: Workload) -> Iterator[FieldError]:
-    """Yield what there is too much of in the templates of a workload."""
+    """Yield errors for templates with too many containers, labels, tolerations or affinity requirements."""
     templates = {one.path: one.template for one in workload.pod_sets}
     for path, template in templates.items():
         spec, shape = path_of((*path, "spec")), template.shape
@@ -235,12 +235,12 @@ def template_errors(workload: Workload) -> Iterator[FieldError]:
 
 
 def requirements(terms: tuple[SelectorTerm, ...]) -> int:
-    """How much there is to be checked on each node for node affinity."""
+    """Return how many checks node affinity needs on each node."""
     return sum(1 + len(term.expressions) + max(0, len(term.fields) - _OURS) for term in terms)
 
 
 def checks(shape: Shape) -> int:
-    """How much there is to be checked on each node to say whether it takes pods of a shape."""
+    """Return how many checks a shape needs on each node to decide its eligibility."""
     return 1 + len(shape.node_selector) + len(shape.tolerations) + requirements(shape.affinity or ())
 
 

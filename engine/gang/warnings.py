@@ -1,4 +1,4 @@
-"""Warnings about a request: what has less effect than expected, misspelt keys, foreign keys that are not read. Pure."""
+"""Warnings about a request: settings without full effect, misspelt keys, unread keys of other tools. Pure."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from engine.api.workload import Workload
 from engine.gang.annotations import NATIVE_DIALECT, POD_GROUP_DIALECT, AnnotationSource, RequestScope
 
 _PREFIX: Final = names.DOMAIN.partition(".")[0]
-_TOLD: Final = 4  # nobody reads more
+_MAX_WARNINGS: Final = 4  # users do not read more
 _SHOWN: Final = 50  # with the longest key that may be meant, a warning has at most 120 characters
 _OURS: Final = tuple(sorted(key.partition("/")[2] for key in names.REQUEST_KEYS))
 _KUEUE: Final = tuple(sorted(key.partition("/")[2] for key in names.ALIASES["kueue"]))
 _READ: Final = frozenset(key for keys in (*names.ALIASES.values(), *names.UNREAD.values()) for key in keys)
-# As the match conditions have it (`webhook.configuration.match_conditions`): other keys are never sent for their sake.
-_LOOKS: Final = re.compile(r"(podset-)?(slice-)?(req|pref|unc)[a-z]*-topology")
+# As in the match conditions (`webhook.configuration.match_conditions`): other keys alone send no review.
+_TOPOLOGY_LIKE: Final = re.compile(r"(podset-)?(slice-)?(req|pref|unc)[a-z]*-topology")
 
 
 def misspelt(keys: Iterable[str], *, dialects: Collection[str]) -> Iterator[str]:
-    """Yield a warning for each annotation that was probably meant for us: what it should be called."""
+    """Yield a warning with the right name for each annotation that was probably meant for us."""
     found = ((key, meant) for key in dict.fromkeys(keys) if (meant := _meant(key, dialects)) is not None)
-    for key, meant in islice(found, _TOLD):
+    for key, meant in islice(found, _MAX_WARNINGS):
         yield f"{sanitize(key, _SHOWN)} is not read; did you mean {meant}?"
 
 
@@ -36,8 +36,8 @@ def _meant(key: str, dialects: Collection[str]) -> str | None:
     if prefix == names.DOMAIN or key in _READ:
         return None
     if f"{prefix}/" == names.KUEUE_PREFIX:
-        return suggest(name, _KUEUE) if _LOOKS.fullmatch(name) and "kueue" in dialects else None
-    if not (key.startswith(_PREFIX) or _LOOKS.fullmatch(name)) or NATIVE_DIALECT not in dialects:
+        return suggest(name, _KUEUE) if _TOPOLOGY_LIKE.fullmatch(name) and "kueue" in dialects else None
+    if not (key.startswith(_PREFIX) or _TOPOLOGY_LIKE.fullmatch(name)) or NATIVE_DIALECT not in dialects:
         return None
     near = suggest(name if prefix else name.removeprefix(_PREFIX).lstrip("-._"), _OURS)
     return f"{names.DOMAIN}/{near}" if near is not None else None
@@ -56,14 +56,14 @@ def request_warnings(
     relaxes: bool,
     dialects: Collection[str],
 ) -> Iterator[str]:
-    """Yield what to tell the user of a request in which nothing is wrong.
+    """Yield the warnings about a request that has no errors.
 
-    `asks` and `gang` are what was understood of `scopes`; `relaxes`: it says after what time it gives up its level.
+    `asks` and `gang` were parsed from `scopes`; `relaxes`: the request has a `relax-after`.
     """
     yield from _slices(asks)
     if relaxes and not any(ask.require for ask in asks) and (gang is None or gang.require is None):
         yield "relax-after does nothing without require-topology: no level is required"
-    yield from _shared_with_nobody(asks, scopes)
+    yield from _unshared_domains(asks, scopes)
     yield from _minimum(workload, scopes)
     if POD_GROUP_DIALECT in dialects:
         yield from _pod_group_minimum(workload, asks, gang)
@@ -77,8 +77,8 @@ def _slices(asks: Iterable[PodSetRequest]) -> Iterator[str]:
             yield f"pods without an index have no order: each {level} gets a multiple of {size} of them"
 
 
-def _shared_with_nobody(asks: Iterable[PodSetRequest], scopes: Iterable[RequestScope]) -> Iterator[str]:
-    """A domain is shared by two pod sets at least."""
+def _unshared_domains(asks: Iterable[PodSetRequest], scopes: Iterable[RequestScope]) -> Iterator[str]:
+    """Warn of a shared domain that only one pod set asks for."""
     written = {scope.meanings[names.COLOCATE] for scope in scopes if names.COLOCATE in scope.meanings}
     alone = [value for value, pod_sets in Counter(ask.colocate for ask in asks).items() if pod_sets == 1]
     for value in alone:
@@ -87,7 +87,7 @@ def _shared_with_nobody(asks: Iterable[PodSetRequest], scopes: Iterable[RequestS
 
 
 def _minimum(workload: Workload, scopes: Iterable[RequestScope]) -> Iterator[str]:
-    """What says how many pods start together, where that is no question or more than there are."""
+    """Warn of a minimum that has no effect, or that is larger than the number of pods."""
     said = any(names.MIN_AVAILABLE in scope.meanings for scope in scopes)
     if said and workload.unit == "pod":
         yield f"min-available does nothing on a {workload.kind}: each of its pods starts by itself"
@@ -97,7 +97,7 @@ def _minimum(workload: Workload, scopes: Iterable[RequestScope]) -> Iterator[str
 
 
 def _pod_group_minimum(workload: Workload, asks: Iterable[PodSetRequest], gang: GangRequest | None) -> Iterator[str]:
-    """The minimum in the labels of a pod group, where the gang has another one."""
+    """Warn of a minimum in pod-group labels that differs from the gang's."""
     if workload.unit == "pod":
         return
     carriers = (workload.labels, *(pod_set.template.labels for pod_set in workload.pod_sets))
@@ -120,7 +120,7 @@ def _not_planned_for(workload: Workload) -> Iterator[str]:
         yield f"preferences ({', '.join(preferred)}) have no effect: pods are pinned to hosts"
 
 
-# What stands after the key; with it and our prefix a warning has at most 120 characters.
+# The text after the key; with the key and our prefix a warning has at most 120 characters.
 HELP: Final[Mapping[str, str]] = {
     "kueue.x-k8s.io/podset-slice-required-topology-constraints": "is not read; one layer: slice-topology, slice-size",
     "kueue.x-k8s.io/podset-topology-spreading": "is not read: ask for nothing and use topologySpreadConstraints",
@@ -132,7 +132,7 @@ HELP: Final[Mapping[str, str]] = {
 
 
 def unread(sources: Iterable[AnnotationSource], *, dialects: Collection[str]) -> Iterator[str]:
-    """Yield a warning for each such key of these dialects on the sources, each key once."""
+    """Yield a warning for each key of these dialects on the sources that we do not read, each key once."""
     known = {key for dialect, keys in names.UNREAD.items() if dialect in dialects for key in keys}
     for key in sorted({key for source in sources for key in source.annotations.keys() & known}):
         yield f"{key} {HELP[key]}"

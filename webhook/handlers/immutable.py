@@ -15,7 +15,7 @@ from engine.api.placement import Placement, PodSetRequest
 from engine.api.reasons import asks_nothing
 from engine.api.workload import PodSet, Workload
 from engine.gang.gang import held_by_us
-from engine.gang.request import LEVELS, PlacementRequest, request_path, said_by
+from engine.gang.request import LEVELS, PlacementRequest, request_annotations, request_path
 from engine.policy.model import Policy
 from webhook.handlers.defaults import by_default
 from webhook.handlers.gating import ANNOTATIONS, LABELS, template_labels, templates
@@ -112,7 +112,7 @@ def request_errors(
             yield _forbidden(field, f"the gang is placed and runs; {_anew(new)}")
     elif asks_nothing(after.ignored) and _held_to_it(old, new, policy):
         message = f"the gang is placed and runs, and would lose its slots; {_anew(new)}, or say {_NOTHING_ASKED}"
-        for one in said_by(old, policy=policy):
+        for one in request_annotations(old, policy=policy):
             if one.about in LEVELS:
                 yield _forbidden(one.field, message)
 
@@ -135,7 +135,9 @@ def _held_to_it(old: Workload, new: Workload, policy: Policy) -> bool:
 
     A kind that is never suspended has none but this one; what the policy wrote is not in its user's manifest.
     """
-    explicit = any(one.about == names.UNCONSTRAINED and one.value == "false" for one in said_by(new, policy=policy))
+    explicit = any(
+        one.about == names.UNCONSTRAINED and one.value == "false" for one in request_annotations(new, policy=policy)
+    )
     return new.suspend_path is not None and new.suspendable and not explicit and not by_default(old, policy)
 
 

@@ -19,7 +19,7 @@ from engine.gang.annotations import meanings
 from engine.gang.exemption import exemption_reason, is_exempt
 from engine.gang.key import keys_of
 from engine.gang.request import PlacementRequest, parse_request
-from engine.gang.validation import beside
+from engine.gang.validation import gang_count_errors
 from engine.policy.model import Policy
 from webhook.admission.budget import Budget
 from webhook.admission.objects import Unreadable, decoded, workload_of
@@ -83,7 +83,7 @@ def validate_workload(review: Review, view: Reader, policy: Policy, deadline: fl
     told = [f"topogate: {text}" for text in warnings]
     if own and not errors and understanding.ask is not None and (old is None or seen.groups > old.groups):
         there = view.gangs_in(workload.namespace) - (old.groups if old is not None else 0)
-        errors += beside(seen, policy, others=max(0, there))
+        errors += gang_count_errors(seen, policy, others=max(0, there))
     anew = old is None or _asks_anew(old, workload, view, policy)
     if own and not errors and understanding.ask is not None and anew:
         never, warned = forecast_warnings(seen, understanding, view, policy, deadline, budget=review.budget)
