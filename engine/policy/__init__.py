@@ -1,1 +1,1 @@
-"""The admin's policy: its schema, its validation, and which version is in force."""
+"""The admin's policy: schema, validation, and which version is in force."""

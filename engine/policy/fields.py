@@ -1,4 +1,4 @@
-"""Field types of the policy: text with a rule, durations with bounds."""
+"""Field types of the policy: validated text, lists without duplicates, and namespace patterns."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _PATTERN: Final = re.compile(r"[a-z0-9*](?:[-a-z0-9*]{0,61}[a-z0-9*])?", re.ASCI
 PATTERN_REGEX: Final = "^[a-z0-9*]([-a-z0-9*]{0,61}[a-z0-9*])?$"
 
 
-def _plain_words(text: str) -> bool:
+def _is_identity(text: str) -> bool:
     return 0 < len(text) <= _MAX_IDENTITY and text.isprintable() and " " not in text
 
 
-def _always_kube_system(exempt: tuple[str, ...]) -> tuple[str, ...]:
+def _with_kube_system(exempt: tuple[str, ...]) -> tuple[str, ...]:
     return exempt if "kube-system" in exempt else ("kube-system", *exempt)
 
 
@@ -31,7 +31,7 @@ NamespacePattern = Annotated[
 ]
 Identity = Annotated[
     str,
-    rule(_plain_words, f"must be a name of 1 to {_MAX_IDENTITY} characters without spaces"),
+    rule(_is_identity, f"must be a name of 1 to {_MAX_IDENTITY} characters without spaces"),
 ]
 Identities = Annotated[tuple[Identity, ...], Field(max_length=MAX_LIST), AfterValidator(distinct)]
 Schedulers = Annotated[tuple[Identity, ...], Field(min_length=1, max_length=MAX_LIST), AfterValidator(distinct)]
@@ -40,5 +40,5 @@ ExemptNamespaces = Annotated[
     tuple[NamespacePattern, ...],
     Field(max_length=MAX_LIST),
     AfterValidator(distinct),
-    AfterValidator(_always_kube_system),
+    AfterValidator(_with_kube_system),
 ]

@@ -1,8 +1,8 @@
-"""The policy model: what an admin decides about topologies, namespaces, limits and times.
+"""The policy model: the admin's settings for topologies, namespaces, limits and timeouts.
 
-The models are the source of `schemas/policy.schema.json` and `docs/reference/policy.md`. `parse_policy` is the way in
-for text: it adds the rules across fields (`engine.policy.rules`) and reports every error at once. Durations are
-seconds in here and Go-style text outside. In text, a field that is null counts as left out, as in Kubernetes.
+The models are the source of `schemas/policy.schema.json` and `docs/reference/policy.md`. `parse_policy` parses text:
+it adds the rules across fields (`engine.policy.rules`) and reports every error at once. Durations are seconds in the
+model and Go-style text in the document. In the document a field that is null counts as left out, as in Kubernetes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from engine.topology.spec import TopologySpec
 
 
 class PolicyError(ValueError):
-    """The policy is refused; `errors` holds everything that is wrong, ordered by path."""
+    """The policy is invalid; `errors` holds every error, ordered by path."""
 
     def __init__(self, errors: tuple[FieldError, ...]) -> None:
         super().__init__("\n".join(f"{error.field}: {error.message}" for error in errors))
@@ -45,7 +45,7 @@ class PolicyError(ValueError):
 
 
 def text_errors(problems: Iterable[str]) -> tuple[FieldError, ...]:
-    """Return the errors of a text that is no policy at all."""
+    """Return errors about the document as a whole."""
     return tuple(wrong(DOCUMENT, problem) for problem in problems)
 
 
@@ -57,28 +57,30 @@ class Nodes(Section):
 
     settle: Annotated[float, Duration("0s", "1h")] = Field(
         default=15.0,
-        description="A new node counts this long after it became Ready: its DaemonSet pods and devices arrive first.",
+        description="How long a new node must be Ready before it is used, so that its DaemonSet pods and devices "
+        "are there first.",
     )
 
 
 class NamespaceDefault(Section):
-    """Request annotations that workloads of some namespaces get."""
+    """Default request annotations for the workloads of some namespaces."""
 
     namespaces: tuple[NamespacePattern, ...] = Field(
-        min_length=1, max_length=MAX_LIST, description="Names or patterns."
+        min_length=1, max_length=MAX_LIST, description="Namespace names; `*` matches any part of a name."
     )
-    annotations: Annotations = Field(min_length=1, description="The request annotations.")
+    annotations: Annotations = Field(min_length=1, description="The default request annotations.")
 
 
 class Namespaces(Section):
-    """Which namespaces we serve, and how."""
+    """Which namespaces are managed, and their defaults."""
 
     exempt: ExemptNamespaces = Field(
         default=("kube-system",),
-        description="Left alone; `*` stands for any part of a name. kube-system and our own namespace always are.",
+        description="Namespaces that are not managed; `*` matches any part of a name. kube-system and Topogate's own "
+        "namespace are always exempt.",
     )
     defaults: tuple[NamespaceDefault, ...] = Field(
-        default=(), max_length=MAX_LIST, description="Requests that workloads get by their namespace."
+        default=(), max_length=MAX_LIST, description="Default requests for the workloads of some namespaces."
     )
 
 
@@ -86,10 +88,10 @@ class AnnotationRules(Section):
     """How request annotations are read."""
 
     dialects: Annotated[tuple[Dialect, ...], AfterValidator(distinct)] = Field(
-        default=("topogate", "kueue", "kai", "pod-group"), description="Whose annotations count as requests."
+        default=("topogate", "kueue", "kai", "pod-group"), description="Annotation dialects that are read as requests."
     )
     unknown: Literal["deny", "warn"] = Field(
-        default="deny", description="What an unknown `topogate.dev/*` annotation gets."
+        default="deny", description="Whether an unknown `topogate.dev/*` annotation is denied or warned about."
     )
 
 
@@ -97,25 +99,29 @@ class Gpu(Section):
     """How GPU requests are read and written."""
 
     translation: Literal["auto", "rewrite", "annotate", "off"] = Field(
-        default="auto", description="Whether GPU requests are rewritten to the names that nodes report."
+        default="auto", description="Whether GPU requests are rewritten to the resource names that nodes report."
     )
     scope: Literal["managed", "all"] = Field(
-        default="managed", description="Whose `nvidia.com/gpu` requests: managed pods' or everybody's."
+        default="managed",
+        description="`managed`: pods of gangs, and pods that request Koordinator resources. `all`: every pod that "
+        "requests GPUs.",
     )
-    vendors: ResourceNames = Field(default=("amd.com/gpu",), description="Further resource names that are whole GPUs.")
+    vendors: ResourceNames = Field(
+        default=("amd.com/gpu",), description="Resource names that count whole GPUs, besides `nvidia.com/gpu`."
+    )
     device_annotation_writers: Identities = Field(
-        default=(), description="Service accounts that may write the device annotation themselves."
+        default=(), description="Service accounts that may write the device annotation."
     )
 
 
 class PodGroup(Section):
-    """Which pod-group labels pods get, so that a coscheduling scheduler sees the same gang."""
+    """Which pod-group labels pods get, so that a coscheduling plugin sees the same gang."""
 
     labels: Literal["coscheduling", "scheduler-plugins", "koordinator", "none"] = Field(
         default="coscheduling",
-        description="`coscheduling`: pod-group.scheduling.sigs.k8s.io/*. `scheduler-plugins`: "
-        "scheduling.x-k8s.io/pod-group, whose PodGroup objects are yours to make. `koordinator`: its gang annotations. "
-        "The user's own are never overridden.",
+        description="`coscheduling`: the labels pod-group.scheduling.sigs.k8s.io/*. `scheduler-plugins`: the label "
+        "scheduling.x-k8s.io/pod-group; you create the PodGroup objects. `koordinator`: Koordinator's gang "
+        "annotations. `none`: nothing. Values that the user set are never overridden.",
     )
 
 
@@ -123,10 +129,12 @@ class Planner(Section):
     """How placements are chosen."""
 
     profile: Literal["pack", "spread"] = Field(
-        default="pack", description="Fill domains, or leave the most room in each."
+        default="pack",
+        description="`pack`: prefer the domain with the least free capacity that is enough. `spread`: prefer the one "
+        "with the most.",
     )
     steps: Annotated[int, Field(ge=1_000, le=10_000_000)] = Field(
-        default=200_000, description="The search limit of one decision."
+        default=200_000, description="Maximum number of search steps for one placement."
     )
 
 
@@ -134,17 +142,17 @@ class Queue(Section):
     """The order of waiting gangs."""
 
     order: Literal["best-effort", "strict"] = Field(
-        default="best-effort", description="Whether a gang may overtake one that does not fit now."
+        default="best-effort",
+        description="`best-effort`: gangs may overtake one that does not fit now. `strict`: they wait behind it.",
     )
     patience: Annotated[float, Duration("1s", "168h")] = Field(
-        default=600.0, description="How long a gang may be overtaken; then room is kept free for it."
+        default=600.0, description="How long a gang waits before hosts are kept free for it."
     )
     max_gang_pods: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        default=10_000, description="The largest gang that is accepted."
+        default=10_000, description="Maximum number of pods in a gang; larger gangs are denied."
     )
     max_namespace_gangs: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        default=5_000,
-        description="Gangs that a namespace may have at a time, those that have ended left out: more are refused.",
+        default=5_000, description="Maximum number of gangs in a namespace that have not ended; more are denied."
     )
 
 
@@ -153,66 +161,71 @@ class Timeouts(Section):
 
     bind: Annotated[float, Duration("1s", "1h")] = Field(
         default=30.0,
-        description="A host that the scheduler refuses to a released pod for so long is left out for the gang.",
+        description="How long a released pod may stay unscheduled before its host is excluded for the gang.",
     )
     hold: Annotated[float, Duration("10s", "168h")] = Field(
-        default=600.0, description="A reservation of which no pod has started goes back after this."
+        default=600.0, description="How long slots stay reserved for a gang of which no pod has started."
     )
     node: Annotated[float, Duration("1s", "24h")] = Field(
-        default=60.0, description="A node NotReady for this long is lost (`nodeLoss`)."
+        default=60.0, description="How long a node may be NotReady before it is lost; `nodeLoss` applies then."
     )
     recover: Annotated[float, Duration("1s", "168h")] = Field(
-        default=600.0, description="A started gang has this long to become whole again (`incomplete`)."
+        default=600.0, description="How long a started gang may lack pods before `incomplete` applies."
     )
     relax_after: Annotated[float, Duration("1s", "8760h")] | None = Field(
-        default=None, description="A required level becomes a preferred one after waiting this long; null: never."
+        default=None, description="How long a gang waits before its required level becomes preferred; null: forever."
     )
 
 
 class Policy(Section):
     """The policy of one installation, read from `policy.yaml` in the ConfigMap `topogate-policy`."""
 
-    api_version: Literal["topogate.dev/v1alpha1"] = Field(default="topogate.dev/v1alpha1", description="As shown.")
-    kind: Literal["Policy"] = Field(default="Policy", description="As shown.")
+    api_version: Literal["topogate.dev/v1alpha1"] = Field(
+        default="topogate.dev/v1alpha1", description="The version of the policy format."
+    )
+    kind: Literal["Policy"] = Field(default="Policy", description="The kind of the document.")
     mode: Literal["enforce", "observe", "off"] = Field(
         default="enforce",
-        description="`observe`: no patch and no denial; warnings at submit time say what would happen. "
-        "`off`: everything held is released.",
+        description="`enforce`: gangs are held and placed. `observe`: nothing is patched or denied; warnings at "
+        "submit time show what would happen. `off`: everything held is released.",
     )
     topologies: tuple[TopologySpec, ...] = Field(
         default=(),
         max_length=32,
-        description="The named topologies. Without any: the first preset that covers the nodes, else hosts alone.",
+        description="The named topologies. If empty, the first preset with labels on the nodes for all its levels, "
+        "otherwise the host level alone.",
     )
     nodes: Nodes = Field(default=Nodes(), description="How nodes are counted.")
-    namespaces: Namespaces = Field(default=Namespaces(), description="Which namespaces are served, and how.")
+    namespaces: Namespaces = Field(
+        default=Namespaces(), description="Which namespaces are managed, and their defaults."
+    )
     annotations: AnnotationRules = Field(default=AnnotationRules(), description="How request annotations are read.")
     gpu: Gpu = Field(default=Gpu(), description="How GPU requests are read and written.")
     pod_group: PodGroup = Field(default=PodGroup(), description="Which pod-group labels pods get.")
     planner: Planner = Field(default=Planner(), description="How placements are chosen.")
     queue: Queue = Field(default=Queue(), description="The order of waiting gangs.")
     never_fits: Literal["warn", "deny"] = Field(
-        default="warn", description="What a gang gets that is bigger than its topology could ever hold."
+        default="warn", description="Whether a gang that is too large for its topology is warned about or denied."
     )
     incomplete: Literal["keep", "restart"] = Field(
         default="keep",
-        description="A started gang that cannot be made whole within `timeouts.recover`: report and go on trying, "
-        "or restart it by suspend and resume where its kind can.",
+        description="What happens to a started gang that still lacks pods after `timeouts.recover`. `keep`: it runs "
+        "on, and lost pods are still replaced. `restart`: it is suspended and resumed if its kind can be.",
     )
     node_loss: Literal["wait", "evict", "restart"] = Field(
         default="wait",
-        description="A node NotReady for `timeouts.node`: wait for Kubernetes' own eviction, evict its pods, "
-        "or restart the gang.",
+        description="What happens when a node is NotReady for `timeouts.node`. `wait`: Kubernetes evicts its pods "
+        "itself. `evict`: Topogate evicts them. `restart`: the gang is restarted.",
     )
     timeouts: Timeouts = Field(default=Timeouts(), description="How long each step may take.")
     schedulers: Schedulers = Field(
-        default=("default-scheduler",), description="Pods of other schedulers are left alone."
+        default=("default-scheduler",), description="Schedulers of managed pods; pods of others are left alone."
     )
     kinds: tuple[dict[str, JsonValue], ...] = Field(
-        default=(), max_length=64, description="Extra entries of the registry of workload kinds."
+        default=(), max_length=64, description="Extra workload kinds, as entries of the registry."
     )
     admins: Identities = Field(
-        default=("system:masters",), description="Users and groups who may write Placements besides us, in emergencies."
+        default=("system:masters",), description="Users and groups that may write Placements in an emergency."
     )
 
     @property
@@ -223,12 +236,12 @@ class Policy(Section):
 
     @property
     def pod_labels(self) -> frozenset[str]:
-        """The labels by which pods of the policy's own kinds are told apart: kept besides the usual ones."""
+        """The pod labels that the policy's own kinds read; stores keep them in addition to the usual ones."""
         return _pod_labels(json.dumps(self.kinds)) if self.kinds else frozenset()
 
     @property
     def hash(self) -> str:
-        """Twelve hex digits that differ when any setting does: SHA-256 of the canonical JSON."""
+        """The first twelve hex digits of the SHA-256 of the policy's canonical JSON."""
         canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
@@ -236,8 +249,8 @@ class Policy(Section):
 def parse_policy(text: str) -> Policy:
     """Return the policy of a `policy.yaml` text.
 
-    Raises PolicyError with every error by its path, in path order: text that is no policy, unknown fields, values out
-    of bounds, and contradictions.
+    Raises PolicyError with every error, in path order: unreadable text, unknown fields, values out of bounds, and
+    contradictions.
     """
     try:
         raw = strict_yaml.load(text)
@@ -263,7 +276,7 @@ def parse_policy(text: str) -> Policy:
 
 @cache
 def default_policy() -> Policy:
-    """Return the policy of a cluster that has none."""
+    """Return the policy of a cluster without a policy ConfigMap."""
     return Policy()
 
 

@@ -1,8 +1,7 @@
-"""The rules of the policy that one field alone cannot break: names used twice, choices that exclude each other, and
-settings whose feature is not available yet.
+"""The rules across fields of the policy: duplicate names, and settings that exclude each other.
 
-They read the raw document and pass over whatever is not even of the right type, so that a policy with faults of both
-sorts gets all of them reported at once.
+They read the raw document and skip values of the wrong type, so that structural errors and errors across fields are
+reported at once.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _LEVELLED: Final = frozenset({names.REQUIRE, names.PREFER})
 
 
 def rule_errors(raw: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Yield what is wrong across the fields of a raw policy."""
+    """Yield the errors across the fields of a raw policy."""
     topologies = _list(raw.get("topologies"))
     yield from _twice((("topologies", index, "name"), _get(spec, "name")) for index, spec in topologies)
     for index, spec in topologies:
@@ -97,7 +96,7 @@ def _default_request(path: str, key: Any, value: Any, *, levels: frozenset[str] 
 
 
 def _level_words(topologies: list[tuple[int, Any]]) -> frozenset[str] | None:
-    """What names a level under a policy; None when that is known in the cluster only."""
+    """Return the words that may name a level; None when a topology's levels are known only in the cluster."""
     words = {names.AUTO, names.HOST_LEVEL, names.HOSTNAME}
     for _, spec in topologies:
         if _get(spec, "fromObject") is not None:

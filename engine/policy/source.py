@@ -1,8 +1,8 @@
-"""Which policy is in force: the ConfigMap's when it is good, else the last good one, else the default.
+"""The policy in force: the ConfigMap's when it is valid, else the last valid one, else the default.
 
-Every replica reads both ConfigMaps; the leader keeps the text of the last good policy in the second one, so that a bad
-policy that slipped in while no webhook answered does not take effect at the next restart either. After the policy was
-deleted the text there is empty: a replica that restarts later must not bring back what the others have given up.
+Every replica reads both ConfigMaps. The leader keeps the text of the last valid policy in the second one, so that an
+invalid policy that slipped in while no webhook answered has no effect after the next restart either. When the policy
+is deleted, that text becomes empty: a replica that restarts later must not bring back a policy that the others dropped.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ log = logging.getLogger("topogate.policy")
 
 
 class PolicySource:
-    """Turns ConfigMap events into the policy in force; `effective(policy)` is called on every change.
+    """Turns ConfigMap events into the policy in force; calls `effective(policy)` on every change.
 
-    `refused` holds the errors of a policy that was not taken, as "path: message" lines; empty when all is well.
+    `refused` holds the errors of an invalid policy as "path: message" lines; it is empty when the policy is valid.
+    Thread-safe.
     """
 
     def __init__(self, effective: Callable[[Policy], None]) -> None:
         self._effective = effective
         self._lock = threading.Lock()
-        self._good_text: str | None = ""  # empty: no policy given, the default rules; None: leave what is kept
+        self._good_text: str | None = ""  # "": no policy, the default is in force; None: do not write the last good one
         self._last_good = ""
         self._ready = False
-        self._early: tuple[ConfigMap | None] | None = (
-            None  # what was told before the start, later than what it is given
-        )
+        # A change that came before the start: newer than the ConfigMap that start() gets.
+        self._early: tuple[ConfigMap | None] | None = None
         self.policy = default_policy()
         self.refused: tuple[str, ...] = ()
 
     @property
     def loaded(self) -> bool:
-        """True once the ConfigMaps have been looked at."""
+        """True once `start` has read the ConfigMaps."""
         return self._ready
 
     def start(self, policy: ConfigMap | None, last_good: ConfigMap | None) -> None:
-        """Decide on the first policy, from both ConfigMaps as listed."""
+        """Choose the first policy from both ConfigMaps as listed."""
         with self._lock:
             if self._early is not None:
                 (policy,) = self._early
@@ -53,7 +53,7 @@ class PolicySource:
             self._ready = True
 
     def changed(self, name: str, new: ConfigMap | None) -> None:
-        """Take one change of either ConfigMap."""
+        """Apply one change of either ConfigMap; None when it was deleted."""
         with self._lock:
             if name == names.LAST_GOOD_POLICY_NAME:
                 self._last_good = new.data.get(names.POLICY_KEY, "") if new else ""
@@ -69,7 +69,7 @@ class PolicySource:
                 self._try(new)
 
     def to_keep(self) -> str | None:
-        """The text that the leader has to write to the last-good ConfigMap ("": none); None when it stands there."""
+        """Return the text to write to the last-good ConfigMap ("": no policy); None when it is up to date."""
         with self._lock:
             return self._good_text if self._good_text != self._last_good else None
 

@@ -1,4 +1,4 @@
-"""The specification of a topology: levels, a preset, or a Topology object to take them from."""
+"""The specification of a topology in the policy: levels, a preset, or a Topology object."""
 
 from __future__ import annotations
 
@@ -23,45 +23,46 @@ PresetName = Annotated[str, AfterValidator(_known_preset), WithJsonSchema({"type
 
 
 class LevelSpec(Section):
-    """One level of a topology that the admin writes out."""
+    """One level of a topology, defined by the admin."""
 
-    name: DnsLabel = Field(description="The alias that requests use.")
+    name: DnsLabel = Field(description="The name of the level in requests.")
     keys: tuple[LabelKey, ...] = Field(
         default=(),
         max_length=MAX_KEYS,
-        description="Node label keys; of several the first that a node carries counts. Only the level `host` has none.",
+        description="Node label keys; the first that is present on a node is used. Only the level `host` has none.",
     )
 
 
 class ObjectRef(Section):
-    """A topology object of another system."""
+    """A reference to a Topology object of Kueue or KAI."""
 
     group: Literal["kueue.x-k8s.io", "kai.scheduler"] = Field(description="The API group of the Topology object.")
-    name: DnsLabel = Field(description="Its name.")
+    name: DnsLabel = Field(description="The name of the Topology object.")
 
 
 class TopologySpec(Section):
-    """A named list of levels over a set of nodes; exactly one of preset, levels and fromObject says which levels."""
+    """A named list of levels over a set of nodes, from exactly one of preset, levels and fromObject."""
 
-    name: DnsLabel = Field(description="What the annotation `topogate.dev/topology` names.")
+    name: DnsLabel = Field(description="The name of the topology in the annotation `topogate.dev/topology`.")
     preset: PresetName | None = Field(default=None, description="The levels of a known platform.")
     levels: tuple[LevelSpec, ...] | None = Field(
         default=None,
         min_length=1,
         max_length=MAX_LEVELS + 1,
-        description=f"The levels, coarse to fine, at most {MAX_LEVELS}; the host level is always there, last.",
+        description=f"The levels, coarse to fine, at most {MAX_LEVELS}. The host level is always added last.",
     )
     from_object: ObjectRef | None = Field(default=None, description="The levels of a Kueue or KAI Topology object.")
     node_selector: LabelMap = Field(
-        default={}, description="Which nodes belong to it; recommended: the label of the GPU pool."
+        default={}, description="Labels of the nodes in this topology; recommended: the label of the GPU pool."
     )
     missing_label: Literal["exclude", "own-domain"] = Field(
         default="exclude",
-        description="A node without a level's label is left out (and counted), or is a domain of its own there.",
+        description="What happens to a node without the label of a level. `exclude`: it is left out and counted in "
+        "messages. `own-domain`: it is a domain of its own at that level.",
     )
 
     def resolved_levels(self) -> tuple[Level, ...]:
-        """The levels coarse to fine, the host level last."""
+        """Return the levels coarse to fine, the host level last."""
         if self.preset is not None:
             return presets()[self.preset]
         above = (Level(level.name, level.keys) for level in self.levels or () if level.name != names.HOST_LEVEL)
