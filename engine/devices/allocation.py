@@ -1,8 +1,8 @@
 """The devices of a pod: the `scheduling.koordinator.sh/device-allocated` annotation, and the devices of slots by rank.
 
-A JSON object from kind to devices; of each its minor, its resources as quantities in text, and its id. What we write is
-byte for byte what Koordinator writes: kinds and resources by name, no spaces, no id where there is none. What we read
-may come from anybody.
+The annotation is a JSON object from kind to devices; each device has a minor, resources as quantities in text, and an
+id. We write byte for byte what Koordinator writes: kinds and resources by name, no spaces, no id where there is none.
+We must not trust what we read: anybody may have written it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ORDER: Final = ("gpu", "rdma", "fpga")
 
 
 class _Unreadable(ValueError):
-    """Why an annotation says nothing; the text starts with the path of what is wrong."""
+    """The annotation cannot be read; the text starts with the path of the faulty value."""
 
 
 def format_allocated(uses: Iterable[DeviceUse]) -> str:
@@ -61,9 +61,10 @@ def format_allocated(uses: Iterable[DeviceUse]) -> str:
 
 
 def parse_allocated(text: str) -> tuple[tuple[DeviceUse, ...] | None, str]:
-    """Return the devices (GPUs, RDMA, FPGAs, each in the order of the text) and "", or None and why it is not readable.
+    """Return the devices and "", or None and the error.
 
-    Kinds, resources and fields that we do not know are ignored; quantities may be text or numbers. Never raises.
+    GPUs, RDMA, FPGAs, each in the order of the text. Unknown kinds, resources and fields are ignored; quantities may
+    be text or numbers. Never raises.
     """
     if len(text) > MAX_TEXT:
         return None, f"longer than {MAX_TEXT:,} characters"
@@ -131,28 +132,28 @@ def _json(value: object) -> str:
 
 Uses = tuple[DeviceUse, ...]
 
-_KEPT_TEXT = 4096  # characters; a longer annotation is read anew each time: what somebody wrote must not fill the cache
+_CACHED_TEXT = 4096  # characters; a longer annotation is parsed each time: what somebody wrote must not fill the cache
 
 
 def devices_of(pod: Pod) -> Uses | None:
-    """Return the devices that a pod's annotation names; None when it names none that can be believed.
+    """Return the devices in a pod's annotation; None when it names no usable ones.
 
-    Only which devices they are is taken from the annotation. How much of each the pod has is what it asks for, and it
-    has no more of them than it asks for: whoever writes the annotation can neither hide what he uses nor take more.
+    Only the identity of the devices comes from the annotation. Their number and the amount of each are limited to the
+    pod's request: the writer of the annotation can neither hide usage nor take more.
     """
     text, request = pod.spec.annotations.get(names.DEVICE_ALLOCATED), pod.spec.shape.devices
     if not text or request is None:
         return None
-    return (_kept if len(text) <= _KEPT_TEXT else _believed)(text, request)
+    return (_cached_uses if len(text) <= _CACHED_TEXT else _parsed_uses)(text, request)
 
 
-def _believed(text: str, request: DeviceRequest) -> Uses | None:
+def _parsed_uses(text: str, request: DeviceRequest) -> Uses | None:
     told, _ = parse_allocated(text)
     return believed(told, request) if told else None
 
 
 def believed(told: Sequence[DeviceUse], request: DeviceRequest) -> Uses | None:
-    """Return the devices that a pod is told to have, no more of them than it asks for, each with what it asks for."""
+    """Return the reported devices of a pod, at most as many as it requests, each with the requested amounts."""
     parts = {
         "gpu": (request.gpus, DeviceUse("gpu", 0, core=request.core, ratio=request.ratio, memory=request.memory)),
         "rdma": _shares("rdma", request.rdma),
@@ -165,7 +166,7 @@ def believed(told: Sequence[DeviceUse], request: DeviceRequest) -> Uses | None:
     return tuple(found) or None
 
 
-_kept = lru_cache(maxsize=4096)(_believed)
+_cached_uses = lru_cache(maxsize=4096)(_parsed_uses)
 
 
 def _shares(kind: str, percent: int) -> tuple[int, DeviceUse]:
@@ -173,9 +174,9 @@ def _shares(kind: str, percent: int) -> tuple[int, DeviceUse]:
 
 
 def allocation(uses: Uses, devices: NodeDevices | None) -> str | None:
-    """Return the annotation of a pod that gets these devices of a host, with their ids of now.
+    """Return the annotation of a pod that gets these devices of a host, with their current ids.
 
-    None when the host does not tell of one of them any more, or tells that it is sick: then nobody gets it.
+    None when the host no longer reports one of them, or reports it unhealthy.
     """
     known = {(one.kind, one.minor): one for one in devices.devices} if devices is not None else {}
     whole: list[DeviceUse] = []
@@ -188,7 +189,7 @@ def allocation(uses: Uses, devices: NodeDevices | None) -> str | None:
 
 
 def devices_by_rank(plan: PodSetPlan) -> dict[int, Uses]:
-    """Rank -> devices of its pod; without the ranks of which they are not known."""
+    """Return the devices of each rank's pod; ranks with unknown devices are left out."""
     found: dict[int, Uses] = {}
     for slot in plan.slots:
         if slot.devices is not None:
@@ -198,19 +199,19 @@ def devices_by_rank(plan: PodSetPlan) -> dict[int, Uses]:
 
 
 def spare_devices(slot: Slot, pods: Iterable[Pod]) -> list[Uses]:
-    """The devices of a slot that none of these pods has, in order; what is not known of its pods comes as ()."""
-    held = Counter(_which(uses) for pod in pods if (uses := devices_of(pod)) is not None)
+    """Return the devices of a slot that none of these pods has, in order; () for a pod with unknown devices."""
+    held = Counter(_minors(uses) for pod in pods if (uses := devices_of(pod)) is not None)
     spare: list[Uses] = []
     for uses in slot.devices or ():
-        if uses and held[_which(uses)] > 0:
-            held[_which(uses)] -= 1
+        if uses and held[_minors(uses)] > 0:
+            held[_minors(uses)] -= 1
         else:
             spare.append(uses)
     return spare
 
 
 def fewer(slot: Slot, count: int, there: Iterable[Pod]) -> Slot:
-    """The slot with the lowest `count` ranks, and with the devices of the pods that are there."""
+    """Return the slot with its lowest `count` ranks, and with the devices of the existing pods."""
     devices = slot.devices
     if devices is not None and count < slot.count:
         spare = spare_devices(slot, there)
@@ -222,7 +223,7 @@ def fewer(slot: Slot, count: int, there: Iterable[Pod]) -> Slot:
 
 
 def below(slot: Slot, limit: int) -> Slot | None:
-    """The slot without its ranks from `limit` on; None when none is left. A slot without ranks stays whole."""
+    """Return the slot without ranks from `limit` on; None when none remains. A slot without ranks stays whole."""
     if slot.ranks is None or slot.ranks[-1][1] < limit:
         return slot
     count = sum(max(0, min(last, limit - 1) - first + 1) for first, last in slot.ranks)
@@ -230,12 +231,12 @@ def below(slot: Slot, limit: int) -> Slot | None:
     return replace(slot, count=count, ranks=_lowest(slot.ranks, count), devices=devices) if count else None
 
 
-def _which(uses: Uses) -> frozenset[tuple[str, int]]:
+def _minors(uses: Uses) -> frozenset[tuple[str, int]]:
     return frozenset((use.kind, use.minor) for use in uses)
 
 
 def _lowest(ranks: tuple[tuple[int, int], ...] | None, count: int) -> tuple[tuple[int, int], ...] | None:
-    """The lowest `count` ranks of a list of inclusive ranges."""
+    """Return the lowest `count` ranks of a list of inclusive ranges."""
     if ranks is None:
         return None
     kept: list[tuple[int, int]] = []

@@ -1,9 +1,9 @@
-"""The two annotations about a translated GPU request, and undoing the translation when a manifest is applied again.
+"""The two annotations of a translated GPU request, and undoing the translation at a second apply.
 
 Both are JSON {container: {requests, limits}}, of device resources only.
 
-`kubectl apply` of the same file merges the names that the user wrote into what we made of them. Taken as it stands that
-would be a contradiction (or, on a live Job, a change that the API server refuses); it is neither.
+`kubectl apply` of the same file merges the names that the user wrote into the translated ones. Read literally, that is
+a contradiction (or, on a live Job, a change that the API server refuses); here it is read as the same request.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Entry = dict[str, dict[str, object]]
 
 
 def gpu_request(pod: PodResources, *, whole: frozenset[str]) -> str | None:
-    """Return what the containers ask for in dimensions; None where their resources say so themselves."""
+    """Return the containers' requests in dimensions; None when their resources are dimensions already."""
     entries: dict[str, _Entry] = {}
     translated = False
     for container in pod:
@@ -40,9 +40,9 @@ def gpu_request(pod: PodResources, *, whole: frozenset[str]) -> str | None:
 def original_requests(
     before: PodResources, after: PodResources, standing: Mapping[str, _Entry], *, whole: frozenset[str]
 ) -> str | None:
-    """Return what the user wrote where a name of his gave way; None when all of them stand as written.
+    """Return the annotation with the user's requests where a name was replaced; None when none was.
 
-    What is `parent_relation` of an earlier pass's word is kept.
+    `standing`: the valid entries of an earlier pass; they are kept.
     """
     entries = dict(standing)
     for old, new in zip(before, after, strict=True):
@@ -55,45 +55,45 @@ def original_requests(
 
 
 def written_at_first(pod: PodResources) -> Mapping[str, _Entry]:
-    """Return what the user wrote, by container, where an earlier pass has noted it."""
+    """Return the user's requests by container, as an earlier pass recorded them."""
     return _read(pod.annotations.get(ORIGINAL_REQUESTS, ""))
 
 
 def as_written(pod: PodResources, standing: Mapping[str, _Entry]) -> PodResources:
-    """Return the pod with the resources that the user wrote, where an earlier pass has noted them and they stand."""
+    """Return the pod with the user's requests, where an earlier pass recorded them and they are still valid."""
     if not standing:
         return pod
-    return pod.map(lambda one: _told(one, standing[one.name]) if one.name in standing else one)
+    return pod.map(lambda one: _with_entry(one, standing[one.name]) if one.name in standing else one)
 
 
 def standing_notes(pod: PodResources, *, whole: frozenset[str]) -> Mapping[str, _Entry]:
-    """Return what an earlier pass has noted of the containers, by name, for as long as it is true.
+    """Return the entries of an earlier pass that are still valid, by container.
 
-    It is while it means what the container asks for: a forged or an outdated note is not.
+    An entry is valid while it means what the container requests; a forged or an outdated one does not.
     """
-    told = _read(pod.annotations.get(ORIGINAL_REQUESTS, ""))
+    recorded = _read(pod.annotations.get(ORIGINAL_REQUESTS, ""))
     containers = {container.name: container for container in pod}
     return {
         name: entry
-        for name, entry in told.items()
-        if name in containers and _means(entry, containers[name], whole=whole)
+        for name, entry in recorded.items()
+        if name in containers and _means_the_same(entry, containers[name], whole=whole)
     }
 
 
-def _told(container: Container, entry: _Entry) -> Container:
+def _with_entry(container: Container, entry: _Entry) -> Container:
     return replace(container, requests=entry["requests"], limits=entry["limits"])
 
 
-def _means(entry: _Entry, container: Container, *, whole: frozenset[str]) -> bool:
-    """Whether the entry asks for what the container asks for, in other words."""
+def _means_the_same(entry: _Entry, container: Container, *, whole: frozenset[str]) -> bool:
+    """Return whether entry and container request the same devices under different names."""
     names = device_names(whole)
-    told = _told(container, entry)
-    if entry == _entry(container, names) or not told.of(names):
+    original = _with_entry(container, entry)
+    if entry == _entry(container, names) or not original.of(names):
         return False
-    if any(device_errors(PodResources((one,)), path="", vendors=whole) for one in (told, container)):
+    if any(device_errors(PodResources((one,)), path="", vendors=whole) for one in (original, container)):
         return False
     try:
-        meant, asked = dimensions(told.amounts(names), whole), dimensions(container.amounts(names), whole)
+        meant, asked = dimensions(original.amounts(names), whole), dimensions(container.amounts(names), whole)
     except AmountError:
         return False
     if RATIO in meant and MEMORY in asked and RATIO not in asked:  # written in bytes, by the size of a GPU of then
@@ -110,14 +110,14 @@ def _entry(container: Container, names: Collection[str]) -> _Entry:
 
 
 def _read(text: str) -> dict[str, _Entry]:
-    """The entries of an annotation that are of the right form."""
+    """Return the well-formed entries of an annotation."""
     if len(text) > _MAX_TEXT:
         return {}
     try:
-        told = json.loads(text)
+        entries = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return {name: entry for name, entry in told.items() if _is_entry(entry)} if isinstance(told, dict) else {}
+    return {name: entry for name, entry in entries.items() if _is_entry(entry)} if isinstance(entries, dict) else {}
 
 
 def _is_entry(entry: object) -> bool:
@@ -138,9 +138,9 @@ Sides = tuple[Side, Side]  # requests, limits
 
 @dataclass(frozen=True, slots=True)
 class Reapplied:
-    """A template as its user means it: `pod` has the old devices where he asks for the same as before.
+    """A template applied again: `pod` keeps the old devices of containers that request the same as before.
 
-    `same`: so it is everywhere, and nothing about devices is changed.
+    `same`: all containers do, so that no device request changes.
     """
 
     pod: PodResources
@@ -148,12 +148,12 @@ class Reapplied:
 
 
 def reapplied(old: PodResources, new: PodResources, *, vendors: Collection[str] = ()) -> Reapplied:
-    """Return what `new` asks for, given what `old` was made of; containers are told apart by their names."""
+    """Return the template that `new` means, given the translated template `old`; containers match by name."""
     names = device_names(whole_names(vendors))
     first = written_at_first(old)
     before = {container.name: container for container in old}
 
-    def meant(container: Container) -> Container:
+    def merged(container: Container) -> Container:
         was, wrote = before.get(container.name), first.get(container.name)
         if was is None or _devices(was, names) == _devices(container, names):
             return container
@@ -169,20 +169,20 @@ def reapplied(old: PodResources, new: PodResources, *, vendors: Collection[str] 
             limits=_with(container.limits, asks[1], names),
         )
 
-    pod = new.map(meant)
+    pod = new.map(merged)
     there = {container.name: _devices(container, names) for container in pod}
     return Reapplied(pod, there == {name: _devices(container, names) for name, container in before.items()})
 
 
 def _without_ours(side: Side, was: Side, wrote: Side) -> Side:
-    """What remains of one side of a container without what we had added to it."""
+    """Return one side of a container without the values that the translation added."""
     return {name: value for name, value in side.items() if name in wrote or name not in was or was[name] != value}
 
 
 def _exchanged(had: Sides, has: Sides, refused: Callable[[Sides], bool]) -> Sides | None:
-    """Both sides of a container of which we had completed one, when its user asks by another name now.
+    """Return both sides of a container that we completed, when its user requests another name now.
 
-    Of the name that he took out our half is left: it goes where it stands in the way of the new name.
+    Our half of the old name is still there; it is dropped where it conflicts with the new name.
     """
     there = [name for name in had[0] if had[1].get(name) == had[0][name]]
     halves = {
@@ -205,7 +205,7 @@ def _less(side: Side, names: Collection[str]) -> Side:
 
 
 def _followed(had: Sides, has: Sides) -> Sides:
-    """Both sides of a container of which we had completed one: what is missing or behind follows the other."""
+    """Return both sides of a container that we completed; a side that is missing or outdated follows the other."""
     requests, limits = dict(has[0]), dict(has[1])
     for name in (*requests, *(name for name in limits if name not in requests)):
         was = (had[0].get(name), had[1].get(name))

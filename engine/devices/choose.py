@@ -1,9 +1,9 @@
-"""Which devices of a host a pod gets: whole ones by the tightest shared scope, shares where they leave least.
+"""Chooses the devices of a pod: whole ones by the tightest shared scope, shares by best fit.
 
-Whole GPUs: a set that the table of NVLink partitions names, the one that breaks fewest larger sets; else one PCIe
-scope, one NUMA node, the node; among scopes of a level the one with the fewest free devices that is enough, so that
-large free scopes stay whole. Shares: the fullest device that still takes them. RDMA and FPGA devices come after the
-GPUs, from their PCIe scopes where there are some. Nothing depends on the order of devices or of calls.
+Whole GPUs: a set from the table of NVLink partitions, the one that breaks fewest larger sets; else one PCIe scope, one
+NUMA node, the node; among scopes of a level the one with the fewest free devices that is enough, so that large free
+scopes stay whole. Shares: the fullest device that still takes them. RDMA and FPGA devices come after the GPUs, from
+their PCIe scopes where there are some. Nothing depends on the order of devices or of calls.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def choose_devices(
 
 
 def tightest_fit(devices: Sequence[Device], wanted: int, *, partitions: Partitions) -> list[Device]:
-    """Return `wanted` of some free devices (sorted by minor, at least as many) that share the deepest scope."""
+    """Return `wanted` of these free devices (sorted by minor, at least as many) that share the deepest scope."""
     minors = {one.minor for one in devices}
     linked = [one for one in partitions.get(wanted, ()) if len(set(one)) == wanted and minors.issuperset(one)]
     if linked:
@@ -59,9 +59,9 @@ def tightest_fit(devices: Sequence[Device], wanted: int, *, partitions: Partitio
 
 
 def best_fit(devices: Sequence[FreeDevice], request: DeviceRequest) -> list[tuple[FreeDevice, int]]:
-    """Return the GPUs that take a share and how often, the one that a share fills most first.
+    """Return the GPUs that take a share and how often, the one with least left afterwards first.
 
-    Devices that nobody holds come last: the smallest first, then those in scopes that are broken already.
+    Empty devices come last: the smallest first, then those in scopes that are broken already.
     """
     empty = [one.device for one in devices if one.empty]
     in_pcie, in_numa = _sizes(empty, _pcie), _sizes(empty, _numa)
@@ -146,7 +146,7 @@ def _by_topology(devices: list[Device], wanted: int) -> list[Device]:
     if wanted >= len(devices):
         return devices
     if not any(one.pcie or one.numa is not None for one in devices):
-        return devices[:wanted]  # what follows comes to the same, in ten times the time; most hosts tell no topology
+        return devices[:wanted]  # what follows comes to the same, in ten times the time; most hosts report no topology
     around = _sizes(devices, _numa)
     enough = [one for one in _scopes(devices, _pcie) if len(one) >= wanted]
     if enough:
@@ -159,7 +159,7 @@ def _by_topology(devices: list[Device], wanted: int) -> list[Device]:
 
 
 def _over(devices: list[Device], wanted: int, scope: Scope) -> list[Device]:
-    """Return devices of several scopes: the largest ones whole, the rest where it fits tightest."""
+    """Return devices of several scopes: the largest scopes whole, the rest from the scope that fits tightest."""
     scopes = sorted(_scopes(devices, scope), key=lambda one: (-len(one), one[0].minor))
     chosen: list[Device] = []
     while len(chosen) < wanted:
@@ -187,7 +187,7 @@ def _sizes(devices: Sequence[Device], scope: Scope) -> dict[Hashable, int]:
 
 
 def _numa(device: Device) -> Hashable:
-    """Return the NUMA scope; a device whose NUMA node is not known shares none, unless its PCIe scope tells."""
+    """Return the NUMA scope; a device with an unknown NUMA node shares none but that of its PCIe scope."""
     return device.numa if device.numa is not None else _pcie(device)
 
 

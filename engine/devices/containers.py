@@ -1,4 +1,4 @@
-"""The resources of a pod's containers as they stand on the wire, and what is effective of them."""
+"""The resources of a pod's containers as written in the object, and the pod's effective amounts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SIDECAR: Final = "Always"
 
 
 class AmountError(ValueError):
-    """A value that is no amount of a device; the text says what is allowed."""
+    """The value is not an amount of a device; the text names the allowed ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +30,16 @@ class Container:
     sidecar: bool = False
 
     def of(self, names: Collection[str]) -> dict[str, object]:
-        """The values of these resources: the limit, else the request."""
+        """Return the values of these resources: the limit, else the request."""
         return {name: value for name, value in {**self.requests, **self.limits}.items() if name in names}
 
     def field(self, path: str, side: str, name: str) -> str:
-        """The JSON path of one value; `path` is that of the pod's spec."""
+        """Return the JSON path of one value; `path` is that of the pod's spec."""
         kind, position = self.path
         return f"{path}.{kind}[{position}].resources.{side}[{name}]"
 
     def amounts(self, names: Collection[str]) -> dict[str, int]:
-        """The amounts of these resources that are asked for; raises AmountError."""
+        """Return the requested amounts of these resources. Raises AmountError."""
         read = {name: amount(value) for name, value in self.of(names).items()}
         return {name: number for name, number in read.items() if number}
 
@@ -57,7 +57,7 @@ class PodResources:
         yield from self.init_containers
 
     def map(self, change: Callable[[Container], Container]) -> PodResources:
-        """The same pod with every container changed."""
+        """Return the pod with every container changed."""
         return replace(
             self,
             containers=tuple(map(change, self.containers)),
@@ -65,7 +65,7 @@ class PodResources:
         )
 
     def total(self, amounts: Mapping[Path, Mapping[str, int]]) -> dict[str, int]:
-        """The pod's effective amounts (Kubernetes' formula) from those of its containers, by their paths."""
+        """Return the pod's effective amounts (Kubernetes' formula) from those of its containers, by path."""
         return effective(
             [amounts.get(one.path, {}) for one in self.containers],
             [(amounts.get(one.path, {}), one.sidecar) for one in self.init_containers],
@@ -75,7 +75,7 @@ class PodResources:
 def pod_resources(spec: object, annotations: object = None) -> PodResources:
     """Read the `spec` of a pod or a template and its annotations, decoded JSON; never raises.
 
-    What is of the wrong type counts as absent: the API server refuses it with its own words.
+    Values of the wrong type count as absent: the API server refuses them with its own message.
     """
     return PodResources(
         containers=tuple(_containers(spec, "containers")),
@@ -85,7 +85,7 @@ def pod_resources(spec: object, annotations: object = None) -> PodResources:
 
 
 def amount(value: object) -> int:
-    """Return a value on the wire in percent, bytes or pieces; null is zero, as in Go. Raises AmountError."""
+    """Return a quantity in percent, bytes or pieces; null is zero, as in Go. Raises AmountError."""
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, str | int | float):

@@ -1,10 +1,10 @@
-"""How many pods of one kind fit on the devices of a host: closed forms, for one host and for many at once.
+"""Counts the pods of one request that fit on a host's devices: closed forms, for one host and for many at once.
 
-With t(i) = how often device i could take the request, pods on g distinct devices each number
+With t(i) = how often device i could take the request, the number of pods on g distinct devices each is
 min over j < g of floor(sum of t without its j largest / (g - j)): of any g devices, at least g - j are not among the j
-largest; and filling the devices one after the other, pods in turn, reaches the bound. Whole devices need devices that
-nobody holds at all: a half-used one takes none, and four free halves are not two free GPUs. Kinds do not compete, so
-the slots of a host are the least of its kinds'.
+largest; and filling the devices one after the other, pods in turn, reaches the bound. Whole requests need empty
+devices: a half-used one takes none, and four free halves are not two free GPUs. Kinds do not compete, so the slots of
+a host are the least of its kinds'.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UNLIMITED: Final = 2**31 - 1
 
 
 def slots(devices: Iterable[FreeDevice], request: DeviceRequest) -> int:
-    """Return how many such pods fit on what is left of a host's devices."""
+    """Return how many such pods fit on the free part of a host's devices."""
     gpus: list[tuple[bool, int]] = []
     others: dict[str, list[FreeDevice]] = {"rdma": [], "fpga": []}
     for one in devices:
@@ -46,21 +46,21 @@ def slots(devices: Iterable[FreeDevice], request: DeviceRequest) -> int:
 
 
 def gpu_slots(devices: Sequence[tuple[bool, int]], request: DeviceRequest) -> int:
-    """Return how many pods fit on GPUs, each given as (nobody holds it, how often it takes the request)."""
+    """Return how many pods fit on GPUs, each given as (empty, how often it takes the request)."""
     if request.whole:
         return sum(1 for empty, often in devices if empty and often) // request.gpus
     return pods([often for _, often in devices], request.gpus)
 
 
 def share_slots(devices: Sequence[tuple[bool, int]], percent: int) -> int:
-    """Return how many pods fit on RDMA or FPGA devices, each given as (nobody holds it, percent left)."""
+    """Return how many pods fit on RDMA or FPGA devices, each given as (empty, percent left)."""
     if percent >= WHOLE:
         return sum(1 for empty, share in devices if empty and share >= WHOLE) // devices_asked(percent)
     return sum(share // percent for _, share in devices)
 
 
 def times(request: DeviceRequest, core: int, ratio: int, memory: int, size: int) -> int:
-    """Return how often one GPU with so much left takes the request's part of one GPU."""
+    """Return how often a GPU with these free amounts takes the request's part of one GPU."""
     core_part, ratio_part, memory_part = gpu_part(request, size)
     often = ratio // ratio_part
     if core_part > 0:

@@ -1,4 +1,4 @@
-"""What is left of one device, and what a pod's part of it is: the one place where bytes meet percent.
+"""The free part of one device, and a pod's part of it: the one place where bytes meet percent.
 
 A GPU has three amounts: percent of compute, percent of memory, bytes of memory. Every use counts in all three, so that
 pods that ask in bytes and pods that ask in percent share a device. Bytes become percent rounded up (never 0), percent
@@ -22,7 +22,7 @@ _NEVER: Final = WHOLE + 1
 
 @dataclass(slots=True)
 class FreeDevice:
-    """One device and what no holder uses of it, never below 0; all 0 on an unhealthy one. `holders` counts pods."""
+    """One device and its free amounts: never below 0, all 0 on an unhealthy one. `holders` counts pods."""
 
     device: Device
     core: int
@@ -37,7 +37,7 @@ class FreeDevice:
         return self.device.healthy and not self.holders
 
     def take(self, use: DeviceUse) -> None:
-        """Take a pod's part; what was not there (overcommit) is not missed."""
+        """Take a pod's part; amounts stop at 0 when the device is overcommitted."""
         self.core = max(0, self.core - use.core)
         self.ratio = max(0, self.ratio - use.ratio)
         self.memory = max(0, self.memory - use.memory)
@@ -45,12 +45,12 @@ class FreeDevice:
         self.holders += 1
 
     def copy(self) -> FreeDevice:
-        """Return a copy to try things on."""
+        """Return an independent copy."""
         return FreeDevice(self.device, self.core, self.ratio, self.memory, self.share, self.holders)
 
 
 def unused(device: Device) -> FreeDevice:
-    """Return a device that nobody holds."""
+    """Return a device without holders."""
     if not device.healthy:
         return FreeDevice(device, 0, 0, 0, 0)
     return FreeDevice(device, device.core, device.ratio, device.memory, device.share)
@@ -59,7 +59,7 @@ def unused(device: Device) -> FreeDevice:
 def gpu_part(request: DeviceRequest, size: int) -> tuple[int, int, int]:
     """Return what one pod takes of one GPU with `size` bytes: core, ratio, bytes.
 
-    A request that names no memory takes 1 percent, so that it never shares a device whose memory is all given away.
+    A request without memory takes 1 percent, so that it never shares a device that has no free memory.
     """
     ratio = max(0, request.ratio)
     if request.memory > 0:
@@ -70,7 +70,7 @@ def gpu_part(request: DeviceRequest, size: int) -> tuple[int, int, int]:
 
 
 def gpu_use(request: DeviceRequest, device: Device) -> DeviceUse:
-    """Return a pod's part of one GPU, as it is written to the pod; never more than 100 percent."""
+    """Return a pod's part of one GPU for the device annotation; never more than 100 percent."""
     core, ratio, memory = gpu_part(request, device.memory)
     return DeviceUse("gpu", device.minor, device.id, min(core, WHOLE), min(ratio, WHOLE), memory)
 
@@ -81,7 +81,7 @@ def share_use(percent: int, device: Device) -> DeviceUse:
 
 
 def completed(use: DeviceUse, device: Device) -> DeviceUse:
-    """Return a use that somebody wrote as a use of this device, with the memory dimension that he left out."""
+    """Return a use with its missing memory dimension computed from the size of this device."""
     ratio, memory = use.ratio, use.memory
     if memory and not ratio and device.memory:
         ratio = min(-(-memory * WHOLE // device.memory), WHOLE)
@@ -91,5 +91,5 @@ def completed(use: DeviceUse, device: Device) -> DeviceUse:
 
 
 def devices_asked(percent: int) -> int:
-    """Return how many RDMA or FPGA devices so many percent are; more than 100 are whole devices."""
+    """Return how many RDMA or FPGA devices a percentage needs; above 100 they are whole devices."""
     return -(-percent // WHOLE) if percent > 0 else 0

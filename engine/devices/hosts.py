@@ -1,9 +1,8 @@
-"""The devices of the hosts as far as they decide: what the numbers of a node alone do not tell.
+"""Tracks the devices of those hosts on which the node's resource numbers alone do not decide.
 
-On a host that reports whole GPUs by a vendor's name, without a Device object and without a pod that asks by
-Koordinator's names, the reported number says it all, and nothing here is counted. On every other host with devices the
-slots are also limited by the devices: four free halves are not two free GPUs. Rows are those of
-`engine.cache.capacity`.
+On a host that reports whole GPUs by a vendor's name, without a Device object and without a pod that uses Koordinator's
+names, the reported number is enough, and its devices are not counted here. On every other host with devices the slots
+are also limited by the devices: four free halves are not two free GPUs. Rows are those of `engine.cache.capacity`.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
 Uses = tuple[DeviceUse, ...]
 
-# Why devices of a host do not count; the words stand in lists of nodes as they are.
+# Why devices of a host do not count; the words appear in lists of nodes as they are.
 UNHEALTHY: Final = "with unhealthy devices"
 NOT_UNDERSTOOD: Final = "whose devices are not understood"
 DISAGREEING: Final = "whose devices are not what the node reports"
@@ -40,9 +39,9 @@ DISAGREEING: Final = "whose devices are not what the node reports"
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a holder has on a host: `count` pods of one request, the devices of those of which they are known.
+    """A holder's pods on a host: `count` pods of one request, and the devices of those with known devices.
 
-    `uid`: of a pod that is there, for what its host tells of it.
+    `uid`: of an existing pod, to look up the devices that its host reports for it.
     """
 
     request: DeviceRequest
@@ -53,7 +52,7 @@ class Held:
 
 
 def by_vendor_name(requests: Requests) -> bool:
-    """True when none of the requests is a dimension of Koordinator's, which a vendor's number does not count."""
+    """Return whether no request is one of Koordinator's dimensions, which a vendor's number does not count."""
     return not any(name in KOORDINATOR for name, _ in requests)
 
 
@@ -61,37 +60,37 @@ class HostDevices:
     """Devices and their holders by row. Not thread-safe: its owner (`engine.cache.capacity`) is not either."""
 
     def __init__(self) -> None:
-        self._told: dict[str, NodeDevices] = {}
+        self._objects: dict[str, NodeDevices] = {}
         self._nodes: dict[int, Node] = {}
         self._holders: dict[int, dict[Holder, Held]] = {}
-        self._odd: Counter[int] = Counter()  # holders that the node's numbers do not count, by row
+        self._uncounted: Counter[int] = Counter()  # holders that the node's numbers do not count, by row
         self._ledger = DeviceLedger()
-        self._matter: npt.NDArray[np.bool_] = np.zeros(64, dtype=np.bool_)
+        self._counted: npt.NDArray[np.bool_] = np.zeros(64, dtype=np.bool_)
         self._rows: set[int] = set()
         self._given: dict[int, Mapping[str, tuple[tuple[str, int], ...]]] = {}  # NodeDevices.given, by row
-        self._trouble: dict[int, str] = {}
+        self._problems: dict[int, str] = {}
         self._lost: dict[int, dict[Holder, bool]] = {}  # what `lost` said since the row last changed
 
     # -- what changes; each tells whether slots may have changed -------------------------------------------------------
 
     def set_host(self, row: int, node: Node | None) -> bool:
-        """Take over what a node reports; None when it is gone."""
+        """Store the resources that a node reports; None when the node is gone."""
         if node is None:
             self._nodes.pop(row, None)
         else:
             self._nodes[row] = node
-        return self._look(row)
+        return self._refresh(row)
 
     def tell(self, name: str, devices: NodeDevices | None, *, row: int | None) -> bool:
-        """Take over a Device object; None when it is gone. `row`: of its node, None when there is none."""
+        """Store a Device object; None when it is gone. `row`: of its node, None when there is no node."""
         if devices is None:
-            self._told.pop(name, None)
+            self._objects.pop(name, None)
         else:
-            self._told[name] = devices
-        return row is not None and self._look(row)
+            self._objects[name] = devices
+        return row is not None and self._refresh(row)
 
     def hold(self, row: int, holder: Holder, held: Held | None) -> None:
-        """Set what a holder has on a host; None: nothing (any more)."""
+        """Set a holder's pods on a host; None removes them."""
         holders = self._holders.get(row)
         before = holders.pop(holder, None) if holders is not None else None
         if before == held:
@@ -105,61 +104,61 @@ class HostDevices:
             self._holders.pop(row, None)
         if row in self._rows:
             self._lost.pop(row, None)
-            self._pass_on(row, holder, held)
+            self._update_ledger(row, holder, held)
         odd = (held is not None and not held.by_name) - (before is not None and not before.by_name)
         if odd:
-            self._odd[row] += odd
-            if not self._odd[row]:
-                del self._odd[row]
-            self._look(row)
+            self._uncounted[row] += odd
+            if not self._uncounted[row]:
+                del self._uncounted[row]
+            self._refresh(row)
 
     # -- what is asked -----------------------------------------------------------------------------------------------
 
     @property
     def matter(self) -> bool:
-        """True when there is a host whose devices decide."""
+        """True when devices are counted on at least one host."""
         return bool(self._rows)
 
     def limit(self, slots: Ints, rows: Rows, request: DeviceRequest, *, empty: bool = False, sick: bool = True) -> None:
-        """Lower the slots of hosts, in place, to what fits on their devices.
+        """Lower the slots of hosts, in place, to the pods that fit on their devices.
 
-        `empty`: if nobody held any. Without `sick` hosts that have sick devices are left as they are.
+        `empty`: as if no device had a holder. `sick` False: skip hosts that have devices with problems.
         """
-        where = self._where(rows)
-        if not sick and self._trouble:
-            where = where[[row not in self._trouble for row in rows[where].tolist()]]
+        where = self._counted_positions(rows)
+        if not sick and self._problems:
+            where = where[[row not in self._problems for row in rows[where].tolist()]]
         if len(where):
             slots[where] = np.minimum(slots[where], self._ledger.slots(rows[where], request, empty=empty))
 
     def whole_free(self, gpus: Ints, rows: Rows) -> None:
-        """Lower the free whole GPUs of hosts, in place, to those that nobody holds a part of."""
-        where = self._where(rows)
+        """Lower the free whole GPUs of hosts, in place, to the empty ones."""
+        where = self._counted_positions(rows)
         if len(where):
             gpus[where] = np.minimum(gpus[where], self._ledger.free_gpus(rows[where]))
 
     def freest(self, rows: Rows, request: DeviceRequest) -> Ints:
-        """Percent left of the freest GPU of each host; 0 where its devices do not matter."""
+        """Return the percent left of the freest GPU of each host; 0 where devices are not counted."""
         found: Ints = np.zeros(len(rows), dtype=np.int64)
-        where = self._where(rows)
+        where = self._counted_positions(rows)
         if len(where):
             found[where] = self._ledger.freest_gpu(rows[where], request)
         return found
 
     def trouble(self, row: int) -> str:
-        """Why devices of a host do not count: one of the words above, "" when all count."""
-        return self._trouble.get(row, "")
+        """Return why devices of a host do not count: one of the words above, "" when all count."""
+        return self._problems.get(row, "")
 
     def room(self, row: int, request: DeviceRequest) -> int | None:
-        """How many pods fit on the devices of one host; None where the node's numbers say it."""
+        """Return how many pods fit on the devices of one host; None where devices are not counted."""
         return self._ledger.slots_of(row, request) if row in self._rows else None
 
     def tells(self, row: int, request: DeviceRequest) -> bool:
-        """True when the host's Device object names devices of every kind that is asked for."""
+        """Return whether the host's Device object lists enough devices of every requested kind."""
         node = self._nodes.get(row)
-        told = self._told.get(node.name) if node is not None else None
-        if told is None:
+        reported = self._objects.get(node.name) if node is not None else None
+        if reported is None:
             return False
-        kinds = {device.kind for device in told.devices}
+        kinds = {device.kind for device in reported.devices}
         wanted = {"gpu": request.gpus, "rdma": request.rdma, "fpga": request.fpga}
         return kinds.issuperset(kind for kind, amount in wanted.items() if amount)
 
@@ -172,9 +171,9 @@ class HostDevices:
         without: Holder | None = None,
         beside: Iterable[Uses] = (),
     ) -> tuple[Uses, ...] | None:
-        """The devices of so many pods more; None where the host does not tell its devices or they do not fit.
+        """Return the devices for `count` more pods; None where the host reports no devices or they do not fit.
 
-        With `without` as if that holder had nothing there but what `beside` says.
+        `without`: as if that holder had nothing on the host but the uses in `beside`.
         """
         if count <= 0 or row not in self._rows or not self.tells(row, request):
             return None
@@ -185,7 +184,7 @@ class HostDevices:
         return chosen if len(chosen) == count else None
 
     def fit(self, row: int, wanted: Iterable[tuple[DeviceRequest, int]]) -> bool:
-        """True when the devices of a host do for so many pods more of each request, one after the other."""
+        """Return whether a host's devices hold that many more pods of each request, one after the other."""
         if row not in self._rows:
             return True
         left = self.left(row)
@@ -199,7 +198,7 @@ class HostDevices:
         return True
 
     def lost(self, row: int, holder: Holder) -> bool:
-        """True when a holder's devices are not all there for it: sick, gone, or in use by others."""
+        """Return whether any of a holder's devices is unhealthy, gone, or in use by others."""
         if row not in self._rows:
             return False
         known = self._lost.setdefault(row, {})
@@ -209,9 +208,9 @@ class HostDevices:
         return known[holder]
 
     def left(self, row: int, *, without: Holder | None = None) -> list[FreeDevice]:
-        """What is left of each device of a host, when need be as if a holder were not there."""
+        """Return the free part of each device of a host; `without`: as if that holder had nothing."""
         others = {
-            holder: Holding(held.request, self._known(row, held), held.count)
+            holder: Holding(held.request, self._known_uses(row, held), held.count)
             for holder, held in self._holders.get(row, {}).items()
             if holder != without
         }
@@ -226,104 +225,104 @@ class HostDevices:
         return slots_on(left, held.request) >= held.count - len(held.uses)
 
     def summary(self, row: int) -> Summary | None:
-        """The GPUs of a host in numbers; None where the node's numbers say it."""
+        """Return the GPUs of a host in numbers; None where devices are not counted."""
         return self._ledger.summary(row) if row in self._rows else None
 
     def notes(self, name: str, row: int | None) -> tuple[str, ...]:
-        """What is wrong with what a host tells of its devices: what is left out, where node and object disagree."""
-        told = self._told.get(name)
+        """Return the faults of a host's Device object, and where node and object disagree."""
+        reported = self._objects.get(name)
         disagreements = self._ledger.inventory(row).notes if row is not None and row in self._rows else ()
-        return (told.faults if told is not None else ()) + disagreements
+        return (reported.faults if reported is not None else ()) + disagreements
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _where(self, rows: Rows) -> Rows:
-        """The positions of those rows whose devices matter."""
+    def _counted_positions(self, rows: Rows) -> Rows:
+        """Return the positions of the rows on which devices are counted."""
         if not self._rows:
             return np.zeros(0, dtype=np.intp)
-        return np.flatnonzero(self._matter[np.minimum(rows, len(self._matter) - 1)] & (rows < len(self._matter)))
+        return np.flatnonzero(self._counted[np.minimum(rows, len(self._counted) - 1)] & (rows < len(self._counted)))
 
-    def _look(self, row: int) -> bool:
-        """Begin or end to count the devices of a host, or count them anew."""
+    def _refresh(self, row: int) -> bool:
+        """Start, stop or redo the counting of a host's devices; return whether slots may have changed."""
         self._lost.pop(row, None)
         node = self._nodes.get(row)
-        told = self._told.get(node.name) if node is not None else None
-        matter = node is not None and (told is not None or row in self._odd or _counts_devices(node))
-        if not matter:
+        reported = self._objects.get(node.name) if node is not None else None
+        counted = node is not None and (reported is not None or row in self._uncounted or _counts_devices(node))
+        if not counted:
             if row not in self._rows:
                 return False
             self._rows.discard(row)
-            self._trouble.pop(row, None)
+            self._problems.pop(row, None)
             self._given.pop(row, None)
-            self._matter[row] = False
+            self._counted[row] = False
             self._ledger.set_host(row, None)
             for holder in self._holders.get(row, {}):
                 self._ledger.give(row, holder)
             return True
         assert node is not None
         fresh = row not in self._rows
-        devices = inventory(node.allocatable, told)
+        devices = inventory(node.allocatable, reported)
         changed = self._ledger.set_host(row, devices)
-        if (told is not None and told.given) or row in self._given:
-            changed |= self._settle(row, told)
-        if trouble := _trouble(devices, told):
-            self._trouble[row] = trouble
+        if (reported is not None and reported.given) or row in self._given:
+            changed |= self._apply_given(row, reported)
+        if problem := _problem(devices, reported):
+            self._problems[row] = problem
         else:
-            self._trouble.pop(row, None)
+            self._problems.pop(row, None)
         if fresh:
-            while row >= len(self._matter):
-                self._matter = np.concatenate([self._matter, np.zeros_like(self._matter)])
+            while row >= len(self._counted):
+                self._counted = np.concatenate([self._counted, np.zeros_like(self._counted)])
             self._rows.add(row)
-            self._matter[row] = True
+            self._counted[row] = True
             for holder, held in self._holders.get(row, {}).items():
-                self._pass_on(row, holder, held)
+                self._update_ledger(row, holder, held)
         return changed or fresh
 
-    def _settle(self, row: int, told: NodeDevices | None) -> bool:
-        """Count pods on the devices that their host says they have; True when it says something else than before."""
-        given = told.given if told is not None else {}
+    def _apply_given(self, row: int, reported: NodeDevices | None) -> bool:
+        """Count pods on the devices that their host reports for them; return whether the report changed."""
+        given = reported.given if reported is not None else {}
         before = self._given.pop(row, {})
         if given:
             self._given[row] = given
         if before == given:
             return False
         for holder, held in self._holders.get(row, {}).items():
-            self._pass_on(row, holder, held)
+            self._update_ledger(row, holder, held)
         return True
 
-    def _known(self, row: int, held: Held) -> tuple[Uses, ...]:
-        """The devices of those pods of a holder of which they are known.
+    def _known_uses(self, row: int, held: Held) -> tuple[Uses, ...]:
+        """Return the known devices of a holder's pods, one tuple a pod.
 
-        A pod's own annotation goes before what its host tells: the agents leave out who has one. What the host tells
-        of pods that are gone says nothing: a kubelet forgets a pod's devices only when it gives the next.
+        A pod's own annotation goes before the host's report: the agents leave out pods that have one. Reports about
+        pods that are gone are ignored: a kubelet forgets a pod's devices only when it allocates the next.
         """
         given = self._given.get(row, {}).get(held.uid, ()) if held.uid and not held.uses else ()
         uses = believed([DeviceUse(kind, minor) for kind, minor in given], held.request) if given else None
         return (uses,) if uses is not None else held.uses
 
-    def _pass_on(self, row: int, holder: Holder, held: Held | None) -> None:
+    def _update_ledger(self, row: int, holder: Holder, held: Held | None) -> None:
         if held is None:
             self._ledger.give(row, holder)
         else:
-            self._ledger.take(row, holder, held.request, self._known(row, held), count=held.count)
+            self._ledger.take(row, holder, held.request, self._known_uses(row, held), count=held.count)
 
 
 def _counts_devices(node: Node) -> bool:
-    """True when a node reports devices under Koordinator's names."""
+    """Return whether a node reports devices under Koordinator's names."""
     allocatable = node.allocatable
     return not KOORDINATOR.isdisjoint(allocatable) and any(allocatable.get(name, 0) > 0 for name in KOORDINATOR)
 
 
-def _trouble(devices: Inventory, told: NodeDevices | None) -> str:
-    if told is not None and told.faults:
+def _problem(devices: Inventory, reported: NodeDevices | None) -> str:
+    if reported is not None and reported.faults:
         return NOT_UNDERSTOOD
-    if told is not None and not all(one.healthy for one in told.devices):
+    if reported is not None and not all(one.healthy for one in reported.devices):
         return UNHEALTHY
     return DISAGREEING if devices.notes else ""
 
 
 def _fits(left: Iterable[FreeDevice], uses: Uses, request: DeviceRequest) -> bool:
-    """True when every one of a pod's devices is there for it."""
+    """Return whether every one of a pod's devices is healthy and has enough left for it."""
     by_minor = {(one.device.kind, one.device.minor): one for one in left}
     for use in uses:
         one = by_minor.get((use.kind, use.minor))

@@ -1,4 +1,4 @@
-"""Which devices a host has: from its Device object, else from the numbers that its node reports."""
+"""The devices of a host, from its Device object, else from the numbers that its node reports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMES: Final = {"gpu": "GPUs", "rdma": "RDMA devices", "fpga": "FPGAs"}
 class Inventory:
     """The devices of one host, by kind and minor; unhealthy ones too, since pods may hold them.
 
-    `partitions` as in NodeDevices. `notes` say where the node and its Device object disagree, in words for people.
+    `partitions` as in NodeDevices. `notes`: where the node and its Device object disagree, as text for people.
     """
 
     devices: tuple[Device, ...] = ()
@@ -36,11 +36,11 @@ class Inventory:
 def inventory(allocatable: Resources, devices: NodeDevices | None, *, vendors: Collection[str] = ()) -> Inventory:
     """Return the devices of a host; `allocatable` in planner units, `vendors` are the policy's names of whole GPUs.
 
-    Of each kind: what the Device object lists, else what `allocatable` counts: `nvidia.com/gpu: n` (or another name of
-    whole GPUs) is n devices of 100 percent core and memory, of unknown size; `koordinator.sh/gpu-core: 100n` with
-    `gpu-memory-ratio: 100n` (and `gpu-memory`) is n devices of an even size; a dimension that is not named is zero.
-    Where the numbers disagree, the smaller one counts: devices with the highest minors offer nothing. A name that is
-    reported as 0 binds only the pods that ask for that name, as a device plugin that was removed leaves such a 0.
+    Of each kind: the devices of the Device object, else those that `allocatable` counts: `nvidia.com/gpu: n` (or
+    another name of whole GPUs) is n devices of 100 percent core and memory, of unknown size;
+    `koordinator.sh/gpu-core: 100n` with `gpu-memory-ratio: 100n` (and `gpu-memory`) is n devices of an even size; a
+    missing dimension is zero. Where the numbers disagree, the smaller one counts: devices with the highest minors
+    offer nothing. A name reported as 0 limits only the pods that request it: a removed device plugin leaves such a 0.
     """
     listed = _listed(devices.devices) if devices else {}
     found: list[Device] = []
@@ -61,7 +61,7 @@ def _partitions(devices: NodeDevices, notes: list[str]) -> dict[int, tuple[tuple
 
 
 def _listed(devices: Iterable[Device]) -> dict[str, list[Device]]:
-    """Return the devices of the Device object by kind, sound amounts only, one of each minor, the lowest ones."""
+    """Return the Device object's devices by kind: one per minor, the lowest minors, amounts within bounds."""
     listed: dict[str, dict[int, Device]] = {}
     for one in sorted(devices, key=lambda one: one.minor):
         if one.kind in KINDS and one.minor >= 0:
@@ -84,7 +84,7 @@ def _within(amount: int, most: int) -> int:
 
 
 def _counts(kind: str, allocatable: Resources, vendors: Collection[str]) -> dict[str, int]:
-    """Return how many devices each reported name means, by name; names that are not reported are left out."""
+    """Return the number of devices by reported resource name."""
     if kind != "gpu":
         name = _SHARED[kind]
         return {name: max(0, allocatable[name]) // WHOLE} if name in allocatable else {}
@@ -99,7 +99,7 @@ def _counts(kind: str, allocatable: Resources, vendors: Collection[str]) -> dict
 
 
 def _counted(kind: str, allocatable: Resources, counts: Mapping[str, int]) -> list[Device]:
-    """Return the devices that the reported numbers mean: as many as the largest one, to be cut to the smallest."""
+    """Return as many devices as the largest reported number; `_agreed` cuts them to the smallest."""
     number = min(max(counts.values(), default=0), MAX_DEVICES)
     if kind != "gpu":
         return [Device(kind, minor, "", healthy=True, share=WHOLE) for minor in range(number)]
@@ -115,7 +115,7 @@ def _counted(kind: str, allocatable: Resources, counts: Mapping[str, int]) -> li
 def _agreed(
     kind: str, devices: list[Device], counts: Mapping[str, int], notes: list[str], *, object_listed: bool
 ) -> list[Device]:
-    """Return the devices with no more healthy ones than any positive count, and note every disagreement."""
+    """Return the devices with no more healthy ones than any positive count, and add a note per disagreement."""
     healthy = [one for one in devices if one.healthy]
     told = dict(counts)
     if object_listed:

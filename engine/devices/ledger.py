@@ -1,10 +1,10 @@
 """The devices of all hosts and their holders, in dense arrays: slots for every host at once, and devices for one pod.
 
-The state of a host is a function of its inventory and its holders, so that any history ends in what counting afresh
-gives. A host that changed is laid again when somebody asks.
+The state of a host is a function of its inventory and its holders, so that any history ends in the same state as a
+fresh count. A host that changed is computed again at the next query.
 
-Lines, not columns, are long, so that sums over the devices of a host are sums of long vectors. Hosts with about as many
-devices share a table, so that one host with very many does not make all of them high.
+Rows of an array are long (one entry per host), so that sums over the devices of a host are sums of long vectors. Hosts
+with about as many devices share a table, so that one host with very many does not make all arrays high.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class DeviceTable:
         return self._used
 
     def add(self) -> int:
-        """Return the place of a host more."""
+        """Return the place of a new host."""
         if self._vacant:
             return self._vacant.pop()
         place = self._used
@@ -53,13 +53,13 @@ class DeviceTable:
         return place
 
     def drop(self, place: int) -> None:
-        """Give a host's place to the next one."""
+        """Free a host's place for the next one."""
         for array in self._arrays.values():
             array[:, place] = 0
         self._vacant.append(place)
 
     def write(self, place: int, amounts: Mapping[str, Sequence[int]]) -> None:
-        """Set what a host has, one amount a device."""
+        """Set the amounts of a host, one value a device."""
         for name, values in amounts.items():
             column = self._arrays[name][:, place]
             column[: len(values)] = values
@@ -71,7 +71,7 @@ class DeviceTable:
         return [self._arrays[name][:, place].tolist() for name in names]
 
     def arrays(self, places: Rows | None) -> dict[str, Array]:
-        """Return devices x hosts of some hosts, of all of them (not copied) for None."""
+        """Return the amounts of some hosts as devices x hosts; None: of all hosts, not copied."""
         if places is None:
             return {name: array[:, : self._used] for name, array in self._arrays.items()}
         return {name: array[:, places] for name, array in self._arrays.items()}
@@ -87,7 +87,7 @@ class DeviceTables:
         self._place: Rows = np.zeros(64, dtype=np.intp)
 
     def put(self, row: int, devices: int, amounts: Mapping[str, Sequence[int]]) -> None:
-        """Set amounts of a host with so many devices, one a device; amounts that are not named stay."""
+        """Set amounts of a host with `devices` devices, one value a device; other amounts stay."""
         before = int(self._table[row]) if row < len(self._table) else -1
         table = _table_for(devices)
         if before != table:
@@ -101,7 +101,7 @@ class DeviceTables:
         return self._tables[table].read(int(self._place[row]), names) if table >= 0 else None
 
     def count(self, rows: Rows, of: Callable[[Arrays], Ints]) -> Ints:
-        """Return a number per host, 0 without such devices; `of` counts it for arrays of devices x hosts."""
+        """Return a number per host, 0 without such devices; `of` computes it from arrays of devices x hosts."""
         result = np.zeros(len(rows), dtype=np.int64)
         for table, positions, places in self._parts(rows):
             # Counting all hosts of a table and picking is cheaper than copying the arrays of most of them.
@@ -141,7 +141,7 @@ _LOWEST = 8
 
 
 def _table_for(number: int) -> int:
-    """Return the number of the table whose height is just enough, -1 for hosts without devices."""
+    """Return the index of the lowest table that is high enough, -1 for hosts without devices."""
     return -1 if number == 0 else max(0, (number - 1).bit_length() - (_LOWEST - 1).bit_length())
 
 
@@ -161,9 +161,7 @@ _SHARE_AMOUNTS = {"share": np.int16, "empty": np.bool_, "all_share": np.int16, "
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The GPUs of a host in numbers that add up to `total`: `free` nobody holds, of `partly` used ones something is
-    left, of `used` ones nothing, `unhealthy` ones offer nothing.
-    """
+    """The numbers of a host's GPUs: empty, partly used, used up, and unhealthy ones, which add up to `total`."""
 
     total: int
     free: int
@@ -187,7 +185,7 @@ class DeviceLedger:
     # -- what changes ------------------------------------------------------------------------------------------------
 
     def set_host(self, row: int, inventory: Inventory | None) -> bool:
-        """Take over a host's devices, None when it is gone; holders stay. Return whether anything changed."""
+        """Set a host's devices, None when it is gone; holders stay. Return whether anything changed."""
         inventory = inventory or _NOTHING
         if self._inventories.get(row, _NOTHING) == inventory:
             return False
@@ -208,10 +206,10 @@ class DeviceLedger:
         *,
         count: int = 1,
     ) -> None:
-        """Count `count` pods of a holder on a host, in place of what it had there.
+        """Count `count` pods of a holder on a host; replaces its earlier pods there.
 
-        `uses`: the devices of as many of them as are known, one tuple a pod; what a pod's uses do not cover of the
-        request, and pods without uses, are laid where they fit. `request` None: only the uses count.
+        `uses`: the known devices, one tuple a pod. Pods without uses, and the part of a request that a pod's uses do
+        not cover, are placed where they fit. `request` None: only the uses count.
         """
         holding = Holding(request, tuple(uses or ()), max(count, len(uses or ())))
         if holding.count <= 0 or (request is None and not holding.uses):
@@ -223,7 +221,7 @@ class DeviceLedger:
             self._stale.add(row)
 
     def give(self, row: int, holder: Holder) -> None:
-        """Undo `take`; nothing when the holder has nothing there."""
+        """Undo `take`; does nothing when the holder has no pods on the host."""
         holdings = self._holdings.get(row)
         if holdings is None or holdings.pop(holder, None) is None:
             return
@@ -234,7 +232,7 @@ class DeviceLedger:
     # -- what is asked -----------------------------------------------------------------------------------------------
 
     def slots(self, rows: Rows, request: DeviceRequest, *, empty: bool = False) -> Ints:
-        """Return how many such pods fit on the devices of each host; `empty`: if nobody held any (unhealthy: none)."""
+        """Return how many such pods fit on the devices of each host; `empty`: as if no healthy one had a holder."""
         self._refresh()
         rows = np.asarray(rows, dtype=np.intp)
         result: Ints = np.full(len(rows), fit.UNLIMITED, dtype=np.int64)
@@ -260,7 +258,7 @@ class DeviceLedger:
         return result
 
     def choose(self, row: int, request: DeviceRequest, count: int) -> tuple[tuple[DeviceUse, ...], ...]:
-        """Return the devices for each of `count` pods more on a host, fewer when no more fit. Takes nothing."""
+        """Return the devices for each of `count` more pods on a host, fewer when no more fit. Changes nothing."""
         return choose_devices(self.left(row), request, count, partitions=self.inventory(row).partitions)
 
     def inventory(self, row: int) -> Inventory:
@@ -268,7 +266,7 @@ class DeviceLedger:
         return self._inventories.get(row, _NOTHING)
 
     def left(self, row: int) -> list[FreeDevice]:
-        """Return what the holders leave of each device of a host, in the order of the inventory; the caller's own."""
+        """Return the free part of each device of a host, in the order of the inventory; a copy for the caller."""
         return free_devices(self.inventory(row), self._holdings.get(row, {}))
 
     def summary(self, row: int) -> Summary:
@@ -280,12 +278,12 @@ class DeviceLedger:
         return Summary(len(gpus), free, len(healthy) - free - used, used, len(gpus) - len(healthy))
 
     def free_gpus(self, rows: Rows) -> Ints:
-        """Return how many healthy GPUs that nobody holds each host has."""
+        """Return the number of empty healthy GPUs of each host."""
         self._refresh()
         return self._gpus.count(np.asarray(rows, dtype=np.intp), lambda of: fit.summed(of["empty"]))
 
     def freest_gpu(self, rows: Rows, request: DeviceRequest) -> Ints:
-        """Return how many percent are left of the one GPU of each host of which most is left.
+        """Return the percent left of the freest GPU of each host.
 
         Of its memory, and of its compute where the request names compute: the smaller one.
         """
@@ -293,27 +291,27 @@ class DeviceLedger:
         return self._gpus.count(np.asarray(rows, dtype=np.intp), partial(_freest, request.core > 0))
 
     def held(self, row: int) -> bool:
-        """True while somebody holds devices of the row: it must not become another host's."""
+        """Return whether the row has holders; until then it must not be reused for another host."""
         return row in self._holdings
 
     def holders(self, row: int) -> Iterable[Holder]:
-        """Return who holds devices of a host."""
+        """Return the holders of a host's devices."""
         return tuple(self._holdings.get(row, ()))
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _refresh(self) -> None:
         for row in self._stale:
-            self._lay(row)
+            self._recompute(row)
         self._stale.clear()
 
     def _refresh_row(self, row: int) -> None:
         if row in self._stale:
-            self._lay(row)
+            self._recompute(row)
             self._stale.discard(row)
 
     def _set_up(self, row: int, inventory: Inventory) -> None:
-        """Write down what the devices offer when nobody holds them."""
+        """Write the amounts of the devices without holders."""
         gpus = [one for one in inventory.devices if one.kind == "gpu"]
         self._gpus.put(
             row,
@@ -336,7 +334,7 @@ class DeviceLedger:
                 },
             )
 
-    def _lay(self, row: int) -> None:
+    def _recompute(self, row: int) -> None:
         left = self.left(row)
         gpus = [one for one in left if one.device.kind == "gpu"]
         self._gpus.put(

@@ -1,7 +1,7 @@
 """A device request: which amounts may be combined, and the request in words.
 
-The rules are Koordinator's (its list of 17 valid combinations, the 100 % rule, the rules of `gpu.shared`), with what
-it lets through and can never place refused as well.
+The rules are Koordinator's (its list of 17 valid combinations, the 100 % rule, the rules of `gpu.shared`). Requests
+that Koordinator admits and can never place are refused as well.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from engine.devices.resources import (
 
 
 def asked_in_words(request: DeviceRequest) -> str:
-    """`4 GPUs`, `50% of a GPU`, `30Gi of the memory and 20% of the compute of a GPU`, each with its RDMA devices."""
+    """Return the request as text: `4 GPUs`, `30Gi of the memory and 20% of the compute of a GPU`, with RDMA."""
     parts = []
     if request.gpus:
         parts.append(plural(request.gpus, "GPU") if request.whole else _part(request))
@@ -56,7 +56,7 @@ def _part(request: DeviceRequest) -> str:
     return f"{join_and(said)} of {of}"
 
 
-# Device resource -> amount; None: it is asked for, and its value is wrong in itself.
+# Device resource -> amount; None: it is requested with an invalid value.
 Asked = Mapping[str, int | None]
 
 _ADD_MEMORY: Final = f"add {RATIO} or {MEMORY}"
@@ -64,9 +64,9 @@ _ADD_MEMORY: Final = f"add {RATIO} or {MEMORY}"
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """Why the amounts do not go together; `name` is the resource that is to blame.
+    """An invalid combination of amounts; `name` is the resource to report it at.
 
-    `combination`: the names do not go together, whatever their values.
+    `combination`: the names exclude each other, with any values.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Contradiction:
 
 
 def device_contradictions(asked: Asked, whole: Collection[str]) -> tuple[Contradiction, ...]:
-    """Return everything that is wrong with the amounts together; `whole` are the names that count whole GPUs.
+    """Return all contradictions between the amounts; `whole` are the names that count whole GPUs.
 
     Amounts are positive; rules about a value that is None are left out.
     """
@@ -85,9 +85,9 @@ def device_contradictions(asked: Asked, whole: Collection[str]) -> tuple[Contrad
 
 
 def devices(asked: Mapping[str, int]) -> int:
-    """Return how many GPUs amounts without contradiction in Koordinator's dimensions are about.
+    """Return the number of GPUs that valid amounts in Koordinator's dimensions request.
 
-    `gpu.shared` says it; else the memory ratio, else (memory in bytes) the compute, by hundreds.
+    It is `gpu.shared`, else the memory ratio, else (memory in bytes) the compute, divided by 100.
     """
     amount = asked.get(RATIO) or asked.get(GPU) or asked.get(CORE, 0)
     return asked.get(SHARED) or max(1, amount // WHOLE)
@@ -187,9 +187,9 @@ def _pair(name: str, message: str) -> Contradiction:
 
 
 def device_request(requests: Mapping[str, int], *, vendors: Collection[str] = ()) -> DeviceRequest | None:
-    """Return what effective requests of a pod (planner units) mean in devices; `vendors` are the policy's.
+    """Return the device request of a pod's effective requests (planner units); `vendors` are the policy's.
 
-    None when they name no device, or a combination that is refused at admission. Parts of several GPUs are rounded up.
+    None when they name no device, or a combination that admission refuses. Parts of several GPUs are rounded up.
     A memory ratio of 100 on each GPU needs the whole GPU; memory in bytes never does (Koordinator's rule).
     """
     whole = whole_names(vendors)
@@ -216,7 +216,7 @@ def device_request(requests: Mapping[str, int], *, vendors: Collection[str] = ()
 
 
 def dimensions(amounts: Mapping[str, int], whole: Collection[str]) -> dict[str, int]:
-    """Return amounts without contradiction in Koordinator's dimensions; `whole` are the names of whole GPUs."""
+    """Return valid amounts converted to Koordinator's dimensions; `whole` are the names of whole GPUs."""
     named = {name: amount for name, amount in amounts.items() if name in KOORDINATOR and name != GPU and amount}
     percent = amounts.get(GPU, 0) or sum(amount for name, amount in amounts.items() if name in whole) * WHOLE
     return {CORE: percent, RATIO: percent, **named} if percent else named

@@ -1,7 +1,7 @@
 """Resource names of GPUs and other devices, their units, and which of them the nodes report.
 
-Every review of a GPU request asks for it, so that nothing is counted there: a node's change costs the names of that
-node, and the answer is made anew only when it differs.
+Every review of a GPU request reads the reported names, so nothing is counted then: a change of a node costs the names
+of that node, and the result is built again only when it differs.
 
 Source: Koordinator's fine-grained device scheduling (apis/extension/device_share.go); the vendors' device plugins.
 """
@@ -41,14 +41,14 @@ MAX_DEVICES: Final = 4096
 def whole_names(vendors: Collection[str] = ()) -> frozenset[str]:
     """Return the names that count whole GPUs; `vendors` are the policy's.
 
-    A native resource (`cpu`) or one of Koordinator's is never a vendor's, whatever the policy says.
+    Native resources (`cpu`) and Koordinator's are never a vendor's, even if the policy lists them.
     """
     return _whole(frozenset(vendors))
 
 
 @lru_cache(maxsize=16)
 def device_names(whole: frozenset[str]) -> frozenset[str]:
-    """Return every name that asks for a device: those that count whole GPUs, and Koordinator's."""
+    """Return every name that requests a device: those that count whole GPUs, and Koordinator's."""
     return whole | KOORDINATOR
 
 
@@ -58,15 +58,15 @@ def _whole(vendors: frozenset[str]) -> frozenset[str]:
 
 
 def family(name: str) -> str:
-    """Return which devices a device resource is about: gpu, rdma or fpga."""
+    """Return the kind of a device resource: gpu, rdma or fpga."""
     return {RDMA: "rdma", FPGA: "fpga"}.get(name, "gpu")
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What nodes report: the names with an amount on at least one node, and the bytes of one GPU's memory.
+    """The device names with an amount on at least one node, and the bytes of one GPU's memory.
 
-    `memory` is None where GPUs differ or their size is not known. No names at all: nothing is known of the nodes.
+    `memory` is None where GPUs differ or their size is unknown. No names: nothing is known about the nodes.
     """
 
     names: frozenset[str] = frozenset()
@@ -79,7 +79,7 @@ Key = TypeVar("Key", int, str)
 class ReportedNodes:
     """Follows a store of nodes: subscribe `changed`, read `now` from any thread.
 
-    Cordoned and unready nodes count too: what pods are called must not change whenever a node is away for a moment.
+    Cordoned and unready nodes count too: resource names in pods must not change when a node is away for a moment.
     """
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class ReportedNodes:
         self.now = Reported()
 
     def changed(self, _key: object, old: Node | None, new: Node | None) -> None:
-        """Take one change of a node; one at a time, as a store tells them."""
+        """Apply one change of a node; the store calls it for one change at a time."""
         before = old.allocatable if old is not None else {}
         after = new.allocatable if new is not None else {}
         if before == after:
@@ -106,7 +106,7 @@ class ReportedNodes:
 
 
 def gpu_memory(allocatable: Mapping[str, int]) -> int:
-    """Return the bytes of one GPU of a node, rounded down; 0 where the node does not say."""
+    """Return the bytes of one GPU of a node, rounded down; 0 where the node does not report it."""
     gpus = allocatable.get(CORE, 0) // WHOLE
     return allocatable.get(MEMORY, 0) // gpus if gpus else 0
 

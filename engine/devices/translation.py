@@ -1,6 +1,6 @@
-"""GPU requests rewritten to the names that nodes report, or annotated: what to change of a pod or a template.
+"""Translates GPU requests to the names that nodes report, or annotates them.
 
-Pure and repeatable: a second pass over the result, and a pod that is made of a translated template, change nothing.
+Pure and idempotent: a second pass over the result changes nothing, nor does a pod from a translated template.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """What to do to a pod or template. With `errors` nothing is renamed and no annotation is touched; sides that
-    are missing are completed all the same, so that the user hears our words before the API server's.
+    """The changes to a pod or template.
 
-    `annotations`: value by key, None to remove; only what changes. `request` is what the pod means in devices.
+    With `errors` nothing is renamed and no annotation changes; missing sides are completed all the same, so that the
+    user gets our message before the API server's. `annotations`: value by key, None to remove; only changes.
+    `request` is the pod's device request.
     """
 
     edits: tuple[Edit, ...] = ()
@@ -60,9 +61,9 @@ class Translation:
 
 
 def in_scope(pod: PodResources, *, managed: bool, scope: Scope) -> bool:
-    """Return whether the pod's devices are ours to translate and to check.
+    """Return whether we translate and check the pod's devices.
 
-    Managed pods', everybody's with scope `all`, and whatever uses one of Koordinator's names.
+    True for managed pods, for all pods with scope `all`, and for pods that use one of Koordinator's names.
     """
     return managed or scope == "all" or any(container.of(KOORDINATOR) for container in pod)
 
@@ -77,14 +78,14 @@ def translate(
     scope: Scope = "managed",
     vendors: Collection[str] = (),
 ) -> Translation:
-    """Return how the devices that a pod asks for are to be written, and everything that is wrong with them.
+    """Return the changes to a pod's device requests, and every error in them.
 
     `path` is the JSON path of the pod's spec (`spec.template.spec`), for errors; `vendors` are the policy's.
     """
     if not in_scope(pod, managed=managed, scope=scope):
         return Translation()
     whole = whole_names(vendors)
-    # A container that another webhook adds to what was translated already is looked at beside what the user wrote.
+    # A container that another webhook adds to a translated pod is checked together with the user's original requests.
     noted = standing_notes(pod, whole=whole)
     written = as_written(pod, noted)
     errors = device_errors(written, path=path, vendors=vendors)
@@ -97,7 +98,7 @@ def translate(
         return Translation(edits=edits, errors=errors)
     notes = {
         ORIGINAL_REQUESTS: original_requests(pod, after, noted, whole=whole),
-        GPU_REQUEST: gpu_request(after, whole=whole) if mode != "off" else _standing(pod, whole=whole),
+        GPU_REQUEST: gpu_request(after, whole=whole) if mode != "off" else _valid_annotation(pod, whole=whole),
     }
     names = device_names(whole)
     total = after.total({container.path: container.amounts(names) for container in after})
@@ -110,9 +111,9 @@ def translate(
 
 
 def _renamed(pod: PodResources, *, mode: Mode, reported: Reported, whole: frozenset[str], again: bool) -> str | None:
-    """The name that is to give way to dimensions; a valid pod uses one such name at most.
+    """Return the name to replace by dimensions, or None; a valid pod uses one such name at most.
 
-    `again`: it has given way in other containers before, so that it must in all of them.
+    `again`: it was replaced in other containers before, so it must be replaced in all of them.
     """
     used = {name for container in pod for name in container.amounts(device_names(whole))}
     name = next((name for name in (GPU, NVIDIA) if name in used), None)
@@ -122,7 +123,7 @@ def _renamed(pod: PodResources, *, mode: Mode, reported: Reported, whole: frozen
         return name
     if mode == "annotate":
         return None
-    if used <= reported.names and _standing(pod, whole=whole) is not None:
+    if used <= reported.names and _valid_annotation(pod, whole=whole) is not None:
         return None  # its template was annotated: the pod stays as it was planned
     if mode == "rewrite":
         return name
@@ -131,20 +132,20 @@ def _renamed(pod: PodResources, *, mode: Mode, reported: Reported, whole: frozen
     return name if CORE in reported.names and _memory_name(reported) in reported.names else None
 
 
-def _standing(pod: PodResources, *, whole: frozenset[str]) -> str | None:
-    """The annotation that an earlier pass has left and that is still true of the pod."""
+def _valid_annotation(pod: PodResources, *, whole: frozenset[str]) -> str | None:
+    """Return the annotation of an earlier pass if it is still valid for the pod."""
     text = pod.annotations.get(GPU_REQUEST)
     return text if text is not None and text == gpu_request(pod, whole=whole) else None
 
 
 def _memory_name(reported: Reported) -> str:
-    """Bytes only where nodes know no ratio and a GPU has the same memory everywhere."""
+    """Return the memory resource: bytes only where nodes report no ratio and all GPUs have the same memory."""
     bytes_only = RATIO not in reported.names and MEMORY in reported.names
     return MEMORY if bytes_only and reported.memory else RATIO
 
 
 def _written(container: Container, *, whole: frozenset[str], renamed: str | None, reported: Reported) -> Container:
-    """The container as it is to be: one name given way to dimensions, and both sides given of every other."""
+    """Return the translated container: `renamed` becomes dimensions, all other names get both sides."""
     requests, limits = dict(container.requests), dict(container.limits)
     for name, value in container.of(device_names(whole)).items():
         if name == renamed and amount(value):

@@ -1,9 +1,9 @@
-"""On which devices of a host its holders are: those that say so, then the others where they fit.
+"""Assigns a host's holders to its devices: those with known devices first, then the others where they fit.
 
-A holder whose devices are not known (a pod of an ordinary device plugin, a reservation made by count) is laid where it
-would be put: whole GPUs first, then shares by best fit, the larger ones first, equal ones by the holder's key. What
-does not fit any more lies on what is there: nothing goes below 0. The result depends on the devices and the holders
-alone, not on how they came to be.
+A holder with unknown devices (a pod of an ordinary device plugin, a reservation made by count) is assigned as the
+chooser would do it: whole GPUs first, then shares by best fit, the larger ones first, equal ones by the holder's key.
+Holders that no longer fit share devices in use: nothing goes below 0. The result depends on the devices and the
+holders alone, not on their history.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Size = tuple[bool, int, int, int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """`count` pods that hold devices of a host; `uses` of as many of them as are known, in any order."""
+    """`count` pods that hold devices of a host, with the known `uses` in any order."""
 
     request: DeviceRequest | None
     uses: tuple[tuple[DeviceUse, ...], ...]
@@ -31,7 +31,7 @@ class Holding:
 
 
 def free_devices(inventory: Inventory, holdings: Mapping[Holder, Holding]) -> list[FreeDevice]:
-    """Return what the holders leave of each device, in the order of the inventory."""
+    """Return the free part of each device, in the order of the inventory."""
     left = [unused(one) for one in inventory.devices]
     unknown: list[tuple[_Size, Holder, int, DeviceRequest]] = []
     finder = _Finder(left)
@@ -46,13 +46,13 @@ def free_devices(inventory: Inventory, holdings: Mapping[Holder, Holding]) -> li
     unknown.sort(key=lambda one: one[:3])
     for _, _, pods, request in unknown:
         for _ in range(pods):
-            if not _lay(left, request, inventory):
-                break  # nothing is left of the devices: more of the same change nothing
+            if not _assign(left, request, inventory):
+                break  # no device has anything left: more of the same change nothing
     return left
 
 
 class _Finder:
-    """Finds the device that a use names: by id where the host knows it, else by number."""
+    """Finds the device of a use: by id where the host knows it, else by minor."""
 
     def __init__(self, left: Sequence[FreeDevice]) -> None:
         self._left = left
@@ -60,9 +60,9 @@ class _Finder:
         self._minors: dict[tuple[str, int], FreeDevice] = {}
 
     def take(self, uses: Iterable[DeviceUse], request: DeviceRequest | None) -> DeviceRequest | None:
-        """Take one pod's uses; return what it holds besides them, on devices that nobody knows.
+        """Take one pod's uses; return the rest of its request, held on unknown devices.
 
-        A use of a device that the host does not have is such a part: the pod has a device, only not the one it names.
+        A use of a device that the host does not have is part of it: the pod has a device, only not the named one.
         """
         if self._ids is None:
             self._ids = {(one.device.kind, one.device.id): one for one in self._left if one.device.id}
@@ -74,7 +74,7 @@ class _Finder:
                 one.take(completed(use, one.device))
                 gpus += use.kind == "gpu"
             elif request is None:
-                lost = _lost(lost, use)
+                lost = _with_lost_use(lost, use)
             if one is not None and use.kind in shares:
                 shares[use.kind] += use.share
         if request is None:
@@ -85,8 +85,8 @@ class _Finder:
         return replace(request, gpus=max(0, rest[0]), rdma=max(0, rest[1]), fpga=max(0, rest[2]))
 
 
-def _lost(lost: DeviceRequest, use: DeviceUse) -> DeviceRequest:
-    """Return the request of a pod of which nothing but uses is known, one use of an unknown device more."""
+def _with_lost_use(lost: DeviceRequest, use: DeviceUse) -> DeviceRequest:
+    """Return `lost`, the part of a pod on unknown devices, with one more use added."""
     if use.kind != "gpu":
         return (
             replace(lost, rdma=lost.rdma + use.share)
@@ -115,8 +115,8 @@ def _size(request: DeviceRequest) -> _Size:
     )
 
 
-def _lay(left: Sequence[FreeDevice], request: DeviceRequest, inventory: Inventory) -> bool:
-    """Lay one pod; False when none of the devices that it wants has anything left for it or another like it."""
+def _assign(left: Sequence[FreeDevice], request: DeviceRequest, inventory: Inventory) -> bool:
+    """Assign one pod; return False when the wanted devices have nothing left for it or another like it."""
     changed = False
     if request.gpus > 0:
         gpus = [one for one in left if one.device.kind == "gpu"]
@@ -157,7 +157,7 @@ def _others(devices: Sequence[FreeDevice], percent: int) -> list[FreeDevice]:
 
 
 def _crowded(devices: Sequence[FreeDevice], chosen: Sequence[FreeDevice], missing: int) -> list[FreeDevice]:
-    """Return where pods are that do not fit: on sick devices that nobody holds, then where most is left."""
+    """Return devices for pods that do not fit: unhealthy ones without holders, then those with most left."""
     taken = {one.device.minor for one in chosen}
     others = [one for one in devices if one.device.minor not in taken]
     others.sort(

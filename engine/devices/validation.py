@@ -1,4 +1,4 @@
-"""What is refused of the devices that a pod asks for: every error at once, at the path that the user wrote."""
+"""Validates the devices that a pod requests: every error at once, at the path that the user wrote."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _PERCENT_INSTEAD: Final = f"; for part of a GPU ask for {GPU} in percent, such a
 
 
 def device_errors(pod: PodResources, *, path: str, vendors: Collection[str] = ()) -> tuple[FieldError, ...]:
-    """Return everything that is refused; `path` is the JSON path of the pod's spec, `vendors` are the policy's.
+    """Return every error; `path` is the JSON path of the pod's spec, `vendors` are the policy's.
 
-    Each container is looked at alone, and then what the pod needs by Kubernetes' formula; ordered by container.
+    Checks each container alone, then the pod's total by Kubernetes' formula; ordered by container.
     """
     whole = whole_names(vendors)
     names = device_names(whole)
     amounts: dict[Path, dict[str, int]] = {}
     errors: list[FieldError] = []
-    blamed: set[str] = set()
+    faulty_kinds: set[str] = set()
     for container in pod:
         asked, found = _asked(container, path, names=names, whole=whole)
         found += [_error(container, path, one) for one in device_contradictions(asked, whole)]
-        blamed |= {family(name) for name in asked if any(f"[{name}]" in error.field for error in found)}
+        faulty_kinds |= {family(name) for name in asked if any(f"[{name}]" in error.field for error in found)}
         errors += found
         amounts[container.path] = {name: number for name, number in asked.items() if number}
-    errors += _together(pod, amounts, path, whole=whole, blamed=blamed)
+    errors += _total_errors(pod, amounts, path, whole=whole, faulty_kinds=faulty_kinds)
     return tuple(errors)
 
 
@@ -74,23 +74,23 @@ def _sides(
             message = str(error)
             if message.endswith("whole number"):
                 message += _PERCENT_INSTEAD if name in whole else _FRACTIONS.get(name, " of percent")
-            if not wrong or container.limits[name] != container.requests[name]:  # the same slip is told once
+            if not wrong or container.limits[name] != container.requests[name]:  # the same mistake is reported once
                 wrong[side] = _at(container, path, name, message, side=side)
     return values, list(wrong.values())
 
 
-def _together(
+def _total_errors(
     pod: PodResources,
     amounts: Mapping[Path, Mapping[str, int]],
     path: str,
     *,
     whole: Collection[str],
-    blamed: Collection[str],
+    faulty_kinds: Collection[str],
 ) -> Iterator[FieldError]:
-    """What only shows in the pod's total; left out where a container is wrong already."""
+    """Yield the errors of the pod's total; device kinds with an error in a container are skipped."""
     if len(amounts) < 2:  # noqa: PLR2004 - the total of one container is its own
         return
-    total = {name: number for name, number in pod.total(amounts).items() if family(name) not in blamed}
+    total = {name: number for name, number in pod.total(amounts).items() if family(name) not in faulty_kinds}
     for one in device_contradictions(total, whole):
         last = [container for container in pod if one.name in amounts[container.path]][-1]
         yield _error(last, path, one, total=total[one.name])
@@ -99,8 +99,8 @@ def _together(
 def _error(container: Container, path: str, one: Contradiction, total: int | None = None) -> FieldError:
     message = one.message
     if total is not None:
-        told = "in all containers together" if one.combination else f"the containers together ask for {total}"
-        message = f"{message} ({told})"
+        shown = "in all containers together" if one.combination else f"the containers together ask for {total}"
+        message = f"{message} ({shown})"
     if one.combination:
         return FieldError(
             container.field(path, _side(container, one.name), one.name), "Forbidden", None, REASON, message
