@@ -1,6 +1,6 @@
-"""The CA that a replica goes by: followed in its Secret as far as trust allows, and moved on by the leader.
+"""The CA that a replica uses: followed in its Secret as far as it is trusted, and rotated by the leader.
 
-What is to be done is decided in `certs.rotation`; here it is read and written.
+`certs.rotation` decides the next state; this module reads and writes it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CONFLICTS = (404, 409)
 
 
 class CurrentAuthority:
-    """`follow` on every replica and `advance` on the leader, again and again, from one thread."""
+    """The current CA: every replica calls `follow`, the leader `advance`, repeatedly and from one thread."""
 
     def __init__(
         self,
@@ -41,14 +41,14 @@ class CurrentAuthority:
         self._clock = clock
         self._wall = wall
         self._kept: StoredAuthority | None = None
-        self._carried: tuple[bytes, float] | None = None  # a bundle, and since when everybody trusts all of it
+        self._carried: tuple[bytes, float] | None = None  # a bundle, and since when all of it is trusted everywhere
         self._problem = ""
 
     def obtain(self, alone: Callable[[], bool]) -> None:
-        """Read the CA, or make it; raises SecretUnusable, also while it is not to be had, and what the API raises.
+        """Read the CA, or make it. Raises SecretUnusable, also while it is not available, and errors of the API.
 
-        `alone` says whether nobody leads who knows better: a Secret that is gone is the leader's to put back, and so is
-        one with a CA that the webhook configurations do not trust.
+        `alone` returns True if there is no leader: restoring a deleted Secret is the leader's task, and so is replacing
+        a CA that the webhook configurations do not trust.
         """
         kept = ensure_ca(
             self._api,
@@ -65,41 +65,41 @@ class CurrentAuthority:
 
     @property
     def kept(self) -> StoredAuthority:
-        """What this replica goes by, once `obtain` has returned."""
+        """Return the CA state that this replica uses; set once `obtain` has returned."""
         assert self._kept is not None
         return self._kept
 
     def authority(self) -> Authority:
-        """The CA that signs this replica's certificates."""
+        """Return the CA that signs this replica's certificates."""
         return self.kept.authority
 
     def follow(self) -> None:
-        """Go by what the Secret holds, unless that would serve or publish what is not trusted."""
+        """Adopt the state in the Secret, unless that would serve or publish an untrusted CA."""
         found = self._found()
         if isinstance(found, StoredAuthority) and self._mended(found) is None:
             self._kept = found
 
     def advance(self, fence: Callable[[], None]) -> None:
-        """Write what the Secret ought to hold; `fence` is called before. Raises what the fence and the API raise."""
+        """Write the next state to the Secret; `fence` is called first. Raises errors of the fence and the API."""
         record = self._objects.secret.get(names.CA_SECRET_NAME)
         found = self._found()
-        ought = self._mended(found)
-        if ought is None:
+        wanted = self._mended(found)
+        if wanted is None:
             assert isinstance(found, StoredAuthority)
-            ought = advanced(found, carried_for=self._carried_for(found.bundle), now=self._wall(), make=self._make)
-        if ought is None:
+            wanted = advanced(found, carried_for=self._carried_for(found.bundle), now=self._wall(), make=self._make)
+        if wanted is None:
             return
         fence()
         version = "" if record is None else record.resource_version
         try:
-            answer = write(self._api, ought, namespace=self._namespace, name=names.CA_SECRET_NAME, version=version)
+            answer = write(self._api, wanted, namespace=self._namespace, name=names.CA_SECRET_NAME, version=version)
         except ApiError as error:
             if error.status in _CONFLICTS:
-                return  # somebody was faster: the watch will show what he wrote
+                return  # another writer was faster: the watch will show its write
             raise
         self._objects.secret.apply_own_write(own_object(answer))
-        self._tell(found, ought)
-        self._kept = ought
+        self._log_change(found, wanted)
+        self._kept = wanted
 
     def _found(self) -> Found:
         record = self._objects.secret.get(names.CA_SECRET_NAME)
@@ -122,7 +122,7 @@ class CurrentAuthority:
         return new_ca(namespace=self._namespace, name=names.CA_SECRET_NAME, now=self._wall())
 
     def _trusted(self, certificate: bytes) -> bool:
-        """True when every webhook of every configuration trusts a certificate."""
+        """Return True if every webhook of every configuration trusts the certificate."""
         try:
             return all(carries(body, certificate) for body in self._objects.configurations().values())
         except ConfigurationMalformed:
@@ -137,7 +137,7 @@ class CurrentAuthority:
             self._carried = (bundle, now)
         return now - self._carried[1]
 
-    def _tell(self, found: Found, now: StoredAuthority) -> None:
+    def _log_change(self, found: Found, now: StoredAuthority) -> None:
         before, signer = self.kept, mark(now.authority.signer)
         match found:
             case Deleted():
@@ -153,5 +153,5 @@ class CurrentAuthority:
 
 
 def mark(certificate: bytes) -> str:
-    """A short name of a CA, of its certificate (PEM)."""
+    """Return a short fingerprint of a CA certificate (PEM)."""
     return hashlib.sha256(certificate).hexdigest()[:12]

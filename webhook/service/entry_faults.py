@@ -1,7 +1,7 @@
-"""Objects that lack what an entry of the policy's kinds names: told to the admin, who alone can mend the entry.
+"""Reports objects that lack a field named by an entry of the policy's kinds, as only the admin can correct the entry.
 
-Their users are refused with the same words. A template that nobody wrote looks like a path that leads nowhere: which of
-the two it is, a person has to say; that every object of a kind meets it, the count does.
+The users of these objects are refused with the same message. An omitted template looks like a path that leads nowhere:
+a person has to decide which of the two it is, and the count shows whether every object of a kind is affected.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from webhook.server.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-LOG_SECONDS: Final = 300.0  # of one entry: users try again and again
+LOG_SECONDS: Final = 300.0  # between log lines of one entry: users try again and again
 
 
 class EntryFaults:
-    """Of the entries that the policy in force adds."""
+    """The faults of the entries that the current policy adds."""
 
     def __init__(self, metrics: Metrics, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._metrics = metrics
@@ -32,14 +32,14 @@ class EntryFaults:
         self._next_log: dict[str, float] = {}
 
     def follow(self, registry: Registry) -> None:
-        """Take the entries of a policy that comes into force; each is told of anew."""
+        """Take the entries of a new policy; a fault of any entry is logged again."""
         added = [where for entry in registry.entries if (where := registry.added(entry))]
         with self._lock:
             self._metrics.follow_entries(added)
             self._next_log = dict.fromkeys(added, self._clock())
 
     def noted(self, review: Review, response: Response) -> Response:
-        """Return the answer to a review; count what it blames on an entry, and log that now and then."""
+        """Return the response unchanged after counting its entry faults and logging them at a limited rate."""
         for entry, error in {error.entry: error for error in reversed(response.blamed)}.items():
             with self._lock:
                 self._metrics.entry_fault(entry)

@@ -1,7 +1,7 @@
-"""What a replica looks after all the time, and the leader alone what all replicas share.
+"""The periodic duties of a replica, and those that only the leader does for all replicas.
 
-The CA, its bundle and the policy's entries in the webhook configurations, the last good policy, the watched topologies,
-the certificate.
+These concern the CA, its bundle and the policy's entries in the webhook configurations, the last good policy, the
+watched topologies and the serving certificate.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from webhook.service.settings import Settings
 log = logging.getLogger("topogate.housekeeping")
 
 EVERY = 2.0
-# After a look, however soon the next change comes: somebody who overwrites us at once is answered four times a second.
+# Minimum time between two runs: a client that overwrites our objects at once is answered four times a second.
 REST = 0.25
 
 
 class Housekeeping:
-    """Looks when something has changed (`wake`), and every two seconds at what time changes. Asks nobody for that.
+    """Runs the duties after a change (`wake`) and every two seconds for time limits, without reads from the API server.
 
     `keep` runs in a thread of its own.
     """
@@ -65,22 +65,22 @@ class Housekeeping:
         self._events = events
 
     def keep(self, stop: threading.Event) -> None:
-        """Look after everything until `stop`."""
+        """Run the duties until `stop`."""
         while not stop.is_set():
             self._wake.clear()
             try:
-                self._look()
+                self._run_duties()
             except Exception:
-                # A certificate that nobody renews is found out months later: this loop never ends by a fault.
+                # A certificate that is not renewed is discovered months later: this loop never ends by a fault.
                 log.exception("housekeeping failed")
             stop.wait(REST)
             self._wake.wait(EVERY)
 
-    def _look(self) -> None:
+    def _run_duties(self) -> None:
         leads = self._candidate.is_leader
         engine_metrics.leading.set(1 if leads else 0)
         follow_quietly(self._topologies, self._policy.policy)
-        self._events.look(leads=leads)
+        self._events.observe(leads=leads)
         self._authority.follow()
         if leads:
             self._renew_authority()
@@ -90,7 +90,7 @@ class Housekeeping:
         self._renew_certificate()
 
     def _renew_authority(self) -> None:
-        """Have one CA follow another, and put the Secret back where somebody took it away."""
+        """Rotate the CA, and restore a deleted Secret."""
         try:
             self._authority.advance(self._candidate.check)
         except NotLeader:
@@ -99,7 +99,7 @@ class Housekeeping:
             log.warning("the Secret of the CA could not be written: %s", error)
 
     def _inject(self) -> None:
-        """Put the CA bundle into the webhook configurations, and back when somebody overwrote it."""
+        """Write the CA bundle into the webhook configurations, also after it was overwritten."""
         bundle = self._authority.kept.bundle
         for (resource, name), body in self._objects.configurations().items():
             try:
@@ -114,7 +114,7 @@ class Housekeeping:
                     log.warning("the CA bundle could not be written into %s %s: %s", resource, name, error)
 
     def _keep_entries(self) -> None:
-        """Have sent to us what the policy in force adds, and nothing else any more."""
+        """Set the policy's webhook entries to those that the current policy adds."""
         policy, settings = self._policy.policy, self._settings
         known = self._objects.configurations()
         bundle = self._authority.kept.bundle

@@ -12,7 +12,9 @@ FORMATS = ("json", "text")
 
 
 class JsonFormatter(logging.Formatter):
-    """`{"time": ..., "level": ..., "logger": ..., "message": ...}`; a traceback stands in `exception`."""
+    """Formats a record as `{"time": ..., "level": ..., "logger": ..., "message": ...}`, with a traceback in
+    `exception`.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line of JSON."""
@@ -28,7 +30,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """For a terminal; control characters are escaped, so that no object can forge a line."""
+    """Formats a record for a terminal; control characters are escaped, so that no object can forge a line."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line (a traceback adds its own)."""
@@ -38,7 +40,7 @@ class TextFormatter(logging.Formatter):
 
 
 def start_logging(style: str, level: int = logging.INFO) -> None:
-    """Send everything to standard error in one style; replaces what was set up before."""
+    """Send all logs to standard error in one style, replacing any earlier setup."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
     root = logging.getLogger()

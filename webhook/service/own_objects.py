@@ -1,7 +1,7 @@
-"""The service's own objects that every replica watches by name: the CA's Secret and the webhook configurations.
+"""Watches the service's own objects by name: the CA's Secret and the webhook configurations.
 
-Watched, because what is overwritten there fails calls until it is put right, and asking again and again would be four
-requests a second for ever. Every replica has them, so that a new leader knows at once what the last one knew.
+A watch, because an overwritten object fails calls until it is corrected, and polling would be four requests a second
+for ever. Every replica watches them, so that a new leader knows at once what the last one knew.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CONFIGURATIONS: Final[tuple[tuple[Resource, str], ...]] = tuple(
 
 @dataclass(frozen=True, slots=True)
 class OwnObject:
-    """An object as the API server keeps it: `body` is its JSON, of the Secret with the key."""
+    """An object as the API server stores it; `body` is its JSON, including the key of the Secret."""
 
     name: str
     namespace: str
@@ -53,13 +53,13 @@ _decode = msgspec.json.Decoder(_Object).decode
 
 
 def own_object(raw: bytes | msgspec.Raw) -> OwnObject:
-    """Make a record of an object's JSON. Raises ValueError when it is none."""
+    """Return the record of an object's JSON. Raises ValueError if it is not an object."""
     meta = _decode(raw).metadata
     return OwnObject(meta.name, meta.namespace, meta.uid, meta.resource_version, bytes(raw))
 
 
 class OwnObjects:
-    """Owns one reflector for each object; `start` once, `stop` once. `changed` is called after every change."""
+    """Owns one reflector for each object; call `start` and `stop` once. `changed` is called after every change."""
 
     def __init__(self, api: KubeClient, *, namespace: str, changed: Callable[[], None]) -> None:
         secrets = object_path("v1", "secrets", namespace=namespace)
@@ -72,11 +72,11 @@ class OwnObjects:
 
     @property
     def secret(self) -> Store[OwnObject]:
-        """The Secret of the CA, or nothing."""
+        """The store with the Secret of the CA, if it exists."""
         return self._reflectors[names.CA_SECRET_NAME].store
 
     def configurations(self) -> Mapping[tuple[Resource, str], bytes]:
-        """The webhook configurations that are there, as JSON."""
+        """Return the existing webhook configurations, as JSON."""
         found = {
             (resource, name): self._reflectors[f"{resource}/{name}"].store.get(name)
             for resource, name in CONFIGURATIONS
@@ -85,11 +85,11 @@ class OwnObjects:
 
     @property
     def synced(self) -> bool:
-        """True once each of them is known, or known to be absent."""
+        """Return True once every object is known or known to be absent."""
         return all(one.synced for one in self._reflectors.values())
 
     def missing(self) -> list[str]:
-        """Those of which nobody knows whether they are there, with the reason."""
+        """Return the objects that have not synced yet, with the reason."""
         return [
             f"{name} ({reflector.problem})" if reflector.problem else name
             for name, reflector in self._reflectors.items()
@@ -97,12 +97,12 @@ class OwnObjects:
         ]
 
     def wait_synced(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds for that."""
+        """Wait up to `timeout` seconds until all are synced; return False if they are not."""
         end = time.monotonic() + timeout
         return all(one.store.wait_synced(max(0.0, end - time.monotonic())) for one in self._reflectors.values())
 
     def reflectors(self) -> Mapping[str, Reflector[Any]]:
-        """What feeds the stores, by the name under which people see it."""
+        """Return the reflectors by the names that logs and metrics use."""
         return self._reflectors
 
     def start(self) -> None:

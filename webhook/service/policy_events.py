@@ -1,4 +1,4 @@
-"""What became of the policy, told by Events on its ConfigMap."""
+"""Reports the acceptance or rejection of the policy with Events on its ConfigMap."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ _ACTION: Final = "TakePolicy"
 
 
 class PolicyEvents:
-    """Looks again and again; every replica notes what is so, the leader alone tells a change.
+    """Observes the policy source repeatedly on every replica; only the leader records an Event for a change.
 
-    So a new leader tells a refusal once more, as nobody has mended it, and no policy that was taken before its time.
+    So a new leader reports a rejection again, because it still stands, but not a policy that was accepted before its
+    term.
     """
 
     def __init__(self, recorder: Recorder, policy: PolicySource, find: Callable[[], ConfigMap | None]) -> None:
-        """`find` gives the policy's ConfigMap as the watch shows it."""
+        """Take `find`, which returns the policy's ConfigMap as the watch shows it."""
         self._recorder = recorder
         self._policy = policy
         self._find = find
         self._seen: tuple[str, tuple[str, ...]] | None = None
         self._led = False
 
-    def look(self, *, leads: bool) -> None:
-        """Take in which policy is in force and what is wrong with the one that is not; tell what is new."""
+    def observe(self, *, leads: bool) -> None:
+        """Observe the current policy and the error of a rejected one; the leader records what is new."""
         policy, refused = self._policy.policy, self._policy.refused
         now, before = (policy.hash, refused), self._seen
         fresh = leads and not self._led
@@ -36,13 +37,13 @@ class PolicyEvents:
         if not leads or not self._policy.loaded:
             return
         if refused and (fresh or now != before):
-            self._tell("PolicyInvalid", f"policy {policy.hash} stays in force; refused: {'; '.join(refused)}")
+            self._record("PolicyInvalid", f"policy {policy.hash} stays in force; refused: {'; '.join(refused)}")
         elif before is not None and now != before and not refused:
-            self._tell("PolicyTaken", f"policy {policy.hash} is in force, mode {policy.mode}")
+            self._record("PolicyTaken", f"policy {policy.hash} is in force, mode {policy.mode}")
 
-    def _tell(self, reason: EventReason, note: str) -> None:
+    def _record(self, reason: EventReason, note: str) -> None:
         if (source := self._find()) is None:
-            return  # deleted: the defaults are in force, and there is nothing to tell it on
+            return  # deleted: the defaults are in force, and there is no object for an Event
         self._recorder.record(
             api_version="v1",
             kind="ConfigMap",

@@ -1,4 +1,4 @@
-"""The composition root of one replica: what is made, in which order it starts, and how it ends.
+"""The composition root of one replica: its components, their start order and its shutdown.
 
 Everything here runs in gunicorn's worker process. Order: CA and leaf, caches, policy, the port, the Lease. The Lease
 comes last, so that a replica leads only when it can serve; it goes first at the end, so that another takes over while
@@ -54,11 +54,11 @@ from webhook.service.settings import Settings
 log = logging.getLogger("topogate.runtime")
 
 CA_RETRY = 1.0
-# Where the Secret of the CA is gone, or holds one that nobody trusts, and somebody has the Lease, it is his to put
-# right: he knows the CA in use. Unless he is dead (s).
+# Seconds. If the Secret of the CA is gone, or holds a CA that no configuration trusts, the holder of the Lease has to
+# correct it, because it knows the CA in use. After this long the holder is taken for dead.
 CA_PATIENCE = 20.0
 REFRESH_TIMEOUT = 20.0
-# Topology objects of others decide which levels there are; a replica that is not shown them is ready all the same.
+# Topology objects of others decide which levels there are; a replica that cannot list them becomes ready anyway.
 TOPOLOGIES_WAIT = 5.0
 # While a thread computes, another one gets the interpreter after this long (5 ms by default): p99 16 -> 5 ms.
 SWITCH_INTERVAL = 0.001
@@ -67,7 +67,7 @@ GC_THRESHOLDS = (50_000, 20, 100)
 
 
 class Runtime:
-    """One replica. `service` is what the server runs."""
+    """One replica; `service` returns what the server runs."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -75,12 +75,12 @@ class Runtime:
         self._entry_faults = EntryFaults(self._metrics)
         self._turns = ReviewSlots(settings.threads)
         self._stop = threading.Event()
-        self._changed = threading.Event()  # something that housekeeping looks at
+        self._changed = threading.Event()  # wakes housekeeping
         self._started = False
         self._ops: PlainServer | None = None
 
     def service(self) -> Service:
-        """The hooks that the server calls, in their order."""
+        """Return the hooks that the server calls, in their order."""
         return Service(
             start=self._start,
             ready=self._ready,
@@ -155,13 +155,13 @@ class Runtime:
         self._certificate_thread.start()
         self._started = True
         return create_app(
-            mutate=lambda review, deadline: mutate(self._heard(review), live, deadline),
+            mutate=lambda review, deadline: mutate(self._watch_kind(review), live, deadline),
             validate=lambda review, deadline: self._entry_faults.noted(review, validate(review, live, deadline)),
             metrics=self._metrics,
             review_cpu=settings.review_cpu,
         )
 
-    def _heard(self, review: Review) -> Review:
+    def _watch_kind(self, review: Review) -> Review:
         self._caches.kinds.heard_of(review.group, review.kind)
         return review
 
@@ -172,8 +172,8 @@ class Runtime:
         self._changed.set()
 
     def _obtain_certificate(self) -> None:
-        """Read or make the CA, sign a leaf; tried again until it works, as the API server may not be there yet."""
-        said, give_up = "", time.monotonic() + CA_PATIENCE
+        """Obtain the CA and sign a leaf; retried until it works, as the API server may not be reachable yet."""
+        logged, give_up = "", time.monotonic() + CA_PATIENCE
 
         def alone() -> bool:
             held = lease_holder(self._api, self._settings.namespace, names.LEASE_NAME)
@@ -192,13 +192,13 @@ class Runtime:
                 )
                 return
             except (ApiFault, SecretUnusable) as error:
-                if str(error) != said:
-                    said = str(error)
-                    log.error("no serving certificate yet: %s", said)
+                if str(error) != logged:
+                    logged = str(error)
+                    log.error("no serving certificate yet: %s", logged)
                 self._stop.wait(CA_RETRY)
 
     def _ready(self, seconds: float) -> bool:
-        """Wait for caches, certificate and policy; then, once, settle the garbage collector and start leading."""
+        """Wait for caches, certificate and policy; then, once, settle the garbage collector and allow leading."""
         end = time.monotonic() + seconds
         if not self._caches.wait_synced(seconds):
             return False
@@ -243,12 +243,12 @@ class Runtime:
     # -- leading -----------------------------------------------------------------------------------------------------
 
     def _lead(self) -> None:
-        """Wake whoever begins with a term."""
+        """Wake the threads that start work with a new term."""
         self._changed.set()
         self._view.changed.set()
 
     def _begin_term(self) -> bool:
-        """Before the first write of a term: everything as new as this moment, and writes bound to this term."""
+        """Refresh the caches and bind writes to this term, before its first write."""
         self._fence = self._candidate.fence()
         log.info("leading, term %d: reading the cluster afresh", self._candidate.term)
         began = time.monotonic()
@@ -263,7 +263,7 @@ class Runtime:
     # -- health ------------------------------------------------------------------------------------------------------
 
     def checks(self) -> Sequence[Check]:
-        """The conditions of readiness."""
+        """Return the conditions of readiness."""
         missing = self._caches.missing()
         certificate = self._certificate
         return (
@@ -294,7 +294,7 @@ class Runtime:
     # -- end ---------------------------------------------------------------------------------------------------------
 
     def _drain(self) -> None:
-        """Give the Lease back while the last reviews are answered."""
+        """Release the Lease while the last reviews are answered."""
         if self._started:
             self._controller.stop()
             self._candidate.stop()

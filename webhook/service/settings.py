@@ -1,4 +1,4 @@
-"""How one replica is started: what flags and environment say, checked once."""
+"""The settings of one replica from flags and environment, validated once."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class SettingsError(ValueError):
-    """A setting that cannot be used; the message names it."""
+    """An unusable setting; the message names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that differs between installations and replicas and is not policy."""
+    """Everything except the policy that differs between installations and replicas."""
 
     namespace: str
     identity: str
@@ -39,20 +39,20 @@ class Settings:
 
     @property
     def username(self) -> str:
-        """Our user name at the API server."""
+        """Return our user name at the API server."""
         return f"system:serviceaccount:{self.namespace}:{self.service_account}"
 
     @property
     def dns_names(self) -> tuple[str, ...]:
-        """The names under which the API server calls the Service."""
+        """Return the DNS names that the API server uses for the Service."""
         service = f"{names.SERVICE_NAME}.{self.namespace}"
         return (f"{service}.svc", f"{service}.svc.cluster.local", service)
 
 
 def own_namespace(environment: Mapping[str, str] = os.environ) -> str:
-    """The namespace that we run in: TOPOGATE_NAMESPACE, the pod's own, else topogate-system.
+    """Return the namespace that we run in: TOPOGATE_NAMESPACE, the pod's own, else topogate-system.
 
-    Raises SettingsError when it is no namespace name.
+    Raises SettingsError if it is no valid namespace name.
     """
     name = environment.get("TOPOGATE_NAMESPACE", "")
     if not name and _NAMESPACE_FILE.is_file():
@@ -64,6 +64,6 @@ def own_namespace(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def own_identity(environment: Mapping[str, str] = os.environ) -> str:
-    """Who we are to the Lease: the pod's name, unique also when two containers of one name overlap."""
+    """Return our identity for the Lease: the pod's name, made unique for overlapping containers of one pod."""
     name = environment.get("POD_NAME") or socket.gethostname()
     return f"{name[:63]}_{secrets.token_hex(4)}"

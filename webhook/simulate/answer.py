@@ -1,4 +1,4 @@
-"""The answer for one gang as `topogate simulate` prints it, out of what admission and the planner said."""
+"""Builds the answer for one gang as `topogate simulate` prints it, from the results of admission and planner."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from webhook.simulate import model as output
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Which workload, or which of its groups, an answer is about, and what admission warned of."""
+    """The workload, or the group of it, that an answer is about, with the warnings of admission."""
 
     kind: str
     namespace: str
@@ -32,7 +32,7 @@ class About:
 
 
 def planned(about: About, gang: Gang, outcome: Outcome, view: ClusterState, *, microseconds: int = 0) -> output.Gang:
-    """The answer for a gang that was planned, or that is not planned for a reason of its own."""
+    """Return the answer for a gang that was planned, or has a reason of its own not to be."""
     asked, topology = gang.understanding, gang.understanding.topology
     assert asked.asks, "only a gang that asks is planned"
     if isinstance(outcome, Placed):
@@ -40,7 +40,7 @@ def planned(about: About, gang: Gang, outcome: Outcome, view: ClusterState, *, m
         verdict: output.Verdict = "placed"
         reason = None
     else:
-        pod_sets = tuple(_unplaced(ask.name, ask.count, *_levels_in_force(ask, gang, view)) for ask in asked.asks)
+        pod_sets = tuple(_unplaced(ask.name, ask.count, *_effective_levels(ask, gang, view)) for ask in asked.asks)
         verdict, reason = "never" if isinstance(outcome, Never) else "waits", outcome.reason
     return _answer(
         about,
@@ -56,7 +56,7 @@ def planned(about: About, gang: Gang, outcome: Outcome, view: ClusterState, *, m
 
 
 def ignored(about: About, count: int, reason: Code, message: str | None = None) -> output.Gang:
-    """The answer for `count` pods that are none of ours; the message is the reason's own unless one is given."""
+    """Return the answer for `count` pods that are not managed; the message defaults to that of the reason."""
     return _answer(
         about,
         verdict="ignored",
@@ -67,14 +67,14 @@ def ignored(about: About, count: int, reason: Code, message: str | None = None) 
 
 
 def held(about: About, reason: Code, message: str | None = None) -> output.Gang:
-    """The answer for a pod whose gang is another workload's, or a workload that is placed through another."""
+    """Return the answer for a pod of another workload's gang, or a workload that is placed through another."""
     pod_sets = (_unplaced(MAIN, 1, None, None),) if message is None else ()
     message = message or REASONS[reason].description
     return _answer(about, verdict="waits", reason=reason, message=message, pod_sets=pod_sets)
 
 
 def rejected(about: About, errors: Sequence[FieldError]) -> output.Gang:
-    """The answer for a workload that the webhook, or the API server before it, refuses."""
+    """Return the answer for a workload that the webhook, or the API server before it, refuses."""
     faults = tuple(output.FieldFault(field=error.field, reason=error.reason, message=render(error)) for error in errors)
     message = f"the {about.kind} is invalid: {plural(len(faults), 'error')}"
     return _answer(about, verdict="rejected", reason=faults[0].reason, message=message, errors=faults)
@@ -91,7 +91,7 @@ def _host_slots(slot: Slot) -> output.HostSlots:
 
 
 def _device(use: DeviceUse) -> output.Devices:
-    """A pod's part of one device; null where it has no such part, or where its size is not known."""
+    """Return a pod's share of one device; null for a share that it does not have or that has no known size."""
     return output.Devices(
         type=use.kind,
         minor=use.minor,
@@ -117,8 +117,8 @@ def _placed(ask: PodSetRequest, outcome: Placed) -> output.PodSet:
     )
 
 
-def _levels_in_force(ask: PodSetRequest, gang: Gang, view: ClusterState) -> tuple[str | None, str | None]:
-    """The levels of a request, with `auto` as the planner reads it."""
+def _effective_levels(ask: PodSetRequest, gang: Gang, view: ClusterState) -> tuple[str | None, str | None]:
+    """Return the levels of a request, with `auto` resolved as by the planner."""
     topology = view.topologies.get(gang.understanding.topology or "")
     if ask.require != AUTO or topology is None:
         return ask.require, ask.prefer

@@ -1,4 +1,4 @@
-"""A cluster out of files: the stores and the view that the service keeps, filled once, and the policy in force."""
+"""A cluster from files: the stores and the cluster state of the service, filled once, and the current policy."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from webhook.admission.live_reader import LiveReader
 from webhook.admission.objects import in_words, located
 from webhook.simulate.files import FileObject, FileProblem
 
-KUBELET_PODS: Final = 110  # the kubelet's default of maxPods, for a Node of the file that names no number
+KUBELET_PODS: Final = 110  # the kubelet's default of maxPods, for a Node in a file without a number
 
 _STORES: Final[dict[tuple[str, str], tuple[str, Callable[[Any], Any]]]] = {
     ("", "Node"): ("nodes", cluster_objects.node),
@@ -53,7 +53,7 @@ _TOPOLOGIES: Final = (("kueue.x-k8s.io", "Topology"), ("kai.scheduler", "Topolog
 
 
 class OfflineReader(LiveReader):
-    """What the admission handlers see: the service's own view, without a clock; `told` is the last forecast."""
+    """The reader for the admission handlers: the service's own state without a clock; `told` is the last forecast."""
 
     def __init__(self, view: ClusterState) -> None:
         super().__init__(
@@ -62,12 +62,12 @@ class OfflineReader(LiveReader):
             own_namespace=names.NAMESPACE,
             policy_loaded=lambda: True,
             clock=lambda: 0.0,
-            wall=lambda: math.inf,  # every node has settled
+            wall=lambda: math.inf,  # every node counts as settled
         )
         self.told: Outcome | None = None
 
     def forecast(self, workload: Workload, understanding: PlacementRequest, deadline: float) -> Outcome | None:
-        """As the service answers; the first forecast of a review is about the request as it stands."""
+        """Return the service's forecast, and keep the first one of a review: it is for the unchanged request."""
         outcome = super().forecast(workload, understanding, deadline)
         self.told = self.told or outcome
         return outcome
@@ -75,7 +75,7 @@ class OfflineReader(LiveReader):
 
 @dataclass(frozen=True, slots=True)
 class OfflineCluster:
-    """The view of a cluster of files; `notes` are lines about what of the input has no effect."""
+    """The state of a cluster from files; `notes` are lines about input without effect."""
 
     view: ClusterState
     nodes: int
@@ -89,7 +89,7 @@ def offline_cluster(
     levels: Sequence[str] = (),
     namespace: str = "default",
 ) -> OfflineCluster:
-    """Fill a view with the objects of the cluster files; kinds that nobody here reads are left out.
+    """Return the cluster state of the objects in the cluster files; objects of unknown kinds are left out.
 
     Levels come from `policy`, else from the policy ConfigMap among the objects, else from `levels` (node label keys,
     coarse to fine), else from Topology objects of Kueue or KAI, else from the default policy. Pods without a namespace
@@ -102,14 +102,14 @@ def offline_cluster(
     for one in objects:
         if one.what in _STORES:
             into, projection = _STORES[one.what]
-            records[into].append(_completed(_projected(one, projection), one, namespace))
+            records[into].append(_completed(_decoded(one, projection), one, namespace))
         elif one.what == _DEVICE:
             records["devices"] += _devices(one, notes)
         elif one.what == _CONFIG_MAP:
             config_maps.append(one)
         elif one.what in _TOPOLOGIES:
             _check_topology(one)
-            records.setdefault(f"{PLURAL}.{one.group}", []).append(_projected(one, topology_object))
+            records.setdefault(f"{PLURAL}.{one.group}", []).append(_decoded(one, topology_object))
         else:
             others.append(one)
     asked = _spec("default", levels, where="--levels") if levels else None
@@ -129,7 +129,7 @@ def offline_cluster(
     return OfflineCluster(view=view, nodes=len(view.stores.nodes), notes=tuple(notes))
 
 
-def _projected(one: FileObject, projection: Callable[[Any], Any]) -> Any:
+def _decoded(one: FileObject, projection: Callable[[Any], Any]) -> Any:
     try:
         return projection(one.source)
     except ProjectionError as error:
@@ -139,7 +139,7 @@ def _projected(one: FileObject, projection: Callable[[Any], Any]) -> Any:
 def _of_registry(
     objects: Iterable[FileObject], registry: Registry, namespace: str, notes: list[str]
 ) -> dict[str, list[Any]]:
-    """Workloads, and what stands between them and their pods; the unreadable is left out and told."""
+    """Return workloads and intermediate owners by kind; unreadable objects are left out and noted."""
     workloads: list[Workload] = []
     links: list[Owned] = []
     between = {(ref.group, ref.kind) for entry in registry.entries for ref in entry.owners}
@@ -147,12 +147,12 @@ def _of_registry(
         entry = registry.find(one.group, one.kind, one.version)
         if entry is None and one.what in between:
             version = f"{one.group}/{one.version}".removeprefix("/")
-            link = _projected(one, partial(owned, api_version=version, kind=one.kind))
+            link = _decoded(one, partial(owned, api_version=version, kind=one.kind))
             links.append(replace(link, namespace=link.namespace or namespace))
         elif entry is not None and entry.handling in ("placed", "through"):
             projection = partial(workload, entry=entry, registry=registry, version=one.version)
             try:
-                workloads.append(_completed(_projected(one, projection), one, namespace))
+                workloads.append(_completed(_decoded(one, projection), one, namespace))
             except UnreadableWorkload as error:
                 first = error.errors[0]
                 notes.append(f"{one.where}: the {one.kind} is left out: {first.field}: {first.message}")
@@ -160,7 +160,7 @@ def _of_registry(
 
 
 def _devices(one: FileObject, notes: list[str]) -> list[NodeDevices]:
-    """The devices of a node; what of them cannot be read is left out, as the service does, and told."""
+    """Return the devices of a node; unreadable parts are left out, as by the service, and noted."""
     try:
         devices = cluster_devices.node_devices(one.source)
     except ProjectionError as error:
@@ -173,7 +173,7 @@ def _devices(one: FileObject, notes: list[str]) -> list[NodeDevices]:
 
 
 def _disagreements(view: ClusterState) -> list[str]:
-    """Where nodes and their Device objects disagree, one line a host; what was left out of objects is told already."""
+    """Return a line for each host where node and Device object disagree, except about parts that are noted already."""
     lines = []
     for devices in view.stores.devices.values():
         notes = [note for note in view.capacity.device_notes(devices.name) if note not in devices.faults]
@@ -184,7 +184,7 @@ def _disagreements(view: ClusterState) -> list[str]:
 
 
 def _completed(record: Any, one: FileObject, namespace: str) -> Any:
-    """What a hand-written file leaves out and a real object always has."""
+    """Return the object with fields that hand-written files omit and real objects always have."""
     match record:
         case Node():
             if "pods" not in record.allocatable:
@@ -206,7 +206,7 @@ class _Reported(msgspec.Struct):
 
 
 def _has_conditions(one: FileObject) -> bool:
-    """True when somebody has said how the node is; no kubelet reports no conditions at all."""
+    """Return True if the object reports the node's conditions; every kubelet does."""
     if isinstance(one.source, dict):
         status = one.source.get("status")
         return bool(isinstance(status, dict) and status.get("conditions"))
@@ -215,10 +215,10 @@ def _has_conditions(one: FileObject) -> bool:
 
 
 def _policy_of(config_maps: Iterable[FileObject]) -> Policy | None:
-    """The policy in the ConfigMap of that name: the one in our namespace before any other."""
+    """Return the policy of the ConfigMap with that name; one in our namespace has precedence."""
     policies = []
     for one in config_maps:
-        config = _projected(one, cluster_objects.config_map)
+        config = _decoded(one, cluster_objects.config_map)
         if config.name == names.POLICY_NAME:
             policies.append((config.namespace != names.NAMESPACE, one.where, config))
     if not policies:
@@ -231,7 +231,7 @@ def _policy_of(config_maps: Iterable[FileObject]) -> Policy | None:
 
 
 def policy_of(text: str, *, where: str) -> Policy:
-    """The policy of a text. Raises FileProblem with its first error and the number of errors."""
+    """Return the parsed policy. Raises FileProblem with its first error and the number of errors."""
     try:
         return parse_policy(text)
     except PolicyError as error:
@@ -260,7 +260,7 @@ class _TopologyObject(msgspec.Struct):
 
 
 def _check_topology(one: FileObject) -> None:
-    """Raise FileProblem for a Topology object that the service would leave out."""
+    """Raise FileProblem for a Topology object that the service would ignore."""
     try:
         found = msgspec.convert(one.decoded(), _TopologyObject)
     except msgspec.ValidationError as error:
@@ -269,9 +269,9 @@ def _check_topology(one: FileObject) -> None:
 
 
 def _spec(name: str, keys: Sequence[str], *, where: str) -> TopologySpec:
-    """A topology out of label keys; a level's alias is the part of its key after the slash."""
+    """Return a topology with these label keys; a level's alias is the part of its key after the slash."""
     levels = _levels([(key, "") for key in keys], where=where)
-    # Constructed, not validated: an alias out of a key may hold dots and capitals, a policy's level name may not.
+    # Constructed, not validated: an alias from a key may contain dots and capitals, a policy's level name may not.
     specs = tuple(LevelSpec.model_construct(name=level.name, keys=level.keys) for level in levels[:-1])
     return TopologySpec.model_construct(name=name, levels=specs)
 

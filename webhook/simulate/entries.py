@@ -1,4 +1,4 @@
-"""The workloads of `topogate simulate`, as they are sent and in the order in which they are taken."""
+"""The workloads of `topogate simulate` as they are sent, and the order in which they are taken."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ Key = tuple[str, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class SubmittedWorkload:
-    """A workload as it is sent; `key`: group, kind, namespace, name; `created`: its age where the file tells one.
+    """A workload as it is sent.
 
-    `plain`: the key of the gang that a plain pod names.
+    `key` is group, kind, namespace and name; `created` its creation time if the file has one; `plain` the key of the
+    gang that a plain pod names.
     """
 
     one: FileObject
@@ -42,14 +43,16 @@ class SubmittedWorkload:
 
     @property
     def made(self) -> float:
-        """When it counts as created: where no file tells, after all others, in the order in which they are taken."""
+        """Return its creation time; without one in the file it counts as younger than all others, in the order of
+        submission.
+        """
         return self.created if self.created < _YOUNGEST else _UNTOLD + self.serial
 
 
 def entries(workloads: Iterable[FileObject], view: ClusterState, *, namespace: str) -> list[SubmittedWorkload]:
-    """The workloads in file order; objects of no registered kind and without a pod template are left out.
+    """Return the workloads in file order, without objects of unregistered kinds that have no pod template.
 
-    Raises FileProblem when there is none, or one stands twice.
+    Raises FileProblem if there is none, or a duplicate.
     """
     found: list[SubmittedWorkload] = []
     seen: dict[Key, str] = {}
@@ -64,34 +67,34 @@ def entries(workloads: Iterable[FileObject], view: ClusterState, *, namespace: s
         if key[3] and seen.setdefault(key, one.where) != one.where:
             raise FileProblem(f"{one.where}: {one.kind} {key[2]}/{key[3]} stands in {seen[key]} already")
         priority, created = _rank_in_queue(one, raw, view)
-        found.append(SubmittedWorkload(one, sent, key, priority, created, len(found), _plain(one, sent, view)))
+        found.append(SubmittedWorkload(one, sent, key, priority, created, len(found), _plain_gang_key(one, sent, view)))
     if not found:
         raise FileProblem("no workload in the files: nothing to simulate")
     return found
 
 
 def queued(taken: Sequence[SubmittedWorkload]) -> list[SubmittedWorkload]:
-    """The workloads by priority, age and name."""
+    """Return the workloads by priority, age and name."""
     ordered = sorted(taken, key=lambda entry: (-entry.priority, entry.created, entry.key[2:], entry.key[:2]))
     return [replace(entry, serial=place) for place, entry in enumerate(ordered)]
 
 
 def together(taken: Sequence[SubmittedWorkload]) -> list[list[SubmittedWorkload]]:
-    """What is taken at a time: the pods of one plain gang with the first of them, everything else alone."""
-    turns: dict[object, list[SubmittedWorkload]] = {}
+    """Return the workloads in batches: the pods of one plain gang together at the first of them, all others alone."""
+    batches: dict[object, list[SubmittedWorkload]] = {}
     for entry in taken:
-        turns.setdefault(entry.plain or entry.serial, []).append(entry)
-    return list(turns.values())
+        batches.setdefault(entry.plain or entry.serial, []).append(entry)
+    return list(batches.values())
 
 
-def _plain(one: FileObject, sent: Json, view: ClusterState) -> str | None:
-    pod = _pod(sent) if one.what == POD else None
+def _plain_gang_key(one: FileObject, sent: Json, view: ClusterState) -> str | None:
+    pod = _decoded_pod(sent) if one.what == POD else None
     if pod is None or pod.owner is not None or pod.spec.node_name:
         return None
     return plain_key(pod, dialects=view.policy.annotations.dialects)
 
 
-def _pod(raw: Json) -> Pod | None:
+def _decoded_pod(raw: Json) -> Pod | None:
     try:
         return pods.pod(raw)
     except ProjectionError:
@@ -99,12 +102,12 @@ def _pod(raw: Json) -> Pod | None:
 
 
 def _rank_in_queue(one: FileObject, raw: Json, view: ClusterState) -> tuple[int, float]:
-    """Priority and creation; what cannot be read has neither, and is refused later."""
+    """Return priority and creation time; an unreadable object has neither, and is refused later."""
     entry = view.registry.find(one.group, one.kind, one.version)
     if entry is None:
         return 0, _YOUNGEST
     if entry.handling == "pods":
-        pod, dialects = _pod(raw), view.policy.annotations.dialects
+        pod, dialects = _decoded_pod(raw), view.policy.annotations.dialects
         key = plain_key(pod, dialects=dialects) if pod is not None else None
         if pod is None or key is None:
             return 0, _YOUNGEST

@@ -1,4 +1,4 @@
-"""Entries of a policy tried on objects: on a sample of the kind, or on its CustomResourceDefinition."""
+"""Tries entries of a policy on objects: on a sample of the kind, or on its CustomResourceDefinition."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _DEFINITION: Final = ("apiextensions.k8s.io", "CustomResourceDefinition")
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What came of one object: lines to be told, and whether an entry does not fit it."""
+    """The result for one object: lines to print, and whether the entries fit it."""
 
     lines: tuple[str, ...]
     good: bool
 
 
 def trials(objects: Iterable[FileObject], registry: Registry) -> Iterator[Trial]:
-    """Try the entries of a registry on objects, one after the other. Raises FileProblem."""
+    """Try the entries of a registry on objects, one by one. Raises FileProblem."""
     for one in objects:
         yield _of_definition(one, registry) if one.what == _DEFINITION else _of_sample(one, registry)
 
 
 def definition_trials(objects: Iterable[FileObject], registry: Registry) -> Iterator[Trial]:
-    """Try the entries that a policy adds on those definitions of a whole cluster that they are about."""
+    """Try the entries that a policy adds on the CustomResourceDefinitions of their kinds."""
     for one in objects:
         if one.what == _DEFINITION:
             entries = [entry for entry in registry.of_kind(*_kind(one.decoded())) if registry.added(entry)]

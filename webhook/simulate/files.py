@@ -1,7 +1,7 @@
-"""Kubernetes objects out of files: YAML or JSON, many documents, `List` kinds, what `kubectl get -o json` prints.
+"""Reads Kubernetes objects from files: YAML or JSON, many documents, `List` kinds, output of `kubectl get -o json`.
 
-Objects stay as close to the file as can be: of JSON lists each item keeps its bytes, which the decoders read as they
-read those of a watch. What cannot be read ends everything, with one line that says where.
+Objects stay as close to the file as possible: each item of a JSON list keeps its bytes, which are decoded like those of
+a watch. Unreadable input stops the command with one line that names the place.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _SPACE: Final = re.compile(r"[ \t\r\n]*")
 
 
 class FileProblem(Exception):
-    """A file cannot be used; the text is one line with the file's name and, where known, document and item."""
+    """An unusable file; the text is one line with the file's name and, where known, document and item."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileObject:
-    """One object of a file: what its head says, and the object itself, undecoded where it came from JSON.
+    """One object of a file: its API version and kind, and the object itself, undecoded if it came from JSON.
 
     `where` names file, document and item for error messages (`nodes.yaml, document 3`).
     """
@@ -47,11 +47,11 @@ class FileObject:
 
     @property
     def what(self) -> tuple[str, str]:
-        """API group and kind."""
+        """Return API group and kind."""
         return (self.group, self.kind)
 
     def decoded(self) -> dict[str, Any]:
-        """Return the object as builtins of its own. Raises FileProblem when it is no JSON or too deep."""
+        """Return a fresh copy of the object as builtins. Raises FileProblem if it is no JSON or too deep."""
         try:
             source = msgspec.json.encode(self.source) if isinstance(self.source, Mapping) else self.source
             value = msgspec.json.decode(source)
@@ -89,7 +89,7 @@ class _Heading:
 
 
 def read_objects(content: bytes, *, name: str) -> list[FileObject]:
-    """Return the objects of a file in its order; lists are taken apart, empty documents are skipped.
+    """Return the objects of a file in their order; lists are expanded, empty documents skipped.
 
     Raises FileProblem: no YAML or JSON, out of bounds, or an object without apiVersion and kind.
     """
@@ -104,9 +104,9 @@ def read_objects(content: bytes, *, name: str) -> list[FileObject]:
 
 
 def policy_text(content: bytes, *, name: str) -> str:
-    """Return the text of policy.yaml: of the file itself, or of the ConfigMap that the file holds.
+    """Return the text of policy.yaml: the file itself, or the value in the ConfigMap that the file holds.
 
-    What is no policy at all is returned as it is, for `parse_policy` to tell what is wrong. Raises FileProblem: no
+    Text that is no policy is returned unchanged, so that `parse_policy` reports the error. Raises FileProblem: no
     UTF-8, or a ConfigMap without the policy's key.
     """
     text = _text(content, name=name)
@@ -145,7 +145,7 @@ def _text(content: bytes, *, name: str) -> str:
 
 
 def _values(content: bytes, *, name: str) -> Iterator[tuple[int, Any]]:
-    """The documents with their numbers (0: the only one); JSON undecoded."""
+    """Return the documents with their numbers (0: the only one); JSON stays undecoded."""
     if len(content) > MAX_BYTES:
         raise FileProblem(f"{name}: larger than {MAX_BYTES:,} bytes")
     content = content.removeprefix(codecs.BOM_UTF8)
@@ -164,7 +164,7 @@ def _values(content: bytes, *, name: str) -> Iterator[tuple[int, Any]]:
 
 
 def _as_json(content: bytes) -> list[tuple[int, bytes]] | None:
-    """One JSON value, or several in a row (as `kubectl get --watch -o json` prints them); None: perhaps YAML."""
+    """Return one JSON value, or several in a row (as of `kubectl get --watch -o json`); None if it may be YAML."""
     try:
         msgspec.json.decode(content, type=msgspec.Raw)
     except (msgspec.DecodeError, RecursionError):
@@ -192,7 +192,10 @@ def _after_space(text: str, at: int) -> int:
 def _objects(
     value: Any, *, where: str, listed: bool = False, kind: str = "", api_version: str = ""
 ) -> Iterator[FileObject]:
-    """An object, or the items of a list; `kind` and `api_version` are what the list says of an item that does not."""
+    """Return an object, or the items of a list.
+
+    Items inherit missing `kind` and `api_version` from the list.
+    """
     head = _head(value, where=where)
     version, what = head.api_version or api_version, head.kind or kind
     if not version or not what:
@@ -200,7 +203,7 @@ def _objects(
     if what.endswith(_LIST) and head.items is not None:
         if listed:
             raise FileProblem(f"{where}: a list in a list")
-        # A plain List holds anything, so its items speak for themselves.
+        # A plain List holds any kinds, so its items inherit nothing.
         inherited = ("", "") if what == _LIST else (what.removesuffix(_LIST), version)
         for number, item in enumerate(head.items, start=1):
             item_where = f"{where}, item {number}"

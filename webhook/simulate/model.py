@@ -1,7 +1,6 @@
-"""What `topogate simulate` prints with `-o json`: a stable contract, its schema in schemas/simulate.schema.json.
+"""The JSON output of `topogate simulate -o json`: a stable contract with its schema in schemas/simulate.schema.json.
 
-Every key is always there. The models are filled by `webhook.simulate.run`; `docs/reference/cli.md` tells what they
-mean.
+Every key is always present. `webhook.simulate.run` fills the models; `docs/reference/cli.md` explains their meaning.
 """
 
 from __future__ import annotations
@@ -93,5 +92,5 @@ class Simulation(_Part):
 
     @property
     def good(self) -> bool:
-        """True when every gang is placed or none of ours."""
+        """Return True if every gang is placed or not managed."""
         return all(gang.verdict in ("placed", "ignored") for gang in self.workloads)

@@ -21,10 +21,10 @@ Show = Literal["objects", "patches"]
 
 
 class _Dumper(yaml.CSafeDumper):
-    """Writes text in quotes wherever kubectl would read something else than text, and nothing as an alias."""
+    """Quotes text that kubectl would read as another type, and never writes an alias."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Write every value out: people edit what they get."""
+        """Return True, so that every value is written out: people edit the output."""
         return True
 
 
@@ -37,12 +37,12 @@ _Dumper.add_representer(str, _text)
 
 
 def as_yaml(value: Any) -> str:
-    """One value as a YAML document that kubectl reads back as the same value."""
+    """Return one value as a YAML document that kubectl reads back as the same value."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 def shown(simulated: Sequence[Simulated], what: Show) -> list[dict[str, Any]]:
-    """The objects that would be stored (a refused workload has none), or the JSON Patch of every workload."""
+    """Return the objects that would be stored (without refused ones), or the JSON Patch of every workload."""
     if what == "objects":
         return [dict(stored) for one in simulated for stored, _ in _objects(one) if stored is not None]
     return [
@@ -63,7 +63,7 @@ def _objects(one: Simulated) -> Sequence[tuple[Mapping[str, Any] | None, Sequenc
 
 
 def _name(stored: Mapping[str, Any] | None) -> str:
-    """Its name; "" for what is refused because it has none."""
+    """Return the object's name; "" if it is refused because it has none."""
     metadata = stored.get("metadata") if stored is not None else None
     return str(metadata.get("name") or "") if isinstance(metadata, Mapping) else ""
 

@@ -1,7 +1,7 @@
-"""`topogate simulate`: admission and planning of workloads on a cluster out of files, by the service's own functions.
+"""`topogate simulate`: admission and planning of workloads on a cluster from files, by the service's own functions.
 
-Each workload is created (`webhook.simulate.submit`), read back, decided upon as the leader decides, planned, and, when
-it is placed, held in the view, so that the next one sees less room. Nothing is written anywhere.
+Each workload is created (`webhook.simulate.submit`), read back, reconciled as by the leader, planned, and, if it is
+placed, assumed in the cluster state, so that the next one sees less free capacity. Nothing is written anywhere.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from webhook.simulate.files import FileObject, FileProblem
 from webhook.simulate.submit import Submitted, submit
 
 _UIDS: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "simulate.topogate.dev")
-_MAX_GROUPS: Final = 1_000  # gangs of one workload, each with an answer of its own
+_MAX_GROUPS: Final = 1_000  # gangs of one workload; each has an answer of its own
 
 _THROUGH: Final = "it is placed through the object that its controller makes of it"
 
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """What happened to one gang: the answer, the object as it would be stored (None: refused), and our patch.
+    """The result of one gang: the answer, the object as it would be stored (None: refused), and our patch.
 
     A workload of several gangs has one of these for each; all but the first are without object and patch. A gang of
     plain pods has one; `others` are the stored objects and patches of all its pods but the first.
@@ -74,10 +74,10 @@ def simulate(
     namespace: str = "default",
     clock: Callable[[], int],
 ) -> list[Simulated]:
-    """Answer for every workload, in file order or (`queue`) by priority, age and name.
+    """Return the results of all workloads, in file order or (`queue`) by priority, age and name.
 
-    With `independent` every one starts from the cluster as it was. Objects without a pod template are left out.
-    `clock` counts nanoseconds. Raises FileProblem when there is no workload, or one stands twice.
+    With `independent` each workload starts from the original cluster. Objects without a pod template are left out.
+    `clock` counts nanoseconds. Raises FileProblem if there is no workload, or a duplicate one.
     """
     taken = entries(workloads, cluster.view, namespace=namespace)
     if queue:
@@ -88,7 +88,7 @@ def simulate(
 
 
 def facts(cluster: OfflineCluster) -> output.ClusterFacts:
-    """What the answer says of the cluster itself."""
+    """Return the facts about the cluster for the answer."""
     topologies = list(cluster.view.topologies.values())
     return output.ClusterFacts(
         nodes=cluster.nodes,
@@ -98,7 +98,7 @@ def facts(cluster: OfflineCluster) -> output.ClusterFacts:
 
 
 class _Run:
-    """One run over a view; what waits is written down there, as a strict queue lets nobody pass it."""
+    """One run over a cluster state; waiting gangs are recorded in it, because a strict queue lets no gang pass them."""
 
     def __init__(self, view: ClusterState, *, independent: bool, clock: Callable[[], int]) -> None:
         self._view = view
@@ -106,7 +106,7 @@ class _Run:
         self._clock = clock
 
     def one(self, entry: SubmittedWorkload) -> list[Simulated]:
-        """Submit, decide, plan, hold; one answer for every gang."""
+        """Submit, reconcile, plan and assume one workload; return one answer for every gang."""
         one, about = entry.one, About(*entry.key[1:])
         projection = self._projection(one)
         if projection is None:
@@ -126,7 +126,7 @@ class _Run:
         return [Simulated(first, submitted.stored, submitted.patch), *(Simulated(gang, None, ()) for gang in others)]
 
     def pods(self, turn: Sequence[SubmittedWorkload]) -> list[Simulated]:
-        """The same for the pods of one plain gang: refused ones by themselves, then the gang of the others."""
+        """Do the same for the pods of one plain gang: refused pods separately, then the gang of the others."""
         view, answers = self._view, list[Simulated]()
         made: list[tuple[Pod, Submitted]] = []
         offline = OfflineReader(view)
@@ -163,7 +163,7 @@ class _Run:
         return [*answers, Simulated(answer, first.stored, first.patch, others)]
 
     def _projection(self, one: FileObject) -> Callable[[Any], Pod | Workload] | None:
-        """How the objects of a kind are read; None for a kind that nobody registered."""
+        """Return the decoder of an object's kind; None for an unregistered kind."""
         if one.what == POD:
             return cluster_pods.pod
         registry = self._view.registry
@@ -173,7 +173,7 @@ class _Run:
         return lambda source: workload(source, entry=entry, registry=registry)
 
     def _left_alone(self, entry: SubmittedWorkload, projection: Callable[[Any], Pod | Workload]) -> bool:
-        """True for an object that asks for nothing and cannot be read: nobody refuses that."""
+        """Return True for an unreadable object that makes no request, which is not refused."""
         try:
             projection(msgspec.json.encode(entry.sent))
         except UnreadableWorkload:
@@ -194,7 +194,7 @@ class _Run:
             return [ignored(about, 0, "NoTopologyRequested")]
         if stored.groups > _MAX_GROUPS:
             raise FileProblem(f"{entry.one.where}: {stored.groups:,} gangs; at most {_MAX_GROUPS:,} are simulated")
-        # What its controller would make of it is not there: it stands for it.
+        # The child that its controller would make does not exist here, so the workload takes its place.
         unit = "workload" if stored.unit == "child" else stored.unit
         found = replace(stored, uid=str(uuid.uuid5(_UIDS, "/".join(entry.key))), unit=unit, created=entry.made)
         if found.handling == "through" and view.understand(found).ignored is None and view.policy.mode == "enforce":
@@ -208,7 +208,7 @@ class _Run:
             assert gang is not None
             answers.append(self._gang(replace(one, group=gang.group), gang, offline))
             if gang.understanding.ask is None:
-                break  # none of its gangs is ours
+                break  # no request: none of its gangs is managed
         if self._independent or not answers:
             view.stores.workloads.apply("DELETED", found)
             view.refresh()
@@ -228,13 +228,13 @@ class _Run:
             return rejected(about, errors)
         if gang.understanding.ignored is not None:
             return ignored(replace(about, group=None), found.slots * found.groups, gang.understanding.ignored)
-        return ignored(about, found.slots, "PolicyOff", self._off())
+        return ignored(about, found.slots, "PolicyOff", self._mode_message())
 
     def _plan(self, about: About, gang: Gang, offline: OfflineReader) -> output.Gang:
         view = self._view
-        # What the forecast says at submit time is the verdict here, in other words.
-        told = set(forecast(offline.told, groups=gang.workload.groups)) if offline.told is not None else set()
-        about = replace(about, warnings=tuple(text for text in about.warnings if text not in told))
+        # The forecast's warnings at submit time repeat the verdict in other words.
+        predicted = set(forecast(offline.told, groups=gang.workload.groups)) if offline.told is not None else set()
+        about = replace(about, warnings=tuple(text for text in about.warnings if text not in predicted))
         begun = self._clock()
         outcome = answer_in_view(view, gang, created=gang.workload.created)
         microseconds = (self._clock() - begun) // 1000
@@ -242,24 +242,26 @@ class _Run:
             placement = new_placement(gang, outcome, priority=view.coming.priority_of(gang.workload), now=0.0)
             view.hold(gang.key, placement)
         elif not self._independent:
-            self._write_down(gang, outcome)
+            self._record_waiting(gang, outcome)
         return planned(about, gang, outcome, view, microseconds=microseconds)
 
-    def _write_down(self, gang: Gang, outcome: Waits | Never) -> None:
-        """Let the Placement of a gang say that it waits, so that those after it know."""
+    def _record_waiting(self, gang: Gang, outcome: Waits | Never) -> None:
+        """Record in the gang's Placement that it waits, so that later gangs queue behind it."""
         view = self._view
         placement = new_placement(gang, None, priority=view.coming.priority_of(gang.workload), now=0.0)
         status = {"phase": "Waiting", "reason": outcome.reason}
         view.stores.placements.apply("ADDED", replace(placement, status=status))
         view.refresh()
 
-    def _off(self) -> str:
+    def _mode_message(self) -> str:
         return f"the policy's mode is {self._view.policy.mode}: nothing is changed or held"
 
     def _single(
         self, entry: SubmittedWorkload, about: About, submitted: Submitted, offline: OfflineReader
     ) -> output.Gang | None:
-        """A pod that is placed by itself, near those of its controller that came before it; None for any other pod."""
+        """Return the answer for a pod that is placed alone, near earlier pods of its controller; None for any other
+        pod.
+        """
         view, pod = self._view, cluster_pods.pod(msgspec.json.encode(submitted.stored))
         pod = replace(pod, uid=str(uuid.uuid5(_UIDS, "/".join(entry.key))), created=entry.made)
         key = view.lineage.claim(pod).key
@@ -287,7 +289,7 @@ class _Run:
         return planned(about, gang, outcome, view)
 
     def _pod(self, about: About, submitted: Submitted, offline: OfflineReader) -> output.Gang:
-        """A pod that is let through is none of ours, or a member of a workload's gang."""
+        """Return the answer for an admitted pod that is not managed or is a member of a workload's gang."""
         policy = self._view.policy
         pod = cluster_pods.pod(msgspec.json.encode(submitted.stored))
         if names.GATE in pod.spec.gates:
@@ -295,18 +297,20 @@ class _Run:
         if not asks_anywhere(submitted.stored, policy.annotations.dialects):
             return ignored(about, 1, "NoTopologyRequested")
         if policy.mode != "enforce":
-            return ignored(about, 1, "PolicyOff", self._off())
+            return ignored(about, 1, "PolicyOff", self._mode_message())
         if is_exempt(pod.namespace, policy=policy, own_namespace=offline.own_namespace):
             return ignored(about, 1, "ExemptNamespace")
         return ignored(about, 1, template_exemption(pod.spec, policy=policy) or "DaemonSetOrStatic")
 
     def _unregistered(self, entry: SubmittedWorkload, about: About) -> Simulated:
-        """A kind that we do not place: let through when it asks for nothing, refused rather than silently ignored."""
+        """Return the result for an unregistered kind: allowed without a request, else refused rather than silently
+        ignored.
+        """
         policy = self._view.policy
         if not asks_anywhere(entry.sent, policy.annotations.dialects):
             return Simulated(ignored(about, 0, "NoTopologyRequested"), entry.sent, ())
         if policy.mode != "enforce":
-            return Simulated(ignored(about, 0, "PolicyOff", self._off()), entry.sent, ())
+            return Simulated(ignored(about, 0, "PolicyOff", self._mode_message()), entry.sent, ())
         error = FieldError(
             field="kind",
             kind="Unsupported value",

@@ -1,6 +1,6 @@
-"""What happens to one object between `kubectl create` and etcd, as far as we have a part in it, without an API server.
+"""The path of an object from `kubectl create` to etcd, without an API server, as far as this service takes part.
 
-The API server's own checks are not repeated, but for what every object needs: right types, a name, containers.
+The API server's own checks are not repeated, except for what every object needs: right types, a name, containers.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
 from webhook.simulate.files import FileObject
 
-DEADLINE: Final = 10.0  # on the offline view's clock, which stands at 0
+DEADLINE: Final = 10.0  # on the offline reader's clock, which stays at 0
 _USER: Final = {"username": "topogate-simulate", "groups": ["system:authenticated"]}
-# What the API server alone sets at CREATE, whatever was sent (`kubectl get -o yaml` prints all of it).
+# Fields that the API server sets at CREATE, ignoring what was sent (`kubectl get -o yaml` prints all of them).
 _SERVERS: Final = (
     "uid",
     "resourceVersion",
@@ -45,7 +45,7 @@ _SERVERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """The outcome of a CREATE: refused for `errors`, or stored as `stored`; `patch` is what we changed."""
+    """The outcome of a CREATE: refused for `errors`, or stored as `stored`; `patch` is our change."""
 
     stored: Mapping[str, Any]
     patch: tuple[Operation, ...]
@@ -54,9 +54,9 @@ class Submitted:
 
 
 def as_sent(one: FileObject, *, namespace: str, serial: int) -> dict[str, Any]:
-    """The object of a file as the API server takes it: in a namespace, named, free of what only the server sets.
+    """Return a file's object as the API server takes it: with a namespace and a name, without server-set fields.
 
-    A `generateName` gets a suffix that depends on `serial` alone. Raises FileProblem when it is no JSON.
+    A `generateName` gets a suffix that depends on `serial` alone. Raises FileProblem if it is no JSON.
     """
     sent = one.decoded()
     sent.pop("status", None)
@@ -76,19 +76,19 @@ def as_sent(one: FileObject, *, namespace: str, serial: int) -> dict[str, Any]:
 def submit(
     one: FileObject, sent: Mapping[str, Any], view: Reader, *, projection: Callable[[Any], Pod | Workload]
 ) -> Submitted:
-    """Create an object: mutated, then validated, by the service's own functions.
+    """Create an object: mutate, then validate it, with the service's own functions.
 
-    `projection` reads objects of this kind.
+    `projection` decodes objects of this kind.
     """
     try:
         record = projection(msgspec.json.encode(sent))
     except ProjectionError as error:
-        return Submitted(sent, (), _all_told(one, sent, (_invalid(*located(error)),), view), ())
+        return Submitted(sent, (), _with_device_errors(one, sent, (_invalid(*located(error)),), view), ())
     except UnreadableWorkload as error:
-        return Submitted(sent, (), _all_told(one, sent, error.errors, view), ())
+        return Submitted(sent, (), _with_device_errors(one, sent, error.errors, view), ())
     errors = _incomplete(sent, record)
     if errors:
-        return Submitted(sent, (), _all_told(one, sent, errors, view), ())
+        return Submitted(sent, (), _with_device_errors(one, sent, errors, view), ())
     try:
         mutated = mutate(_review(one, sent), view, DEADLINE)
         stored = apply_patch(sent, mutated.patch)
@@ -120,10 +120,10 @@ def _review(one: FileObject, sent: Mapping[str, Any]) -> Review:
     return decode_review(msgspec.json.encode(body))
 
 
-def _all_told(
+def _with_device_errors(
     one: FileObject, sent: Mapping[str, Any], errors: tuple[FieldError, ...], view: Reader
 ) -> tuple[FieldError, ...]:
-    """The errors of an object that cannot be read, with all that is wrong with its devices where one of them is why."""
+    """Return the errors of an unreadable object, extended by all errors of its devices if one of them is the cause."""
     metadata = sent["metadata"]
     if not isinstance(metadata, Mapping) or not isinstance(metadata.get("name"), str):
         return errors
@@ -135,7 +135,9 @@ def _all_told(
 
 
 def _incomplete(sent: Mapping[str, Any], record: Pod | Workload) -> tuple[FieldError, ...]:
-    """What no server stores an object without; a template that a workload may leave out is not missing."""
+    """Return errors for missing fields that every API server requires; a template that a workload may omit is not
+    missing.
+    """
     missing = []
     metadata = sent["metadata"]
     if not metadata.get("name"):

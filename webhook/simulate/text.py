@@ -1,4 +1,4 @@
-"""The answers of `topogate simulate` for people: plain columns in a pipe, a coloured table on a terminal."""
+"""The answers of `topogate simulate` as text: plain columns in a pipe, a coloured table on a terminal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Row:
 
 
 def rows(simulation: Simulation) -> list[Row]:
-    """The lines of the table."""
+    """Return the lines of the table."""
     return [
         Row(
             workload=f"{sanitize(gang.kind)} {sanitize(gang.namespace)}/{sanitize(gang.name)}",
@@ -46,7 +46,11 @@ def rows(simulation: Simulation) -> list[Row]:
 
 
 def summary(simulation: Simulation, topologies: Iterable[Topology] = ()) -> str:
-    """`3 workloads: 2 placed, 1 waits; 32 nodes, 32 in the topology (block, rack, host)`; of several: each by name."""
+    """Return the summary line.
+
+    Example: `3 workloads: 2 placed, 1 waits; 32 nodes, 32 in the topology (block, rack, host)`. Several topologies are
+    named one by one.
+    """
     verdicts = Counter(gang.verdict for gang in simulation.workloads)
     counts = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.items())
     cluster, several = simulation.cluster, list(topologies)
@@ -64,7 +68,7 @@ def _levels(aliases: Iterable[str]) -> str:
 
 
 def as_text(simulation: Simulation, topologies: Iterable[Topology] = ()) -> str:
-    """The table in plain columns, without a last newline."""
+    """Return the table in plain columns, without a final newline."""
     table = rows(simulation)
     cells = [HEADINGS, *((row.workload, row.verdict, row.pods, row.message) for row in table)]
     widths = [max(len(line[column]) for line in cells) for column in range(3)]
@@ -76,14 +80,14 @@ def as_text(simulation: Simulation, topologies: Iterable[Topology] = ()) -> str:
 
 
 def as_table(simulation: Simulation) -> Table:
-    """The same for a terminal."""
+    """Return the table for a terminal."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in HEADINGS[:-1]:
         table.add_column(heading, justify="right" if heading == "PODS" else "left", no_wrap=True)
-    table.add_column(HEADINGS[-1], overflow="fold")  # a path is longer than a narrow terminal, and must be read whole
+    table.add_column(HEADINGS[-1], overflow="fold")  # a path is longer than a narrow terminal, and must not be cut
     for row in rows(simulation):
         message = Text("\n".join((row.message, *row.details)))
         table.add_row(Text(row.workload), Text(row.verdict, style=COLOURS[row.verdict]), Text(row.pods), message)
@@ -105,7 +109,7 @@ def _details(gang: Gang) -> Iterable[str]:
         where = "".join(char if char.isprintable() else " " for char in error.field)
         yield f"* {where}: {error.message}" if where else f"* {error.message}"
     for pod_set in gang.pod_sets:
-        shown = [f"{sanitize(slots.node)}: {_seats(slots)}" for slots in pod_set.assignment[:_MAX_HOSTS]]
+        shown = [f"{sanitize(slots.node)}: {_pod_text(slots)}" for slots in pod_set.assignment[:_MAX_HOSTS]]
         more = len(pod_set.assignment) - _MAX_HOSTS
         if shown:
             whose = f"{sanitize(pod_set.name)}: " if len(gang.pod_sets) > 1 else ""
@@ -114,7 +118,7 @@ def _details(gang: Gang) -> Iterable[str]:
         yield f"warning: {warning}"
 
 
-def _seats(slots: HostSlots) -> str:
+def _pod_text(slots: HostSlots) -> str:
     if slots.ranks is None:
         return plural(slots.count, "pod")
     return f"rank{'' if slots.count == 1 else 's'} {slots.ranks}"

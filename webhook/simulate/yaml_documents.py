@@ -1,8 +1,8 @@
-"""YAML documents as kubectl reads them, in one pass over the parser's events: every loss is an error, work is bounded.
+"""YAML documents as kubectl reads them, in one pass over the parser's events; data loss is an error, work is bounded.
 
 PyYAML's own constructors keep the last of two equal keys, make dates of timestamps, expand aliases without a limit and
-take about twice the time (`python -m bench.reading`). Scalars mean what they mean to kubectl (sigs.k8s.io/yaml): `off`
-is false, `0644` is octal, a timestamp stays text.
+take about twice the time (`python -m bench.reading`). Scalars have the meaning that kubectl gives them
+(sigs.k8s.io/yaml): `off` is false, `0644` is octal, a timestamp stays text.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import yaml
 
 from engine.api.text import quote, sanitize
 
-MAX_DEPTH: Final = 64  # the deepest object that Kubernetes knows nests some twenty levels
-MAX_ALIASED: Final = 1_000_000  # values that aliases may stand for, all together: a bomb has more by the ninth line
+MAX_DEPTH: Final = 64  # the deepest object of Kubernetes nests some twenty levels
+MAX_ALIASED: Final = 1_000_000  # values that all aliases may expand to: a bomb has more by the ninth line
 MAX_DOCUMENTS: Final = 1_000_000
 
 _TRUE: Final = ("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON")
@@ -29,7 +29,7 @@ _WORDS: Final[dict[str, bool | None]] = {
     **dict.fromkeys(_FALSE, False),
 }
 _NUMERIC: Final = frozenset("+-.0123456789")
-_MAX_NUMBER: Final = 40  # characters; nobody writes a longer number, and parsing one costs more than its length
+_MAX_NUMBER: Final = 40  # characters; real numbers are shorter, and parsing a long one costs more than its length
 _INTEGER: Final = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]*|[1-9][0-9]*)", re.ASCII)
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
 _INT64: Final = 2**63
@@ -39,7 +39,7 @@ _TAGS: Final = {"mapping": (None, "!", _TAG + "map"), "sequence": (None, "!", _T
 
 
 class DocumentError(ValueError):
-    """A document that cannot be used; `document` counts from 1, `line` too (0: unknown)."""
+    """A document that cannot be used; `document` and `line` count from 1 (line 0: unknown)."""
 
     def __init__(self, document: int, line: int, problem: str) -> None:
         super().__init__(f"line {line}: {problem}" if line else problem)
@@ -65,7 +65,7 @@ class _Open:
 def documents(text: str) -> Iterator[Any]:
     """Yield the value of every document, empty ones as None. Mappings and lists may be shared: do not change them.
 
-    Raises DocumentError: no YAML, too deep, too many aliases, a tag that is not plain data, a key twice.
+    Raises DocumentError: no YAML, too deep, too many aliases, a tag that is not plain data, a duplicate key.
     """
     builder = _Builder()
     try:
@@ -80,7 +80,7 @@ def documents(text: str) -> Iterator[Any]:
 
 
 def scalar(text: str) -> Any:
-    """Return what an unquoted scalar means: null, a boolean, a number or text."""
+    """Return the value of an unquoted scalar: null, a boolean, a number or text."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in _NUMERIC or len(text) > _MAX_NUMBER:
@@ -103,7 +103,7 @@ def _integer(digits: str) -> int:
 
 
 class _Builder:
-    """Builds one document after the other out of events; `root` is the last complete one."""
+    """Builds documents from events, one after the other; `root` is the last complete one."""
 
     def __init__(self) -> None:
         self.root: Any = None
@@ -114,7 +114,7 @@ class _Builder:
         self._aliased = 0
 
     def take(self, event: Any) -> bool:
-        """Take one event; True when a document is complete."""
+        """Process one event; return True if a document is complete."""
         kind = type(event)
         if kind is yaml.ScalarEvent:
             self._scalar(event)

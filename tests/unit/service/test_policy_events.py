@@ -36,7 +36,7 @@ class Desk:
     def told(self, *, leads: bool = True) -> list[tuple[str, bool]]:
         """Reasons of the Events of one look, and whether they are warnings."""
         self.events.clear()
-        self.teller.look(leads=leads)
+        self.teller.observe(leads=leads)
         return [(event["reason"], event["warning"]) for event in self.events]
 
     def _map(self, text: str) -> ConfigMap:
