@@ -1,4 +1,4 @@
-"""`topogate`: the command line. Exit status 0 done, 1 a negative answer, 2 wrong use or bad input."""
+"""`topogate`: the command line. Exit status 0 for success, 1 for a negative answer, 2 for wrong use or bad input."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger("topogate")
 
 
 class OneLineErrors(click.Group):
-    """A group whose wrong uses are one line on standard error, as scripts and logs want them."""
+    """A command group that reports usage errors as one line on standard error, as scripts and logs want them."""
 
     def main(
         self,
@@ -211,7 +211,7 @@ def simulate(
             clock=time.perf_counter_ns,
         )
     except (FileProblem, OSError) as error:
-        _fail(_told(error))
+        _fail(_one_line(error))
     answer = Simulation(workloads=tuple(one.gang for one in simulated), cluster=simulation.facts(cluster))
     if show is not None:
         print_objects(simulated, "objects" if show == "objects" else "patches", output or "yaml")
@@ -227,7 +227,7 @@ def _objects(files: Sequence[str]) -> list[FileObject]:
 
 
 def _content(file: str, *, limit: int) -> bytes:
-    """The bytes of a file. Raises OSError; FileProblem when there are more than `limit`."""
+    """Return the bytes of a file. Raises OSError; FileProblem if there are more than `limit`."""
     from webhook.simulate.files import FileProblem
 
     with click.open_file(file, "rb") as stream:
@@ -292,7 +292,7 @@ def policy_check(file: str, cluster_files: tuple[str, ...], samples: tuple[str, 
             *trials(_objects(samples), parsed.registry),
         )
     except (FileProblem, OSError) as error:
-        _fail(_told(error))
+        _fail(_one_line(error))
     except PolicyError as error:
         for item in error.errors:
             click.echo(f"{item.field}: {item.message}" if item.field else item.message, err=True)
@@ -315,21 +315,21 @@ def policy_check(file: str, cluster_files: tuple[str, ...], samples: tuple[str, 
 
 
 def _topologies(objects: Sequence[FileObject], policy: Policy) -> list[Topology]:
-    """The topologies of the policy over the nodes among the objects."""
+    """Return the topologies of the policy over the nodes among the objects."""
     from webhook.simulate.cluster import offline_cluster
 
     return list(offline_cluster(objects, policy=policy).view.topologies.values())
 
 
-def _told(error: Exception) -> str:
-    """An error in one line: of the system's own only the file and what happened."""
+def _one_line(error: Exception) -> str:
+    """Return an error in one line: for errors of the operating system only the file and the cause."""
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error)
     return str(error)
 
 
 def _fail(message: str) -> NoReturn:
-    """Wrong use or bad input: one line, exit status 2."""
+    """Report wrong use or bad input in one line and exit with status 2."""
     click.echo("topogate: " + "".join(char if char.isprintable() else " " for char in message), err=True)
     sys.exit(2)
 

@@ -1,4 +1,4 @@
-"""How much of the processor one review may use: beyond it the review ends, so that no object delays others for long."""
+"""The processor time that one review may use; beyond it the review ends, so that no object delays others for long."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REVIEW_CPU: Final = 1.0  # seconds
 
 
 class BudgetExceeded(Exception):
-    """A review has used as much of the processor as one may; `seconds` is how much that is."""
+    """A review has used up its processor time; `seconds` is the limit that it exceeded."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"the review takes more than {seconds:g} s of processor time")
@@ -20,9 +20,9 @@ class BudgetExceeded(Exception):
 
 
 class Budget:
-    """The processor time of one review, counted from now on; used in the thread that made it.
+    """The processor time of one review, counted from construction in the thread that constructed it.
 
-    `cpu` tells what the calling thread has computed, in seconds. `exceeded` is True once a check has failed.
+    `cpu` returns the processor time of the calling thread in seconds. `exceeded` is True once a check has failed.
     """
 
     def __init__(self, seconds: float = math.inf, *, cpu: Callable[[], float] = time.thread_time) -> None:
@@ -33,11 +33,11 @@ class Budget:
 
     @property
     def spent(self) -> bool:
-        """True when nothing is left: what is only a courtesy is left out then."""
+        """Return True if nothing is left; optional work is skipped then."""
         return self._cpu() >= self._end
 
     def check(self) -> None:
-        """Raise BudgetExceeded when nothing is left. Called wherever the work grows with the object."""
+        """Raise BudgetExceeded if nothing is left. Called wherever the work grows with the object."""
         if self.spent:
             self.exceeded = True
             raise BudgetExceeded(self.seconds)

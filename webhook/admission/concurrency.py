@@ -1,9 +1,9 @@
-"""Which reviews compute and which wait: a few turns at a time, and a bounded number of reviews that wait beside them.
+"""Limits how many reviews compute at once, and how many wait beside them.
 
 More reviews that compute at once than the interpreter can run only make each other slower. A review that waits for
-something (an object on its way into the cache, the ledger) computes nothing: it gives its turn back and holds no more
-than one of many places for those who wait. Anybody who may create pods can make reviews wait; so the places are
-bounded, and one namespace gets half of them. Who finds none does not wait: he goes without what he would have got.
+something (an object on its way into the cache, the ledger) computes nothing: it releases its slot and takes one of many
+places for waiting reviews. Anybody who may create pods can make reviews wait; so the places are bounded, and one
+namespace gets half of them. A review without a place does not wait and does without the object.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PLACES: Final = 32  # a sleeping thread each
 
 
 class ReviewSlots:
-    """`count` turns, handed on in the order of asking, and `places` for those who wait without one."""
+    """`count` slots for computing, granted in the order of requests, and `places` for reviews that wait without one."""
 
     def __init__(self, count: int = TURNS, *, places: int = PLACES) -> None:
         self.count = count
@@ -32,26 +32,26 @@ class ReviewSlots:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Wait for a turn, and hold it."""
-        self._take()
+        """Wait for a slot, and hold it."""
+        self._acquire()
         self._mine.held = True
         try:
             yield
         finally:
             self._mine.held = False
-            self._give_back()
+            self._release()
 
     @contextmanager
     def aside(self, namespace: str) -> Iterator[bool]:
-        """Give the turn back for a while. False: no place is left, or none for that namespace: then do not wait.
+        """Release the slot for a while; yield False if the caller must not wait, because no place is left.
 
-        The turn is there again at the end, at once, since a deadline is near: whoever comes next waits the longer. Who
-        has no turn does not wait at all.
+        A namespace may use half of the places. At the end the slot is there again at once, since a deadline is near:
+        the next review waits the longer. A caller without a slot must not wait at all.
         """
-        if not getattr(self._mine, "held", False) or not self._sit(namespace):
+        if not getattr(self._mine, "held", False) or not self._take_place(namespace):
             yield False
             return
-        self._give_back()
+        self._release()
         try:
             yield True
         finally:
@@ -61,7 +61,7 @@ class ReviewSlots:
                 if not self._waiting[namespace]:
                     del self._waiting[namespace]
 
-    def _take(self) -> None:
+    def _acquire(self) -> None:
         with self._lock:
             if self._free > 0 and not self._queue:
                 self._free -= 1
@@ -71,14 +71,14 @@ class ReviewSlots:
             self._queue.append(mine)
         mine.acquire()
 
-    def _give_back(self) -> None:
+    def _release(self) -> None:
         with self._lock:
             self._free += 1
             if self._free > 0 and self._queue:
                 self._free -= 1
                 self._queue.popleft().release()
 
-    def _sit(self, namespace: str) -> bool:
+    def _take_place(self, namespace: str) -> bool:
         with self._lock:
             share = max(1, self.places // 2)
             if self._waiting.total() >= self.places or self._waiting[namespace] >= share:

@@ -1,4 +1,4 @@
-"""The admission handlers' view of the cluster, answered from this replica's watch caches."""
+"""The admission handlers' reads of the cluster, answered from this replica's watch caches."""
 
 from __future__ import annotations
 
@@ -34,19 +34,16 @@ Found = TypeVar("Found")
 
 # A replica whose cache lags behind waits this long for the Placement that a pod names, and for the pod's owner.
 REVISION_WAIT = 0.2
-# A forecast is a courtesy: it never costs a review more than this.
+# A forecast is optional: it never costs a review more than this.
 FORECAST_WAIT = 0.3
-# Requirements of templates times nodes that a forecast may look at: about a second's worth.
+# Requirements of templates times nodes that a forecast may examine: about a second's worth.
 FORECAST_CHECKS = 3_000_000
-# The leader holds the view for the milliseconds of a decision; a pod that finds it busy for longer does not wait.
+# The leader holds the lock for the milliseconds of a decision; a pod does not wait for it longer than this.
 LEDGER_WAIT = 0.2
 
 
 class LiveReader:
-    """Implements `webhook.admission.reader.Reader` over `engine.cache.state.Reader`; safe to use from every thread of
-    the
-    server.
-    """
+    """Implements `webhook.admission.reader.Reader` over `engine.cache.state.ClusterState`; thread-safe."""
 
     def __init__(
         self,
@@ -68,60 +65,64 @@ class LiveReader:
         self._clock = clock
         self._wall = wall
         self._turns = turns or ReviewSlots()
-        self._allowance = allowance  # None: forecasts may cost what they will
+        self._allowance = allowance  # None: forecasts are not limited
         self._arrivals = ObjectWaiters(view.stores, clock=clock)
         self._lineage: OwnerResolver | None = None
 
     @property
     def policy(self) -> Policy | None:
-        """The policy in force; None while none is loaded."""
+        """Return the current policy; None while none is loaded."""
         return self._view.policy if self._policy_loaded() else None
 
     @property
     def registry(self) -> Registry:
-        """The workload kinds under the policy in force; the built-in ones while none is loaded."""
+        """Return the workload kinds of the current policy; the built-in ones while none is loaded."""
         return self._view.registry
 
     @property
     def topologies(self) -> Mapping[str, Topology]:
-        """The topologies by name, in the order of the policy."""
+        """Return the topologies by name, in the order of the policy."""
         return self._view.topologies
 
     def topologies_under(self, policy: Policy) -> Mapping[str, Topology]:
-        """The topologies that a policy would have over the nodes there are; none while the nodes are not known."""
+        """Return the topologies that a policy would build from the current nodes; empty while the nodes are not
+        known.
+        """
         return self._view.topologies_under(policy) if self._stores.nodes.synced else {}
 
     @property
     def reported(self) -> Reported:
-        """What nodes report of devices."""
+        """Return the devices that nodes report."""
         return self._stores.reported.now
 
     def workload(self, group: str, kind: str, namespace: str, name: str) -> Workload | None:
-        """The workload of that name."""
+        """Return the workload of that name."""
         return self._stores.workloads.get((group, kind, namespace, name))
 
     def find(self, key: Key) -> Link | None:
-        """The workload, pod or other owner of a group, kind, namespace and name: what owner chains are made of."""
+        """Return a workload, pod or other owner by group, kind, namespace and name, as a link of an owner chain."""
         if key[:2] == ("", "Pod"):
             return self._stores.pods.get(key[2:])
         return self._stores.workloads.get(key) or self._stores.owned.get(key)
 
     def lineage(self, policy: Policy) -> OwnerResolver:
-        """Owner chains as `find` tells them, under a policy. Kept: all pods of a workload ask about the same."""
+        """Return the owner resolver over `find` under a policy. Cached: all pods of a workload ask for the same
+        chain.
+        """
         known, topologies = self._lineage, self._view.topologies
         if known is None or known.policy is not policy or known.topologies is not topologies:
             known = self._lineage = OwnerResolver(self.find, policy, topologies, self.own_namespace)
         return known
 
     def placement_of(self, key: str) -> Placement | None:
-        """The Placement of a gang; the oldest when somebody made a second one."""
+        """Return the Placement of a gang; the oldest if there are several."""
         found = self._stores.placements.get_by(key)
         return min(found, key=lambda item: (item.created, item.name), default=None)
 
     def await_revision(self, namespace: str, key: str, revision: int, deadline: float) -> Placement | None:
-        """The gang's Placement once its assignment is of that revision or newer.
+        """Return the gang's Placement once its assignment has that revision or a newer one.
 
-        Waits 200 ms at most, and not at all when too many wait already, of that namespace or in all.
+        Waits 200 ms at most, and not at all when too many reviews wait already, of that namespace or in all.
         """
 
         def look() -> Placement | None:
@@ -131,7 +132,7 @@ class LiveReader:
         return self._await(namespace, key, look, deadline)
 
     def await_owner(self, namespace: str, owner: OwnerRef, deadline: float) -> bool:
-        """True once the object that a reference in a namespace names is known; waits as `await_revision` does."""
+        """Return True once the owner of a reference in a namespace is known; waits as `await_revision` does."""
         key = (owner.api_version.rpartition("/")[0], owner.kind, namespace, owner.name)
 
         def look() -> Link | None:
@@ -147,67 +148,71 @@ class LiveReader:
             return self._arrivals.wait(key, look, min(deadline, self._clock() + REVISION_WAIT))
 
     def live_claimants(self, placement: Placement, pod_set: PodSet, rank: int) -> int:
-        """How many live pods sit on the slot of that rank of a pod set already.
+        """Return how many live pods already occupy the slot of this rank of a pod set.
 
         Where ranks come and go (more completions than slots) the leader may have given the slot to another rank: then
         the slot counts as claimed when its host is full of pods of the gang.
         """
         if placement.assignment is None:
             return 0
-        # The rank first: of all pods of the gang it leaves one or none, and every review of one comes here.
+        # The rank first: of all pods of the gang it leaves one or none, and every review of a pod calls this.
         pods = self._stores.pods.get_by((placement.namespace, placement.name))
-        same = sum(1 for pod in pods if rank_of(pod, pod_set) == rank and self._lives(pod, placement, pod_set))
+        same = sum(1 for pod in pods if rank_of(pod, pod_set) == rank and self._is_live(pod, placement, pod_set))
         if same or rank_is_slot(pod_set):
             return same
         slot = slot_of_rank(placement.assignment.plan_of(pod_set.name), rank)
         if slot is None:
             return 0
-        there = sum(1 for pod in pods if host_of(pod) == slot.host and self._lives(pod, placement, pod_set))
+        there = sum(1 for pod in pods if host_of(pod) == slot.host and self._is_live(pod, placement, pod_set))
         return 1 if there >= slot.count else 0
 
     def node(self, name: str) -> Node | None:
-        """The node of that name."""
+        """Return the node of that name."""
         return self._stores.nodes.get(name)
 
     def gangs_in(self, namespace: str) -> int:
-        """How many gangs of a namespace have a Placement and have not ended."""
+        """Return how many gangs of a namespace have a Placement and have not ended."""
         return self._view.gangs.in_namespace(namespace)
 
     def topology_of(self, placement: Placement) -> Topology | None:
-        """The topology that a Placement was planned on."""
+        """Return the topology that a Placement was planned on."""
         return self._view.topologies.get(placement.topology)
 
     def planned_shape(self, placement: Placement, pod_set: PodSet) -> Shape | None:
-        """The shape that the pods of a pod set were planned with; None when the workload is not known."""
+        """Return the shape that the pods of a pod set were planned with; None if the workload is not known."""
         workload = next(iter(self._stores.workloads.get_by(placement.workload.uid)), None)
         return None if workload is None else self._view.coming.shape_of(workload, pod_set)
 
-    def _lives(self, pod: Pod, placement: Placement, pod_set: PodSet) -> bool:
-        """True for a live pod of the pod set of the placed gang: the label names candidates, the owners prove them."""
+    def _is_live(self, pod: Pod, placement: Placement, pod_set: PodSet) -> bool:
+        """Return True for a live pod of the pod set: the label selects candidates, the owners prove them."""
         if pod.finished or pod.deleting:
             return False
         claim = self.lineage(self._view.policy).claim(pod)
-        return claim.workload is not None and claim.key == placed_key(placement) and _in(pod, claim.workload, pod_set)
+        return (
+            claim.workload is not None
+            and claim.key == placed_key(placement)
+            and _in_pod_set(pod, claim.workload, pod_set)
+        )
 
     def room_taken(self, host: str, requests: Requests) -> bool:
-        """True when others took room on a host that is reserved there, of a resource that `requests` names.
+        """Return True if other pods use capacity that is reserved on a host, of a resource in `requests`.
 
-        As far as this replica knows: one that is busy, or a moment behind, says no.
+        As far as this replica knows: one that is busy, or a moment behind, returns False.
         """
         if not self._lock("", LEDGER_WAIT):
             return False
         try:
             if not self._view.capacity.overbooked(host, requests):
                 return False
-            self._view.refresh()  # a follower does so five times a second: who was in the way may be gone
+            self._view.refresh()  # a follower does so five times a second: the other pods may be gone
             return self._view.capacity.overbooked(host, requests)
         finally:
             self._view.lock.release()
 
     def allocation(self, placement: Placement, host: str, uses: Uses) -> str | None:
-        """The annotation that tells a pod of the gang its devices; None when they are not there for it any more.
+        """Return the device annotation for a pod of the gang; None if its devices are no longer available.
 
-        Not there: sick, gone, or in use by somebody else, as far as this replica knows.
+        A device is unavailable if it is unhealthy, gone, or used by another pod, as far as this replica knows.
         """
         if not self._lock("", LEDGER_WAIT):
             return None
@@ -219,10 +224,10 @@ class LiveReader:
         return allocation(uses, self._stores.devices.get(host))
 
     def forecast(self, workload: Workload, understanding: PlacementRequest, deadline: float) -> Outcome | None:
-        """What planning the workload now would answer.
+        """Return the outcome of planning the workload now.
 
-        None when there is no time for it or the caches lag, and when it would cost others too much: by itself, or
-        together with what its namespace had before.
+        None if there is no time for it or the caches lag, or if it would cost others too much: by itself, or together
+        with what its namespace had before.
         """
         wait = min(FORECAST_WAIT, deadline - self._clock())
         if wait <= 0 or not self._stores.nodes.synced or not self._affordable(workload):
@@ -250,14 +255,16 @@ class LiveReader:
         return not dear and self._allowance.left(workload.namespace) > 0
 
     def _lock(self, namespace: str, seconds: float) -> bool:
-        """Take the view's lock, and wait so long for it at most; False without it."""
+        """Acquire the lock of the cluster state within this time; return False without it."""
         if self._view.lock.acquire(blocking=False):
             return True
         with self._turns.aside(namespace) as may_wait:
             return may_wait and self._view.lock.acquire(timeout=seconds)
 
 
-def _in(pod: Pod, workload: Workload, pod_set: PodSet) -> bool:
-    """By name: the pod set of a review may be of another version of the workload than the cache's."""
+def _in_pod_set(pod: Pod, workload: Workload, pod_set: PodSet) -> bool:
+    """Return True if the pod is of the pod set, compared by name: the review may have another version of the
+    workload.
+    """
     found = pod_set_of(pod, workload)
     return found is not None and found.name == pod_set.name

@@ -1,7 +1,7 @@
 """Builds JSON Patches (RFC 6902) from edits, and applies them as the API server does.
 
 A patch that does not apply is a 500 for the user, whatever the failurePolicy, so operations are never written by hand:
-`Edits` plays each one on a private copy of the containers on its path (the rest of the object is shared, not copied).
+`Edits` applies each one to a private copy of the containers on its path (the rest of the object is shared, not copied).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ Operation = Mapping[str, Any]
 
 
 def pointer(path: Path) -> str:
-    """The JSON Pointer (RFC 6901) of a path: `~` and `/` in keys escaped, in this order."""
+    """Return the JSON Pointer (RFC 6901) of a path: `~` and `/` in keys escaped, in this order."""
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
 
 
 class Edits:
-    """Edits to one decoded object, which is left as it is; `operations` is the patch, `document` its result.
+    """Edits to one decoded object, which is not changed; `operations` is the patch, `document` its result.
 
     A null counts as absent, as in Kubernetes. An edit that changes nothing adds no operation.
     """
@@ -31,7 +31,7 @@ class Edits:
         self._own: set[Path] = {()}
 
     def get(self, *path: str | int) -> Any:
-        """What stands at the path now; None when nothing does."""
+        """Return the current value at the path; None if there is none."""
         node: Any = self.document
         for step in path:
             if isinstance(node, dict):
@@ -43,7 +43,7 @@ class Edits:
         return node
 
     def put(self, path: Path, value: Any) -> None:
-        """Set a value; absent parents are created, a value that is there already is left alone."""
+        """Set a value; absent parents are created, an equal value is left alone."""
         if self.get(*path) == value and self.get(*path) is not None:
             return
         parent = self._open(path[:-1])
@@ -54,7 +54,7 @@ class Edits:
         self.operations.append({"op": "replace" if present else "add", "path": pointer(path), "value": value})
 
     def drop(self, path: Path) -> None:
-        """Remove a key when it is there."""
+        """Remove a key if it exists."""
         parent = self.get(*path[:-1])
         if not isinstance(parent, dict) or path[-1] not in parent:
             return
@@ -63,7 +63,7 @@ class Edits:
         self.operations.append({"op": "remove", "path": pointer(path)})
 
     def append(self, path: Path, item: Any) -> None:
-        """Add an item at the end of a list, which is created when absent."""
+        """Add an item at the end of a list, which is created if absent."""
         if not isinstance(self.get(*path), list):
             self.put(path, [item])
             return
@@ -71,7 +71,7 @@ class Edits:
         self.operations.append({"op": "add", "path": pointer(path) + "/-", "value": item})
 
     def drop_items(self, path: Path, unwanted: Callable[[Any], bool]) -> None:
-        """Remove the items of a list that `unwanted` names, the others keep their order."""
+        """Remove the items of a list for which `unwanted` is True; the others keep their order."""
         items = self.get(*path)
         if not isinstance(items, list):
             return
@@ -82,7 +82,7 @@ class Edits:
                 self.operations.append({"op": "remove", "path": pointer((*path, index))})
 
     def _open(self, path: Path) -> Any:
-        """The container at the path, private to us; created as an object where absent."""
+        """Return a private copy of the container at the path; created as an object if absent."""
         node: Any = self.document
         for depth, step in enumerate(path, start=1):
             here = path[:depth]
@@ -99,21 +99,21 @@ class Edits:
         return node
 
     def _forget(self, path: Path, *, itself: bool = True) -> None:
-        """What lies at or below the path is not (or no longer) ours alone: it is the caller's value, or has moved."""
+        """Stop treating the containers at or below the path as private: they belong to the caller, or have moved."""
         if path not in self._own:
-            return  # nothing below it either: whoever opens a container opens those above it
+            return  # nothing below it either: opening a container opens those above it
         depth = len(path)
         self._own = {one for one in self._own if one[:depth] != path or (not itself and one == path)}
 
 
 class PatchError(ValueError):
-    """The patch does not fit the object; the API server would answer the user's request with a 500."""
+    """A patch does not fit the object; the API server would answer the user's request with a 500."""
 
 
 def apply_patch(document: Mapping[str, Any], operations: Sequence[Operation]) -> dict[str, Any]:
-    """Return the object after the operations (RFC 6902: add, replace, remove); the one that is given stays as it is.
+    """Return the object after the operations (RFC 6902: add, replace, remove), without changing the argument.
 
-    Raises PatchError for any other operation and for a path that is not there.
+    Raises PatchError for any other operation and for a path that does not exist.
     """
     result: dict[str, Any] = copy.deepcopy(dict(document))
     for operation in operations:
@@ -144,7 +144,7 @@ def _apply(document: dict[str, Any], operation: Operation) -> None:
         case "add":
             parent[key] = copy.deepcopy(operation["value"])
         case "replace":
-            parent[key]  # it must be there
+            parent[key]  # it must exist
             parent[key] = copy.deepcopy(operation["value"])
         case "remove":
             del parent[key]

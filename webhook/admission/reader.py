@@ -1,4 +1,4 @@
-"""What the admission handlers may ask of the cluster: a closed list of reads, answered from the watch caches."""
+"""The reads of the cluster that admission handlers may make, all answered from the watch caches."""
 
 from __future__ import annotations
 
@@ -21,79 +21,81 @@ from engine.topology.topology import Topology
 
 
 class Reader(Protocol):
-    """A replica's view of the cluster at the time of one review. No method calls the API server or changes anything.
+    """A replica's view of the cluster during one review. No method calls the API server or changes anything.
 
     `deadline` is an absolute time on the implementation's own clock; the handlers only pass it on.
     """
 
     @property
     def policy(self) -> Policy | None:
-        """The policy in force; None while none is loaded."""
+        """Return the current policy; None while none is loaded."""
 
     @property
     def registry(self) -> Registry:
-        """The workload kinds under the policy in force; the built-in ones while none is loaded."""
+        """Return the workload kinds of the current policy; the built-in ones while none is loaded."""
 
     @property
     def topologies(self) -> Mapping[str, Topology]:
-        """The topologies by name, in the order of the policy."""
+        """Return the topologies by name, in the order of the policy."""
 
     def topologies_under(self, policy: Policy) -> Mapping[str, Topology]:
-        """The topologies that a policy would have over the nodes there are; none while the nodes are not known."""
+        """Return the topologies that a policy would build from the current nodes; empty while the nodes are not
+        known.
+        """
 
     @property
     def reported(self) -> Reported:
-        """What nodes report of devices; kept, not counted at the call."""
+        """Return the devices that nodes report; kept, not counted at the call."""
 
     @property
     def own_username(self) -> str:
-        """The user name of our ServiceAccount."""
+        """Return the user name of our ServiceAccount."""
 
     @property
     def own_namespace(self) -> str:
-        """The namespace that we run in."""
+        """Return the namespace that we run in."""
 
     def find(self, key: Key) -> Link | None:
-        """The workload, pod or other owner of a group, kind, namespace and name: what owner chains are made of."""
+        """Return a workload, pod or other owner by group, kind, namespace and name, as a link of an owner chain."""
 
     def lineage(self, policy: Policy) -> OwnerResolver:
-        """Owner chains as `find` tells them, under a policy."""
+        """Return the owner resolver over `find` under a policy."""
 
     def workload(self, group: str, kind: str, namespace: str, name: str) -> Workload | None:
-        """The workload of that name."""
+        """Return the workload of that name."""
 
     def placement_of(self, key: str) -> Placement | None:
-        """The Placement of a gang."""
+        """Return the Placement of a gang."""
 
     def await_revision(self, namespace: str, key: str, revision: int, deadline: float) -> Placement | None:
-        """The gang's Placement once its assignment is of that revision or newer; waits 200 ms at most.
+        """Return the gang's Placement once its assignment has that revision or a newer one; waits 200 ms at most.
 
-        None when it has not come. Too many of a namespace that wait already are not waited for.
+        None if it has not arrived. Returns at once if too many reviews of a namespace wait already.
         """
 
     def await_owner(self, namespace: str, owner: OwnerRef, deadline: float) -> bool:
-        """True once the object that a reference in a namespace names is known; waits 200 ms at most."""
+        """Return True once the owner of a reference in a namespace is known; waits 200 ms at most."""
 
     def live_claimants(self, placement: Placement, pod_set: PodSet, rank: int) -> int:
-        """How many pods of the pod set have that rank and are neither finished nor being deleted."""
+        """Return how many pods of the pod set have that rank and are neither finished nor being deleted."""
 
     def node(self, name: str) -> Node | None:
-        """The node of that name."""
+        """Return the node of that name."""
 
     def gangs_in(self, namespace: str) -> int:
-        """How many gangs of a namespace have a Placement and have not ended."""
+        """Return how many gangs of a namespace have a Placement and have not ended."""
 
     def topology_of(self, placement: Placement) -> Topology | None:
-        """The topology that a Placement was planned on."""
+        """Return the topology that a Placement was planned on."""
 
     def planned_shape(self, placement: Placement, pod_set: PodSet) -> Shape | None:
-        """The shape that the pods of a pod set were planned with; None when it is not known."""
+        """Return the shape that the pods of a pod set were planned with; None if it is not known."""
 
     def room_taken(self, host: str, requests: Requests) -> bool:
-        """True when others took room on a host that is reserved there, of a resource that `requests` names."""
+        """Return True if other pods use capacity that is reserved on a host, of a resource in `requests`."""
 
     def allocation(self, placement: Placement, host: str, uses: Uses) -> str | None:
-        """The annotation that tells a pod of the gang its devices; None when they are not there for it any more."""
+        """Return the device annotation for a pod of the gang; None if its devices are no longer available."""
 
     def forecast(self, workload: Workload, understanding: PlacementRequest, deadline: float) -> Outcome | None:
-        """What the leader would answer for the workload now; None when there is no time for it or the caches lag."""
+        """Return the leader's current outcome for the workload; None if there is no time or the caches lag."""

@@ -1,7 +1,7 @@
-"""An AdmissionReview in, a response out, both free of HTTP; errors and warnings become an answer by the policy's mode.
+"""Decodes an AdmissionReview and encodes the response; errors and warnings become an answer by the policy's mode.
 
-Wire contract: admission.k8s.io/v1 AdmissionReview. The API server refuses an answer whose uid, apiVersion or kind
-differs, `patch` without `patchType` (or the other way round), and either of them in a validating answer.
+Free of HTTP. Wire contract: admission.k8s.io/v1 AdmissionReview. The API server refuses an answer whose uid, apiVersion
+or kind differs, `patch` without `patchType` (or the other way round), and either of them in a validating answer.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
 OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 
-# Small values are what is dear to decode and to keep: 2.3 million empty objects fit into a body, and take 200 MB. An
-# object as large as etcd takes, twice in an UPDATE, has 250,000 at most.
+# Small values are the expensive ones to decode and keep: 2.3 million empty objects fit into a body, and take 200 MB.
+# An object of etcd's maximum size, twice in an UPDATE, has 250,000 at most.
 MAX_JSON_VALUES: Final = 400_000
 _BETWEEN: Final = (b",", b"[", b"{")
 
@@ -56,16 +56,16 @@ class BadReview(Exception):
 
 
 class Unavailable(Exception):
-    """A handler cannot answer now (cache not synced, overload): HTTP 503, failurePolicy rules, never a denial."""
+    """A handler cannot answer now (cache not synced, overload): HTTP 503, failurePolicy decides, never a denial."""
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
     """One admission request.
 
-    `operation` is CREATE, UPDATE, DELETE or CONNECT. `object` and `old_object` keep the bytes undecoded (None when the
-    API server sent null): whoever needs them projects them, once. `name` is empty at CREATE with generateName. `budget`
-    is the processor time that its answer may take.
+    `operation` is CREATE, UPDATE, DELETE or CONNECT. `object` and `old_object` are undecoded bytes (None when the API
+    server sent null); the code that needs them decodes them, once. `name` is empty at CREATE with generateName.
+    `budget` is the processor time that its answer may use.
     """
 
     uid: str
@@ -96,9 +96,11 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """The answer to a review. `patch` holds JSON Patch operations; `code`, `reason`, `message` and the rest speak only
-    when `allowed` is False. `errors` is what `causes` were made of, for callers that want our own codes; `blamed` are
-    those, also of an answer that lets the object through, of which an entry of the policy's kinds may be the cause.
+    """The answer to a review.
+
+    `patch` holds JSON Patch operations; `code`, `reason`, `message` and the other fields matter only if `allowed` is
+    False. `errors` are the source of `causes`, for callers that want our own codes. `blamed` are the errors, also of an
+    admitted object, that an entry of the policy's kinds may have caused.
     """
 
     allowed: bool
@@ -116,7 +118,7 @@ class Response:
 
     @property
     def outcome(self) -> str:
-        """One word for metrics: allowed, patched, invalid or forbidden."""
+        """Return the outcome for metrics: allowed, patched, invalid or forbidden."""
         if self.allowed:
             return "patched" if self.patch else "allowed"
         return "invalid" if self.code == 422 else "forbidden"  # noqa: PLR2004 - HTTP's number
@@ -175,8 +177,8 @@ def decode_review(body: bytes, budget: Budget | None = None) -> Review:
     """Return the review in `body`, decoding the envelope once and the objects not at all.
 
     Raises BadReview(400) for anything that is not an admission.k8s.io/v1 AdmissionReview with a request: no JSON, wrong
-    types, missing uid, nesting or numbers that no object has; BadReview(413) for one of too many values. The message
-    never quotes the body. Without a `budget` the answer may take any time.
+    types, missing uid, nesting or numbers that no object has; BadReview(413) for too many values. The message never
+    quotes the body. Without a `budget` the answer may take any time.
     """
     if sum(map(body.count, _BETWEEN)) > MAX_JSON_VALUES:
         raise BadReview(413, f"the body may have {MAX_JSON_VALUES:,} values")
@@ -221,20 +223,20 @@ def decode_review(body: bytes, budget: Budget | None = None) -> Review:
 
 
 def allowed(warnings: Sequence[str] = ()) -> Response:
-    """Let the object through as it is."""
+    """Admit the object unchanged."""
     return Response(allowed=True, warnings=_cleaned(warnings))
 
 
 def patched(operations: Sequence[Mapping[str, Any]], warnings: Sequence[str] = ()) -> Response:
-    """Let the object through, changed by JSON Patch (RFC 6902) `operations`; none is the same as `allowed`."""
+    """Admit the object with JSON Patch (RFC 6902) `operations`; without any the same as `allowed`."""
     return Response(allowed=True, patch=tuple(operations), warnings=_cleaned(warnings))
 
 
 def denied(errors: Sequence[FieldError], review: Review, warnings: Sequence[str] = ()) -> Response:
-    """Refuse what the user wrote: 422 Invalid with one cause per error, ordered by path.
+    """Refuse the user's object: 422 Invalid with one cause per error, ordered by path.
 
     kubectl prints `The Job "t2" is invalid:` and one `* field: message` line per cause; other clients show
-    status.message, which therefore holds the same. `errors` must not be empty.
+    status.message, which therefore has the same content. `errors` must not be empty.
     """
     if not errors:
         raise ValueError("a denial needs at least one error")
@@ -262,7 +264,7 @@ def denied(errors: Sequence[FieldError], review: Review, warnings: Sequence[str]
 def forbidden(
     message: str, reason: str, warnings: Sequence[str] = (), *, errors: Sequence[FieldError] = ()
 ) -> Response:
-    """Refuse by policy: 403 Forbidden; `reason` is our stable code and stands in details.causes."""
+    """Refuse by policy: 403 Forbidden; `reason` is our stable code in details.causes."""
     return Response(
         allowed=False,
         code=403,
@@ -317,7 +319,7 @@ def _present(raw: msgspec.Raw) -> msgspec.Raw | None:
 
 
 def _object_name(review: Review) -> str:
-    """The name in the object: the review's own is empty when the API server is to generate it."""
+    """Return the name in the object: the review's own is empty if the API server is to generate it."""
     if review.object is None:
         return ""
     try:
@@ -328,12 +330,12 @@ def _object_name(review: Review) -> str:
 
 
 def _path_order(path: str) -> list[tuple[bool, int, str]]:
-    """Sort key: indexes of a list by number, so that containers[10] comes after containers[2]."""
+    """Return the sort key of a path, with list indexes as numbers: containers[10] comes after containers[2]."""
     return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in re.split(r"(\d{1,9})", path)]
 
 
 def _joined(causes: Sequence[Cause], total: int) -> str:
-    """The causes on one line, as many as fit into MAX_MESSAGE, and how many more there are."""
+    """Return the causes on one line, as many as fit into MAX_MESSAGE, and the number of the others."""
     shown: list[str] = []
     room = MAX_MESSAGE
     for cause in causes:
@@ -348,7 +350,7 @@ def _joined(causes: Sequence[Cause], total: int) -> str:
 
 
 def _cleaned(warnings: Sequence[str]) -> tuple[str, ...]:
-    """At most MAX_WARNINGS different warnings of at most MAX_WARNING bytes, free of control characters."""
+    """Return at most MAX_WARNINGS distinct warnings of at most MAX_WARNING bytes, without control characters."""
     unique = dict.fromkeys(
         truncate_bytes(re.sub(r"[\x00-\x1f\x7f-\x9f]+", " ", text).strip(), MAX_WARNING) for text in warnings
     )
@@ -362,7 +364,7 @@ _MODE: Final = f"{_OBSERVES}nothing is held or refused; with mode enforce:"
 
 
 def answer(review: Review, errors: Sequence[FieldError], warnings: Sequence[str], *, policy: Policy) -> Response:
-    """Refuse for the errors, or, where the policy only observes, say what would have been refused."""
+    """Refuse for the errors; in mode observe warn of the refusal instead."""
     blamed = tuple(error for error in errors if error.entry)
     found = _answer(review, errors, warnings, policy=policy)
     return replace(found, blamed=blamed) if blamed else found
@@ -381,7 +383,7 @@ def _answer(review: Review, errors: Sequence[FieldError], warnings: Sequence[str
 
 
 def _observed(text: str) -> list[str]:
-    """A text as warnings that name the mode, parted where a clause ends: cut, it would lose what helps."""
+    """Return a text as warnings that name the mode, split at clauses so that nothing useful is cut off."""
     lines: list[str] = []
     for clause in _ENDS.split(text.removeprefix(_TELLS)):
         if lines and len(longer := f"{lines[-1]} {clause}") <= MAX_WARNING:

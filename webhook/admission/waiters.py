@@ -16,7 +16,7 @@ Found = TypeVar("Found")
 
 
 class ObjectWaiters:
-    """Tells of Placements by the key of their gang, of pods and what owns them by group, kind, namespace and name."""
+    """Waits for Placements by gang key, and for pods and owners by group, kind, namespace and name."""
 
     def __init__(self, stores: Stores, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -24,13 +24,13 @@ class ObjectWaiters:
         self._lock = threading.Lock()
         stores.placements.subscribe(self._placement)
         stores.pods.subscribe(self._pod)
-        stores.workloads.subscribe(lambda key, _old, _new: self._came(key))
-        stores.owned.subscribe(lambda key, _old, _new: self._came(key))
+        stores.workloads.subscribe(lambda key, _old, _new: self._notify(key))
+        stores.owned.subscribe(lambda key, _old, _new: self._notify(key))
 
     def wait(self, key: Hashable, look: Callable[[], Found | None], until: float) -> Found | None:
-        """Return what `look` finds, asked again whenever something came under the key, `until` (of the clock) at most.
+        """Return the result of `look`, called at least once and again after each event for the key.
 
-        Looks at least once.
+        Waits until `until` on the clock at most.
         """
         came = threading.Event()
         with self._lock:
@@ -52,13 +52,13 @@ class ObjectWaiters:
 
     def _placement(self, _key: Hashable, _old: Placement | None, new: Placement | None) -> None:
         if new is not None:
-            self._came(placed_key(new))
+            self._notify(placed_key(new))
 
     def _pod(self, _key: Hashable, _old: Pod | None, new: Pod | None) -> None:
         if new is not None:
-            self._came(("", "Pod", new.namespace, new.name))
+            self._notify(("", "Pod", new.namespace, new.name))
 
-    def _came(self, key: Hashable) -> None:
+    def _notify(self, key: Hashable) -> None:
         if not self._waiting:
             return  # nearly always
         with self._lock:
