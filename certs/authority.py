@@ -1,4 +1,4 @@
-"""Making certificates: a long-lived CA and short-lived leaves below it. Pure but for the system's randomness.
+"""Makes certificates: a long-lived CA and short-lived leaves signed by it. Pure except for the system's randomness.
 
 ECDSA P-256 throughout: a handshake costs 0.94 ms against 1.21 ms with RSA-2048, and every TLS 1.3 client speaks it.
 """
@@ -24,19 +24,19 @@ MAX_PEM: Final = 65_536  # bytes; eighty certificates
 
 
 class AuthorityError(ValueError):
-    """A CA that cannot be used; the message never holds key material."""
+    """An unusable CA; the message never contains key material."""
 
 
 class AuthorityExpired(AuthorityError):
-    """A CA whose time is over: nobody accepts anything of it any more."""
+    """An expired CA; no client accepts its certificates any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """A CA: the certificates that clients are to trust and the key that signs.
+    """A CA: the certificates that clients trust and the key that signs.
 
-    `certificates` are PEM, one each; during a renewal old and new stand side by side. `signer` is the one among them
-    that belongs to `key` (PKCS#8 PEM). It is to be renewed at `renew_at`, after two thirds of its life, and ends at
+    `certificates` are PEM, one each; during a renewal old and new are both in it. `signer` is the one among them that
+    belongs to `key` (PKCS#8 PEM). It is to be renewed at `renew_at`, after two thirds of its life, and ends at
     `not_after`, in seconds since the epoch.
     """
 
@@ -86,9 +86,8 @@ def new_authority(*, now: float, name: str) -> Authority:
 def read_authority(bundle: bytes, key: bytes, *, now: float) -> Authority:
     """Return the CA of a PEM bundle and a PEM key.
 
-    Certificates that have expired are left out, and repetitions. Raises AuthorityError when something is no PEM, no
-    certificate is the key's, the key's certificate is no CA certificate or is not valid at `now`, or the key is not
-    ECDSA.
+    Expired and duplicate certificates are left out. Raises AuthorityError if something is no PEM, no certificate
+    belongs to the key, the key's certificate is no CA certificate or is not valid at `now`, or the key is not ECDSA.
     """
     if not 0 < len(bundle) <= MAX_PEM or not 0 < len(key) <= MAX_PEM:
         raise AuthorityError("the certificates or the key are empty or too large")
@@ -110,8 +109,8 @@ def read_authority(bundle: bytes, key: bytes, *, now: float) -> Authority:
 def new_leaf(authority: Authority, *, dns_names: Sequence[str], addresses: Sequence[str] = (), now: float) -> Leaf:
     """Return a serving certificate for host names and IP addresses, valid for seven days; renew after two thirds.
 
-    Never outlives its CA. Raises AuthorityError when the CA is not valid at `now`, ValueError for a malformed address
-    or no name at all.
+    It never outlives its CA. Raises AuthorityError if the CA is not valid at `now`, ValueError for a malformed address
+    or if there is no name at all.
     """
     if not dns_names and not addresses:
         raise ValueError("a serving certificate needs at least one name or address")
@@ -124,7 +123,7 @@ def new_leaf(authority: Authority, *, dns_names: Sequence[str], addresses: Seque
     names += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
     certificate = (
         x509.CertificateBuilder()
-        # The name that counts is the alternative one; this is for people and has at most 64 characters.
+        # Clients check the alternative name; this one is for people and has at most 64 characters.
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "topogate")]))
         .issuer_name(issuer.subject)
         .public_key(key.public_key())
@@ -204,7 +203,7 @@ def _pem(certificate: x509.Certificate) -> bytes:
 
 
 def _time(now: float) -> datetime.datetime:
-    """Whole seconds: certificates know no fractions."""
+    """Return the time in whole seconds, as certificates have no fractions."""
     return datetime.datetime.fromtimestamp(int(now), datetime.UTC)
 
 

@@ -1,8 +1,8 @@
-"""The caBundle in a webhook configuration: compared, and patched where it differs.
+"""Compares the caBundle of a webhook configuration, and patches it where it differs.
 
 By strategic merge on the webhook's name, never by apply: server-side apply leaves husks when a manifest drops a webhook
-and client-side apply would wipe it. The patch carries the resourceVersion, so that a webhook which went away meanwhile
-is a conflict and not a new, empty entry.
+and client-side apply would wipe it. The patch carries the resourceVersion, so that a webhook which was removed
+meanwhile causes a conflict and not a new, empty entry.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Configurations = Literal["mutatingwebhookconfigurations", "validatingwebhookconf
 
 
 class ConfigurationMalformed(ValueError):
-    """The object is no webhook configuration."""
+    """The object is not a webhook configuration."""
 
 
 def bundle_patch(configuration: bytes, bundle: bytes) -> dict[str, Any] | None:
-    """Return the strategic-merge patch that gives every webhook of `configuration` (JSON) the caBundle, or None.
+    """Return the strategic-merge patch that sets the caBundle in every webhook of `configuration` (JSON), or None.
 
-    Names only the webhooks that need it. Raises ConfigurationMalformed.
+    It names only the webhooks that need it. Raises ConfigurationMalformed.
     """
     try:
         found = json.loads(configuration)
@@ -43,7 +43,9 @@ def bundle_patch(configuration: bytes, bundle: bytes) -> dict[str, Any] | None:
 
 
 def carries(configuration: bytes, certificate: bytes) -> bool:
-    """True when every webhook of `configuration` (JSON) trusts `certificate` (PEM). Raises ConfigurationMalformed."""
+    """Return True if every webhook of `configuration` (JSON) trusts `certificate` (PEM). Raises
+    ConfigurationMalformed.
+    """
     try:
         webhooks = json.loads(configuration).get("webhooks") or []
         return all(certificate in (_decoded(webhook["clientConfig"].get("caBundle")) or b"") for webhook in webhooks)
@@ -60,10 +62,10 @@ def inject(
     known: bytes | None = None,
     fence: Callable[[], None] = lambda: None,
 ) -> bool:
-    """Give the webhooks of one configuration the caBundle; True when something had to be written.
+    """Set the caBundle in the webhooks of one configuration; return True if a write was needed.
 
-    `known` is the configuration (JSON) where a watch has shown it. Reads again after a conflict; `fence` is called
-    before every write. Raises ConfigurationMalformed; errors of the API pass through, "not found" too.
+    `known` is the configuration (JSON) if a watch has shown it. Reads again after a conflict; `fence` is called before
+    every write. Raises ConfigurationMalformed; errors of the API pass through, "not found" too.
     """
     path = f"/apis/admissionregistration.k8s.io/v1/{resource}/{name}"
     attempt = 0

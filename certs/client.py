@@ -1,4 +1,4 @@
-"""What the certificates need of an API client: one method, so that this package knows no client."""
+"""The API client that this package needs: a protocol with one method, so that it depends on no client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CONFLICT = HTTPStatus.CONFLICT  # AlreadyExists on create, a stale resourceVersi
 
 
 class Client(Protocol):
-    """Requests to the API server. A refusal raises an exception whose `status` is the HTTP status."""
+    """Sends requests to the API server. A refusal raises an exception whose `status` is the HTTP status."""
 
     def request(
         self,
@@ -22,10 +22,10 @@ class Client(Protocol):
         body: bytes | Mapping[str, Any] | None = None,
         content_type: str = "application/json",
     ) -> bytes:
-        """Send one request and return the answer's body."""
+        """Send one request and return the body of the response."""
 
 
 def status_of(error: Exception) -> int | None:
-    """The HTTP status of a refusal; None for every other exception (no answer, our own fault)."""
+    """Return the HTTP status of a refusal; None for other exceptions (no response, our own fault)."""
     status = getattr(error, "status", None)
     return status if isinstance(status, int) else None

@@ -1,12 +1,12 @@
-"""How one CA follows another: what the Secret is to hold next, as a function of what it holds, of trust and of time.
+"""The rotation of the CA: the next content of the Secret as a function of its content, of trust and of time.
 
-A renewal is three writes of the Secret, and after each of them everything may end and go on later:
+A renewal is three writes of the Secret; after each of them it may be interrupted and continued later:
 
     one CA -> ANNOUNCED    a second one is trusted beside it and signs nothing yet
     ANNOUNCED -> TAKEN OVER   the second one signs, once every webhook configuration has trusted it for SETTLE
-    TAKEN OVER -> one CA   the first one is trusted no more, once no certificate of it can be alive
+    TAKEN OVER -> one CA   the first one is no longer trusted, once no certificate of it can be alive
 
-So a replica never serves what a webhook configuration does not trust, however far each of them has got.
+So a replica never serves a certificate that a webhook configuration does not trust, however far each of them has got.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from typing import Final
 
 from certs.authority import LEAF_LIFETIME, Authority
 
-# API servers read a changed configuration within a moment; one that lags for longer is in trouble of its own (s).
+# Seconds. API servers read a changed configuration within a moment; one that lags for longer has a problem of its own.
 SETTLE: Final = 20.0
-# A replica that is cut off serves what it signed last until that ends; a day more for clocks that differ (s).
+# Seconds. A replica that is cut off serves its last leaf until that ends; a day more for clocks that differ.
 RETIRE: Final = LEAF_LIFETIME.total_seconds() + 86_400.0
-# CAs that are trusted at a time: whoever asks for renewals in a loop waits for the oldest ones to go.
+# CAs that are trusted at a time: renewals requested in a loop wait until the oldest ones are removed.
 MOST: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
 class StoredAuthority:
-    """What the Secret holds: who is trusted and who signs, who signs next, since when the former does, what is asked.
+    """The CA state in the Secret: trusted certificates, the signing key, the next one, and pending requests.
 
-    `following` is the announced CA; its certificate is among the trusted ones of `authority`. `since` is in seconds
-    since the epoch; None when nobody wrote it down.
+    `following` is the announced CA; its certificate is among the trusted ones of `authority`. `since` is when
+    `authority` began to sign, in seconds since the epoch; None if that is not recorded. `renew_asked` and `drop_asked`
+    are requests of people for a renewal and for removing retired certificates.
     """
 
     authority: Authority
@@ -41,24 +42,24 @@ class StoredAuthority:
 
     @property
     def bundle(self) -> bytes:
-        """What the webhook configurations are to trust."""
+        """Return the certificates that the webhook configurations should trust."""
         return self.authority.bundle
 
     @property
     def retired(self) -> tuple[bytes, ...]:
-        """Certificates that are trusted and sign nothing, now or next."""
+        """Return the trusted certificates that do not sign, now or next."""
         signers = {self.authority.signer, None if self.following is None else self.following.signer}
         return tuple(one for one in self.authority.certificates if one not in signers)
 
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """There is no Secret any more."""
+    """The Secret does not exist any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """The Secret is there, and what it holds is no CA."""
+    """The Secret exists, but holds no usable CA."""
 
 
 Found = StoredAuthority | Deleted | Unusable
@@ -67,9 +68,9 @@ Found = StoredAuthority | Deleted | Unusable
 def advanced(
     kept: StoredAuthority, *, carried_for: float | None, now: float, make: Callable[[], Authority]
 ) -> StoredAuthority | None:
-    """Return what the Secret is to hold next; None when it is right as it is.
+    """Return the next state of the Secret; None if it is right already.
 
-    `carried_for`: since how many seconds every webhook configuration trusts all of `kept`; None when one does not.
+    `carried_for` is for how many seconds every webhook configuration has trusted all of `kept`; None if one does not.
     `now` is in seconds since the epoch, `make` makes a new CA.
     """
     settled = carried_for is not None and carried_for >= SETTLE
@@ -93,10 +94,10 @@ def advanced(
 def mended(
     known: StoredAuthority, found: Found, *, carried: Callable[[bytes], bool], now: float, make: Callable[[], Authority]
 ) -> StoredAuthority | None:
-    """Return what the Secret ought to hold when what is found in it would break the trust in `known`; else None.
+    """Return the corrected state if the state in the Secret would break the trust in `known`; else None.
 
-    `known` is what a replica has gone by until now, `carried` says whether every webhook configuration trusts a
-    certificate. A deletion asks for a renewal. A CA that nobody announced is taken for one that is to follow.
+    `known` is the state that a replica has used until now, `carried` returns whether every webhook configuration trusts
+    a certificate. A deletion counts as a request for renewal. A CA that was not announced is taken for the next one.
     """
     over = known.authority.not_after <= now
     match found:
@@ -111,7 +112,9 @@ def mended(
     if signer == old or over or not carried(old):
         return None
     if carried(signer):
-        return None if old in found.authority.certificates else _with(found, known.authority.certificates, now=now)
+        return (
+            None if old in found.authority.certificates else _with_trusted(found, known.authority.certificates, now=now)
+        )
     following = replace(found.authority, certificates=(signer,))
     pending = None if known.following is None else known.following.signer
     mine = tuple(one for one in known.authority.certificates if one not in (pending, signer))
@@ -119,7 +122,7 @@ def mended(
 
 
 def _announced(kept: StoredAuthority, make: Callable[[], Authority]) -> StoredAuthority | None:
-    """Trust a second CA; None when too many are trusted already."""
+    """Return the state that also trusts a second CA; None if too many are trusted already."""
     if len(kept.authority.certificates) >= MOST:
         return None
     following = make()
@@ -128,12 +131,12 @@ def _announced(kept: StoredAuthority, make: Callable[[], Authority]) -> StoredAu
 
 
 def _taken_over(kept: StoredAuthority, following: Authority, *, now: float) -> StoredAuthority:
-    # In the same order: the webhook configurations stay as they are.
+    # Keep the order, so that the webhook configurations need no write.
     authority = replace(following, certificates=kept.authority.certificates)
     return replace(kept, authority=authority, following=None, since=now, renew_asked=False)
 
 
-def _with(kept: StoredAuthority, certificates: tuple[bytes, ...], *, now: float) -> StoredAuthority:
-    """Trust some more, as if they had just been followed."""
+def _with_trusted(kept: StoredAuthority, certificates: tuple[bytes, ...], *, now: float) -> StoredAuthority:
+    """Return the state that also trusts these certificates, as if they had just been replaced."""
     both = tuple(dict.fromkeys((*certificates, *kept.authority.certificates)))
     return replace(kept, authority=replace(kept.authority, certificates=both), since=now)

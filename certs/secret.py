@@ -1,8 +1,8 @@
-"""The CA's Secret: read, made by whoever comes first, and written by the leader.
+"""The CA's Secret: read by every replica, created by the first, and written by the leader.
 
-`ca.crt` holds every certificate that clients are to trust (during a renewal more than one), `ca.key` the key that
+`ca.crt` holds every certificate that clients should trust (during a renewal more than one), `ca.key` the key that
 signs, `next.key` the key that signs next; the certificates that belong to them are found among those. Leaves are in no
-Secret. Annotations say since when the CA signs, and what people ask for.
+Secret. Annotations hold the time since which the CA signs, and requests of people.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ SINCE: Final = "topogate.dev/ca-signs-since"  # seconds since the epoch
 RENEW: Final = "topogate.dev/renew-ca"
 DROP: Final = "topogate.dev/drop-old-ca"
 MERGE_PATCH: Final = "application/merge-patch+json"
-ATTEMPTS: Final = 3  # created by another, gone again, created anew: more is somebody's loop
+ATTEMPTS: Final = 3  # created by another, deleted again, created anew: more is a loop of another program
 
 
 class SecretUnusable(Exception):
-    """The Secret is there but holds no usable CA; the message says what is wrong and what to do. No key material."""
+    """The Secret exists but holds no usable CA; the message names the cause and the remedy. No key material."""
 
     def __init__(self, message: str, *, expired: bool = False) -> None:
         super().__init__(message)
@@ -38,11 +38,11 @@ class SecretUnusable(Exception):
 def ensure_ca(
     api: Client, *, namespace: str, name: str, now: float, may_make: Callable[[], bool] = lambda: True
 ) -> StoredAuthority:
-    """Return what the Secret `namespace`/`name` holds, making a CA when there is none or when its time is over.
+    """Return the state in the Secret `namespace`/`name`, making a CA if there is none or it has expired.
 
-    `may_make` is asked before one is made where none is: somebody else may be about to put the one back that is in use.
-    `now` in seconds since the epoch. Raises SecretUnusable when it is half written or garbage (a CA that others may be
-    using is never overwritten), or may not be made yet. Errors of the API pass through.
+    `may_make` is called before a CA is made where there is no Secret: another replica may be about to restore the one
+    in use. `now` in seconds since the epoch. Raises SecretUnusable if the Secret is half written or garbage (a CA that
+    others may be using is never overwritten), or if it may not be made yet. Errors of the API pass through.
     """
     path = f"/api/v1/namespaces/{namespace}/secrets/{name}"
     for _ in range(ATTEMPTS):
@@ -71,12 +71,12 @@ def ensure_ca(
 
 
 def new_ca(*, namespace: str, name: str, now: float) -> Authority:
-    """Return a new CA under the name that those of this Secret have."""
+    """Return a new CA with the common name for this Secret."""
     return new_authority(now=now, name=f"{name}.{namespace}")
 
 
 def read_kept(body: bytes, *, namespace: str, name: str, now: float) -> StoredAuthority:
-    """Return what a Secret (JSON) holds; raises SecretUnusable."""
+    """Return the state in a Secret (JSON). Raises SecretUnusable."""
     try:
         found = json.loads(body)
         data, annotations = found.get("data") or {}, (found.get("metadata") or {}).get("annotations") or {}
@@ -99,9 +99,9 @@ def read_kept(body: bytes, *, namespace: str, name: str, now: float) -> StoredAu
 
 
 def write(api: Client, kept: StoredAuthority, *, namespace: str, name: str, version: str) -> bytes:
-    """Store `kept` in the Secret of that resourceVersion (of another one: conflict), or in a new one ("").
+    """Store `kept` in the Secret with that resourceVersion (another version is a conflict), or in a new one ("").
 
-    Returns the answer. What others wrote beside our keys stays. Errors of the API pass through.
+    Returns the response. Data of others in the Secret stays. Errors of the API pass through.
     """
     collection = f"/api/v1/namespaces/{namespace}/secrets"
     following = None if kept.following is None else _encoded(kept.following.key)
@@ -135,7 +135,7 @@ def write(api: Client, kept: StoredAuthority, *, namespace: str, name: str, vers
 
 
 def _following(data: Any, bundle: bytes, authority: Authority, *, now: float) -> Authority | None:
-    """The announced CA; none where its key is of no use: another one is announced when it is time."""
+    """Return the announced CA; None if its key is unusable: another one is announced in time."""
     try:
         found = read_authority(bundle, _decoded(data, NEXT_KEY), now=now)
     except AuthorityError:

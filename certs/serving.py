@@ -1,4 +1,4 @@
-"""The serving certificate of this replica: signed here, kept in memory, renewed in good time.
+"""The serving certificate of this replica: signed here, kept in memory, renewed in time.
 
 A renewal makes a new TLS context and swaps the reference. Loading into a context that is in use works mostly, but
 OpenSSL does not lock it against handshakes that start meanwhile: one can see the new certificate with the old key.
@@ -16,19 +16,20 @@ from certs.authority import Authority, Leaf, new_leaf
 
 
 def serving_context(chain: bytes, key: bytes) -> ssl.SSLContext:
-    """Return a server's TLS 1.3 context with a PEM chain and its key. Raises ssl.SSLError when they do not fit."""
+    """Return a server's TLS 1.3 context with a PEM chain and its key. Raises ssl.SSLError if they do not match."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.num_tickets = 0  # Go's client keeps no sessions: tickets would be signed for nobody
+    context.num_tickets = 0  # Go's client keeps no sessions: tickets would be signed in vain
     with _as_file(key + b"\n" + chain) as path:
         context.load_cert_chain(path)
     return context
 
 
 class ServingCertificate:
-    """The leaf in force. `context` may be read from any thread while `renew` runs in another; one renews at a time.
+    """The current leaf. `context` may be read from any thread while `renew` runs in another; one thread renews at a
+    time.
 
-    `authority` is asked at each renewal, `clock` gives seconds since the epoch.
+    `authority` is called at each renewal, `clock` returns seconds since the epoch.
     """
 
     def __init__(
@@ -50,30 +51,30 @@ class ServingCertificate:
 
     @property
     def valid(self) -> bool:
-        """True while clients accept the leaf."""
+        """Return True while clients accept the leaf."""
         return self._clock() < self._leaf.not_after
 
     @property
     def not_after(self) -> float:
-        """When the leaf ends, in seconds since the epoch."""
+        """Return when the leaf ends, in seconds since the epoch."""
         return self._leaf.not_after
 
     @property
     def signer(self) -> bytes:
-        """The certificate (PEM) of the CA that signed the leaf in force."""
+        """Return the certificate (PEM) of the CA that signed the current leaf."""
         return self._signer
 
     def renew(self) -> None:
-        """Sign a new leaf and serve it from the next handshake on. What fails leaves the old one in force."""
+        """Sign a new leaf and serve it from the next handshake on. A failure keeps the old one."""
         authority = self._authority()
         leaf = new_leaf(authority, dns_names=self._dns_names, addresses=self._addresses, now=self._clock())
         context = serving_context(leaf.chain, leaf.key)
         self._leaf, self._signer, self.context = leaf, authority.signer, context
 
     def renew_if_due(self) -> bool:
-        """Renew after two thirds of the leaf's life or when another CA signs now; True when it did.
+        """Renew after two thirds of the leaf's life or when another CA signs now; return True if it did.
 
-        To be called again and again: a poll, unlike a timer, also catches up after the process was paused.
+        To be called repeatedly: a poll, unlike a timer, also catches up after the process was paused.
         """
         if self._clock() < self._leaf.renew_at and self._authority().signer == self._signer:
             return False
@@ -83,7 +84,7 @@ class ServingCertificate:
 
 @contextlib.contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """A path to `content` for as long as OpenSSL reads it: in anonymous memory where the system has that (Linux)."""
+    """Yield a path to `content` while OpenSSL reads it: in anonymous memory if the system has that (Linux)."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("leaf", os.MFD_CLOEXEC)
         with open(descriptor, "wb") as file:
