@@ -29,7 +29,7 @@ from engine.topology.topology import Topology
 
 Uses = tuple[DeviceUse, ...]
 
-# Shapes whose slots are kept summed up between decisions: those of the gangs that wait or come in a row. 16 bytes per
+# Shapes with slots kept summed up between decisions: those of the gangs that wait or come in a row. 16 bytes per
 # host and shape, so 64 shapes on 100,000 hosts are 100 MB.
 MAX_WARM_SHAPES = 64
 # With more than one host in so many changed, counting all of them at once is cheaper than one by one.
@@ -52,7 +52,7 @@ class SlotCounts:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """What a gang keeps on one host: pods to come, what each asks for, their devices where they are known."""
+    """The reservation of a gang on one host: pods to come, the requests of each, their devices where known."""
 
     count: int
     requests: Requests
@@ -61,7 +61,7 @@ class Reserved:
 
 
 @dataclass(slots=True)
-class _Warm:
+class _WarmSlots:
     """The slots of one shape on one topology, current up to `seen` in the log of changed rows."""
 
     rows: npt.NDArray[np.intp]
@@ -69,14 +69,14 @@ class _Warm:
     scarce: str
     era: int
     seen: int
-    # What `_recount` looks at, for so many columns: resolved once, as a new one may be what was missing.
+    # What `_recount` reads, for so many columns: resolved once, and again when columns are added.
     columns: int = -1
     asked: list[tuple[int, int]] = field(default_factory=list)
     claims: list[str] = field(default_factory=list)
 
 
 class Capacity:
-    """The mutable ledger of every host's resources. Not thread-safe: its owner (`cache.state`) holds the lock."""
+    """The free resources of every host. Not thread-safe: its owner (`cache.state`) holds the lock."""
 
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}
@@ -88,17 +88,17 @@ class Capacity:
         self._devices = HostDevices()
         self._usage: dict[tuple[str, str], tuple[int, Requests, Held | None]] = {}
         self._reservations: dict[str, dict[str, dict[str, Reserved]]] = {}  # gang -> pod set -> host
-        self._fresh: set[str] = set()  # nodes that may not have settled yet
+        self._fresh: set[str] = set()  # nodes that may not be settled yet
         self._tree_rows: dict[str, tuple[Topology, npt.NDArray[np.intp], dict[int, int]]] = {}
-        self._warm: OrderedDict[tuple[str, Shape], _Warm] = OrderedDict()
+        self._warm: OrderedDict[tuple[str, Shape], _WarmSlots] = OrderedDict()
         self._warm_weight = 0
-        self._touched: list[int] = []  # rows of which anything changed, in the present era
+        self._touched: list[int] = []  # rows with any change in the present era
         self._era = 0
 
-    # -- what changes ------------------------------------------------------------------------------------------------
+    # -- changes -----------------------------------------------------------------------------------------------------
 
     def set_node(self, name: str, node: Node | None) -> None:
-        """Take over a node's allocatable, labels and health; None when it is gone."""
+        """Set a node's allocatable, labels and health; None when it is gone."""
         row = self._row(name)
         self._amounts.set_allocatable(row, node.allocatable if node else {})
         before = self._nodes[row]
@@ -111,7 +111,7 @@ class Capacity:
         self._vacate(row)
 
     def set_devices(self, name: str, devices: NodeDevices | None) -> None:
-        """Take over the Device object of a node; None when it is gone."""
+        """Set the Device object of a node; None when it is gone."""
         row = self._rows.get(name)
         if self._devices.tell(name, devices, row=row) and row is not None:
             self._touch(row)
@@ -146,8 +146,8 @@ class Capacity:
     ) -> None:
         """Replace the reservation of a gang's pod set: host -> number of pods that are still to come there.
 
-        `devices` is what one of them needs of its host's devices, `uses` by host the devices of those pods of which
-        they are known.
+        `devices` is what one of them needs of its host's devices; `uses`, by host, the devices of those pods with known
+        ones.
         """
         known = uses or {}
         wanted = {
@@ -175,15 +175,15 @@ class Capacity:
         for host in before.keys() - wanted.keys():
             self._vacate(self._row(host))
 
-    # -- what is asked -----------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     def node(self, name: str) -> Node | None:
-        """The node as last seen."""
+        """Return the node as last seen."""
         row = self._rows.get(name)
         return None if row is None else self._nodes[row]
 
     def reserved(self, gang: str) -> dict[str, int]:
-        """Host -> pods still to come, of all pod sets of one gang."""
+        """Return host -> pods still to come, of all pod sets of one gang."""
         total: dict[str, int] = {}
         for hosts in self._reservations.get(gang, {}).values():
             for host, reserved in hosts.items():
@@ -191,14 +191,14 @@ class Capacity:
         return total
 
     def reserved_by(self, gang: str) -> dict[str, int]:
-        """Pod set -> pods still to come, of one gang."""
+        """Return pod set -> pods still to come, of one gang."""
         return {
             name: sum(reserved.count for reserved in hosts.values())
             for name, hosts in self._reservations.get(gang, {}).items()
         }
 
     def reserving(self) -> list[str]:
-        """The gangs that have a reservation."""
+        """Return the keys of the gangs that have a reservation."""
         return list(self._reservations)
 
     def overbooked(self, host: str, requests: Requests) -> bool:
@@ -209,7 +209,7 @@ class Capacity:
         return any(self._amounts.left(row, resource) < 0 for resource, amount in requests if amount > 0)
 
     def lost_devices(self, gang: str, host: str, *, pod_set: str | None = None) -> bool:
-        """True when devices that pods of a gang (or of one pod set) are to get on a host are not there for them.
+        """True when devices reserved for pods of a gang (or of one pod set) on a host are not available to them.
 
         Sick, gone, or in use by others.
         """
@@ -218,12 +218,12 @@ class Capacity:
         return row is not None and any(self._devices.lost(row, ("gang", gang, name)) for name in names)
 
     def free(self, host: str) -> dict[str, int]:
-        """What is left of each resource on a host (negative when others overcommitted it)."""
+        """Return what is left of each resource on a host (negative when overcommitted)."""
         row = self._rows.get(host)
         return {} if row is None else self._amounts.all_left(row)
 
     def count(self, shape: Shape, topology: Topology) -> SlotCounts:
-        """Slots of `shape` on every host of the topology, in tree order; vectorised, O(hosts x resources)."""
+        """Count the slots of `shape` on every host of the topology, in tree order; vectorised, O(hosts x resources)."""
         rows = self._rows_of(topology)
         mask = self._eligibility.of(shape).mask[rows]
         slots_free = np.full(len(rows), np.iinfo(np.int64).max, dtype=np.int64)
@@ -243,10 +243,11 @@ class Capacity:
         return SlotCounts(slots_free, np.where(mask, np.maximum(slots_empty, 0), 0), np.maximum(built, 0))
 
     def slots(self, shape: Shape, topology: Topology, *, scarce: str) -> SlotIndex:
-        """The free slots of `shape`, as `count` gives them, kept current between decisions.
+        """Return the free slots of `shape`, as `count` gives them, kept current between decisions.
 
-        `scarce` names the resource that ties go by. Costs microseconds per host that changed since the last time; after
-        many changes, and for a shape that was not asked for lately, all hosts are counted. Not to be kept.
+        `scarce` names the resource that breaks ties. Costs microseconds per host that changed since the last time;
+        after many changes, and for a shape that was not asked for lately, all hosts are counted. The result must not be
+        kept.
         """
         rows = self._rows_of(topology)
         verdicts = self._eligibility.of(shape)
@@ -262,7 +263,7 @@ class Capacity:
         ):
             index = SlotIndex(topology.tree, self.count(shape, topology).free, self.free_of(scarce, topology))
             self._warm_weight += weight_of(shape) if key not in self._warm else 0
-            known = self._warm[key] = _Warm(rows, index, scarce, self._era, len(self._touched))
+            known = self._warm[key] = _WarmSlots(rows, index, scarce, self._era, len(self._touched))
             while len(self._warm) > 1 and (len(self._warm) > MAX_WARM_SHAPES or self._warm_weight > MAX_WEIGHT):
                 self._warm_weight -= weight_of(self._warm.popitem(last=False)[0][1])
         elif changed:
@@ -272,19 +273,19 @@ class Capacity:
         return known.index
 
     def eligible(self, shape: Shape, topology: Topology) -> Mask:
-        """Which hosts of the topology may take the shape's pods, whatever is free there, in tree order."""
+        """Return which hosts of the topology may take the shape's pods, regardless of what is free, in tree order."""
         mask: Mask = self._eligibility.of(shape).mask[self._rows_of(topology)]
         return mask
 
     def reasons(self, shape: Shape, topology: Topology) -> list[str]:
-        """Why each host of the topology is not eligible ("" when it is), in tree order."""
+        """Return why each host of the topology is not eligible ("" when it is), in tree order."""
         verdicts = self._eligibility.of(shape).reasons
         return [verdicts[row] for row in self._rows_of(topology).tolist()]
 
     def free_of(self, resource: str, topology: Topology, *, empty: bool = False) -> Ints:
-        """What is free of one resource on every host of the topology, in tree order, never below 0.
+        """Return what is free of one resource on every host of the topology, in tree order, never below 0.
 
-        `empty`: what there would be with nobody on them.
+        `empty`: what would be free without pods.
         """
         result: Ints = np.maximum(self._amounts.of(self._rows_of(topology), resource, empty=empty), 0)
         return result
@@ -294,7 +295,7 @@ class Capacity:
         return self._amounts.exists(resource)
 
     def unsettled(self, before: float) -> list[str]:
-        """Nodes that became ready (or appeared) after a time; only the newest nodes are looked at."""
+        """Return the nodes that became ready (or appeared) after a time; only the newest nodes are checked."""
         late: list[str] = []
         for name in list(self._fresh):
             node = self.node(name)
@@ -305,7 +306,7 @@ class Capacity:
         return sorted(late)
 
     def largest(self, resource: str, topology: Topology) -> int:
-        """The most that any host of the topology has of a resource, in use or not."""
+        """Return the most that any host of the topology has of a resource, in use or not."""
         amounts = self._amounts.of(self._rows_of(topology), resource, empty=True)
         return int(amounts.max()) if len(amounts) else 0
 
@@ -318,10 +319,10 @@ class Capacity:
         instead: tuple[str, str] | None = None,
         beside: Iterable[Uses] = (),
     ) -> tuple[Uses, ...] | None:
-        """The devices of so many pods more on a host; None where it does not tell its devices or they do not fit.
+        """Return devices for so many more pods on a host; None where they do not fit or the host reports no devices.
 
-        `beside`: what others get there in the same plan. `instead`: as if that pod set (gang, name) had nothing
-        reserved there but that.
+        `beside`: what others get there in the same plan. `instead`: a pod set (gang, name) with a reservation there
+        that is not counted.
         """
         row = self._rows.get(host)
         if row is None:
@@ -330,17 +331,17 @@ class Capacity:
         return self._devices.choose(row, request, count, without=without, beside=beside)
 
     def devices_fit(self, host: str, wanted: Iterable[tuple[DeviceRequest, int]]) -> bool:
-        """True when so many pods of each of several requests get devices on a host beside each other."""
+        """True when so many pods of each of several requests get devices on one host together."""
         row = self._rows.get(host)
         return row is None or self._devices.fit(row, wanted)
 
     @property
     def devices_matter(self) -> bool:
-        """True when the devices of some host decide, beside the numbers that its node reports."""
+        """True when the devices of some host count, beside the numbers that its node reports."""
         return self._devices.matter
 
     def whole_gpus(self, name: str, topology: Topology) -> Ints:
-        """Whole GPUs that nobody uses on every host of the topology, in tree order; `name`: how they are asked for."""
+        """Return the unused whole GPUs of every host of the topology, in tree order; `name`: the requested resource."""
         rows = self._rows_of(topology)
         unit = WHOLE if name in KOORDINATOR else 1
         whole: Ints = np.maximum(self._amounts.of(rows, name), 0) // unit
@@ -348,24 +349,24 @@ class Capacity:
         return whole
 
     def freest_gpu(self, request: DeviceRequest, topology: Topology) -> Ints:
-        """Percent left of the freest GPU of every host, in tree order; 0 where the devices of a host do not matter."""
+        """Return the percent left of every host's freest GPU, in tree order; 0 where a host's devices do not count."""
         return self._devices.freest(self._rows_of(topology), request)
 
     def gpus_in_part(self, host: str) -> int:
-        """How many GPUs of a host are used in part."""
+        """Return how many GPUs of a host are used in part."""
         summary = self._devices.summary(self._rows[host]) if host in self._rows else None
         return summary.partly if summary is not None else 0
 
     def device_trouble(self, host: str) -> str:
-        """Why devices of a host do not count (`engine.devices.hosts`), in few words; "" when all count."""
+        """Return why devices of a host do not count (`engine.devices.hosts`), in few words; "" when all count."""
         row = self._rows.get(host)
         return "" if row is None else self._devices.trouble(row)
 
     def device_notes(self, host: str) -> tuple[str, ...]:
-        """What is wrong with what a host tells of its devices, in words; empty when nothing is."""
+        """Return the faults in a host's reported devices, in words; empty when there are none."""
         return self._devices.notes(host, self._rows.get(host))
 
-    # -- inside ------------------------------------------------------------------------------------------------------
+    # -- internal ----------------------------------------------------------------------------------------------------
 
     def _row(self, name: str) -> int:
         row = self._rows.get(name)
@@ -382,7 +383,7 @@ class Capacity:
         return row
 
     def _vacate(self, row: int) -> None:
-        """Give the row of a node that is gone to the next one, once nothing stands or is to come there."""
+        """Free the row of a node that is gone for the next one, once no pod is or will be there."""
         if self._nodes[row] is None and self._amounts.untouched(row) and self._rows.get(self._names[row]) == row:
             del self._rows[self._names[row]]
             self._fresh.discard(self._names[row])
@@ -397,10 +398,10 @@ class Capacity:
         self._touched.append(row)
         if len(self._touched) > max(4096, 4 * len(self._nodes)):
             self._touched.clear()
-            self._era += 1  # whoever has not read it counts afresh
+            self._era += 1  # a reader that is behind counts afresh
 
     def _recount(
-        self, warm: _Warm, shape: Shape, verdicts: Verdicts, changed: set[int], *, hosts: Mapping[int, int]
+        self, warm: _WarmSlots, shape: Shape, verdicts: Verdicts, changed: set[int], *, hosts: Mapping[int, int]
     ) -> None:
         amounts, columns = self._amounts, self._amounts.columns
         if warm.columns != len(columns):
@@ -417,14 +418,14 @@ class Capacity:
             if host is None:
                 continue
             free = amounts.free[row].tolist()
-            room = 0
+            count = 0
             if verdicts.mask[row]:
-                room = min([free[column] // amount if column != _NOWHERE else 0 for column, amount in warm.asked])
+                count = min([free[column] // amount if column != _NOWHERE else 0 for column, amount in warm.asked])
                 if warm.claims:
-                    room = min([room, *[amounts.left(row, claim) for claim in warm.claims]])
+                    count = min([count, *[amounts.left(row, claim) for claim in warm.claims]])
                 if shape.devices is not None and (fitting := self._devices.room(row, shape.devices)) is not None:
-                    room = min(room, fitting)
-            warm.index.set(host, room, free[scarce] if scarce is not None else 0)
+                    count = min(count, fitting)
+            warm.index.set(host, count, free[scarce] if scarce is not None else 0)
 
     def _rows_of(self, topology: Topology) -> npt.NDArray[np.intp]:
         cached = self._tree_rows.get(topology.name)
@@ -436,7 +437,7 @@ class Capacity:
 
 
 def _held(pod: Pod) -> Held | None:
-    """What a pod has of its host's devices."""
+    """Return the devices that a pod holds on its host."""
     shape = pod.spec.shape
     if shape.devices is None:
         return None
@@ -445,7 +446,7 @@ def _held(pod: Pod) -> Held | None:
 
 
 def _kept(reserved: Reserved | None) -> Held | None:
-    """What the pods to come have of their host's devices."""
+    """Return the devices that pods to come hold on their host."""
     if reserved is None or reserved.devices is None:
         return None
     return Held(reserved.devices, reserved.uses, reserved.count, by_name=by_vendor_name(reserved.requests))

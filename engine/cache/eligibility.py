@@ -1,7 +1,7 @@
-"""Which hosts may take pods of a shape, whatever is free there: verdicts by row of the ledger.
+"""Which hosts may take pods of a shape, regardless of what is free there: verdicts by row of the capacity.
 
-They are kept for every class of shapes. A class that is asked for again looks only at the nodes that have changed; a
-new one, and one that has missed many changes, looks at all of them at once (`engine.cache.node_columns`).
+Verdicts are kept for every class of shapes. A class that is asked for again checks only the nodes that have changed; a
+new one, and one that has missed many changes, checks all of them at once (`engine.cache.node_columns`).
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from engine.gang.shape import exclusion
 
 ClassKey = tuple[object, object, object]
 
-# Distinct (nodeSelector, affinity, tolerations) classes whose verdict per host is kept; a cluster rarely has more than
+# Distinct (nodeSelector, affinity, tolerations) classes with kept verdicts per host; a cluster rarely has more than
 # a few dozen. The bounds keep a hostile stream of selectors from growing the cache: a pod may carry tens of thousands
 # of expressions (1.5 MiB), and they are the key of its class.
 MAX_CLASSES = 256
 MAX_WEIGHT = 50_000
 # So many characters weigh one more. Nobody has checked a label's length when a review comes: it may have 3 MiB.
 LONG_WORD = 256
-# So many changes are looked at one by one, and more of them while they are fewer than one in so many nodes.
+# Up to so many changes are checked one by one, and more of them while they are fewer than one in so many nodes.
 FEW = 32
 FEW_OF = 32
 
 
 @dataclass(slots=True)
 class Verdicts:
-    """Of one class: `reasons[row]` says why a host is not eligible, "" for one that is; `mask` is true for those."""
+    """The verdicts of one class: `reasons[row]` is why a host is not eligible ("" if it is), `mask` where it is."""
 
     reasons: list[str] = field(default_factory=list)
     mask: Mask = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
@@ -42,7 +42,7 @@ class Verdicts:
 
 
 def weight_of(shape: Shape) -> int:
-    """How much a shape's selectors and tolerations weigh: one for each key and each value, more where they are long."""
+    """Return the weight of a shape's selectors and tolerations: one for each key and each value."""
     expressions = [one for term in shape.affinity or () for one in (*term.expressions, *term.fields)]
     words = [word for one in expressions for word in (one.key, *one.values)]
     words += [word for pair in shape.node_selector for word in pair]
@@ -51,7 +51,7 @@ def weight_of(shape: Shape) -> int:
 
 
 class Eligibility:
-    """The verdicts of all classes. `nodes` is the ledger's own list, by row; None where no node stands."""
+    """The verdicts of all classes; `nodes` is the capacity's own list, by row, None for a row without a node."""
 
     def __init__(self, nodes: Sequence[Node | None]) -> None:
         self._nodes = nodes
@@ -59,20 +59,20 @@ class Eligibility:
         self._changed: list[int] = []
         self._weight = 0
         self._columns = NodeColumns(nodes)
-        self._told = 0  # position in the log of changed rows up to which the columns know of them
+        self._columns_seen = 0  # position in the log of changed rows up to which the columns are current
 
     @property
     def weight(self) -> int:
-        """How much of selectors is kept, as `weight_of` counts."""
+        """The weight of all selectors that are kept, as `weight_of` counts."""
         return self._weight
 
     def changed(self, row: int) -> None:
-        """Take in that a row has another node, or the same one otherwise."""
+        """Record that a row has another node, or a changed one."""
         self._changed.append(row)
         self._trim()
 
     def of(self, shape: Shape) -> Verdicts:
-        """The verdicts for a shape, current. Not to be kept."""
+        """Return the current verdicts for a shape; they must not be kept."""
         key: ClassKey = (shape.node_selector, shape.affinity, shape.tolerations)
         found = self._classes.get(key)
         if found is None:
@@ -84,7 +84,7 @@ class Eligibility:
         if (behind := len(self._changed) - found.seen) > 0:
             rows = len(self._nodes)
             if behind > FEW and behind * FEW_OF > rows:
-                self._tell_columns()
+                self._update_columns()
                 found.reasons, found.mask = self._columns.verdicts(shape)
             else:
                 if len(found.reasons) < rows:
@@ -99,9 +99,9 @@ class Eligibility:
         self._trim()
         return found
 
-    def _tell_columns(self) -> None:
-        self._columns.changed(self._changed[self._told :])
-        self._told = len(self._changed)
+    def _update_columns(self) -> None:
+        self._columns.changed(self._changed[self._columns_seen :])
+        self._columns_seen = len(self._changed)
 
     def _trim(self) -> None:
         """Drop the part of the log that every class has read, once it is worth the copy."""
@@ -112,6 +112,6 @@ class Eligibility:
                 verdicts.seen = 0
             else:
                 verdicts.seen = len(self._nodes)
-        self._tell_columns()
-        self._told = len(self._nodes)
+        self._update_columns()
+        self._columns_seen = len(self._nodes)
         self._changed = list(range(len(self._nodes)))

@@ -1,4 +1,4 @@
-"""The gangs that there are, by key: read from what a view has folded in, and from plans that are to be written.
+"""Indexes all gangs by key: from the changes that the cluster state has applied, and from plans not written yet.
 
 Never from the stores, which may be a step ahead.
 """
@@ -26,7 +26,7 @@ from engine.gang.request import PlacementRequest
 
 
 class GangIndex:
-    """Not safe to share between threads by itself. `lineage` tells that of the policy and topologies in force."""
+    """All gangs by key; not thread-safe by itself. `lineage` returns the resolver under the policy in force."""
 
     def __init__(self, homes: PodIndex, coming: PodShapes, *, lineage: Callable[[], OwnerResolver]) -> None:
         self._homes = homes
@@ -35,28 +35,28 @@ class GangIndex:
         self._workloads: dict[str, Workload] = {}
         self._placements: dict[str, dict[tuple[str, str], Placement]] = {}
         self._held: dict[str, Placement] = {}
-        self._waiting: dict[str, None] = {}  # of these a Placement says that they wait
-        self._keeping: dict[str, None] = {}  # of these it names the hosts that are kept for them
+        self._waiting: dict[str, None] = {}  # gangs with a Placement that waits
+        self._keeping: dict[str, None] = {}  # waiting gangs with hosts that are kept free for them
         self._unfinished: Counter[str] = Counter()  # Placements by namespace
 
-    # -- taking in ---------------------------------------------------------------------------------------------------
+    # -- changes -----------------------------------------------------------------------------------------------------
 
     def set_workload(self, old: Workload | None, new: Workload | None) -> set[str]:
-        """Take in what became of a workload; the keys of the gangs that it is about."""
+        """Apply a change of a workload; returns the keys of the gangs that it affects."""
         if old is not None and (new is None or new.uid != old.uid):
             self._workloads.pop(old.uid, None)
             for key in self._held.keys() & set(keys_of(old)):
                 del self._held[key]
         if new is not None:
             self._workloads[new.uid] = new
-        # The status of a kind with many gangs tells every step of every one.
+        # The status of a kind with many gangs changes with every step of every gang.
         known = None if old is None or new is None or new.group_label is None else old
         if known is not None and new is not None and replace(known, resource_version=new.resource_version) == new:
             return set()
         return {key for one in (old, new) if one is not None for key in keys_of(one)}
 
     def set_placement(self, old: Placement | None, new: Placement | None) -> set[str]:
-        """Take in what became of a Placement; the keys of the gangs that it is about."""
+        """Apply a change of a Placement; returns the keys of the gangs that it affects."""
         if old is not None:
             of_gang = self._placements.get(placed_key(old), {})
             of_gang.pop(old.key, None)
@@ -73,17 +73,17 @@ class GangIndex:
         return {placed_key(one) for one in (old, new) if one is not None}
 
     def hold(self, key: str, plan: Placement) -> None:
-        """Take in a plan whose Placement is not written yet; it goes before the one that is."""
+        """Store a plan that is not written yet; it takes precedence over the written Placement."""
         self._held[key] = plan
 
     def drop(self, key: str) -> bool:
-        """Forget the plan that is not written; False when there was none."""
+        """Forget the plan that is not written; False when there is none."""
         return self._held.pop(key, None) is not None
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def get(self, key: str) -> Gang | None:
-        """Everything about a gang; None when there is none of that key."""
+        """Return a gang with all its objects; None when there is none of that key."""
         workload = self.workload_of(key)
         if workload is None:
             return None
@@ -99,7 +99,7 @@ class GangIndex:
         )
 
     def as_reviewed(self, workload: Workload, understanding: PlacementRequest) -> Gang:
-        """The (first) gang of a workload as a review shows it, with the Placement and pods that it has already."""
+        """Return the (first) gang of a workload under review, with the Placement and pods that it has already."""
         key = next(iter(keys_of(workload)), key_of(workload))
         known = self.get(key)
         placement = known.placement if known is not None else None
@@ -113,7 +113,7 @@ class GangIndex:
         )
 
     def workload_of(self, key: str) -> Workload | None:
-        """The live workload that has a gang of that key, with all its pod sets."""
+        """Return the live workload with a gang of that key, with all its pod sets."""
         if plain_pods.is_plain(key):
             pods = self._homes.members(key)
             dialects = self._lineage().policy.annotations.dialects
@@ -125,18 +125,18 @@ class GangIndex:
         return self._lineage().whole(workload) if workload is not None and has_group(workload, group) else None
 
     def namespace_of(self, key: str) -> str:
-        """The namespace of a gang; "" when there is none of that key."""
+        """Return the namespace of a gang; "" when there is none of that key."""
         if plain_pods.is_plain(key) or plain_pods.is_single(key):
             return next((pod.namespace for pod in self._homes.members(key)), "")
         workload = self._workloads.get(parts(key)[0])
         return workload.namespace if workload is not None else ""
 
     def plan_of(self, key: str) -> Placement | None:
-        """The Placement in force for a gang: the one that is about to be written, else the one that is there."""
+        """Return the Placement in force for a gang: the one that is about to be written, else the existing one."""
         return self._held.get(key) or self.placement_of(key)
 
     def placement_of(self, key: str) -> Placement | None:
-        """The Placement of a gang, in its workload's namespace; the oldest when somebody made a second one."""
+        """Return the Placement of a gang, in its workload's namespace; the oldest when there are several."""
         workload = self.workload_of(key)
         known = [
             item
@@ -146,7 +146,7 @@ class GangIndex:
         return min(known, key=lambda item: (item.created, item.name), default=None)
 
     def in_namespace(self, namespace: str) -> int:
-        """How many gangs of a namespace have a Placement and have not ended."""
+        """Return how many gangs of a namespace have a Placement and have not ended."""
         return self._unfinished[namespace]
 
     def placed(self, key: str) -> bool:
@@ -158,11 +158,11 @@ class GangIndex:
         return key in self._held
 
     def placements(self) -> list[Placement]:
-        """Every Placement that was folded in."""
+        """Return every Placement that was applied."""
         return [placement for group in self._placements.values() for placement in group.values()]
 
     def orphaned(self) -> list[Placement]:
-        """The Placements whose workload is not there any more."""
+        """Return the Placements of workloads that do not exist any more."""
         return [
             placement
             for key, placements in self._placements.items()
@@ -171,13 +171,13 @@ class GangIndex:
         ]
 
     def pods_of(self, key: str) -> tuple[Pod, ...]:
-        """The pods of a gang: those whose chain of controller references leads to its workload, and to its group."""
+        """Return the pods of a gang: their controller references lead to its workload, and to its group."""
         if plain_pods.is_single(key):
             return plain_pods.in_turn(self._homes.members(key))[0]
         return self._homes.members(key) if self.knows(key) else ()
 
     def gang_of(self, pod: Pod) -> str | None:
-        """The key of the gang that a pod is of; None when no gang claims it."""
+        """Return the key of the gang that a pod belongs to; None when it belongs to no gang."""
         key = self._homes.home_of(pod.key)
         return key if key is not None and self.knows(key) else None
 
@@ -186,34 +186,34 @@ class GangIndex:
         if plain_pods.is_single(key):
             return any(not pod.finished for pod in self._homes.members(key))
         if plain_pods.is_plain(key):
-            # Asked for every held pod, and the workload of a gang would be made of all of them.
+            # Called for every held pod, and the workload of such a gang would be built from all of them.
             return self._homes.has_members(key)
         return self.workload_of(key) is not None
 
     def keys(self) -> list[str]:
-        """Keys of all gangs and of all that a Placement names."""
+        """Return the keys of all gangs and of all Placements."""
         of_workloads = {key for one in self._workloads.values() for key in keys_of(one)}
         return sorted(of_workloads | self._placements.keys() | set(self._homes.plain_keys()))
 
     def waiting(self) -> Iterator[tuple[str, Workload, Placement]]:
-        """The gangs of which a Placement says that they wait, with their live workloads, the pod sets as written."""
+        """Yield the gangs with a Placement that waits, with their live workloads, the pod sets as written."""
         for key in self._waiting:
             yield from self._waits(key)
 
     def keeping(self) -> Iterator[tuple[str, Workload, Placement]]:
-        """Those of them for which room is kept."""
+        """Yield the waiting gangs with a nomination: hosts are kept free for them."""
         for key in self._keeping:
             yield from self._waits(key)
 
     def keys_through(self, child: Workload) -> set[str]:
-        """The key of the gang that is placed through a workload."""
+        """Return the key of the gang that is placed through a workload."""
         if child.owner is None:
             return set()
         above = self._homes.find(key_to(child.namespace, child.owner))
         return {key_of(above)} if isinstance(above, Workload) and above.handling == "through" else set()
 
     def pending(self, gang: Gang, capacity: Capacity) -> dict[str, int]:
-        """What other placed gangs of the gang's namespace will still use of its quotas: their pods do not exist yet."""
+        """Return the quota that pods to come of other placed gangs in the gang's namespace will use."""
         total: Counter[str] = Counter()
         for key in capacity.reserving():
             if key == gang.key or not self._placed_in(key, gang.workload.namespace):
@@ -228,7 +228,7 @@ class GangIndex:
                     total.update(usage_of(self._coming.spec_of(other, pod_set), missing))
         return dict(total)
 
-    # -- inside ------------------------------------------------------------------------------------------------------
+    # -- internal ----------------------------------------------------------------------------------------------------
 
     def _waits(self, key: str) -> Iterator[tuple[str, Workload, Placement]]:
         workload = self._workloads.get(parts(key)[0]) or self.workload_of(key)

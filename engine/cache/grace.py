@@ -1,7 +1,7 @@
-"""Room of pods that may be on their way although their gang is gone: it is kept for a moment.
+"""Keeps the slots of pods that may still appear after their gang is gone, for a short grace period.
 
-The watches of workloads and of pods are two: a pod that was made and pinned just before its workload was deleted,
-suspended, or lost its slots may be seen after that. Until it must have been seen its slot is promised to nobody.
+Workloads and pods are watched separately: a pod that was created and pinned just before its workload was deleted,
+suspended, or lost its slots may be seen after that. Until it must have been seen its slot is given to no other gang.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from engine.cache.capacity import Capacity
 from engine.gang.gang import host_of
 from engine.gang.shape import with_requests
 
-# By how much a pod may be seen later than what its controller learned after making it: a create that is under way, and
+# How much later a pod may be seen than what its controller learned after creating it: a create under way, and
 # a slow watch. Seconds.
 LINGER = 3.0
 
 
 @dataclass(slots=True)
-class _Late:
-    """Slots of one gang: pod set -> host -> pods, and what one of them needs."""
+class _GraceSlots:
+    """The slots kept for one gang (pod set -> host -> pods), and the shape of a pod of each pod set."""
 
     until: float
     placement: tuple[str, str]
@@ -34,42 +34,42 @@ class _Late:
 
 
 class GraceReservations:
-    """What is kept, written into the ledger under keys of its own; not safe to share between threads by itself."""
+    """Writes grace-period reservations into the capacity, under keys of their own; not thread-safe by itself."""
 
     def __init__(self, capacity: Capacity, clock: Callable[[], float], *, seconds: float = LINGER) -> None:
         self._capacity = capacity
         self._clock = clock
         self._seconds = seconds
-        self._late: dict[str, _Late] = {}
+        self._slots: dict[str, _GraceSlots] = {}
         self._suspended: dict[str, float] = {}  # uid -> when it was seen to be suspended
         self._number = 0
 
     @property
     def end(self) -> float | None:
-        """When the next of it goes, on the clock; None while nothing is kept."""
-        return min((late.until for late in self._late.values()), default=None)
+        """When the next grace period ends, on the clock; None while there is none."""
+        return min((grace.until for grace in self._slots.values()), default=None)
 
     def suspended(self, uid: str) -> None:
-        """Take in that a workload that ran is suspended now."""
+        """Record that a workload that ran is suspended now."""
         self._suspended[uid] = self._clock()
 
     def ran(self, workload: Workload) -> float | None:
-        """Until when pods of a workload may have been made; None when that is long ago."""
+        """Return until when pods of a workload may have been created; None when that is long ago."""
         return self._suspended.get(workload.uid) if workload.suspended else self._clock()
 
     def keep(
         self, placement: Placement, hosts: Mapping[str, Mapping[str, int]], shapes: Mapping[str, Shape], *, since: float
     ) -> None:
-        """Keep slots (pod set -> host -> pods) for a moment from `since` on."""
+        """Keep slots (pod set -> host -> pods) for the grace period that begins at `since`."""
         open_ = {name: found for name, counts in hosts.items() if (found := +Counter(counts))}
         if open_ and since + self._seconds > self._clock():
             self._number += 1
             key = f"late/{self._number}"
-            self._late[key] = _Late(since + self._seconds, placement.key, open_, shapes)
+            self._slots[key] = _GraceSlots(since + self._seconds, placement.key, open_, shapes)
             self._write(key, open_)
 
     def keep_all(self, placement: Placement, pods: Iterable[Pod]) -> None:
-        """Keep whatever is free on the hosts of a Placement without a workload: nobody knows what its pods need."""
+        """Keep all free capacity on the hosts of a Placement without a workload: the needs of its pods are unknown."""
         there = Counter(host_of(pod) for pod in pods)
         counts: Counter[str] = Counter()
         for plan in placement.assignment.pod_sets if placement.assignment is not None else ():
@@ -83,29 +83,29 @@ class GraceReservations:
         self.keep(placement, {host: {host: 1} for host in shapes}, shapes, since=self._clock())
 
     def arrived(self, pod: Pod) -> None:
-        """Take in that a pod has a host now: from here on it counts itself."""
+        """Release the slot of a pod that has a host now: from here on the pod counts itself."""
         host, placement = host_of(pod), (pod.namespace, pod.spec.labels.get(names.GANG, ""))
-        for key, late in self._late.items():
-            if late.placement == placement:
+        for key, grace in self._slots.items():
+            if grace.placement == placement:
                 own = pod.spec.labels.get(names.POD_SET, "")
-                for name in sorted(late.hosts, key=lambda name: name != own):
-                    if host is not None and late.hosts[name][host] > 0:
-                        late.hosts[name][host] -= 1
-                        self._write(key, {name: late.hosts[name]})
+                for name in sorted(grace.hosts, key=lambda name: name != own):
+                    if host is not None and grace.hosts[name][host] > 0:
+                        grace.hosts[name][host] -= 1
+                        self._write(key, {name: grace.hosts[name]})
                         return
 
     def pass_by(self) -> bool:
-        """Let go of what was kept long enough; True when there was such."""
+        """Release the slots of every grace period that is over; True when there was one."""
         now = self._clock()
         for uid in [uid for uid, when in self._suspended.items() if when + self._seconds <= now]:
             del self._suspended[uid]
-        over = [key for key, late in self._late.items() if late.until <= now]
+        over = [key for key, grace in self._slots.items() if grace.until <= now]
         for key in over:
-            self._write(key, {name: Counter[str]() for name in self._late.pop(key).hosts})
+            self._write(key, {name: Counter[str]() for name in self._slots.pop(key).hosts})
         return bool(over)
 
     def _write(self, key: str, hosts: Mapping[str, Mapping[str, int]]) -> None:
-        late = self._late.get(key)
+        grace = self._slots.get(key)
         for name, counts in hosts.items():
-            shape = late.shapes[name] if late is not None else Shape(())
+            shape = grace.shapes[name] if grace is not None else Shape(())
             self._capacity.reserve(key, counts, shape.requests, pod_set=name, devices=shape.devices)

@@ -1,6 +1,6 @@
 """The informers of one replica: which collections are watched, how they are decoded, and whether they are synced.
 
-It does so by name (`fromObject`), or of all of them by naming no topology at all.
+Topology objects are watched when the policy names them (`fromObject`), and all of them when it names no topology.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 class Informers:
-    """Owns the reflectors of a replica; `start` once, `stop` once. `policy` gives the one in force."""
+    """Owns the reflectors of a replica; `start` once, `stop` once. `policy` returns the policy in force."""
 
     def __init__(
         self, api: KubeClient, stores: Stores, *, namespace: str, policy: Callable[[], Policy] = default_policy
@@ -105,7 +105,7 @@ class Informers:
         self.kinds.start()
 
     def follow(self) -> None:
-        """Read what a new policy makes us read otherwise: its kinds, and the labels of their pods."""
+        """Apply a new policy to what is watched: its kinds, and the labels of their pods."""
         labels = self._policy().pod_labels
         if labels != self._pod_labels:
             self._pod_labels = labels
@@ -119,7 +119,7 @@ class Informers:
             list(pool.map(lambda reflector: reflector.stop(), reflectors))
 
     def refresh(self, timeout: float) -> bool:
-        """Bring every cache to at least this moment of the cluster (quorum reads); False when that failed."""
+        """Bring every cache to at least the cluster's state of this moment (quorum reads); False when that failed."""
         end = time.monotonic() + timeout
         if not self.kinds.look():
             return False
@@ -128,7 +128,7 @@ class Informers:
             return all(pool.map(lambda one: one.refresh(max(0.1, end - time.monotonic())), reflectors))
 
     def missing(self) -> list[str]:
-        """Collections that were never listed whole, with the reason."""
+        """Return the collections that were never listed completely, with the reason."""
         return [
             f"{name} ({reflector.problem})" if reflector.problem else name
             for name, reflector in self._reflectors.items()
@@ -136,7 +136,7 @@ class Informers:
         ] + self.kinds.missing()
 
     def wait_synced(self, timeout: float) -> bool:
-        """Wait until every collection was listed whole."""
+        """Wait until every collection was listed completely."""
         end = time.monotonic() + timeout
         stores = [reflector.store for reflector in self._reflectors.values()]
         return all(store.wait_synced(max(0.0, end - time.monotonic())) for store in stores) and self.kinds.wait_synced(
@@ -144,14 +144,14 @@ class Informers:
         )
 
     def reflectors(self) -> dict[str, Reflector[Any]]:
-        """What feeds the caches, by the name of the collection."""
+        """Return the reflectors that fill the caches, by the name of the collection."""
         return {**self._reflectors, **self.kinds.reflectors()}
 
     def _pod(self) -> Callable[[Any], Pod]:
         return partial(pods.pod, labels=self._pod_labels)
 
 
-LOOK_EVERY: Final = 15.0  # seconds between looks whether the objects' kind has come or gone
+LOOK_EVERY: Final = 15.0  # seconds between checks whether the objects' kind has come or gone
 
 log = logging.getLogger("topogate.topologies")
 
@@ -169,9 +169,9 @@ class TopologyInformers:
         self._watched: dict[str, tuple[str, Reflector[Any]]] = {}  # by group, with the path
 
     def follow(self, policy: Policy) -> None:
-        """Watch what the policy names, or all where it names no topology; end what it names no more, or what has gone.
+        """Watch the Topology objects that the policy names, all where it names no topology; stop watching any others.
 
-        Raises ApiFault when nobody can tell what is served: everything stays as it is then.
+        Raises ApiFault when the served kinds cannot be read: everything stays as it is then.
         """
         named = {spec.from_object.group for spec in policy.topologies if spec.from_object is not None}
         groups = sorted(named if policy.topologies else GROUPS)
@@ -199,7 +199,7 @@ class TopologyInformers:
                 log.info("watching %s", path)
 
     def wait_synced(self, timeout: float) -> bool:
-        """Wait until every object that is watched has been seen; False when the time is over."""
+        """Wait until every watched object has been seen; False when the time is over."""
         end = self._clock() + timeout
         stores = [self._stores.topology_objects[group] for group in self._watched]
         return all(store.wait_synced(max(0.0, end - self._clock())) for store in stores)
@@ -211,8 +211,8 @@ class TopologyInformers:
         self._watched.clear()
 
 
-def follow_quietly(watch: TopologyInformers, policy: Policy) -> None:
-    """Follow a policy; that nobody can be asked is told and left for the next time."""
+def follow_or_warn(watch: TopologyInformers, policy: Policy) -> None:
+    """Apply a policy to the Topology informers; an API fault is logged and left for the next time."""
     try:
         watch.follow(policy)
     except ApiFault as error:

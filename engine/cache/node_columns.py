@@ -1,8 +1,8 @@
-"""What nodes say, by column: labels, names, and whether they are open, each value under a number.
+"""The properties of nodes by column (labels, names, whether they are open), each value under a number.
 
 A requirement is checked on all nodes at once: its cost goes by the values that it names and by one operation on an
 array, so that a pod with hundreds of requirements takes no longer than others. Only keys that a selector named have a
-column; it is brought up to date when it is asked for.
+column; it is brought up to date when it is read.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Column:
         ]
 
     def among(self, wanted: Iterable[Hashable]) -> Mask:
-        """Where the value is one of those."""
+        """Return where the value is one of those wanted."""
         codes = [code for value in wanted if (code := self.values.get(value, 0))]
         if len(codes) == 1:
             mask: Mask = self.codes == codes[0]
@@ -66,7 +66,7 @@ class Column:
         return table[self.codes]
 
     def compares(self, operator: str, bound: str) -> Mask | bool:
-        """Where the value is a number beyond the bound (Gt or Lt)."""
+        """Return where the value is a number beyond the bound (Gt or Lt)."""
         limit = int64(bound)
         if limit is None:
             return False
@@ -82,7 +82,7 @@ class Column:
 
 
 class NodeColumns:
-    """The columns of all nodes. `nodes` is the ledger's own list, by row; None where no node stands."""
+    """The columns of all nodes; `nodes` is the capacity's own list, by row, None for a row without a node."""
 
     def __init__(self, nodes: Sequence[Node | None]) -> None:
         self._nodes = nodes
@@ -97,14 +97,13 @@ class NodeColumns:
         self._keys_bound = SPARE
 
     def changed(self, rows: Iterable[int]) -> None:
-        """Take in that rows have other nodes, or the same ones otherwise."""
+        """Record that rows have other nodes, or changed ones."""
         self._pending.update(rows)
 
     def verdicts(self, shape: Shape) -> tuple[list[str], Mask]:
-        """By row: why a shape's pods cannot go there (`engine.gang.shape.exclusion`; "" when they can), and where they
-        can.
+        """Return, by row, why a shape's pods cannot go there ("" when they can), and the mask of rows where they can.
 
-        Rows without a node are `absent`.
+        The reasons are those of `engine.gang.shape.exclusion`; rows without a node are `absent`.
         """
         self._catch_up()
         state = self._current(self._state)
@@ -147,7 +146,7 @@ class NodeColumns:
         return mask
 
     def _label(self, key: str) -> Column | None:
-        """The column of a label; None when no node has it: invented keys cost nothing and are not kept."""
+        """Return the column of a label; None when no node has it: invented keys cost nothing and are not kept."""
         column = self._labels.get(key)
         if column is None:
             self._read_keys()
@@ -173,7 +172,7 @@ class NodeColumns:
         self._keys_version = self._version
 
     def _catch_up(self) -> None:
-        """Stamp the rows that have changed since the last question."""
+        """Stamp the rows that have changed since the last read."""
         if not self._pending:
             return
         self._version += 1
@@ -191,7 +190,7 @@ class NodeColumns:
 
 
 def _closed(tolerations: tuple[Toleration, ...], unschedulable: bool, ready: bool, taints: tuple[Taint, ...]) -> str:
-    """Why nodes in that state are closed to pods with those tolerations, "" when they are open."""
+    """Return why nodes in that state are closed to pods with those tolerations; "" when they are open."""
     node = Node(
         name="",
         uid="",
@@ -207,7 +206,7 @@ def _closed(tolerations: tuple[Toleration, ...], unschedulable: bool, ready: boo
 
 
 def _holds(expression: SelectorRequirement, column: Column | None) -> Mask | bool:
-    """Where a requirement holds; `column` None: no node has the label."""
+    """Return where a requirement holds; `column` None: no node has the label."""
     match expression.operator:
         case "In":
             return column is not None and column.among(expression.values)

@@ -1,6 +1,6 @@
-"""What the pods of a workload will be before they exist: their shape, their spec and their priority.
+"""Predicts the shape, spec and priority of a workload's pods before they exist.
 
-As the template says, its RuntimeClass and its PriorityClass, and as those of its pods that exist turned out.
+They follow from the template, its RuntimeClass and its PriorityClass, and from existing pods of the workload.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from engine.gang.shape import merge_runtime_class, with_requests
 
 
 class PodShapes:
-    """Answers from every thread; what pods turned out to be is told under the view's lock."""
+    """The expected shapes of pods. Read from any thread; `observe` and `forget` need the lock of the cluster state."""
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
         self._observed: dict[str, dict[str, Requests]] = {}  # by uid and pod set
 
     def __len__(self) -> int:
-        """Of how many workloads it is known that pods differ from their template."""
+        """Return the number of workloads with pods that differ from their template."""
         return len(self._observed)
 
     def observe(self, workload: Workload, pods: Iterable[Pod]) -> None:
-        """Take in what the pods turned out to be: a pod may ask for more than its template."""
+        """Record the requests of existing pods: a pod may ask for more than its template."""
         for pod in pods:
             pod_set = None if pod.finished else pod_set_of(pod, workload)
             if pod_set is not None and pod.spec.shape.requests != pod_set.template.shape.requests:
@@ -37,11 +37,11 @@ class PodShapes:
                 known[pod_set.name] = largest((known.get(pod_set.name, ()), pod.spec.shape.requests))
 
     def forget(self, key: str) -> None:
-        """Drop what the pods of a workload turned out to be: by its uid, or by the key of a gang of plain pods."""
+        """Drop the observed requests of a workload: by its uid, or by the key of a gang of plain pods."""
         self._observed.pop(key, None)
 
     def shape_of(self, workload: Workload, pod_set: PodSet) -> Shape:
-        """What one pod of a pod set needs: the template, its RuntimeClass, and what its pods turned out to be."""
+        """Return the shape of one pod of a pod set, by its template, its RuntimeClass and existing pods."""
         template = pod_set.template
         shape = template.shape
         runtime_class = self._stores.runtime_classes.get(template.runtime_class)
@@ -53,11 +53,11 @@ class PodShapes:
         return with_requests(shape, largest((shape.requests, observed))) if observed else shape
 
     def shapes_of(self, workload: Workload) -> dict[str, Shape]:
-        """What one pod of every pod set needs, by the pod set's name."""
+        """Return the shape of one pod of every pod set, by the pod set's name."""
         return {pod_set.name: self.shape_of(workload, pod_set) for pod_set in workload.pod_sets}
 
     def spec_of(self, workload: Workload, pod_set: PodSet) -> PodSpec:
-        """The template with `shape_of` in it and the priority class that admission will resolve."""
+        """Return the template with `shape_of` in it and the priority class that admission will resolve."""
         return replace(
             pod_set.template,
             shape=self.shape_of(workload, pod_set),
@@ -65,16 +65,16 @@ class PodShapes:
         )
 
     def priority_of(self, workload: Workload) -> int:
-        """The priority that the pods will have; the highest, where those of the pod sets differ."""
+        """Return the priority that the pods will have; the highest, where those of the pod sets differ."""
         return max(self._priority(pod_set.template) for pod_set in workload.pod_sets)
 
     def missing_class(self, pod_set: PodSet) -> str | None:
-        """The PriorityClass that a template names and nobody knows; None also where no class is known at all."""
+        """Return the unknown PriorityClass that a template names; None also where no class is known at all."""
         wanted, known = pod_set.template.priority_class, self._stores.priority_classes
         return wanted if wanted and len(known) and known.get(wanted) is None else None
 
     def known_classes(self) -> list[str]:
-        """The names of all PriorityClasses."""
+        """Return the names of all PriorityClasses, sorted."""
         return sorted(one.name for one in self._stores.priority_classes.values())
 
     def _priority(self, template: PodSpec) -> int:

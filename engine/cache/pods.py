@@ -1,7 +1,7 @@
-"""Where every pod is filed: under the gang that its chain of owners proves, kept current as the links come and go.
+"""Indexes every pod under the gang that its owner chain proves, kept current as the links come and go.
 
-A pod may be seen before its Job, and the Job before its JobSet. Whatever of a chain comes, changes or goes, only the
-pods below it are filed anew.
+A pod may be seen before its Job, and the Job before its JobSet. When any object of a chain comes, changes or goes, only
+the pods below it are indexed again.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ PodKey = tuple[str, str]
 
 
 class PodIndex:
-    """All pods and the links above them, as they were folded in; not safe to share between threads by itself."""
+    """All pods and the links above them, by gang; not thread-safe by itself."""
 
     def __init__(self) -> None:
         self._links: dict[Key, Workload | Owned] = {}
         self._pods: dict[PodKey, Pod] = {}
-        # Namespace and uid -> what names it there as its controller, in the order of coming.
+        # Namespace and uid -> the objects that name it as their controller there, in the order of arrival.
         self._below: dict[tuple[str, str], dict[Key, None]] = {}
         self._members: dict[str, dict[PodKey, Pod]] = {}
         self._strays: dict[str, Pod] = {}
-        self._home: dict[PodKey, tuple[str, bool]] = {}  # the key, and whether it is filed as a member
+        self._home: dict[PodKey, tuple[str, bool]] = {}  # the key, and whether it is indexed as a member
 
-    # -- taking in ---------------------------------------------------------------------------------------------------
+    # -- changes -----------------------------------------------------------------------------------------------------
 
     def set_pod(self, old: Pod | None, new: Pod | None, lineage: OwnerResolver) -> set[str]:
-        """Take in what became of a pod; the keys of the gangs that it is about."""
+        """Apply a change of a pod; returns the keys of the gangs that it affects."""
         touched: set[str] = set()
         if old is not None:
             touched |= self._take_out(old.key)
@@ -48,7 +48,7 @@ class PodIndex:
         return touched
 
     def set_link(self, old: Workload | Owned | None, new: Workload | Owned | None, lineage: OwnerResolver) -> set[str]:
-        """Take in what became of an object above pods; the keys of the gangs whose pods changed."""
+        """Apply a change of an object above pods; returns the keys of the gangs with changed pods."""
         if old is not None:
             self._unlink(old)
             del self._links[old.key]
@@ -58,7 +58,7 @@ class PodIndex:
         return self._refile_below(old, new, lineage) if _identity(old) != _identity(new) else set()
 
     def refile(self, lineage: OwnerResolver) -> set[str]:
-        """File every pod anew: the policy says otherwise who asks."""
+        """Index every pod again, because a new policy changes which objects have a request."""
         touched: set[str] = set()
         for pod in self._pods.values():
             touched |= self._take_out(pod.key) | self._file(pod, lineage)
@@ -67,11 +67,11 @@ class PodIndex:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def find(self, key: Key) -> Link | None:
-        """The object of a key."""
+        """Return the object of a key."""
         return self._pods.get(key[2:]) if key[:2] == ("", "Pod") else self._links.get(key)
 
     def members(self, key: str) -> tuple[Pod, ...]:
-        """The pods of a gang."""
+        """Return the pods of a gang."""
         return tuple(self._members.get(key, {}).values())
 
     def has_members(self, key: str) -> bool:
@@ -79,19 +79,19 @@ class PodIndex:
         return key in self._members
 
     def stray(self, key: str) -> Pod | None:
-        """The pod with our marks that no chain leads to a gang: each stands alone, whoever it says owns it."""
+        """Return the pod with our marks that no chain leads to a gang; each has a key of its own."""
         return self._strays.get(key)
 
     def home_of(self, pod: PodKey) -> str | None:
-        """The key of the gang that a pod is filed under."""
+        """Return the key of the gang that a pod is indexed under."""
         key, member = self._home.get(pod, ("", False))
         return key if member else None
 
     def plain_keys(self) -> Iterator[str]:
-        """The keys that pods alone make up."""
+        """Return the keys of gangs that consist of pods alone."""
         return (key for key in self._members if is_plain(key) or is_single(key))
 
-    # -- inside ------------------------------------------------------------------------------------------------------
+    # -- internal ----------------------------------------------------------------------------------------------------
 
     def _file(self, pod: Pod, lineage: OwnerResolver) -> set[str]:
         key = lineage.claim(pod).key
@@ -132,7 +132,7 @@ class PodIndex:
 
     def _refile_below(self, old: Link | None, new: Link | None, lineage: OwnerResolver) -> set[str]:
         touched: set[str] = set()
-        # Whoever names the uid in another namespace is not below it, however many they are.
+        # An object that names the uid in another namespace is not below it, however many there are.
         waiting = list({(link.namespace, link.uid) for link in (old, new) if link is not None})
         seen: set[tuple[str, str]] = set()
         while waiting:
@@ -150,7 +150,7 @@ class PodIndex:
 
 
 def _identity(link: Link | None) -> object:
-    """What of an object decides about the pods below it."""
+    """Return the fields of an object that decide about the pods below it."""
     if not isinstance(link, Workload):
         return None if link is None else (link.uid, link.owner)
     templates: list[Mapping[str, str] | object] = []

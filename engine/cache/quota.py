@@ -1,7 +1,7 @@
-"""Does a namespace's ResourceQuota take a whole gang? Pure.
+"""Checks whether a namespace's ResourceQuotas admit a whole gang. Pure.
 
-A gang can be created in part for lack of quota, so the whole of it must fit before its first pod exists. Rules of
-scopes and resource names: Kubernetes' quota evaluator for pods.
+Without quota a gang can be created in part, so the whole of it must fit before its first pod exists. Rules of scopes
+and resource names: Kubernetes' quota evaluator for pods.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine.api.text import plural
 
 
 def usage_of(spec: PodSpec, count: int) -> dict[str, int]:
-    """What `count` pods use of every quota resource name that pods can use, in planner units."""
+    """Return how much `count` pods use of every quota resource name that pods can use, in planner units."""
     usage: dict[str, int] = {"pods": count, "count/pods": count}
     for resource, amount in spec.shape.requests:
         if resource == "pods":
@@ -57,9 +57,9 @@ def applies(quota: Quota, spec: PodSpec) -> bool:
 
 
 def shortfall(quotas: Iterable[Quota], wanted: Sequence[tuple[PodSpec, int]], pending: Mapping[str, int]) -> str | None:
-    """Why the namespace's quotas do not take so many pods more of each spec; None when they do.
+    """Return why the namespace's quotas do not admit so many more pods of each spec; None when they do.
 
-    `pending` is what placed gangs of the namespace will still use (pods that do not exist yet), by quota resource name.
+    `pending`: what placed gangs of the namespace will still use (pods that do not exist yet), by quota resource name.
     """
     for quota in sorted(quotas, key=lambda quota: quota.name):
         under = [(spec, count) for spec, count in wanted if applies(quota, spec)]

@@ -15,13 +15,13 @@ _topology_log = logging.getLogger("topogate.topologies")
 
 
 class Coverage:
-    """Tells of the topologies in force at every change; for one thread at a time."""
+    """Reports the node coverage of the topologies in force at every change; for one thread at a time."""
 
     def __init__(self) -> None:
         self._told: dict[str, str] = {}
 
     def changed(self, topologies: Mapping[str, Topology]) -> None:
-        """Take over the topologies that are in force now."""
+        """Report the topologies that are in force now."""
         metrics.topology_nodes.clear()
         told: dict[str, str] = {}
         for name, topology in topologies.items():
@@ -38,19 +38,19 @@ class Coverage:
 
 _device_log = logging.getLogger("topogate.devices")
 
-# With more hosts in trouble than this the reason is one for all of them: the metric says how many there are.
+# With more faulty hosts than this they share one cause: the metric counts them.
 MAX_NAMED: Final = 50
-_MAX_SAID: Final = 200  # characters of one fault
+_MAX_FAULT_TEXT: Final = 200  # characters of one fault
 
 
 class DeviceFaults:
-    """Hears of every change (`Reader`), in one thread at a time."""
+    """Reports faults of hosts' devices (`Reader`) as a metric and log lines; for one thread at a time."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, ...]] = {}
 
     def found(self, host: str, faults: tuple[str, ...]) -> None:
-        """Take in what is wrong with a host's devices now; empty: nothing is."""
+        """Record the faults of a host's devices; empty: it has none."""
         before = self._known.pop(host, ())
         if faults:
             self._known[host] = faults
@@ -58,5 +58,5 @@ class DeviceFaults:
         fresh = [fault for fault in faults if fault not in before]
         if fresh and len(self._known) <= MAX_NAMED:
             _device_log.warning(
-                "devices of %s: %s", sanitize(host), "; ".join(sanitize(fault, _MAX_SAID) for fault in fresh)
+                "devices of %s: %s", sanitize(host), "; ".join(sanitize(fault, _MAX_FAULT_TEXT) for fault in fresh)
             )

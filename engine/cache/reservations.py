@@ -1,4 +1,4 @@
-"""What the ledger keeps free for gangs: slots of pods that are to be bound, and room of pods that are adrift."""
+"""Reserves capacity for gangs: slots of pods to be bound, and hosts of released pods without a slot."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from engine.gang.shape import with_requests
 
 
 class Reservations:
-    """Writes the reservations of gangs into the ledger, by key; not safe to share between threads by itself."""
+    """Writes the reservations of gangs into the capacity, by key; not thread-safe by itself."""
 
     def __init__(self, capacity: Capacity, coming: PodShapes, *, schedulers: Callable[[], Collection[str]]) -> None:
-        """`schedulers`: names of those whose pods are ours to place."""
+        """`schedulers`: the names of the schedulers with pods that we place."""
         self._capacity = capacity
         self._coming = coming
         self._schedulers = schedulers
@@ -31,7 +31,7 @@ class Reservations:
 
     @property
     def adrift(self) -> AbstractSet[str]:
-        """The keys of which pods are let go that may land where nothing is kept for them."""
+        """The keys of gangs with released pods that may be bound without a reservation."""
         return self._adrift
 
     def keep(
@@ -43,9 +43,9 @@ class Reservations:
         pods: Sequence[Pod],
         related: Iterable[Pod],
     ) -> None:
-        """Replace what is kept under a key. `pods` are those of the gang, `related` all that have to do with the key.
+        """Replace the reservation of a key: `pods` are those of the gang, `related` all pods that belong to the key.
 
-        Nothing is kept for pods that are to come without a workload and a Placement.
+        Without a workload and a Placement nothing is reserved for pods that do not exist yet.
         """
         self._adrift.discard(key)
         shapes: dict[str, Shape] = {}
@@ -78,7 +78,7 @@ class Reservations:
             )
 
     def _may_land(self, pod: Pod) -> bool:
-        """False for a pod on its way to a host that is too small for it, or that no scheduler of ours will bind.
+        """False for a released pod that its host is too small for, or that no scheduler of ours will bind.
 
         Anybody may write our marks on such a pod.
         """
@@ -95,7 +95,7 @@ class Reservations:
 
 
 def _by_pod_set(pods: Iterable[Pod], workload: Workload | None) -> dict[str, list[Pod]]:
-    """The pods by pod set; "" for those of none."""
+    """Return the pods by pod set; "" for those of none."""
     found: dict[str, list[Pod]] = {}
     for pod in pods:
         pod_set = pod_set_of(pod, workload) if workload is not None else None

@@ -1,6 +1,6 @@
-"""What every host has and what is left of it, in dense arrays: one row per host, one column per resource.
+"""The resources of every host, total and free, in dense arrays: one row per host, one column per resource.
 
-Claims (`engine.api.resources`) are too many and too rarely held for columns: their holders are kept apart.
+Claims (`engine.api.resources`) are too many and too rarely held for columns: their holders are kept separately.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class ResourceTable:
         self._claimed: dict[str, dict[int, int]] = {}  # claim -> row -> pods that hold it there
 
     def make_row(self, row: int) -> None:
-        """Make room for the next row; rows come one after the other."""
+        """Grow the arrays for the next row; rows are added one after the other."""
         if row == self.free.shape[0]:
             self.free = _grown(self.free, axis=0)
             self._alloc = _grown(self._alloc, axis=0)
 
     def set_allocatable(self, row: int, allocatable: Resources) -> None:
-        """Take over what a host has."""
+        """Set the allocatable amounts of a host."""
         for resource in allocatable:
             self._column(resource)
         fresh = np.zeros(self._alloc.shape[1], dtype=np.int64)
@@ -40,7 +40,7 @@ class ResourceTable:
         self._alloc[row] = fresh
 
     def add(self, row: int, requests: Requests, times: int) -> None:
-        """Give back what so many pods asked for; negative: take it."""
+        """Add the requests of so many pods to what is free; with negative `times` subtract them."""
         for resource, amount in requests:
             if is_claim(resource):
                 self._hold(resource, row, -amount * times)
@@ -49,13 +49,13 @@ class ResourceTable:
             self.free[row, column] += amount * times
 
     def untouched(self, row: int) -> bool:
-        """True when nothing of a host is left and nothing is missing: it is gone, and nobody was on it."""
+        """True when nothing of a host is free or in use: the host is gone, and no pod was on it."""
         return not self.free[row].any()
 
     def of(self, rows: Rows, resource: str, *, empty: bool = False) -> Ints:
-        """What is free of one resource on some rows, or, `empty`, what there would be with nobody on them.
+        """Return what is free of one resource on some rows; with `empty`, what would be free without pods.
 
-        A question never adds a column, whatever name it comes with.
+        Reading never adds a column, for any resource name.
         """
         if is_claim(resource):
             left = np.ones(len(self.free), dtype=np.int64)
@@ -67,14 +67,14 @@ class ResourceTable:
         return np.zeros(len(rows), dtype=np.int64) if column is None else amounts[rows, column]
 
     def left(self, row: int, resource: str) -> int:
-        """What is free of one resource on one row."""
+        """Return what is free of one resource on one row."""
         if is_claim(resource):
             return 1 - self._claimed.get(resource, {}).get(row, 0)
         column = self.columns.get(resource)
         return 0 if column is None else int(self.free[row, column])
 
     def all_left(self, row: int) -> dict[str, int]:
-        """What is free of every resource on one row."""
+        """Return what is free of every resource on one row."""
         return {resource: int(self.free[row, column]) for resource, column in self.columns.items()}
 
     def exists(self, resource: str) -> bool:
@@ -101,5 +101,5 @@ class ResourceTable:
 
 
 def _grown(array: Ints, *, axis: int) -> Ints:
-    """The array doubled along one axis, the new part zero."""
+    """Return the array doubled along one axis, the new part zero."""
     return np.concatenate([array, np.zeros_like(array)], axis=axis)

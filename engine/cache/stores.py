@@ -1,4 +1,4 @@
-"""The stores of records that a view is made of, by what they hold."""
+"""The stores of watched records that the cluster state reads, one for each kind of object."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from engine.topology.objects import GROUPS, PLURAL, TopologyObject
 
 
 class Stores:
-    """The stores that a view reads; filled by reflectors or by `Store.replace`. `reported` is what the nodes report."""
+    """The stores that the cluster state reads; filled by reflectors or `Store.replace`. `reported`: by the nodes."""
 
     def __init__(self) -> None:
         self.reported = ReportedNodes()
@@ -39,7 +39,7 @@ class Stores:
         }
 
     def all(self) -> Mapping[str, Store[Any] | KindStores[Any]]:
-        """Every store by the name of what it holds."""
+        """Return every store by the name of its collection."""
         return {
             "nodes": self.nodes,
             "pods": self.pods,
@@ -55,6 +55,6 @@ class Stores:
 
 
 def _gang_label(pod: Pod) -> tuple[str, str] | None:
-    """The Placement that a pod's label names, which proves nothing: it finds candidates quickly."""
+    """Return the Placement that a pod's label names; it proves nothing, but finds candidates quickly."""
     name = pod.spec.labels.get(names.GANG)
     return None if name is None else (pod.namespace, name)

@@ -1,6 +1,6 @@
-"""The watch caches of workloads: one for each kind that the API server serves, begun and ended as kinds come and go.
+"""The informers of workloads: one for each kind that the API server serves, started and stopped as kinds come and go.
 
-A kind that is not there costs nothing but its name in a look, every ten to twenty seconds.
+A kind that is not served costs nothing but its name in a discovery, every ten to twenty seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from engine.kinds.schema import KindEntry
 from engine.policy.model import Policy
 
 LOOK_EVERY: Final = (10.0, 20.0)
-# Before the first look has come through, and between looks that somebody asks for.
+# Before the first discovery has succeeded, and between discoveries that are asked for.
 LOOK_SOON: Final = 1.0
 
 _log = logging.getLogger(__name__)
@@ -36,11 +36,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """How objects of a collection are read: whatever differs here makes other records of the same objects."""
+    """How objects of a collection are decoded: any difference here gives other records of the same objects."""
 
     collection: Collection
     entry: KindEntry | None
-    contained: Registry | None  # of kinds whose objects hold objects of other kinds
+    contained: Registry | None  # of kinds with objects that contain objects of other kinds
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class _Watch:
 
 
 class WorkloadInformers:
-    """Owns the reflectors of workloads; `start` once, `stop` once. `policy` gives the one in force."""
+    """Owns the reflectors of workloads; `start` once, `stop` once. `policy` returns the policy in force."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class WorkloadInformers:
         self._soon = soon
         self._discovery = Discovery(api)
         self._watches: dict[tuple[str, str], _Watch] = {}
-        self._first: set[tuple[str, str]] = set()  # what was there when we began: readiness waits for it
+        self._first: set[tuple[str, str]] = set()  # the kinds served at the start: readiness waits for them
         self._problem: str | None = "not looked yet"
         self._looked = threading.Event()
         self._looking = threading.Lock()
@@ -80,29 +80,29 @@ class WorkloadInformers:
         self._thread = threading.Thread(target=self._run, name="discovery", daemon=True)
 
     def start(self) -> None:
-        """Start looking for kinds."""
+        """Start the discovery of kinds."""
         self._thread.start()
 
     def stop(self) -> list[Reflector[Any]]:
-        """End looking; returns the reflectors that are to be stopped."""
+        """Stop the discovery; returns the reflectors that are to be stopped."""
         self._stop.set()
         self._wake.set()
-        # A look that waits for the API server begins nothing any more when it comes back.
+        # A discovery that still waits for the API server starts no informer when its answer arrives.
         if self._looking.acquire(timeout=0.5):
             self._looking.release()
         return [watch.reflector for watch in list(self._watches.values())]
 
     def poke(self) -> None:
-        """Look at once: somebody has heard of a kind, or the policy names other ones."""
+        """Discover at once: a new kind was seen, or the policy names other ones."""
         self._wake.set()
 
     def heard_of(self, group: str, kind: str) -> None:
-        """Look at once when an object of a kind was seen that is registered and not watched."""
+        """Discover at once when an object of a registered kind was seen that is not watched."""
         if (group, kind) not in self._watches and self._policy().registry.of_kind(group, kind):
             self.poke()
 
     def look(self) -> bool:
-        """Look now; False when the API server could not be asked, and what was known stays."""
+        """Discover kinds now; False when the API server could not be asked, and everything stays as it is."""
         with self._looking:
             try:
                 asked = wanted_kinds(self._policy().registry)
@@ -123,11 +123,11 @@ class WorkloadInformers:
         return {watch.reading.collection.name: watch.reflector for watch in list(self._watches.values())}
 
     def hidden(self) -> AbstractSet[tuple[str, str]]:
-        """The kinds, by group and name, that are there and may not be read."""
+        """Return the served kinds, by group and name, that may not be read."""
         return {key for key, watch in list(self._watches.items()) if watch.reflector.forbidden}
 
     def missing(self) -> list[str]:
-        """What readiness waits for: the first look, then the kinds that it found."""
+        """Return what readiness waits for: the first discovery, then the kinds that it found."""
         if not self._looked.is_set():
             return [f"workload kinds ({self._problem})"]
         found = []
@@ -151,7 +151,7 @@ class WorkloadInformers:
             try:
                 self.look()
             except Exception:
-                # A registry that does not follow the cluster any more would be noticed by nobody.
+                # Informers that do not follow the cluster any more would go unnoticed.
                 _log.exception("looking for kinds failed")
             # Not more often, however many unknown kinds are heard of.
             self._stop.wait(self._soon)
@@ -159,11 +159,11 @@ class WorkloadInformers:
                 self._wake.wait(self._rng.uniform(*self._every))
 
     def _follow(self, served: tuple[Collection, ...], asked: set[tuple[str, str]]) -> None:
-        """Watch what is served; what is not, and was asked for, only until its own collection says so too.
+        """Watch the kinds that are served; stop a kind that is not, once its own collection is absent too.
 
-        A server that has just started may leave groups out of its list, and objects that seem to go take their
-        gangs' Placements along. What is not asked for any more is watched until nothing of it is held by us: nobody
-        else would let it go.
+        A server that has just started may leave groups out of its list, and objects that seem to go take their gangs'
+        Placements along. A kind that is not asked for any more is watched until we hold nothing of it: only we would
+        release it.
         """
         policy = self._policy()
         wanted = {(one.group, one.kind): _reading(one, policy) for one in served}
@@ -197,7 +197,7 @@ class WorkloadInformers:
             collection.path,
             _projection(reading, self._policy().registry),
             store,
-            # Between two looks it may go, and a right to read it may come later than the kind.
+            # Between two discoveries it may go, and a right to read it may come later than the kind.
             optional=key != ("batch", "Job"),
         )
         _log.info("watching %s in %s", collection.name, collection.api_version)
@@ -211,7 +211,7 @@ class WorkloadInformers:
         watch.reflector.stop()
 
     def _holds(self, key: tuple[str, str]) -> bool:
-        """True when workloads of a kind wait for us, or pods of theirs would."""
+        """True when we hold workloads of a kind, or would hold pods of theirs."""
         return any(ours(workload) for workload in self._stores.workloads.part(*key).values())
 
     def _store(self, key: tuple[str, str], *, registered: bool) -> Store[Any]:

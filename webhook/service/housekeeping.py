@@ -14,7 +14,7 @@ from certs.ca_bundle import ConfigurationMalformed, inject
 from certs.serving import ServingCertificate
 from engine import metrics as engine_metrics
 from engine.api import names
-from engine.cache.informers import TopologyInformers, follow_quietly
+from engine.cache.informers import TopologyInformers, follow_or_warn
 from engine.cluster import writes
 from engine.cluster.client import ApiFault, KubeClient
 from engine.cluster.lease import LeaseCandidate, NotLeader
@@ -79,7 +79,7 @@ class Housekeeping:
     def _run_duties(self) -> None:
         leads = self._candidate.is_leader
         engine_metrics.leading.set(1 if leads else 0)
-        follow_quietly(self._topologies, self._policy.policy)
+        follow_or_warn(self._topologies, self._policy.policy)
         self._events.observe(leads=leads)
         self._authority.follow()
         if leads:

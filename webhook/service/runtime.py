@@ -21,7 +21,7 @@ from certs.secret import SecretUnusable
 from certs.serving import ServingCertificate
 from engine import metrics as engine_metrics
 from engine.api import names
-from engine.cache.informers import Informers, TopologyInformers, follow_quietly
+from engine.cache.informers import Informers, TopologyInformers, follow_or_warn
 from engine.cache.reports import Coverage, DeviceFaults
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
@@ -209,7 +209,7 @@ class Runtime:
             self._policy.start(
                 self._caches.policy.get(names.POLICY_NAME), self._caches.last_good.get(names.LAST_GOOD_POLICY_NAME)
             )
-            follow_quietly(self._topologies, self._policy.policy)
+            follow_or_warn(self._topologies, self._policy.policy)
             self._topologies.wait_synced(min(TOPOLOGIES_WAIT, max(0.0, end - time.monotonic())))
             self._view.refresh()
             gc.collect()
