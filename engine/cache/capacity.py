@@ -113,7 +113,7 @@ class Capacity:
     def set_devices(self, name: str, devices: NodeDevices | None) -> None:
         """Set the Device object of a node; None when it is gone."""
         row = self._rows.get(name)
-        if self._devices.tell(name, devices, row=row) and row is not None:
+        if self._devices.set_device_object(name, devices, row=row) and row is not None:
             self._touch(row)
 
     def set_pod(self, key: tuple[str, str], pod: Pod | None) -> None:
@@ -201,7 +201,7 @@ class Capacity:
         """Return the keys of the gangs that have a reservation."""
         return list(self._reservations)
 
-    def overbooked(self, host: str, requests: Requests) -> bool:
+    def overcommitted(self, host: str, requests: Requests) -> bool:
         """True when a host has less than nothing left of a resource that `requests` names."""
         row = self._rows.get(host)
         if row is None:
@@ -215,7 +215,7 @@ class Capacity:
         """
         row = self._rows.get(host)
         names = self._reservations.get(gang, ()) if pod_set is None else (pod_set,)
-        return row is not None and any(self._devices.lost(row, ("gang", gang, name)) for name in names)
+        return row is not None and any(self._devices.lost_devices(row, ("gang", gang, name)) for name in names)
 
     def free(self, host: str) -> dict[str, int]:
         """Return what is left of each resource on a host (negative when overcommitted)."""
@@ -234,7 +234,7 @@ class Capacity:
             np.minimum(slots_free, self._amounts.of(rows, resource) // amount, out=slots_free)
             np.minimum(slots_empty, self._amounts.of(rows, resource, empty=True) // amount, out=slots_empty)
         built = slots_empty
-        if shape.devices is not None and self._devices.matter:
+        if shape.devices is not None and self._devices.relevant:
             built = slots_empty.copy()
             self._devices.limit(slots_free, rows, shape.devices)
             self._devices.limit(slots_empty, rows, shape.devices, empty=True)
@@ -338,7 +338,7 @@ class Capacity:
     @property
     def devices_matter(self) -> bool:
         """True when the devices of some host count, beside the numbers that its node reports."""
-        return self._devices.matter
+        return self._devices.relevant
 
     def whole_gpus(self, name: str, topology: Topology) -> Ints:
         """Return the unused whole GPUs of every host of the topology, in tree order; `name`: the requested resource."""
@@ -360,7 +360,7 @@ class Capacity:
     def device_trouble(self, host: str) -> str:
         """Return why devices of a host do not count (`engine.devices.hosts`), in few words; "" when all count."""
         row = self._rows.get(host)
-        return "" if row is None else self._devices.trouble(row)
+        return "" if row is None else self._devices.problem(row)
 
     def device_notes(self, host: str) -> tuple[str, ...]:
         """Return the faults in a host's reported devices, in words; empty when there are none."""
@@ -423,7 +423,7 @@ class Capacity:
                 count = min([free[column] // amount if column != _NOWHERE else 0 for column, amount in warm.asked])
                 if warm.claims:
                     count = min([count, *[amounts.left(row, claim) for claim in warm.claims]])
-                if shape.devices is not None and (fitting := self._devices.room(row, shape.devices)) is not None:
+                if shape.devices is not None and (fitting := self._devices.slots(row, shape.devices)) is not None:
                     count = min(count, fitting)
             warm.index.set(host, count, free[scarce] if scarce is not None else 0)
 

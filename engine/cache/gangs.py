@@ -72,7 +72,7 @@ class GangIndex:
             _note(self._keeping, key, any(kept_hosts(one.status) for one in known))
         return {placed_key(one) for one in (old, new) if one is not None}
 
-    def hold(self, key: str, plan: Placement) -> None:
+    def assume(self, key: str, plan: Placement) -> None:
         """Store a plan that is not written yet; it takes precedence over the written Placement."""
         self._held[key] = plan
 
@@ -122,7 +122,7 @@ class GangIndex:
             return self._single_workload(self.pods_of(key))
         uid, group = parts(key)
         workload = self._workloads.get(uid)
-        return self._lineage().whole(workload) if workload is not None and has_group(workload, group) else None
+        return self._lineage().with_pod_sets(workload) if workload is not None and has_group(workload, group) else None
 
     def namespace_of(self, key: str) -> str:
         """Return the namespace of a gang; "" when there is none of that key."""
@@ -178,7 +178,7 @@ class GangIndex:
 
     def gang_of(self, pod: Pod) -> str | None:
         """Return the key of the gang that a pod belongs to; None when it belongs to no gang."""
-        key = self._homes.home_of(pod.key)
+        key = self._homes.gang_key_of(pod.key)
         return key if key is not None and self.knows(key) else None
 
     def knows(self, key: str) -> bool:
@@ -246,7 +246,7 @@ class GangIndex:
     def _single_workload(self, pods: Sequence[Pod]) -> Workload | None:
         if not pods:
             return None
-        above = self._lineage().claim(in_order(pods)[0]).controller
+        above = self._lineage().owner_of(in_order(pods)[0]).controller
         return plain_pods.single_workload(above, pods, dialects=self._lineage().policy.annotations.dialects)
 
     def _understanding(self, workload: Workload, pods: Sequence[Pod], placement: Placement | None) -> PlacementRequest:

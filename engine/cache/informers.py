@@ -110,7 +110,7 @@ class Informers:
         if labels != self._pod_labels:
             self._pod_labels = labels
             self._reflectors["pods"].read_anew(self._pod())
-        self.kinds.poke()
+        self.kinds.wake()
 
     def stop(self) -> None:
         """End every watch; takes about a second at most."""

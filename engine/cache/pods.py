@@ -57,7 +57,7 @@ class PodIndex:
             self._link(new)
         return self._refile_below(old, new, lineage) if _identity(old) != _identity(new) else set()
 
-    def refile(self, lineage: OwnerResolver) -> set[str]:
+    def reindex(self, lineage: OwnerResolver) -> set[str]:
         """Index every pod again, because a new policy changes which objects have a request."""
         touched: set[str] = set()
         for pod in self._pods.values():
@@ -78,11 +78,11 @@ class PodIndex:
         """True when a gang has a pod."""
         return key in self._members
 
-    def stray(self, key: str) -> Pod | None:
+    def orphan(self, key: str) -> Pod | None:
         """Return the pod with our marks that no chain leads to a gang; each has a key of its own."""
         return self._strays.get(key)
 
-    def home_of(self, pod: PodKey) -> str | None:
+    def gang_key_of(self, pod: PodKey) -> str | None:
         """Return the key of the gang that a pod is indexed under."""
         key, member = self._home.get(pod, ("", False))
         return key if member else None
@@ -94,7 +94,7 @@ class PodIndex:
     # -- internal ----------------------------------------------------------------------------------------------------
 
     def _file(self, pod: Pod, lineage: OwnerResolver) -> set[str]:
-        key = lineage.claim(pod).key
+        key = lineage.owner_of(pod).key
         member = key is not None
         if key is not None:
             self._members.setdefault(key, {})[pod.key] = pod

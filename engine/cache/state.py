@@ -52,7 +52,7 @@ class Changes:
     """
 
     gangs: set[str] = field(default_factory=set)
-    room: bool = False
+    capacity_freed: bool = False
     everything: bool = False
     hosts: bool = False
     unclaimed_pods: set[tuple[str, str]] = field(default_factory=set)
@@ -90,7 +90,7 @@ class ClusterState:
         self._inbox: deque[tuple[str, Any, Any]] = deque()
         self._homes = PodIndex()
         self._lineage: OwnerResolver | None = None
-        self.gangs = GangIndex(self._homes, self.coming, lineage=lambda: self.lineage)
+        self.gangs = GangIndex(self._homes, self.coming, lineage=lambda: self.owners)
         self._topology_stale = True
         self._refile = False
         self._pending = Changes(everything=True)
@@ -127,7 +127,7 @@ class ClusterState:
             touched: set[str] = set()
             if self._refile:
                 self._refile = False
-                touched |= self._homes.refile(self.lineage)
+                touched |= self._homes.reindex(self.owners)
             while self._inbox:
                 what, old, new = self._inbox.popleft()
                 self._fold(what, old, new, touched)
@@ -137,7 +137,7 @@ class ClusterState:
                 self._reserve(key)
             self._pending.gangs |= touched
             if self._lingering.pass_by():
-                self._pending.room = True
+                self._pending.capacity_freed = True
                 self.changed.set()
 
     def take_changes(self) -> Changes:
@@ -159,7 +159,7 @@ class ClusterState:
                     return  # a heartbeat, an image pulled: nothing that a plan looks at
                 self.capacity.set_node(node.name, new)
                 self._device_faults(node.name, self.capacity.device_notes(node.name) if new is not None else ())
-                self._pending.room = self._pending.hosts = True
+                self._pending.capacity_freed = self._pending.hosts = True
                 if old is None or new is None or old.labels != new.labels:
                     self._topology_stale = True
                 if old is None or new is None or _takes_pods(old) != _takes_pods(new):
@@ -171,11 +171,12 @@ class ClusterState:
                 self.capacity.set_pod(pod.key, new)
                 if new is not None and host_of(new) is not None and (old is None or host_of(old) is None):
                     self._lingering.arrived(new)
-                touched |= self._homes.set_pod(old, new, self.lineage)
+                touched |= self._homes.set_pod(old, new, self.owners)
                 if new is None or new.finished or (old is not None and not old.deleting and new.deleting):
-                    self._pending.room = True
+                    self._pending.capacity_freed = True
                 if new is not None and released(new) and new.unschedulable and old is not None:
-                    self._pending.room |= not old.unschedulable  # if no gang has a slot for it, nothing is kept now
+                    # if no gang has a slot for it, nothing is kept now
+                    self._pending.capacity_freed |= not old.unschedulable
                 if new is not None and names.GATE in new.spec.gates:
                     self._pending.unclaimed_pods.add(pod.key)
             case "workloads":
@@ -185,20 +186,20 @@ class ClusterState:
                 touched |= self.gangs.set_workload(old, new)
                 if old is not None and (new is None or new.uid != old.uid):
                     self.coming.forget(old.uid)
-                    self._pending.room = True
+                    self._pending.capacity_freed = True
                 if new is not None:
                     if new.finished:
                         self.coming.forget(new.uid)
                     if old is not None and _wants(old) != _wants(new):
-                        self._pending.room = True
-                touched |= self._homes.set_link(old, new, self.lineage)
+                        self._pending.capacity_freed = True
+                touched |= self._homes.set_link(old, new, self.owners)
                 touched |= self.gangs.keys_through(workload)
             case "placements":
                 if old is not None and (new is None or new.assignment is None):
                     self._give_up(old)
                 touched |= self.gangs.set_placement(old, new)
                 if old is not None and old.assignment is not None and (new is None or new.assignment != old.assignment):
-                    self._pending.room = True
+                    self._pending.capacity_freed = True
             case "devices":
                 devices: NodeDevices = new or old
                 if old is not None and new is not None and replace(old, resource_version=new.resource_version) == new:
@@ -208,12 +209,12 @@ class ClusterState:
                 self._pending.hosts = True
                 self._pending.everything = True  # a device may be lost for a gang, or there again
             case "quotas":
-                self._pending.room = True
+                self._pending.capacity_freed = True
             case str() if what.startswith(f"{PLURAL}."):
                 self._topology_stale = True
                 self._pending.everything = True
             case "owned":
-                touched |= self._homes.set_link(old, new, self.lineage)
+                touched |= self._homes.set_link(old, new, self.owners)
             case _:
                 self._pending.everything = True
 
@@ -228,7 +229,7 @@ class ClusterState:
     def _build_topologies(self) -> None:
         self.topologies = self.topologies_under(self.policy)
         self._topology_stale = False
-        self._pending.room = self._pending.hosts = True
+        self._pending.capacity_freed = self._pending.hosts = True
         self._covered(self.topologies)
 
     def _reserve(self, key: str, plan: Placement | None = None) -> None:
@@ -242,7 +243,7 @@ class ClusterState:
             pods = self.gangs.pods_of(key)
             if not workload.finished and not plain_pods.is_single(key):
                 self.coming.observe(workload, pods)
-        stray = self._homes.stray(key)
+        stray = self._homes.orphan(key)
         related = self._homes.members(key) if stray is None else (stray,)
         self._kept.keep(key, workload, placement, pods=pods, related=related)
 
@@ -273,20 +274,20 @@ class ClusterState:
         since = self._lingering.ran(old)
         if placement is None or placement.assignment is None or since is None:
             return
-        pods, whole = self._homes.members(key), self.lineage.whole(old)
+        pods, whole = self._homes.members(key), self.owners.with_pod_sets(old)
         before = open_slots(whole, placement, pods, held=held)
         after: Mapping[str, Counter[str]] = {}
         if new is not None and has_group(new, parts(key)[1]):
-            after = open_slots(self.lineage.whole(new), placement, pods, held=held)
+            after = open_slots(self.owners.with_pod_sets(new), placement, pods, held=held)
         left = {name: counts - after.get(name, Counter()) for name, counts in before.items()}
         self._lingering.keep(placement, left, self.coming.shapes_of(whole), since=since)
 
     # -- decisions that are on their way to the API server -----------------------------------------------------------
 
-    def hold(self, key: str, placement: Placement) -> None:
+    def assume(self, key: str, placement: Placement) -> None:
         """Count a plan as reserved before its Placement is written."""
         with self.lock:
-            self.gangs.hold(key, placement)
+            self.gangs.assume(key, placement)
             self._reserve(key)
 
     @contextmanager
@@ -305,14 +306,14 @@ class ClusterState:
             if self.gangs.plan_of(key) is plan:
                 self._reserve(key)
 
-    def settle(self, key: str, *, failed: bool) -> None:
+    def confirm(self, key: str, *, failed: bool) -> None:
         """The write has come through (the store has it) or has failed: the stores speak for themselves again."""
         for store in (self.stores.placements, self.stores.workloads, self.stores.pods):
             store.wait_told(TOLD_WITHIN)
         with self.lock:
             self.refresh()  # the answer to the write is in the inbox: no moment without a reservation
             if self.gangs.drop(key) and failed:
-                self._pending.room = True
+                self._pending.capacity_freed = True
             self._reserve(key)
 
     def begin_term(self) -> None:
@@ -322,7 +323,7 @@ class ClusterState:
             for placement in self.gangs.orphaned():
                 self._lingering.keep_all(placement, self.stores.pods.get_by(placement.key))
 
-    def lingers_until(self) -> float | None:
+    def grace_until(self) -> float | None:
         """When room is free that is kept for a moment, on the clock; None when none is."""
         with self.lock:
             return self._lingering.end
@@ -335,16 +336,16 @@ class ClusterState:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def understand(self, workload: Workload) -> PlacementRequest:
+    def request_of(self, workload: Workload) -> PlacementRequest:
         """The request of a workload under the policy and topologies in force."""
-        return self.lineage.understand(workload)
+        return self.owners.understand(workload)
 
     def settled_before(self, now: float) -> float:
         """The time of day by which a node must have become ready to be planned on now (`nodes.settle`)."""
         return now - self.policy.nodes.settle
 
     @property
-    def lineage(self) -> OwnerResolver:
+    def owners(self) -> OwnerResolver:
         """Owner chains as they were folded in, under the policy in force."""
         known = self._lineage
         if known is None or known.policy is not self.policy or known.topologies is not self.topologies:

@@ -92,14 +92,14 @@ class WorkloadInformers:
             self._looking.release()
         return [watch.reflector for watch in list(self._watches.values())]
 
-    def poke(self) -> None:
+    def wake(self) -> None:
         """Discover at once: a new kind was seen, or the policy names other ones."""
         self._wake.set()
 
-    def heard_of(self, group: str, kind: str) -> None:
+    def wait_for_kind(self, group: str, kind: str) -> None:
         """Discover at once when an object of a registered kind was seen that is not watched."""
         if (group, kind) not in self._watches and self._policy().registry.of_kind(group, kind):
-            self.poke()
+            self.wake()
 
     def look(self) -> bool:
         """Discover kinds now; False when the API server could not be asked, and everything stays as it is."""

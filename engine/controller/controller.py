@@ -158,7 +158,7 @@ class Controller:
             self._in_term = True
             self._view.begin_term()
             self._view.take_changes()
-            changes = Changes(everything=True, room=True, hosts=True)
+            changes = Changes(everything=True, capacity_freed=True, hosts=True)
             begins = True
         else:
             changes = self._view.take_changes()
@@ -166,12 +166,12 @@ class Controller:
         self._look_at(self._due(changes, now), now, all_of_them=begins)
         if changes.hosts:
             self._term.queue.hosts_changed()
-        if changes.everything or changes.room:
+        if changes.everything or changes.capacity_freed:
             self._term.room_appeared()
         self._parts.plan(now, growing=False)
         self._waiting.plan(now)
         self._parts.plan(now, growing=True)
-        self._telling.due(now)
+        self._telling.flush_due(now)
         self._unclaimed.pods(changes, now)
         self._unclaimed.placements(now)
         self._counts.show(self._term)
@@ -213,15 +213,15 @@ class Controller:
         times = [now + IDLE]
         if self._behind or self._waiting.behind:
             times.append(now)
-        if (end := self._view.lingers_until()) is not None:
+        if (end := self._view.grace_until()) is not None:
             times.append(end)
         for key, memory in self._term.memory.items():
             if key in self._term.busy:
                 continue  # the end of its errand wakes the loop
             if memory.wake is not None:
                 times.append(memory.wake)
-            if memory.telling is not None:
-                times.append(memory.telling[0])
+            if memory.pending_status is not None:
+                times.append(memory.pending_status[0])
         busy = self._term.busy
         times += [
             due for due in (self._term.texts.next(busy=busy), self._term.numbers.next(busy=busy)) if due is not None
@@ -293,7 +293,7 @@ class Controller:
             memory.waiting_since = None
         if not isinstance(decision.action, Extend):
             self._term.parts.drop(key)
-        loose = ungated_pods(gang.workload, gang.pods) if gang.understanding.ask is not None else []
+        loose = ungated_pods(gang.workload, gang.pods) if gang.understanding.asked is not None else []
         known = memory.refused
         refusals = (*decision.refused, *(Unassigned(pod, _LATER) for pod in gang.later))
         memory.refused = frozenset(pod.uid for pod in (*(refused.pod for refused in refusals), *loose))
@@ -306,7 +306,7 @@ class Controller:
                     pod, "GateRemoved", "its gate was not taken off by us; it counts where it lands"
                 )
         if decision.status is not None:
-            self._telling.tell(key, gang, decision.status, now)
+            self._telling.report(key, gang, decision.status, now)
         errands = self._errands
         match decision.action:
             case NoAction():
@@ -316,10 +316,10 @@ class Controller:
             case Resume():
                 self._term.send(key, lambda: errands.resume(gang))
             case Unplace(suspend=suspend, reason=reason, message=message, pause=pause):
-                memory.facts = None
+                memory.last_plan = None
                 status = Status("Waiting", reason, message)
                 # With the write, not after it: the next plan, and its own reason, may come a moment later.
-                event = self._telling.told(key, gang, status, now)
+                event = self._telling.reported(key, gang, status, now)
 
                 def give_back() -> None:
                     errands.give_back(gang, status, suspend=suspend, event=event)

@@ -209,7 +209,7 @@ class ActionExecutor:
 
         `since`: since when the gang waits (RFC 3339), for a Placement that has forgotten it.
         """
-        placement, asks = gang.placement, gang.understanding.ask is not None
+        placement, asks = gang.placement, gang.understanding.asked is not None
         priority = self._view.coming.priority_of(gang.workload)
         if asks and (placement is None or not request_written(gang, priority=priority)):
             placement = self._written.write(new_placement(gang, None, priority=priority, now=self._wall()), gang)
@@ -233,7 +233,7 @@ class ActionExecutor:
         """Why a held pod that no gang claims stays held; None when nothing asks for it to be."""
         if self._view.policy.mode != "enforce":
             return None
-        claim = self._view.lineage.claim(pod)
+        claim = self._view.owners.owner_of(pod)
         if (missing := claim.missing) is not None:
             name = quote(f"{missing.kind} {missing.name}")
             return f"its owners lead to {name}, no live object of this namespace that can be read: it joins no gang"

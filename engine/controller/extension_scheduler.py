@@ -71,12 +71,12 @@ class ExtensionScheduler:
                     )
                 if isinstance(outcome, Placed):
                     placement = extended_placement(gang, extension, outcome)
-                    view.hold(key, placement)
+                    view.assume(key, placement)
         metrics.plans.labels(type(outcome).__name__).inc()
         if isinstance(outcome, Placed):
             self._term.parts.drop(key)
-            memory.facts = outcome
-            memory.telling = None  # what was lost is told already, and mended now
+            memory.last_plan = outcome
+            memory.pending_status = None  # what was lost is told already, and mended now
             self._term.send(
                 key, lambda: self._errands.extend(gang, placement, extension, f"{part.why}: {outcome.message}")
             )
@@ -87,4 +87,4 @@ class ExtensionScheduler:
 
     def _tell_part(self, key: str, gang: Gang, now: float) -> None:
         if (status := self._term.parts.status(key)) is not None:
-            self._telling.tell(key, gang, status, now)
+            self._telling.report(key, gang, status, now)

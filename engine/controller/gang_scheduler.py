@@ -91,7 +91,7 @@ class GangScheduler:
         if self._term.queue.room and not strict:
             for key in self._term.queue.for_hosts:  # their numbers may be others now, if not their answer
                 if (memory := self._term.memory.get(key)) is not None:
-                    self._term.numbers.put(key, None, due=max(now, memory.told_at + TEXT_EVERY))
+                    self._term.numbers.put(key, None, due=max(now, memory.reported_at + TEXT_EVERY))
         keys = self._term.queue.take(now, strict=strict)
         if strict:
             self._plan_in_order(keys, now)
@@ -152,7 +152,7 @@ class GangScheduler:
             if room.key not in kept:
                 log.info("keeping %s for %s", room.where, room.name)
             if kept.get(room.key) != room:
-                self._term.queue.again(room.key)  # so that it says so
+                self._term.queue.requeue(room.key)  # so that it says so
         metrics.rooms_kept.set(len(self._term.room))
 
     def _find_room(
@@ -193,7 +193,7 @@ class GangScheduler:
         view = self._view
         with view.lock:
             gang, entry = view.gangs.get(key), self._term.queue.entry(key)
-            if gang is None or entry is None or gang.understanding.ask is None:
+            if gang is None or entry is None or gang.understanding.asked is None:
                 self._term.queue.drop(key)
                 return
             memory = self._term.of(key)
@@ -212,13 +212,13 @@ class GangScheduler:
             if isinstance(outcome, Placed):
                 priority = view.coming.priority_of(gang.workload)
                 placement = new_placement(gang, outcome, priority=priority, now=self._wall())
-                view.hold(key, placement)
+                view.assume(key, placement)
         metrics.plans.labels(type(outcome).__name__).inc()
         if isinstance(outcome, Placed):
             self._term.queue.drop(key)
             self._term.rush.placed(now)
-            memory.facts = outcome
-            memory.telling = None
+            memory.last_plan = outcome
+            memory.pending_status = None
             self._term.send(key, lambda: self._errands.place(gang, placement))
             return
         miss = Miss(outcome, first)
@@ -228,7 +228,7 @@ class GangScheduler:
         if not joins and outcome.for_hosts:
             self._term.queue.waits_for_hosts(key)
         if not joins and REASONS[outcome.reason].shared:
-            self._term.queue.missed(question, miss)
+            self._term.queue.record_miss(question, miss)
 
     def _answered(self, key: str, gang: Gang, question: PlanKey, now: float) -> bool:
         """True when it is clear from what others were answered in this turn that a gang has no room.
@@ -238,15 +238,15 @@ class GangScheduler:
         namespace has a quota, which comes first.
         """
         memory, queue = self._term.of(key), self._term.queue
-        same, miss = queue.answered(question), queue.hopeless(question)
+        same, miss = queue.answered(question), queue.known_miss(question)
         if miss is not None and miss.outcome.for_hosts:
             queue.waits_for_hosts(key)
         if same is not None and not self._view.stores.quotas.get_by(gang.workload.namespace):
             self._tell(key, gang, same, now)
             return True
-        if miss is None or memory.told is None or not _as_told(_reason(miss), memory.told.reason):
+        if miss is None or memory.reported is None or not _as_told(_reason(miss), memory.reported.reason):
             return False
-        self._term.numbers.put(key, None, due=max(now, memory.told_at + TEXT_EVERY))
+        self._term.numbers.put(key, None, due=max(now, memory.reported_at + TEXT_EVERY))
         return True
 
     def _find_numbers(self, now: float, *, strict: bool) -> None:
@@ -272,15 +272,15 @@ class GangScheduler:
 
     def _tell(self, key: str, gang: Gang, miss: Miss, now: float) -> None:
         memory, outcome = self._term.memory[key], miss.outcome
-        memory.own_trouble = own_trouble(outcome)
+        memory.unschedulable_alone = own_trouble(outcome)
         if miss.first:
             outcome = kept_for(miss.first, gang)
-        self._telling.tell(key, gang, self._why(key, gang, outcome), now)
+        self._telling.report(key, gang, self._why(key, gang, outcome), now)
 
     def _why(self, key: str, gang: Gang, outcome: Waits | Never) -> Status:
         """What people read of a gang that was not placed."""
         room = self._term.room.of(key)
-        if room is None or self._term.memory[key].own_trouble:
+        if room is None or self._term.memory[key].unschedulable_alone:
             since = relaxed_text(gang.understanding, self._view.policy)
             return Status("Waiting", outcome.reason, f"{outcome.message}{since}")
         waited = format_duration(self._view.policy.queue.patience)
@@ -291,14 +291,14 @@ class GangScheduler:
     def _blocks(self, key: str) -> bool:
         """True when a gang that was not placed waits for room: what only its own people can mend holds up nobody."""
         memory = self._term.memory.get(key)
-        return memory is None or not memory.own_trouble
+        return memory is None or not memory.unschedulable_alone
 
     def _tell_behind(self, key: str, first: str, now: float) -> None:
         with self._view.lock:
             gang, ahead = self._view.gangs.get(key), self._term.queue.entry(first)
         if gang is not None and ahead is not None:
             told = goes_first(ahead.name, gang)
-            self._telling.tell(key, gang, Status("Waiting", told.reason, told.message), now)
+            self._telling.report(key, gang, Status("Waiting", told.reason, told.message), now)
 
 
 def _reason(miss: Miss) -> Code:

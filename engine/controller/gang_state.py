@@ -59,7 +59,7 @@ class Timers:
         backoff = min(backoff * 2, EXCLUDE_MOST)
         self.excluded[host] = (now + backoff, backoff)
 
-    def blame(self, pod: Pod, host: str | None, now: float) -> None:
+    def exclude_host(self, pod: Pod, host: str | None, now: float) -> None:
         """Leave the host of a late pod out, once for each pod."""
         if pod.uid not in self.blamed:
             self.blamed.add(pod.uid)
@@ -110,17 +110,17 @@ class GangState:
     namespace: str = ""  # of its workload; "" of what has none
     counts: bool = False  # among the gangs that its namespace may have
     timers: Timers = field(default_factory=Timers)
-    facts: Placed | None = None
-    told: Status | None = None
-    told_at: float = float("-inf")
+    last_plan: Placed | None = None
+    reported: Status | None = None
+    reported_at: float = float("-inf")
     waiting_since: str | None = None  # as the Placement says; it may be deleted by hand
-    telling: tuple[float, Status] | None = None  # due, what
-    told_pods: dict[str, str] = field(default_factory=dict)  # uid -> reason that its Event gave for being held
+    pending_status: tuple[float, Status] | None = None  # due, what
+    reported_pods: dict[str, str] = field(default_factory=dict)  # uid -> reason that its Event gave for being held
     refused: frozenset[str] = frozenset()  # uids of pods whose Event went out
     wake: float | None = None
     rests_until: float = float("-inf")  # its last look was dear: not before
     failures: int = 0
-    own_trouble: bool = False  # it fits nowhere ever, or its namespace's quota does not take it
+    unschedulable_alone: bool = False  # it fits nowhere ever, or its namespace's quota does not take it
 
     def wake_at(self, when: float | None) -> None:
         """Have the gang looked at by then; None: it needs no look."""
@@ -131,4 +131,4 @@ class GangState:
         """Take in that something failed: it is tried again after a pause, and told again."""
         self.failures += 1
         self.wake = self.timers.retry_at = now + min(RETRY_FIRST * 2 ** min(self.failures - 1, 10), RETRY_MOST)
-        self.told = None
+        self.reported = None

@@ -38,10 +38,11 @@ class HostHealth:
             return GONE
         return None if node.ready else max(0.0, self._now - node.settled_at) if node.settled_at else 0.0
 
-    def overbooked(self, host: str) -> bool:
+    def overcommitted(self, host: str) -> bool:
         """True when others took room that is reserved there for pods of the gang, or devices of theirs."""
         return self._capacity.lost_devices(self._gang.key, host) or any(
-            self._capacity.overbooked(host, self._gang.shapes[name].requests) for name, _ in self._slots.get(host, ())
+            self._capacity.overcommitted(host, self._gang.shapes[name].requests)
+            for name, _ in self._slots.get(host, ())
         )
 
     def usable(self, host: str) -> bool:

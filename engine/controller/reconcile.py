@@ -28,10 +28,10 @@ from engine.policy.model import Policy
 def stale(gang: Gang) -> bool:
     """True when the assignment answers another question than the workload asks now."""
     asked, placement = gang.understanding, gang.placement
-    if not asked.asks or placement is None or placement.assignment is None:
+    if not asked.pod_sets or placement is None or placement.assignment is None:
         return False
     planned = (tuple(map(request_of, placement.pod_sets)), placement.gang, placement.topology)
-    return planned != (tuple(map(request_of, asked.asks)), asked.gang, asked.topology)
+    return planned != (tuple(map(request_of, asked.pod_sets)), asked.gang, asked.topology)
 
 
 def request_of(pod_set: PodSetRequest) -> tuple[object, ...]:
@@ -45,10 +45,10 @@ def request_written(gang: Gang, *, priority: int) -> bool:
     what they were planned for.
     """
     asked, placement = gang.understanding, gang.placement
-    if not asked.asks or placement is None or placement.assignment is not None or placement.deleting:
+    if not asked.pod_sets or placement is None or placement.assignment is not None or placement.deleting:
         return True
     written = (placement.topology, placement.priority, placement.gang, [*map(_on_the_wire, placement.pod_sets)])
-    return written == (asked.topology, priority, asked.gang, [*map(_on_the_wire, asked.asks)])
+    return written == (asked.topology, priority, asked.gang, [*map(_on_the_wire, asked.pod_sets)])
 
 
 def _on_the_wire(pod_set: PodSetRequest) -> PodSetRequest:
@@ -74,7 +74,7 @@ def reconcile(
             if placement is not None and workload.finished
             else None,
         )
-    if policy.mode != "enforce" or (gang.understanding.ask is None and not gang.understanding.errors):
+    if policy.mode != "enforce" or (gang.understanding.asked is None and not gang.understanding.errors):
         return _without_request(gang, gated, policy)
     assigned = placement is not None and placement.assignment is not None
     if gang.understanding.errors and (not assigned or workload.suspended):
@@ -168,7 +168,7 @@ def _before_resume(gang: Gang, health: HostHealth) -> Decision:
     if (gone := next((host for host in hosts if not health.usable(host)), None)) is not None:
         message = f"{gone} does not take the gang any more"
         return Decision(Unplace(suspend=False, reason="NodesUnhealthy", message=message))
-    if (taken := next((host for host in hosts if health.overbooked(host)), None)) is not None:
+    if (taken := next((host for host in hosts if health.overcommitted(host)), None)) is not None:
         message = f"room reserved on {taken} was taken by other pods"
         return Decision(Unplace(suspend=False, reason="ReservedByOthers", message=message))
     return Decision(Resume())

@@ -38,23 +38,23 @@ class StatusReporter:
         self._errands = errands
         self._term = term
 
-    def tell(self, key: str, gang: Gang, status: Status, now: float) -> None:
+    def report(self, key: str, gang: Gang, status: Status, now: float) -> None:
         """Take in how a gang stands; nothing is written of what its Placement says already."""
         memory = self._term.of(key)
         if self._is_news(memory, gang, status):
             self._term.texts.drop(key)
             pause = settle(status) + self._term.rush.delay(status.phase, now)
             due = now + pause
-            if memory.telling is not None and memory.telling[1].phase == status.phase and pause:
-                due = memory.telling[0]
-            memory.telling = (due, status)
+            if memory.pending_status is not None and memory.pending_status[1].phase == status.phase and pause:
+                due = memory.pending_status[0]
+            memory.pending_status = (due, status)
             return
-        memory.telling = None
+        memory.pending_status = None
         self._tell_pods(memory, gang, status, now)
         if not self._request_written(gang):
-            memory.telling = (now, status)
+            memory.pending_status = (now, status)
         elif gang.placement is not None and status_of(gang) != status:
-            self._term.texts.put(key, status, due=max(now, memory.told_at + TEXT_EVERY))
+            self._term.texts.put(key, status, due=max(now, memory.reported_at + TEXT_EVERY))
         else:
             self._term.texts.drop(key)
 
@@ -65,12 +65,12 @@ class StatusReporter:
         """
         plain = gang.workload.handling == "pods"
         if status.phase != "Waiting" or not status.reason or (plain and not gang.understanding.errors):
-            memory.told_pods = {}
+            memory.reported_pods = {}
             return
         held = [
             pod for pod in in_order(gang.pods) if names.GATE in pod.spec.gates and not (pod.finished or pod.deleting)
         ]
-        known = {pod.uid: memory.told_pods[pod.uid] for pod in held if pod.uid in memory.told_pods}
+        known = {pod.uid: memory.reported_pods[pod.uid] for pod in held if pod.uid in memory.reported_pods}
         why = status.message
         reason: Code = status.reason
         if not plain:
@@ -82,24 +82,24 @@ class StatusReporter:
             self._errands.pod_event(pod, reason if plain else "HeldWithoutSlot", why)
         if len(untold) > PODS_AT_A_TIME:
             memory.wake_at(now + 1.0)
-        memory.told_pods = known
+        memory.reported_pods = known
 
-    def told(self, key: str, gang: Gang, status: Status, now: float) -> bool:
+    def reported(self, key: str, gang: Gang, status: Status, now: float) -> bool:
         """Take in what an errand tells by itself; True when that is worth an Event."""
         memory = self._term.of(key)
         news = self._is_news(memory, gang, status)
         self._term.texts.drop(key)
-        memory.told, memory.told_at, memory.telling = status, now, None
+        memory.reported, memory.reported_at, memory.pending_status = status, now, None
         return news
 
-    def due(self, now: float) -> None:
+    def flush_due(self, now: float) -> None:
         """Write what has lasted long enough to be told."""
         for key, memory in list(self._term.memory.items()):
-            if memory.telling is None or memory.telling[0] > now or key in self._term.busy:
+            if memory.pending_status is None or memory.pending_status[0] > now or key in self._term.busy:
                 continue
-            status, memory.telling = memory.telling[1], None
+            status, memory.pending_status = memory.pending_status[1], None
             if status.phase == "Waiting" and (later := self._term.pace.wait(memory.namespace, now)):
-                memory.telling = (now + later, status)
+                memory.pending_status = (now + later, status)
                 continue
             self._term.guarded(key, now, partial(self._tell_one, key, status, now))
         for key, status in self._term.texts.take(now, busy=self._term.busy):
@@ -111,19 +111,19 @@ class StatusReporter:
             gang = self._view.gangs.get(key)
         if gang is None:
             return
-        known = memory.told or status_of(gang)
+        known = memory.reported or status_of(gang)
         event = known is None or differs(known, status)
-        memory.told, memory.told_at = status, now
+        memory.reported, memory.reported_at = status, now
         written = status_of(gang)
         if written == status and self._request_written(gang):
             return
-        facts, since = memory.facts, memory.waiting_since
+        facts, since = memory.last_plan, memory.waiting_since
         self._term.send(key, lambda: self._errands.tell(gang, status, facts, event=event, since=since))
 
     def _is_news(self, memory: GangState, gang: Gang, status: Status) -> bool:
-        if gang.placement is None and gang.understanding.ask is not None:
+        if gang.placement is None and gang.understanding.asked is not None:
             return True  # none is there yet, or somebody has deleted it
-        known = memory.told or status_of(gang)
+        known = memory.reported or status_of(gang)
         return known is None or differs(known, status)
 
     def _request_written(self, gang: Gang) -> bool:
@@ -141,8 +141,8 @@ class QueueMetrics:
         reasons = Counter[str]()
         for key in term.queue:
             memory = term.memory.get(key)
-            if memory is not None and memory.told is not None and memory.told.reason:
-                reasons[memory.told.reason] += 1
+            if memory is not None and memory.reported is not None and memory.reported.reason:
+                reasons[memory.reported.reason] += 1
         for reason in self._counted - reasons.keys():
             metrics.waiting.labels(reason).set(0)
         for reason, gangs_of in reasons.items():

@@ -83,18 +83,18 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
             return Decision(Unplace(suspend=True, reason=status.reason, message=message, pause=True))
         if late and not started and can_suspend(workload):
             for pod in late:
-                timers.blame(pod, pinned_host(pod.spec.shape), now)
+                timers.exclude_host(pod, pinned_host(pod.spec.shape), now)
             return Decision(Unplace(suspend=True, reason=status.reason, message=status.message))
     if started:
         timers.forget_pauses()
     replaceable = [pod for pod in late if _replaced_freely(gang, pod, started)]
     for pod in replaceable:
-        timers.blame(pod, pinned_host(pod.spec.shape), now)
+        timers.exclude_host(pod, pinned_host(pod.spec.shape), now)
 
     out = timers.hosts_out(now)
 
     def blocked(host: str) -> bool:
-        return host in out or not hosts.usable(host) or hosts.overbooked(host)
+        return host in out or not hosts.usable(host) or hosts.overcommitted(host)
 
     seating = assign_slots(workload, placement, gang.pods)
     seats = tuple(one for one in seating.seats if not blocked(one.slot.host))
@@ -207,9 +207,9 @@ def _recovery(
 def _growth(gang: Gang) -> ExtensionRequest | None:
     """More slots than it has, as it is asked for today."""
     asked = gang.understanding
-    if gang.placement is None or not asked.asks:
+    if gang.placement is None or not asked.pod_sets:
         return None
-    return growth_request(gang.workload, gang.placement, gang.pods, asks=asked.asks, gang=asked.gang)
+    return growth_request(gang.workload, gang.placement, gang.pods, asks=asked.pod_sets, gang=asked.gang)
 
 
 def _enough(placement: Placement, gang: Gang) -> bool:
@@ -221,7 +221,7 @@ def _enough(placement: Placement, gang: Gang) -> bool:
         return False
     least = asked.gang.min_available if asked.gang is not None else None
     return sum(counts.values()) >= (least or 0) and all(
-        counts.get(ask.name, 0) >= min(ask.min_available, ask.count) for ask in asked.asks
+        counts.get(ask.name, 0) >= min(ask.min_available, ask.count) for ask in asked.pod_sets
     )
 
 

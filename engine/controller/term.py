@@ -202,7 +202,7 @@ class LeaderTerm:
             memory.failures = 0
         # In this order: nobody may look at a gang whose plan is still held without being written, and whoever looks
         # too early, while it counts as busy, is told once more.
-        self._view.settle(key, failed=failed)
+        self._view.confirm(key, failed=failed)
         self.busy.discard(key)
         if failed:
             self._view.changed.set()

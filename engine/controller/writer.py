@@ -112,9 +112,9 @@ class Writer:
         The generation does not count annotations, and the request is one.
         """
         known = (older.uid, older.generation, older.annotations.get(names.HELD_BY))
-        return (newer.uid, newer.generation, newer.annotations.get(names.HELD_BY)) == known and self._view.understand(
+        return (newer.uid, newer.generation, newer.annotations.get(names.HELD_BY)) == known and self._view.request_of(
             newer
-        ) == self._view.understand(older)
+        ) == self._view.request_of(older)
 
     def took_pod(self, pod: Pod, result: Result) -> None:
         """Take in what a write of a pod answered."""

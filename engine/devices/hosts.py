@@ -81,7 +81,7 @@ class HostDevices:
             self._nodes[row] = node
         return self._refresh(row)
 
-    def tell(self, name: str, devices: NodeDevices | None, *, row: int | None) -> bool:
+    def set_device_object(self, name: str, devices: NodeDevices | None, *, row: int | None) -> bool:
         """Store a Device object; None when it is gone. `row`: of its node, None when there is no node."""
         if devices is None:
             self._objects.pop(name, None)
@@ -115,7 +115,7 @@ class HostDevices:
     # -- what is asked -----------------------------------------------------------------------------------------------
 
     @property
-    def matter(self) -> bool:
+    def relevant(self) -> bool:
         """True when devices are counted on at least one host."""
         return bool(self._rows)
 
@@ -144,15 +144,15 @@ class HostDevices:
             found[where] = self._ledger.freest_gpu(rows[where], request)
         return found
 
-    def trouble(self, row: int) -> str:
+    def problem(self, row: int) -> str:
         """Return why devices of a host do not count: one of the words above, "" when all count."""
         return self._problems.get(row, "")
 
-    def room(self, row: int, request: DeviceRequest) -> int | None:
+    def slots(self, row: int, request: DeviceRequest) -> int | None:
         """Return how many pods fit on the devices of one host; None where devices are not counted."""
         return self._ledger.slots_of(row, request) if row in self._rows else None
 
-    def tells(self, row: int, request: DeviceRequest) -> bool:
+    def reports(self, row: int, request: DeviceRequest) -> bool:
         """Return whether the host's Device object lists enough devices of every requested kind."""
         node = self._nodes.get(row)
         reported = self._objects.get(node.name) if node is not None else None
@@ -175,7 +175,7 @@ class HostDevices:
 
         `without`: as if that holder had nothing on the host but the uses in `beside`.
         """
-        if count <= 0 or row not in self._rows or not self.tells(row, request):
+        if count <= 0 or row not in self._rows or not self.reports(row, request):
             return None
         left = self.left(row, without=without)
         for uses in beside:
@@ -197,7 +197,7 @@ class HostDevices:
                 _take(left, uses)
         return True
 
-    def lost(self, row: int, holder: Holder) -> bool:
+    def lost_devices(self, row: int, holder: Holder) -> bool:
         """Return whether any of a holder's devices is unhealthy, gone, or in use by others."""
         if row not in self._rows:
             return False

@@ -145,7 +145,7 @@ class OwnerResolver:
         """The workload kinds under the policy."""
         return self.policy.registry
 
-    def claim(self, pod: Pod) -> Ownership:
+    def owner_of(self, pod: Pod) -> Ownership:
         """Whose a pod is, by its controller references and nothing else."""
         chain = chain_of(pod.namespace, pod.owner, find=self.find)
         if chain.missing is not None and self.watched(chain.missing):
@@ -157,7 +157,7 @@ class OwnerResolver:
         assert workload is not None
         if workload.unit == CHILD and (below := workloads[: workloads.index(workload)]):
             workload = below[-1]
-        workload = self.whole(workload)
+        workload = self.with_pod_sets(workload)
         return Ownership(workload, joined_key(workload, pod))
 
     def above(self, workload: Workload) -> Above:
@@ -193,7 +193,7 @@ class OwnerResolver:
         reason = self._reason(above, self._read(above)) if above is not None else None
         if reason is not None and REASONS[reason].asks:
             return PlacementRequest(ignored=reason)
-        whole = self.whole(workload)
+        whole = self.with_pod_sets(workload)
         if not whole.pod_sets:
             return self._without_pods(whole)
         return self._read(whole, remember=whole is workload and above is None)
@@ -205,7 +205,7 @@ class OwnerResolver:
         """
         return self._reason(workload, self.own(workload))
 
-    def whole(self, workload: Workload) -> Workload:
+    def with_pod_sets(self, workload: Workload) -> Workload:
         """A workload as it is placed: with the pod sets of what it is placed through, or what is asked above it."""
         if (above := self._gangs_apart(workload)) is not None and self._read(above).ignored is None:
             known = meanings(self.policy.annotations.dialects)

@@ -25,9 +25,9 @@ def relaxed(understanding: PlacementRequest) -> PlacementRequest:
         replace(ask, require=None, prefer=ask.prefer or _preferred(ask.require), relaxed=ask.require)
         if ask.require is not None
         else ask
-        for ask in understanding.asks
+        for ask in understanding.pod_sets
     )
-    return replace(understanding, gang=gang, asks=asks)
+    return replace(understanding, gang=gang, pod_sets=asks)
 
 
 def _preferred(required: str) -> str:
@@ -43,12 +43,16 @@ def effective_request(understanding: PlacementRequest, placement: Placement | No
 
     A placed gang keeps its relaxed request even when nothing is to be relaxed any more; a waiting gang does not.
     """
-    if placement is None or _relaxed_levels(placement.gang, placement.pod_sets) == _NOTHING or not understanding.asks:
+    if (
+        placement is None
+        or _relaxed_levels(placement.gang, placement.pod_sets) == _NOTHING
+        or not understanding.pod_sets
+    ):
         return understanding
     if placement.assignment is None and relax_after(understanding, policy) is None:
         return understanding
     softer = relaxed(understanding)
-    same = _relaxed_levels(softer.gang, softer.asks) == _relaxed_levels(placement.gang, placement.pod_sets)
+    same = _relaxed_levels(softer.gang, softer.pod_sets) == _relaxed_levels(placement.gang, placement.pod_sets)
     return softer if same else understanding
 
 
@@ -79,7 +83,7 @@ def relaxing_forecast(understanding: PlacementRequest, policy: Policy) -> str:
 def relaxed_text(understanding: PlacementRequest, policy: Policy) -> str:
     """Return the end of the message about a waiting gang with a relaxed request; "" for any other."""
     levels = [understanding.gang.relaxed] if understanding.gang is not None else []
-    levels += [ask.relaxed for ask in understanding.asks]
+    levels += [ask.relaxed for ask in understanding.pod_sets]
     after = relax_after(understanding, policy)
     if after is None or not any(levels):
         return ""
@@ -89,7 +93,7 @@ def relaxed_text(understanding: PlacementRequest, policy: Policy) -> str:
 def _required(understanding: PlacementRequest) -> list[str | None]:
     """Return the levels that the gang and each of its pod sets require."""
     levels = [understanding.gang.require] if understanding.gang is not None else []
-    return levels + [ask.require for ask in understanding.asks]
+    return levels + [ask.require for ask in understanding.pod_sets]
 
 
 def _named(levels: list[str | None]) -> str:

@@ -56,7 +56,7 @@ class PlacementRequest:
     user, without a prefix.
     """
 
-    asks: tuple[PodSetRequest, ...] = ()
+    pod_sets: tuple[PodSetRequest, ...] = ()
     gang: GangRequest | None = None
     topology: str | None = None
     errors: tuple[FieldError, ...] = ()
@@ -65,9 +65,9 @@ class PlacementRequest:
     relax_after: float | None = None
 
     @property
-    def ask(self) -> PodSetRequest | None:
+    def asked(self) -> PodSetRequest | None:
         """The request of the first pod set; None when the workload asks for nothing that could be planned."""
-        return self.asks[0] if self.asks else None
+        return self.pod_sets[0] if self.pod_sets else None
 
     @property
     def asking(self) -> bool:
@@ -77,13 +77,13 @@ class PlacementRequest:
     @property
     def count(self) -> int:
         """The pods of the gang."""
-        return sum(ask.count for ask in self.asks)
+        return sum(ask.count for ask in self.pod_sets)
 
     @property
     def least(self) -> int:
         """The number of pods that are enough for the gang to start."""
         of_gang = self.gang.min_available if self.gang is not None else None
-        return min(self.count, of_gang or sum(min(ask.count, ask.min_available) for ask in self.asks))
+        return min(self.count, of_gang or sum(min(ask.count, ask.min_available) for ask in self.pod_sets))
 
 
 def parse_request(
@@ -143,7 +143,7 @@ def parse_request(
         workload, scopes, asks, gang, relaxes=relax is not None, dialects=policy.annotations.dialects
     )
     return PlacementRequest(
-        asks=asks,
+        pod_sets=asks,
         gang=gang,
         topology=chosen,
         warnings=(*warnings, *told),

@@ -136,7 +136,7 @@ def _order(
 ) -> list[str]:
     """Hosts that could take pods of the gang: of domains that lack the least first, then the least busy."""
     tree = topology.tree
-    asks = [ask for ask in understanding.asks if ask.count]
+    asks = [ask for ask in understanding.pod_sets if ask.count]
     counts = {ask.name: capacity.count(shapes[ask.name], topology) for ask in asks}
     level = _level(understanding, asks, counts[_largest(asks).name].empty, topology)
     lack = np.zeros(tree.size(level) if level >= 0 else 1, dtype=np.int64)

@@ -47,7 +47,7 @@ def plan_placement(
     -> rank -> host of pods that run or are pinned already; the others join them, inside the required domain that these
     use. Raises nothing on odd input: the answer says what is missing.
     """
-    assert understanding.asks, "only a workload that asks is planned"
+    assert understanding.pod_sets, "only a workload that asks is planned"
     if topology is None:
         return Waits("LabelsMissing", f"no topology {understanding.topology} in this cluster yet", for_hosts=True)
     if topology.waits:
@@ -57,12 +57,12 @@ def plan_placement(
     ]
     if missing:
         return Waits("LabelsMissing", f"no node carries the labels of level {missing[0]}", for_hosts=True)
-    asks = tuple(ask for ask in understanding.asks if ask.count)
+    asks = tuple(ask for ask in understanding.pod_sets if ask.count)
     left_out = _left_out(topology, capacity, settled_before, {REFUSED_LATELY: excluded, ROOM_KEPT: room_kept})
     vacated = frozenset(host for host in emptied if host in topology.tree.index)
     standing = {name: hosts for name, hosts in (kept or {}).items() if hosts}
     if not asks:
-        found: Outcome = _nothing(understanding.asks[0])
+        found: Outcome = _nothing(understanding.pod_sets[0])
     elif len(asks) == 1 and understanding.gang is None and not standing and asks[0].min_available >= asks[0].count:
         shape = shapes[asks[0].name]
         found = _plan_alike(asks[0], shape, capacity, topology, policy=policy, left_out=left_out, emptied=vacated)
@@ -86,9 +86,9 @@ def plan_placement(
                 answer, ask, shapes[ask.name], topology, capacity=capacity, left_out=left_out
             ),
         )
-    if isinstance(found, Placed) and len(asks) < len(understanding.asks):
+    if isinstance(found, Placed) and len(asks) < len(understanding.pod_sets):
         plans = {plan.name: plan for plan in found.pod_sets}
-        every = tuple(plans.get(ask.name, PodSetPlan(ask.name, ())) for ask in understanding.asks)
+        every = tuple(plans.get(ask.name, PodSetPlan(ask.name, ())) for ask in understanding.pod_sets)
         return replace(found, pod_sets=every)
     return found
 
@@ -158,7 +158,7 @@ def _explained(
 def _levels(understanding: PlacementRequest) -> list[str | None]:
     """Every level that the request names."""
     gang = [understanding.gang.require, understanding.gang.prefer] if understanding.gang is not None else []
-    own = [[ask.require, ask.prefer, *[level for level, _ in ask.slices]] for ask in understanding.asks]
+    own = [[ask.require, ask.prefer, *[level for level, _ in ask.slices]] for ask in understanding.pod_sets]
     return [*gang, *[level for levels in own for level in levels]]
 
 

@@ -55,7 +55,7 @@ def plan_key(understanding: PlacementRequest, shapes: Mapping[str, Shape], *besi
     More pods never fit better, but that can be told of equal pods alone: for several pod sets, and where the
     number decides which level `auto` is, only the very same question has the same answer.
     """
-    asks, gang = understanding.asks, understanding.gang
+    asks, gang = understanding.pod_sets, understanding.gang
     about = [
         (ask.name, ask.require, ask.prefer, ask.slices, ask.colocate, ask.ranked, shapes[ask.name]) for ask in asks
     ]
@@ -93,7 +93,7 @@ class GangQueue:
         self._fresh.add(key)
         self._for_hosts.discard(key)
 
-    def again(self, key: str) -> None:
+    def requeue(self, key: str) -> None:
         """Have a gang planned at the next turn, without the others."""
         if key in self._entries:
             self._fresh.add(key)
@@ -175,7 +175,7 @@ class GangQueue:
         """Everything behind a gang waits for it: what is new there is planned when there is room."""
         self._fresh -= set(self.later_than(key))
 
-    def hopeless(self, question: PlanKey) -> Miss | None:
+    def known_miss(self, question: PlanKey) -> Miss | None:
         """What the same question with no more pods was answered earlier in this turn; None when nobody asked it."""
         count, miss = self._misses.get(question.about, (inf, None))
         return miss if question.count >= count else None
@@ -184,10 +184,10 @@ class GangQueue:
         """What the very same question was answered earlier in this turn; None when nobody asked it."""
         return self._answers.get(question)
 
-    def missed(self, question: PlanKey, miss: Miss) -> None:
+    def record_miss(self, question: PlanKey, miss: Miss) -> None:
         """Remember that it did not fit, and why; valid until the next `take`, as plans only use room up."""
         self._answers.setdefault(question, miss)
-        if self.hopeless(question) is None:
+        if self.known_miss(question) is None:
             self._misses[question.about] = (question.count, miss)
 
     def _order(self, key: str) -> tuple[int, float, str]:

@@ -104,7 +104,7 @@ def schedule_extension(
     }
     topology = gang.placement.topology
     outcome = plan_placement(
-        replace(gang.understanding, asks=extension.asks, gang=extension.gang, topology=topology),
+        replace(gang.understanding, pod_sets=extension.asks, gang=extension.gang, topology=topology),
         gang.shapes,
         capacity=view.capacity,
         topology=view.topologies.get(topology),
@@ -141,14 +141,14 @@ def extended_placement(gang: Gang, extension: ExtensionRequest, placed: Placed) 
     grown = replace(placement, assignment=assignment)
     if not extension.more:
         return grown
-    return replace(grown, pod_sets=asked.asks, gang=asked.gang)
+    return replace(grown, pod_sets=asked.pod_sets, gang=asked.gang)
 
 
 def rewritten(gang: Gang, assignment: Assignment) -> Placement:
     """The Placement to write with another assignment of the same gang: of one that was scaled down with fewer pods."""
     placement = gang.placement
     assert placement is not None
-    counts = {ask.name: ask.count for ask in gang.understanding.asks}
+    counts = {ask.name: ask.count for ask in gang.understanding.pod_sets}
     pod_sets = []
     for known in placement.pod_sets:
         count = min(known.count, counts.get(known.name, known.count))
@@ -195,7 +195,7 @@ def _coming(gang: Gang) -> list[tuple[PodSet, int]]:
     """How many pods of every pod set have to be created before the gang can start."""
     # A quota counts those that exist and stay; a terminating pod uses quota beside the one that comes after it.
     live = [pod for pod in gang.pods if not pod.finished and not pod.deleting]
-    least = {ask.name: ask.min_available for ask in gang.understanding.asks}
+    least = {ask.name: ask.min_available for ask in gang.understanding.pod_sets}
     found = [
         (pod_set, min(pod_set.slots, least.get(pod_set.name, 0)) - len(pods))
         for pod_set, pods in by_pod_set(gang.workload, live)
@@ -218,7 +218,7 @@ def new_placement(gang: Gang, placed: Placed | None, *, priority: int, now: floa
 
     The revision is the generation that the write will give the object, so it goes up with every re-plan.
     """
-    workload, ask, known = gang.workload, gang.understanding.ask, gang.placement
+    workload, ask, known = gang.workload, gang.understanding.asked, gang.placement
     assert ask is not None, "only a gang that asks has a Placement"
     base = known or Placement(
         namespace=workload.namespace,
@@ -241,7 +241,7 @@ def new_placement(gang: Gang, placed: Placed | None, *, priority: int, now: floa
         base,
         topology=gang.understanding.topology or "",
         priority=priority,
-        pod_sets=gang.understanding.asks,
+        pod_sets=gang.understanding.pod_sets,
         gang=gang.understanding.gang,
         assignment=assignment,
     )

@@ -254,10 +254,10 @@ def test_somebody_who_hears_of_a_kind_has_it_looked_for(fake: FakeApi, api: Kube
         fake.install("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet")
         put_jobset(fake)
         looks = fake.count("GET", watch=False)
-        caches.heard_of("example.com", "Nothing")
-        caches.heard_of("batch", "Job")
+        caches.wait_for_kind("example.com", "Nothing")
+        caches.wait_for_kind("batch", "Job")
         assert fake.count("GET", watch=False) == looks
-        caches.heard_of("jobset.x-k8s.io", "JobSet")
+        caches.wait_for_kind("jobset.x-k8s.io", "JobSet")
         eventually(lambda: stores.workloads.get(key()) is not None)
     finally:
         for reflector in caches.stop():
@@ -286,11 +286,11 @@ def test_kinds_of_the_policy_are_watched_too(fake: FakeApi, caught: Caught) -> N
         return record.slots if record is not None else 0
 
     caught.policy = default_policy().model_copy(update={"kinds": (entry,)})
-    caught.caches.poke()
+    caught.caches.wake()
     eventually(lambda: slots() == 3)
     other = entry | {"podSets": [{**entry["podSets"][0], "count": {"path": ".spec.other"}}]}
     caught.policy = default_policy().model_copy(update={"kinds": (other,)})
-    caught.caches.poke()
+    caught.caches.wake()
     eventually(lambda: slots() == 5)
     assert caught.told == [("new", "f"), ("changed", "f")]
     caught.policy = default_policy()

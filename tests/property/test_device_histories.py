@@ -77,9 +77,9 @@ class World:
         body = placement_body(proposal)
         body["metadata"] |= {"uid": f"p-{proposal.workload.uid}", "resourceVersion": self.next(), "generation": 1}
         written = placement(json.dumps(body).encode())
-        self.view.hold(proposal.workload.uid, proposal)
+        self.view.assume(proposal.workload.uid, proposal)
         self.stores.placements.apply_own_write(written)
-        self.view.settle(proposal.workload.uid, failed=False)
+        self.view.confirm(proposal.workload.uid, failed=False)
 
     def apply(self, what: str, number: int, one: int, other: int) -> None:
         match what:

@@ -41,7 +41,7 @@ def test_a_request_is_understood_refused_or_ignored(
 ) -> None:
     job = workload(raw_job(own, template=template, labels=labels, parallelism=parallelism, completions=None))
     found = parse_request(job, policy=default_policy(), topologies=TOPOLOGIES)
-    assert sum((found.ask is not None, bool(found.errors), found.ignored is not None)) == 1
+    assert sum((found.asked is not None, bool(found.errors), found.ignored is not None)) == 1
     fields = [error.field for error in found.errors]
     assert fields == sorted(fields)
     assert all(text.isprintable() for error in found.errors for text in (error.field, error.message))

@@ -159,12 +159,12 @@ def test_a_plan_counts_as_reserved_before_it_is_written() -> None:
     stores.nodes.replace(gpu_nodes(1, 1, 1))
     stores.workloads.replace([gang])
     view.refresh()
-    view.hold(gang.uid, placement(gang, {"b0-r0-h0": 1}))
+    view.assume(gang.uid, placement(gang, {"b0-r0-h0": 1}))
     assert view.capacity.free("b0-r0-h0")["nvidia.com/gpu"] == 0
     view.take_changes()
-    view.settle(gang.uid, failed=True)
+    view.confirm(gang.uid, failed=True)
     assert view.capacity.free("b0-r0-h0")["nvidia.com/gpu"] == 8
-    assert view.take_changes().room  # those who were planned beside it are planned again
+    assert view.take_changes().capacity_freed  # those who were planned beside it are planned again
 
 
 def test_a_foreign_pod_with_our_owner_reference_from_another_namespace_is_not_of_the_gang() -> None:

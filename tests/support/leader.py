@@ -159,7 +159,7 @@ class Hands(ActionExecutor):
             self.told.append((gang.workload.name, status))
             self.notes.append((gang.workload.name, event_text(status, facts)))
         placement, priority = gang.placement, self._view.coming.priority_of(gang.workload)
-        if gang.understanding.ask is not None and (placement is None or not request_written(gang, priority=priority)):
+        if gang.understanding.asked is not None and (placement is None or not request_written(gang, priority=priority)):
             placement = self.put(new_placement(gang, None, priority=priority, now=self._wall()))
         if placement is not None:
             placement = replace(placement, status={"waitingSince": since} | dict(placement.status))

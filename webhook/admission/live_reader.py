@@ -187,7 +187,7 @@ class LiveReader:
         """Return True for a live pod of the pod set: the label selects candidates, the owners prove them."""
         if pod.finished or pod.deleting:
             return False
-        claim = self.lineage(self._view.policy).claim(pod)
+        claim = self.lineage(self._view.policy).owner_of(pod)
         return (
             claim.workload is not None
             and claim.key == placed_key(placement)
@@ -202,10 +202,10 @@ class LiveReader:
         if not self._lock("", LEDGER_WAIT):
             return False
         try:
-            if not self._view.capacity.overbooked(host, requests):
+            if not self._view.capacity.overcommitted(host, requests):
                 return False
             self._view.refresh()  # a follower does so five times a second: the other pods may be gone
-            return self._view.capacity.overbooked(host, requests)
+            return self._view.capacity.overcommitted(host, requests)
         finally:
             self._view.lock.release()
 

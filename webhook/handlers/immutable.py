@@ -105,9 +105,9 @@ def request_errors(
     policy: Policy,
 ) -> Iterator[FieldError]:
     """Changes of a running, placed gang that would need another placement, or none; of what its user wrote himself."""
-    if before.ask is None or not _runs(old, new, placements):
+    if before.asked is None or not _runs(old, new, placements):
         return
-    if after.ask is not None:
+    if after.asked is not None:
         for field in dict.fromkeys(_changed(new, before, after, policy)):
             yield _forbidden(field, f"the gang is placed and runs; {_anew(new)}")
     elif asks_nothing(after.ignored) and _held_to_it(old, new, policy):
@@ -121,7 +121,7 @@ def lost_request(
     old: Workload, new: Workload, *, before: PlacementRequest, after: PlacementRequest, placements: Iterable[Placement]
 ) -> Iterator[str]:
     """Yield the warning that a running, placed gang stops asking where that is let through."""
-    if before.ask is not None and after.ignored is not None and _runs(old, new, placements):
+    if before.asked is not None and after.ignored is not None and _runs(old, new, placements):
         yield "the request is gone: the gang's slots are given back, and the pods made from now on go anywhere"
 
 
@@ -150,8 +150,8 @@ def _changed(new: Workload, before: PlacementRequest, after: PlacementRequest, p
         for key, was, now in zip((names.REQUIRE, names.PREFER), *gang, strict=True):
             if was != now:
                 yield f"metadata.annotations[{key}]"
-    asked = {ask.name: ask for ask in before.asks}
-    for pod_set, ask in zip(new.pod_sets, after.asks, strict=True):
+    asked = {ask.name: ask for ask in before.pod_sets}
+    for pod_set, ask in zip(new.pod_sets, after.pod_sets, strict=True):
         earlier = asked.get(ask.name)
         for key in _differing(earlier, ask) if earlier is not None else ():
             yield request_path(new, key, policy=policy, pod_set=pod_set)

@@ -67,7 +67,7 @@ def membership(pod: Pod, view: Reader, policy: Policy) -> Membership:
     if pod.mirror or (owner is not None and owner.kind == "DaemonSet"):
         return NotManaged("DaemonSetOrStatic")
     lineage = view.lineage(policy)
-    claim = lineage.claim(pod)
+    claim = lineage.owner_of(pod)
     if claim.missing is not None:
         if kueue_has(pod.spec):
             return NotManaged("ManagedByKueue")
@@ -91,7 +91,7 @@ def _of_workload(pod: Pod, workload: Workload, key: str, lineage: OwnerResolver)
         return NotManaged(reason)
     understanding, pod_set = lineage.own(workload), pod_set_of(pod, workload)
     group = None if workload.handling == "pods" else parts(key)[1]
-    ask = next((one for one in understanding.asks if pod_set is not None and one.name == pod_set.name), None)
+    ask = next((one for one in understanding.pod_sets if pod_set is not None and one.name == pod_set.name), None)
     if pod_set is None or ask is None or not has_group(workload, group):
         return Undetermined()
     return Member(workload, pod_set, ask, key, group, _minimum(workload, understanding))
@@ -104,7 +104,7 @@ def _minimum(workload: Workload, understanding: PlacementRequest) -> int:
     gang = understanding.gang
     if gang is not None and gang.min_available is not None:
         return gang.min_available
-    return sum(ask.min_available for ask in understanding.asks)
+    return sum(ask.min_available for ask in understanding.pod_sets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Alone:
 def alone(pod: Pod, view: Reader, policy: Policy) -> Alone | None:
     """What a pod that asks is a part of when no workload owns it; None for any other pod."""
     lineage, dialects = view.lineage(policy), policy.annotations.dialects
-    claim = lineage.claim(pod)
+    claim = lineage.owner_of(pod)
     if claim.workload is not None or claim.key is None:
         return None
     if plain_pods.is_single(claim.key):
@@ -189,4 +189,4 @@ def _through(owner: OwnerRef, lineage: OwnerResolver) -> bool:
 
 def whole(workload: Workload, view: Reader, policy: Policy) -> Workload:
     """A workload that is placed through another one, with that one's pod sets; any other as it is."""
-    return view.lineage(policy).whole(workload)
+    return view.lineage(policy).with_pod_sets(workload)

@@ -81,11 +81,11 @@ def validate_workload(review: Review, view: Reader, policy: Policy, deadline: fl
     if own:
         warnings += told_of_workload(decoded(review.object), workload, understanding.ignored, policy)
     told = [f"topogate: {text}" for text in warnings]
-    if own and not errors and understanding.ask is not None and (old is None or seen.groups > old.groups):
+    if own and not errors and understanding.asked is not None and (old is None or seen.groups > old.groups):
         there = view.gangs_in(workload.namespace) - (old.groups if old is not None else 0)
         errors += gang_count_errors(seen, policy, others=max(0, there))
     anew = old is None or _asks_anew(old, workload, view, policy)
-    if own and not errors and understanding.ask is not None and anew:
+    if own and not errors and understanding.asked is not None and anew:
         never, warned = forecast_warnings(seen, understanding, view, policy, deadline, budget=review.budget)
         told += warned
         errors += never
@@ -143,7 +143,7 @@ def _trusted(review: Review, policy: Policy) -> bool:
 def _asks_anew(old: Workload, new: Workload, view: Reader, policy: Policy) -> bool:
     """True when an UPDATE of a gang that waits changes what it asks for."""
     before, after = _understood(old, view, policy), _understood(new, view, policy)
-    return new.suspended and (before.asks, before.gang) != (after.asks, after.gang)
+    return new.suspended and (before.pod_sets, before.gang) != (after.pod_sets, after.gang)
 
 
 def _hint(review: Review, workload: Workload, view: Reader, policy: Policy) -> Response:

@@ -162,7 +162,7 @@ class Runtime:
         )
 
     def _watch_kind(self, review: Review) -> Review:
-        self._caches.kinds.heard_of(review.group, review.kind)
+        self._caches.kinds.wait_for_kind(review.group, review.kind)
         return review
 
     def _set_policy(self, policy: Policy) -> None:

@@ -34,13 +34,13 @@ class About:
 def planned(about: About, gang: Gang, outcome: Outcome, view: ClusterState, *, microseconds: int = 0) -> output.Gang:
     """Return the answer for a gang that was planned, or has a reason of its own not to be."""
     asked, topology = gang.understanding, gang.understanding.topology
-    assert asked.asks, "only a gang that asks is planned"
+    assert asked.pod_sets, "only a gang that asks is planned"
     if isinstance(outcome, Placed):
-        pod_sets = tuple(_placed(ask, outcome) for ask in asked.asks)
+        pod_sets = tuple(_placed(ask, outcome) for ask in asked.pod_sets)
         verdict: output.Verdict = "placed"
         reason = None
     else:
-        pod_sets = tuple(_unplaced(ask.name, ask.count, *_effective_levels(ask, gang, view)) for ask in asked.asks)
+        pod_sets = tuple(_unplaced(ask.name, ask.count, *_effective_levels(ask, gang, view)) for ask in asked.pod_sets)
         verdict, reason = "never" if isinstance(outcome, Never) else "waits", outcome.reason
     return _answer(
         about,

@@ -197,7 +197,7 @@ class _Run:
         # The child that its controller would make does not exist here, so the workload takes its place.
         unit = "workload" if stored.unit == "child" else stored.unit
         found = replace(stored, uid=str(uuid.uuid5(_UIDS, "/".join(entry.key))), unit=unit, created=entry.made)
-        if found.handling == "through" and view.understand(found).ignored is None and view.policy.mode == "enforce":
+        if found.handling == "through" and view.request_of(found).ignored is None and view.policy.mode == "enforce":
             return [held(about, "WaitingForMembers", _THROUGH)]
         view.stores.workloads.apply("ADDED", found)
         view.refresh()
@@ -207,7 +207,7 @@ class _Run:
             gang = view.gangs.get(key)
             assert gang is not None
             answers.append(self._gang(replace(one, group=gang.group), gang, offline))
-            if gang.understanding.ask is None:
+            if gang.understanding.asked is None:
                 break  # no request: none of its gangs is managed
         if self._independent or not answers:
             view.stores.workloads.apply("DELETED", found)
@@ -220,7 +220,7 @@ class _Run:
         decision = reconcile(gang, timers=Timers(), policy=view.policy, now=0.0, hosts=hosts)
         if isinstance(decision.action, Enqueue):
             return self._plan(about, gang, offline)
-        if gang.understanding.ask is not None and view.policy.mode == "enforce" and suspended_by_user(found):
+        if gang.understanding.asked is not None and view.policy.mode == "enforce" and suspended_by_user(found):
             return planned(about, gang, Waits("Suspended", REASONS["Suspended"].description), view)
         if (errors := gang.understanding.errors) and view.policy.mode == "enforce":
             if REASONS[errors[0].reason].waits:
@@ -240,7 +240,7 @@ class _Run:
         microseconds = (self._clock() - begun) // 1000
         if isinstance(outcome, Placed):
             placement = new_placement(gang, outcome, priority=view.coming.priority_of(gang.workload), now=0.0)
-            view.hold(gang.key, placement)
+            view.assume(gang.key, placement)
         elif not self._independent:
             self._record_waiting(gang, outcome)
         return planned(about, gang, outcome, view, microseconds=microseconds)
@@ -264,7 +264,7 @@ class _Run:
         """
         view, pod = self._view, cluster_pods.pod(msgspec.json.encode(submitted.stored))
         pod = replace(pod, uid=str(uuid.uuid5(_UIDS, "/".join(entry.key))), created=entry.made)
-        key = view.lineage.claim(pod).key
+        key = view.owners.owner_of(pod).key
         if key is None or not is_single(key) or names.GATE not in pod.spec.gates:
             return None
         view.stores.pods.apply("ADDED", pod)
@@ -280,12 +280,12 @@ class _Run:
     def _joining(self, about: About, gang: Gang) -> output.Gang:
         view, asked = self._view, gang.understanding
         assert gang.placement is not None
-        part = growth_request(gang.workload, gang.placement, gang.pods, asks=asked.asks, gang=asked.gang)
+        part = growth_request(gang.workload, gang.placement, gang.pods, asks=asked.pod_sets, gang=asked.gang)
         if part is None:
             return held(about, "WaitingForMembers")
         outcome = schedule_extension(view, gang, part)
         if isinstance(outcome, Placed):
-            view.hold(gang.key, extended_placement(gang, part, outcome))
+            view.assume(gang.key, extended_placement(gang, part, outcome))
         return planned(about, gang, outcome, view)
 
     def _pod(self, about: About, submitted: Submitted, offline: OfflineReader) -> output.Gang:

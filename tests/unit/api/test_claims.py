@@ -141,11 +141,11 @@ def test_a_reservation_holds_the_claim(room: tuple[Capacity, Topology]) -> None:
     first = topology.tree.hosts[0]
     capacity.reserve("gang", {first: 1}, shape.requests)
     assert slots(room, shape) == [0, 1]
-    assert not capacity.overbooked(first, shape.requests)
+    assert not capacity.overcommitted(first, shape.requests)
     capacity.set_pod(("team", "p"), a_pod(host=first, **apart()))
-    assert capacity.overbooked(first, shape.requests)
+    assert capacity.overcommitted(first, shape.requests)
     capacity.reserve("gang", {}, ())
-    assert not capacity.overbooked(first, shape.requests)
+    assert not capacity.overcommitted(first, shape.requests)
 
 
 def test_other_namespaces_do_not_share_the_claim(room: tuple[Capacity, Topology]) -> None:

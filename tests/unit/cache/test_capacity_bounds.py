@@ -87,8 +87,8 @@ def test_questions_about_unknown_resources_leave_no_trace() -> None:
         asked = shape(**{f"example.com/device-{serial}": 1})
         assert ledger.count(asked, topology).free.tolist() == [0]
         assert ledger.largest(f"example.com/device-{serial}", topology) == 0
-        assert not ledger.overbooked("a", asked.requests)
-        assert not ledger.overbooked(f"unknown-{serial}", asked.requests)
+        assert not ledger.overcommitted("a", asked.requests)
+        assert not ledger.overcommitted(f"unknown-{serial}", asked.requests)
     assert len(ledger._amounts.columns) == known
     assert len(ledger._nodes) == 1
 

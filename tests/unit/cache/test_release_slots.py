@@ -52,7 +52,7 @@ def test_a_plan_that_is_held_meanwhile_is_what_is_reserved_afterwards() -> None:
     """The other slots were found."""
     view = placed()
     with view.release_slots(GANG.uid, stays=first_slot()):
-        view.hold(GANG.uid, placement(GANG, {"b0-r0-h0": 1, "b0-r0-h2": 1}))
+        view.assume(GANG.uid, placement(GANG, {"b0-r0-h0": 1, "b0-r0-h2": 1}))
     assert free_gpus(view) == [0, 8, 0]
 
 

@@ -283,14 +283,14 @@ def test_a_gang_never_runs_on_a_plan_whose_write_failed() -> None:
     leader.has(gang)
     leader.hands.broken["place"] = unavailable
     leader.turn()
-    settle = leader.view.settle
+    settle = leader.view.confirm
 
     def interrupted(uid: str, **more: bool) -> None:
         leader.has(replace(gang, started=True, resource_version=leader.hands.version()))
         leader.turn()
         settle(uid, **more)
 
-    leader.view.settle = interrupted  # type: ignore[method-assign]
+    leader.view.confirm = interrupted  # type: ignore[method-assign]
     leader.work()
     leader.work()
     assert leader.hands.of("resume") == []
@@ -302,13 +302,13 @@ def test_the_end_of_a_write_is_never_missed() -> None:
     gang = job(count=4, held=True)
     leader.has(gang)
     leader.turn()
-    settle = leader.view.settle
+    settle = leader.view.confirm
 
     def interrupted(uid: str, **more: bool) -> None:
         settle(uid, **more)
         leader.turn()
 
-    leader.view.settle = interrupted  # type: ignore[method-assign]
+    leader.view.confirm = interrupted  # type: ignore[method-assign]
     leader.work()
     leader.has(pod(leader.workload(), 0, gated=True))
     leader.settle()

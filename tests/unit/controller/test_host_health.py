@@ -66,7 +66,7 @@ def test_what_is_in_the_way_on_a_host_is_named() -> None:
     view = placed()
     somebody = pod(job("somebody"), 0, host=SECOND, name="somebody-0")
     view.stores.pods.apply("ADDED", somebody)
-    assert health(view).overbooked(SECOND)
+    assert health(view).overcommitted(SECOND)
     assert in_the_way(SECOND, health(view)) == (
         "ReservedByOthers",
         f"room reserved on {SECOND} was taken by other pods",

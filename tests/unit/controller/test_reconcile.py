@@ -46,19 +46,19 @@ def understood(workload: Workload) -> PlacementRequest:
         ranked=workload.pod_sets[0].ranked,
         shape_hash=shape_hash(workload.template.shape),
     )
-    return PlacementRequest(asks=(ask,), topology="default")
+    return PlacementRequest(pod_sets=(ask,), topology="default")
 
 
 class SomeHosts(HostHealth):
     """Hosts as a test names them; all others are well."""
 
-    def __init__(self, gang: Gang, *, overbooked: frozenset[str], gone: frozenset[str]) -> None:
+    def __init__(self, gang: Gang, *, overcommitted: frozenset[str], gone: frozenset[str]) -> None:
         super().__init__(gang, Capacity(), {}, now=0.0)
-        self._overbooked = overbooked
+        self._overcommitted = overcommitted
         self._gone = gone
 
-    def overbooked(self, host: str) -> bool:
-        return host in self._overbooked
+    def overcommitted(self, host: str) -> bool:
+        return host in self._overcommitted
 
     def usable(self, host: str) -> bool:
         return host not in self._gone
@@ -76,7 +76,7 @@ def look(
     now: float = 0.0,
     policy: Policy | None = None,
     understanding: PlacementRequest | None = None,
-    overbooked: frozenset[str] = frozenset(),
+    overcommitted: frozenset[str] = frozenset(),
     gone: frozenset[str] = frozenset(),
 ) -> Decision:
     gang = Gang(
@@ -91,7 +91,7 @@ def look(
         timers=timers if timers is not None else Timers(),
         policy=policy or default_policy(),
         now=now,
-        hosts=SomeHosts(gang, overbooked=overbooked, gone=gone),
+        hosts=SomeHosts(gang, overcommitted=overcommitted, gone=gone),
     )
 
 
@@ -184,7 +184,7 @@ def test_a_pod_is_not_released_onto_a_host_that_others_filled() -> None:
     gang = job(count=2)
     timers = Timers()
     pods = (pod(gang, 0, gated=True), pod(gang, 1, gated=True))
-    decision = look(gang, placement(gang, {"h0": 2}), pods, timers=timers, overbooked=frozenset({"h0"}))
+    decision = look(gang, placement(gang, {"h0": 2}), pods, timers=timers, overcommitted=frozenset({"h0"}))
     assert isinstance(decision.action, Unplace) and decision.action.suspend
     assert decision.action.reason == "ReservedByOthers"
     assert timers.hosts_out(1.0) == frozenset()
@@ -194,7 +194,7 @@ def test_a_started_gang_is_never_suspended_for_lack_of_room() -> None:
     """Once a part runs the rest stays where it is, and only the lost rank is planned elsewhere."""
     gang = job(count=2)
     pods = (pod(gang, 0, host="h1"), pod(gang, 1, gated=True))
-    decision = look(gang, placement(gang, {"h1": 1, "h0": 1}), pods, overbooked=frozenset({"h0"}))
+    decision = look(gang, placement(gang, {"h1": 1, "h0": 1}), pods, overcommitted=frozenset({"h0"}))
     assert isinstance(decision.action, Extend)
     assert decision.action.extension.lost == {"main": (1,)}
     assert decision.action.meanwhile.phase == "Incomplete"
@@ -385,7 +385,7 @@ REFUSED_NOW = PlacementRequest(
 def test_slots_that_others_have_taken_are_given_back_before_the_resume() -> None:
     """Time has passed between plan and resume: what was free then may be in use now."""
     gang = job(count=2, held=True)
-    action = look(gang, placement(gang, {"h0": 1, "h1": 1}), overbooked=frozenset({"h1"})).action
+    action = look(gang, placement(gang, {"h0": 1, "h1": 1}), overcommitted=frozenset({"h1"})).action
     assert isinstance(action, Unplace)
     assert (action.suspend, action.reason) == (False, "ReservedByOthers")
 

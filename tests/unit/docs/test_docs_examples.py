@@ -43,7 +43,7 @@ def check(document: dict[str, Any]) -> None:
     """Accept one document as our own code would, or fail."""
     match document:
         case {"apiVersion": "batch/v1", "kind": "Job"}:
-            assert understood(document).ask is not None, understood(document)
+            assert understood(document).asked is not None, understood(document)
             for container in document["spec"]["template"]["spec"]["containers"]:
                 for amounts in container["resources"].values():
                     # A number would be stored as text: the same file applied again would not print "unchanged".
@@ -83,7 +83,7 @@ def test_the_job_of_the_readme_is_the_job_of_the_demo(name: str) -> None:
         text = next(block.text for block in pages()[name].blocks if block.language == "yaml")
     else:
         text = (ROOT / name).read_text()
-    ask = understood(yaml.safe_load(text)).ask
+    ask = understood(yaml.safe_load(text)).asked
     assert ask is not None
     assert (ask.count, ask.require, ask.prefer, ask.ranked) == (4, "rack", None, True)
 

@@ -28,7 +28,7 @@ def forecast(leader: Leader, workload: Workload) -> Outcome:
         wall=lambda: 1_800_000_000.0 + leader.now,
     )
     leader.view.refresh()
-    outcome = told.forecast(workload, leader.view.understand(workload), float("inf"))
+    outcome = told.forecast(workload, leader.view.request_of(workload), float("inf"))
     assert outcome is not None
     return outcome
 

@@ -55,7 +55,7 @@ def test_a_pod_that_fits_nowhere_takes_no_room() -> None:
     """Our label on a pod that is pinned by its user and larger than the host: nobody is overbooked by it."""
     victim = replace(job(count=1), started=True)
     view = seen(victim, loose(victim, cpu=10**12), loose(job("other"), gpu=9))
-    assert not view.capacity.overbooked(HOST, victim.template.shape.requests)
+    assert not view.capacity.overcommitted(HOST, victim.template.shape.requests)
     assert view.capacity.free(HOST) == seen(victim).capacity.free(HOST)
 
 
@@ -86,13 +86,13 @@ def test_a_change_of_a_workload_concerns_nobody_in_other_namespaces(monkeypatch:
     victim = job(count=1)
     view = seen(victim, loose(victim), pod(victim, 0, gated=True, name="own"))
     asked: list[str] = []
-    claim = OwnerResolver.claim
+    claim = OwnerResolver.owner_of
 
     def noted(lineage: OwnerResolver, one: Pod) -> Ownership:
         asked.append(one.name)
         return claim(lineage, one)
 
-    monkeypatch.setattr(OwnerResolver, "claim", noted)
+    monkeypatch.setattr(OwnerResolver, "owner_of", noted)
     view.stores.workloads.apply("MODIFIED", replace(victim, labels={"a": "b"}, resource_version="999999"))
     view.refresh()
     assert asked == ["own"]

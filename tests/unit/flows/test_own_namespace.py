@@ -15,5 +15,5 @@ def test_the_leader_leaves_the_namespace_that_it_runs_in_alone() -> None:
     view = ClusterState(stores, own_namespace="placement")
     stores.nodes.replace(gpu_nodes(1, 1, 1))
     view.refresh()
-    assert view.understand(replace(job(count=1), namespace="placement")).ignored == "ExemptNamespace"
-    assert view.understand(replace(job(count=1), namespace="topogate-system")).ask is not None
+    assert view.request_of(replace(job(count=1), namespace="placement")).ignored == "ExemptNamespace"
+    assert view.request_of(replace(job(count=1), namespace="topogate-system")).asked is not None

@@ -60,8 +60,8 @@ def test_a_job_of_a_jobset_that_asks_is_part_of_its_gang() -> None:
     """It gets no Placement and is never suspended by us."""
     top = jobset()
     view = folded(top, child_job(top))
-    assert view.understand(child_job(top)).ignored == "PartOfGang"
-    assert view.understand(top).asks
+    assert view.request_of(child_job(top)).ignored == "PartOfGang"
+    assert view.request_of(top).pod_sets
 
 
 def test_a_job_of_a_jobset_that_is_not_known_yet_decides_nothing() -> None:
@@ -69,7 +69,7 @@ def test_a_job_of_a_jobset_that_is_not_known_yet_decides_nothing() -> None:
     top = jobset()
     middle = replace(child_job(top), annotations={names.REQUIRE: "rack"})
     view = folded(middle, worker(middle, 0))
-    assert view.understand(middle).ignored == "PartOfGang"
+    assert view.request_of(middle).ignored == "PartOfGang"
     assert view.gangs.pods_of(middle.uid) == ()
 
 
@@ -77,7 +77,7 @@ def test_a_job_that_asks_below_a_jobset_that_does_not_is_its_own_gang() -> None:
     top = jobset(require=None)
     middle = replace(child_job(top), annotations={names.REQUIRE: "rack"})
     view = folded(top, middle, worker(middle, 0))
-    assert view.understand(middle).asks
+    assert view.request_of(middle).pod_sets
     assert len(view.gangs.pods_of(middle.uid)) == 1
 
 
@@ -85,7 +85,7 @@ def test_what_is_below_a_jobset_that_stands_aside_is_left_alone() -> None:
     top = replace(jobset(require=None), labels={names.KUEUE_QUEUE: "q"})
     middle = replace(child_job(top), annotations={names.REQUIRE: "rack"})
     view = folded(top, middle)
-    assert view.understand(middle).ignored == "ManagedByKueue"
+    assert view.request_of(middle).ignored == "ManagedByKueue"
 
 
 def test_pods_move_when_the_jobset_is_gone() -> None:
@@ -206,9 +206,9 @@ def test_a_train_job_has_the_pods_of_its_jobset() -> None:
     view = folded(top, between, middle, worker(middle, 0))
     gang = view.gangs.get(top.uid)
     assert gang is not None
-    assert [(one.name, one.count) for one in gang.understanding.asks] == [("workers", 4)]
+    assert [(one.name, one.count) for one in gang.understanding.pod_sets] == [("workers", 4)]
     assert len(gang.pods) == 1
-    assert view.understand(between).ignored == "PartOfGang"
+    assert view.request_of(between).ignored == "PartOfGang"
 
 
 def test_a_train_job_waits_for_its_jobset() -> None:
@@ -227,7 +227,7 @@ def test_a_jobset_of_the_train_jobs_name_that_is_not_its_own_lends_it_no_pods() 
     view = folded(top, jobset(require=None))
     gang = view.gangs.get(top.uid)
     assert gang is not None
-    assert not gang.understanding.asks
+    assert not gang.understanding.pod_sets
 
 
 # -- a gang per replica -----------------------------------------------------------------------------------------------
@@ -355,8 +355,8 @@ def test_an_owner_of_a_kind_with_one_version_may_be_seen_after_its_pods() -> Non
     view.set_policy(parse_policy(TRAINER))
     owner = OwnerRef("example.com/v7", "Trainer", "t", "uid-t", controller=True)
     lowest = replace(pod(job(), 0, gated=True), owner=owner)
-    assert view.lineage.watched(owner)
-    assert view.lineage.claim(lowest).missing == owner
+    assert view.owners.watched(owner)
+    assert view.owners.owner_of(lowest).missing == owner
 
 
 # -- children that are gangs of their own -----------------------------------------------------------------------------
@@ -439,10 +439,10 @@ def test_a_request_that_is_made_later_is_one_for_the_clusters_too() -> None:
     leader = Leader(nodes=gpu_nodes(1, 1, 2))
     leader.has(above, one)
     leader.settle()
-    assert leader.view.understand(one).ignored == "NoTopologyRequested"
+    assert leader.view.request_of(one).ignored == "NoTopologyRequested"
     leader.has(replace(above, annotations={names.REQUIRE: "rack"}, resource_version="999999"))
     leader.settle()
-    assert [ask.require for ask in leader.view.understand(one).asks] == ["rack"]
+    assert [ask.require for ask in leader.view.request_of(one).pod_sets] == ["rack"]
 
 
 def test_services_that_own_each_other_end_nowhere() -> None:

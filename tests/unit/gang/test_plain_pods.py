@@ -193,5 +193,5 @@ def test_a_size_beyond_the_policy_is_told_where_it_stands() -> None:
     leader = led(plain("a", size="1000000"))
     gang = leader.view.gangs.get(KEY)
     assert gang is not None
-    ((field, reason),) = [(one.field, one.reason) for one in leader.view.understand(gang.workload).errors]
+    ((field, reason),) = [(one.field, one.reason) for one in leader.view.request_of(gang.workload).errors]
     assert (field, reason) == (f"metadata.annotations[{names.GANG_SIZE}]", "GangLimitExceeded")

@@ -24,7 +24,7 @@ SHARED = {names.REQUIRE: "rack", names.HELD_BY: names.HELD_BY_SUSPEND, names.REL
 
 def asking(require: str | None = "rack", *, prefer: str | None = None, after: float | None = 600.0) -> PlacementRequest:
     ask = PodSetRequest("main", 4, 4, require, prefer, True, "h", slices=(("rack", 2),))
-    return PlacementRequest(asks=(ask,), topology="default", relax_after=after)
+    return PlacementRequest(pod_sets=(ask,), topology="default", relax_after=after)
 
 
 def waiting(understanding: PlacementRequest, *, since: object = timestamp(SINCE), **more: object) -> Placement:
@@ -39,10 +39,10 @@ def waiting(understanding: PlacementRequest, *, since: object = timestamp(SINCE)
 
 def test_what_is_required_becomes_preferred_and_slices_stay() -> None:
     """The level moves from require to prefer; a finer one that was preferred already stays; `auto` means the hosts."""
-    (ask,) = relaxed(asking()).asks
+    (ask,) = relaxed(asking()).pod_sets
     assert (ask.require, ask.prefer, ask.relaxed, ask.slices) == (None, "rack", "rack", (("rack", 2),))
-    assert relaxed(asking("block", prefer="rack")).asks[0].prefer == "rack"
-    assert relaxed(asking("auto")).asks[0].prefer == "host"
+    assert relaxed(asking("block", prefer="rack")).pod_sets[0].prefer == "rack"
+    assert relaxed(asking("auto")).pod_sets[0].prefer == "host"
 
 
 def test_the_level_of_the_whole_gang_is_relaxed_too() -> None:
@@ -97,7 +97,7 @@ def test_who_takes_the_annotation_away_requires_the_level_again() -> None:
     assert placed is not None
     assert placed.assignment is not None
     silent = asking(after=None)
-    same = replace(placed, pod_sets=relaxed(silent).asks)
+    same = replace(placed, pod_sets=relaxed(silent).pod_sets)
     assert effective_request(silent, same, default_policy()) == relaxed(silent)
     assert effective_request(silent, replace(same, assignment=None), default_policy()) == silent
 

@@ -36,7 +36,7 @@ def read(
 
 
 def only(found: PlacementRequest) -> FieldError:
-    assert found.ask is None
+    assert found.asked is None
     (error,) = found.errors
     return error
 
@@ -55,34 +55,34 @@ def two_topologies() -> Policy:
 
 def test_a_required_level_is_understood_for_the_whole_pod_set() -> None:
     found = read({names.REQUIRE: "rack"})
-    assert found.ask is not None
-    assert (found.ask.name, found.ask.count, found.ask.min_available) == ("main", 4, 4)
-    assert (found.ask.require, found.ask.prefer, found.ask.ranked) == ("rack", None, True)
+    assert found.asked is not None
+    assert (found.asked.name, found.asked.count, found.asked.min_available) == ("main", 4, 4)
+    assert (found.asked.require, found.asked.prefer, found.asked.ranked) == ("rack", None, True)
     assert (found.topology, found.errors, found.ignored) == ("default", (), None)
 
 
 def test_a_full_label_key_means_its_level() -> None:
     found = read({names.REQUIRE: "cloud.provider.com/topology-rack"})
-    assert found.ask is not None
-    assert found.ask.require == "rack"
+    assert found.asked is not None
+    assert found.asked.require == "rack"
 
 
 def test_the_hostname_label_means_the_host_level() -> None:
     found = read({names.REQUIRE: "kubernetes.io/hostname"})
-    assert found.ask is not None
-    assert found.ask.require == "host"
+    assert found.asked is not None
+    assert found.asked.require == "host"
 
 
 def test_auto_stays_open_for_require_and_is_the_host_level_for_prefer() -> None:
     found = read({names.REQUIRE: "auto", names.PREFER: "auto"})
-    assert found.ask is not None
-    assert (found.ask.require, found.ask.prefer) == ("auto", "host")
+    assert found.asked is not None
+    assert (found.asked.require, found.asked.prefer) == ("auto", "host")
 
 
 def test_require_and_a_finer_prefer_stand_together() -> None:
     found = read({names.REQUIRE: "block", names.PREFER: "rack"})
-    assert found.ask is not None
-    assert (found.ask.require, found.ask.prefer) == ("block", "rack")
+    assert found.asked is not None
+    assert (found.asked.require, found.asked.prefer) == ("block", "rack")
 
 
 @pytest.mark.parametrize("prefer", ["rack", "block", "cloud.provider.com/topology-rack"])
@@ -93,8 +93,8 @@ def test_a_prefer_equal_to_or_coarser_than_require_contradicts_it(prefer: str) -
 
 def test_unconstrained_asks_for_all_or_nothing_without_a_level() -> None:
     found = read({names.UNCONSTRAINED: "true"})
-    assert found.ask is not None
-    assert (found.ask.unconstrained, found.ask.require, found.ask.prefer) == (True, None, None)
+    assert found.asked is not None
+    assert (found.asked.unconstrained, found.asked.require, found.asked.prefer) == (True, None, None)
 
 
 def test_unconstrained_false_asks_for_nothing() -> None:
@@ -110,7 +110,7 @@ def test_unconstrained_contradicts_a_level(other: str) -> None:
 
 def test_no_annotation_asks_for_nothing() -> None:
     found = read()
-    assert (found.ask, found.ignored, found.warnings) == (None, "NoTopologyRequested", ())
+    assert (found.asked, found.ignored, found.warnings) == (None, "NoTopologyRequested", ())
 
 
 def test_an_unknown_level_names_the_allowed_ones_and_the_nearest() -> None:
@@ -157,13 +157,13 @@ def test_an_unknown_topology_is_named_with_the_known_ones() -> None:
 
 def test_a_template_annotation_asks_for_its_one_pod_set() -> None:
     found = read(template={names.PREFER: "rack"})
-    assert found.ask is not None
-    assert found.ask.prefer == "rack"
+    assert found.asked is not None
+    assert found.asked.prefer == "rack"
 
 
 def test_the_same_on_workload_and_template_is_one_request() -> None:
     found = read({names.REQUIRE: "rack"}, template={names.REQUIRE: "cloud.provider.com/topology-rack"})
-    assert found.ask is not None
+    assert found.asked is not None
     assert found.errors == ()
 
 
@@ -191,13 +191,13 @@ def test_aliases_mean_the_same_as_our_own_keys(
     annotations: dict[str, str], asked: tuple[str | None, str | None, bool]
 ) -> None:
     found = read(template=annotations)
-    assert found.ask is not None
-    assert (found.ask.require, found.ask.prefer, found.ask.unconstrained) == asked
+    assert found.asked is not None
+    assert (found.asked.require, found.asked.prefer, found.asked.unconstrained) == asked
 
 
 def test_an_alias_beside_our_own_key_with_the_same_meaning_is_fine() -> None:
     found = read({names.REQUIRE: "rack", "kai.scheduler/topology-required-placement": "rack"})
-    assert found.ask is not None
+    assert found.asked is not None
 
 
 def test_an_alias_with_another_meaning_conflicts() -> None:
@@ -218,7 +218,7 @@ def test_an_alias_of_a_dialect_that_is_off_asks_for_nothing() -> None:
 
 def test_an_unknown_key_of_a_foreign_prefix_is_nobodys_business() -> None:
     found = read({names.REQUIRE: "rack", "kueue.x-k8s.io/whatever": "x", "kai.scheduler/x": "y"})
-    assert found.ask is not None
+    assert found.asked is not None
 
 
 def test_an_unknown_key_of_ours_is_refused_with_the_nearest_one() -> None:
@@ -252,7 +252,7 @@ def test_an_unknown_key_of_ours_on_the_template_is_refused_too() -> None:
 def test_an_unknown_key_is_a_warning_where_the_policy_says_so() -> None:
     annotations = default_policy().annotations.model_copy(update={"unknown": "warn"})
     found = read({names.REQUIRE: "rack", "topogate.dev/nonsense": "x"}, policy=with_policy(annotations=annotations))
-    assert found.ask is not None
+    assert found.asked is not None
     assert found.warnings == ("metadata.annotations[topogate.dev/nonsense]: no such annotation",)
 
 
@@ -300,16 +300,16 @@ def test_a_bad_value_is_named_even_where_the_key_has_no_place(key: str, value: s
 def test_slices_are_a_request_of_their_own() -> None:
     """A slice's level and size need no other level beside them."""
     found = read({names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "2"})
-    assert found.ask is not None
-    assert (found.ask.slices, found.ask.require, found.ask.unconstrained) == ((("rack", 2),), None, True)
+    assert found.asked is not None
+    assert (found.asked.slices, found.asked.require, found.asked.unconstrained) == ((("rack", 2),), None, True)
 
 
 def test_kueue_s_slices_mean_the_same() -> None:
     """The alias keys are read as ours."""
     keys = {"kueue.x-k8s.io/podset-slice-required-topology": "rack", "kueue.x-k8s.io/podset-slice-size": "2"}
     found = read({names.REQUIRE: "block"}, template=keys)
-    assert found.ask is not None
-    assert found.ask.slices == (("rack", 2),)
+    assert found.asked is not None
+    assert found.asked.slices == (("rack", 2),)
 
 
 @pytest.mark.parametrize(
@@ -348,8 +348,8 @@ def test_a_minimum_up_to_the_count_is_the_size_of_the_gang(least: int) -> None:
     """On the Job or on its template: with one pod set they are the same."""
     for own, template in (({names.MIN_AVAILABLE: str(least)}, {}), ({}, {names.MIN_AVAILABLE: str(least)})):
         found = read({names.REQUIRE: "rack", **own}, template=template)
-        assert found.ask is not None
-        assert (found.ask.count, found.ask.min_available) == (4, least)
+        assert found.asked is not None
+        assert (found.asked.count, found.asked.min_available) == (4, least)
 
 
 def test_a_minimum_above_the_count_is_an_error() -> None:
@@ -407,14 +407,14 @@ def test_a_gang_above_the_limit_of_the_policy_is_refused() -> None:
 
 def test_no_pods_are_a_request_of_zero() -> None:
     found = read({names.REQUIRE: "rack"}, parallelism=0)
-    assert found.ask is not None
-    assert found.ask.count == 0
+    assert found.asked is not None
+    assert found.asked.count == 0
 
 
 def test_more_completions_than_parallelism_are_as_many_slots_as_run_at_a_time() -> None:
     found = read({names.REQUIRE: "rack"}, parallelism=4, completions=12)
-    assert found.ask is not None
-    assert found.ask.count == 4
+    assert found.asked is not None
+    assert found.asked.count == 4
 
 
 @pytest.mark.parametrize(
@@ -442,7 +442,7 @@ def test_a_policy_that_is_off_ignores_every_request() -> None:
 
 def test_a_scheduler_that_the_policy_allows_is_served() -> None:
     policy = with_policy(schedulers=("default-scheduler", "volcano"))
-    assert read({names.REQUIRE: "rack"}, policy=policy, pod_spec={"schedulerName": "volcano"}).ask is not None
+    assert read({names.REQUIRE: "rack"}, policy=policy, pod_spec={"schedulerName": "volcano"}).asked is not None
 
 
 def test_pod_group_labels_alone_ask_for_nothing_and_the_user_is_told() -> None:
@@ -467,8 +467,8 @@ def test_before_any_node_is_there_a_level_of_any_preset_may_be_named() -> None:
     found = read({names.REQUIRE: "nvlink-domain"}, nodes=[])
     other = read({names.REQUIRE: "rack", names.PREFER: "host"}, nodes=[node("plain")])
     assert found.errors[0].reason == "UnknownLevel"
-    assert other.ask is not None
-    assert (other.ask.require, other.ask.prefer) == ("rack", "host")
+    assert other.asked is not None
+    assert (other.asked.require, other.asked.prefer) == ("rack", "host")
 
 
 def test_without_nodes_a_coarser_prefer_is_still_a_contradiction() -> None:
@@ -478,7 +478,7 @@ def test_without_nodes_a_coarser_prefer_is_still_a_contradiction() -> None:
 def test_the_node_selector_chooses_the_topology() -> None:
     found = read({names.REQUIRE: "cabinet"}, policy=two_topologies(), pod_spec={"nodeSelector": {"pool": "cpu"}})
     assert found.topology == "cpu"
-    assert found.ask is not None
+    assert found.asked is not None
 
 
 def test_without_a_hint_the_first_topology_is_taken() -> None:
@@ -488,7 +488,7 @@ def test_without_a_hint_the_first_topology_is_taken() -> None:
 def test_a_named_topology_brings_its_levels() -> None:
     found = read({names.REQUIRE: "cabinet", names.TOPOLOGY: "cpu"}, policy=two_topologies())
     assert found.topology == "cpu"
-    assert found.ask is not None
+    assert found.asked is not None
 
 
 def test_what_the_planner_does_not_look_at_is_a_warning() -> None:

@@ -42,7 +42,7 @@ def test_the_workload_speaks_for_the_gang_and_a_template_for_its_pod_set() -> No
     found = read(two({names.REQUIRE: "block"}, {}, {names.REQUIRE: "rack", names.PREFER: "host"}))
     assert found.errors == ()
     assert found.gang == GangRequest("block", None, None)
-    assert [(one.name, one.count, one.require, one.prefer) for one in found.asks] == [
+    assert [(one.name, one.count, one.require, one.prefer) for one in found.pod_sets] == [
         ("driver", 1, None, None),
         ("workers", 4, "rack", "host"),
     ]
@@ -52,13 +52,13 @@ def test_the_workload_speaks_for_the_gang_and_a_template_for_its_pod_set() -> No
 def test_a_template_alone_asks_for_the_whole_workload() -> None:
     """One gang: the pod set that says nothing starts with the others, wherever there is room."""
     found = read(two(second={names.REQUIRE: "rack"}))
-    assert (found.gang, [one.unconstrained for one in found.asks]) == (None, [True, False])
+    assert (found.gang, [one.unconstrained for one in found.pod_sets]) == (None, [True, False])
 
 
 def test_with_one_pod_set_everything_is_folded_into_it() -> None:
     found = read(several(pods_of("workers", 4, says={names.PREFER: "host"}), says={names.REQUIRE: "rack"}))
     assert found.gang is None
-    assert [(one.name, one.require, one.prefer) for one in found.asks] == [("workers", "rack", "host")]
+    assert [(one.name, one.require, one.prefer) for one in found.pod_sets] == [("workers", "rack", "host")]
 
 
 def test_all_errors_of_all_pod_sets_are_told_at_their_own_paths() -> None:
@@ -95,12 +95,12 @@ def test_pod_sets_with_the_same_value_share_a_domain() -> None:
     both = {names.COLOCATE: "together"}
     found = read(two(first=both, second={**both, names.REQUIRE: "rack"}))
     assert found.errors == ()
-    assert [one.colocate for one in found.asks] == ["together", "together"]
+    assert [one.colocate for one in found.pod_sets] == ["together", "together"]
 
 
 def test_what_the_workload_says_of_sharing_holds_for_every_pod_set() -> None:
     found = read(two({names.COLOCATE: "all", names.REQUIRE: "rack"}))
-    assert [one.colocate for one in found.asks] == ["all", "all"]
+    assert [one.colocate for one in found.pod_sets] == ["all", "all"]
 
 
 def test_pod_sets_that_share_a_domain_require_the_same_level() -> None:
@@ -115,12 +115,12 @@ def test_sharing_needs_a_level() -> None:
 
 def test_a_slice_without_a_size_is_one_replica() -> None:
     found = read(two(second={names.SLICE_TOPOLOGY: "rack"}, replica=2))
-    assert [one.slices for one in found.asks] == [(), (("rack", 2),)]
+    assert [one.slices for one in found.pod_sets] == [(), (("rack", 2),)]
 
 
 def test_slices_of_the_workload_are_those_of_every_pod_set_that_is_as_large() -> None:
     found = read(two({names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "2"}))
-    assert (found.errors, [one.slices for one in found.asks]) == ((), [(), (("rack", 2),)])
+    assert (found.errors, [one.slices for one in found.pod_sets]) == ((), [(), (("rack", 2),)])
 
 
 def test_a_slice_of_the_workload_divides_every_pod_set_that_is_as_large() -> None:

@@ -226,8 +226,8 @@ def test_a_job_that_must_wait_is_told_why() -> None:
 
 def test_a_job_that_must_wait_is_told_when_preferring_the_level_would_start_it() -> None:
     def outcome(understanding: PlacementRequest) -> Outcome:
-        assert understanding.ask is not None
-        return WAITS if understanding.ask.require else PLACED
+        assert understanding.asked is not None
+        return WAITS if understanding.asked.require else PLACED
 
     answer = check(stored(rack_job()), FakeView(outcome=outcome))
     assert "with prefer-topology it would start now" in answer.warnings[1]
@@ -250,8 +250,8 @@ def never_unless_preferred(then: Outcome) -> Callable[[PlacementRequest], Outcom
     """A view's forecast: the required level never fits; preferred, `then`."""
 
     def outcome(understanding: PlacementRequest) -> Outcome:
-        assert understanding.ask is not None
-        return NEVER if understanding.ask.require else then
+        assert understanding.asked is not None
+        return NEVER if understanding.asked.require else then
 
     return outcome
 

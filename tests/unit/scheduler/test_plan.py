@@ -35,7 +35,7 @@ def plan_on(
         stores.workloads.replace([other])
         stores.placements.replace([placement(other, placed)])
     view.refresh()
-    understanding = view.understand(workload)
+    understanding = view.request_of(workload)
     assert understanding.errors == ()
     return plan_placement(
         understanding,

@@ -249,7 +249,7 @@ def test_the_placement_tells_every_pod_set() -> None:
     assert placement.assignment is not None
     assert [one.name for one in placement.pod_sets] == [one.name for one in placement.assignment.pod_sets]
     assert placement.gang == seen.understanding.gang
-    view.hold(uid, placement)
+    view.assume(uid, placement)
     assert view.capacity.reserved_by(uid) == {"launcher": 1, "workers": 2}
     free = view.capacity.free("b0-r0-h0")
     assert free["nvidia.com/gpu"] == 0

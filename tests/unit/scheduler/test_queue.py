@@ -66,12 +66,12 @@ def test_a_dropped_gang_is_forgotten() -> None:
 def test_a_question_that_failed_is_not_asked_again_for_more_pods() -> None:
     """In one turn room only shrinks: what did not fit for 4 pods does not fit for 8, and for the same reason."""
     queue = GangQueue()
-    queue.missed(PlanKey(("rack", "shape"), 4), "Fragmented")
-    assert queue.hopeless(PlanKey(("rack", "shape"), 8)) == "Fragmented"
-    assert queue.hopeless(PlanKey(("rack", "shape"), 3)) is None
-    assert queue.hopeless(PlanKey(("block", "shape"), 8)) is None
+    queue.record_miss(PlanKey(("rack", "shape"), 4), "Fragmented")
+    assert queue.known_miss(PlanKey(("rack", "shape"), 8)) == "Fragmented"
+    assert queue.known_miss(PlanKey(("rack", "shape"), 3)) is None
+    assert queue.known_miss(PlanKey(("block", "shape"), 8)) is None
     queue.take(0.0, strict=False)
-    assert queue.hopeless(PlanKey(("rack", "shape"), 8)) is None
+    assert queue.known_miss(PlanKey(("rack", "shape"), 8)) is None
 
 
 def asking(*counts: int, require: str | None = "rack", **more: object) -> PlanKey:
@@ -79,7 +79,9 @@ def asking(*counts: int, require: str | None = "rack", **more: object) -> PlanKe
         PodSetRequest(f"set-{i}", count, count, require, None, True, "h", **more)  # type: ignore[arg-type]
         for i, count in enumerate(counts)
     )
-    return plan_key(PlacementRequest(asks=asks, topology="default"), {ask.name: shape(gpu=8) for ask in asks}, "out")
+    return plan_key(
+        PlacementRequest(pod_sets=asks, topology="default"), {ask.name: shape(gpu=8) for ask in asks}, "out"
+    )
 
 
 def test_the_question_of_equal_pods_is_the_same_for_any_number() -> None:
@@ -123,8 +125,8 @@ def test_one_gang_may_be_planned_again_alone() -> None:
     """The others wait for room; whoever is gone stays gone."""
     queue = filled(a=(0, 1.0), b=(0, 2.0))
     queue.take(0.0, strict=False)
-    queue.again("b")
-    queue.again("c")
+    queue.requeue("b")
+    queue.requeue("c")
     assert queue.take(1.0, strict=False) == ["b"]
 
 
@@ -132,7 +134,7 @@ def test_as_many_pods_of_a_larger_gang_are_as_hopeless() -> None:
     """What decides is how many want room, not how many the gang has in all."""
     queue = GangQueue()
     miss = Miss(Waits("Fragmented", "no"))
-    queue.missed(PlanKey(("about",), 4, 4), miss)
-    assert queue.hopeless(PlanKey(("about",), 4, 9)) is miss
-    assert queue.hopeless(PlanKey(("about",), 5, 9)) is miss
-    assert queue.hopeless(PlanKey(("about",), 3, 9)) is None
+    queue.record_miss(PlanKey(("about",), 4, 4), miss)
+    assert queue.known_miss(PlanKey(("about",), 4, 9)) is miss
+    assert queue.known_miss(PlanKey(("about",), 5, 9)) is miss
+    assert queue.known_miss(PlanKey(("about",), 3, 9)) is None
