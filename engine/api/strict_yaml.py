@@ -1,56 +1,75 @@
-"""YAML for configuration: one document, YAML 1.2 scalars, nothing silently lost, bounded work.
+"""YAML in one pass over the parser's events: nothing silently lost, bounded work.
 
-PyYAML's own loader keeps the last of two equal keys, reads `off` as a boolean and expands aliases without a limit.
-Here `off` is text, a key that stands twice is an error, and size, depth and expansion have bounds.
+PyYAML's own constructors keep the last of two equal keys, read `off` as a boolean, make dates of timestamps, expand
+aliases without a limit and take about one and a half times as long (`python -m bench.reading`). Here a key that stands
+twice is an error, and size, depth and expansion have bounds. What an unquoted scalar means is the reader's choice
+(`Rules`): configuration (`load`) has the scalars of YAML 1.2.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import yaml
 
 from engine.api.text import quote, sanitize
 
-MAX_BYTES: Final = 256 * 1024  # a quarter of what a ConfigMap can hold at all
-MAX_DEPTH: Final = 32
-MAX_VALUES: Final = 20_000  # after the expansion of aliases
-_MAX_DIGITS: Final = 18
+MAX_BYTES: Final = 256 * 1024  # of configuration: a quarter of what a ConfigMap can hold at all
+MAX_NUMBER: Final = 40  # characters; real numbers are shorter, and parsing a long one costs more than its length
 
 _TAG: Final = "tag:yaml.org,2002:"
+_TAGS: Final = {"mapping": (None, "!", _TAG + "map"), "sequence": (None, "!", _TAG + "seq")}
+_TYPES: Final = {"null": (type(None),), "bool": (bool,), "int": (int,), "float": (float, int)}
+
+_WORDS: Final[dict[str, bool | None]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_INTEGER: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})", re.ASCII)
+_FLOAT: Final = re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?", re.ASCII)
 
 Value = None | bool | int | float | str | list["Value"] | dict[str, "Value"]
 
 
 class YAMLTextError(ValueError):
-    """The text cannot be used; `problems` holds one line for each reason, with its line number where there is one."""
+    """The text cannot be used; `problems` holds one line for each reason, with its line number where there is one.
 
-    def __init__(self, problems: tuple[str, ...]) -> None:
+    `document` counts from 1.
+    """
+
+    def __init__(self, problems: tuple[str, ...], document: int = 1) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
+        self.document = document
 
 
-class _Loader(yaml.CSafeLoader):
-    """The C parser with the scalars of the YAML 1.2 core schema."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """How a text is read.
 
-    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own protocol
+    `scalar` returns what an unquoted scalar means. `text_keys`: an unquoted key that means something else than text is
+    an error, else it is text. `merges`: `<<` merges mappings, else it is a key. `max_aliased` bounds the values that
+    aliases stand for in all documents.
+    """
 
-
-for _name, _regexp, _first in (
-    ("null", r"(?:~|null|Null|NULL|)", [*"~nN", ""]),
-    ("bool", r"(?:true|True|TRUE|false|False|FALSE)", list("tTfF")),
-    ("int", r"[-+]?(?:0|[1-9][0-9]{0,17})", list("-+0123456789")),
-    ("float", r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?", list("-+.0123456789")),
-):
-    _Loader.add_implicit_resolver(_TAG + _name, re.compile(rf"^{_regexp}$", re.ASCII), _first)
+    scalar: Callable[[str], Any]
+    text_keys: bool
+    merges: bool
+    max_depth: int
+    max_documents: int
+    max_aliased: int
 
 
 def load(text: str) -> Value:
-    """Return the one document of the text as plain values (None when it holds nothing).
+    """Return the one document of a configuration as plain values (None when it holds nothing); they may be shared.
 
-    Raises YAMLTextError: too large, too deep, not YAML, several documents, tags, keys that are not text or stand twice.
+    Raises YAMLTextError with every double key, odd key and tag, or with the one reason why the text cannot be read:
+    too large, too deep, not YAML, several documents.
     """
     try:
         size = len(text.encode("utf-8"))
@@ -58,34 +77,37 @@ def load(text: str) -> Value:
         raise YAMLTextError(("holds characters that are not valid Unicode",)) from None
     if size > MAX_BYTES:
         raise YAMLTextError((f"has {size:,} bytes; at most {MAX_BYTES:,} are allowed",))
+    return next(iter([*documents(text, _CONFIGURATION)]), None)
+
+
+def documents(text: str, rules: Rules) -> Iterator[Any]:
+    """Yield the value of every document, empty ones as None. Mappings and lists may be shared: do not change them.
+
+    Raises YAMLTextError.
+    """
+    builder = _Builder(rules)
     try:
-        _check_depth(text)
-        node = yaml.compose(text, Loader=_Loader)
+        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+            if builder.take(event):
+                yield builder.root
     except yaml.YAMLError as error:
-        raise YAMLTextError((_syntax(error),)) from None
-    if node is None:
-        return None
-    walk = _Walk()
-    value = walk.value(node, 0)
-    if walk.problems:
-        raise YAMLTextError(tuple(dict.fromkeys(walk.problems)))
-    return value
+        raise YAMLTextError((*builder.problems, _syntax(error)), max(builder.number, 1)) from None
 
 
-def _check_depth(text: str) -> None:
-    """Refuse deep nesting before the composer recurses into it."""
-    depth = documents = 0
-    for event in yaml.parse(text, Loader=_Loader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise YAMLTextError((f"line {_line(event)}: nested deeper than {MAX_DEPTH} levels",))
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        elif isinstance(event, yaml.DocumentStartEvent):
-            documents += 1
-            if documents > 1:
-                raise YAMLTextError((f"line {_line(event)}: a second document starts; one is allowed",))
+def _core_scalar(text: str) -> Any:
+    """Return what an unquoted scalar means in YAML 1.2: its core schema, without octal and hexadecimal numbers."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if len(text) <= MAX_NUMBER and _FLOAT.fullmatch(text) and math.isfinite(real := float(text)):
+        return real
+    return text
+
+
+_CONFIGURATION: Final = Rules(
+    scalar=_core_scalar, text_keys=True, merges=False, max_depth=32, max_documents=1, max_aliased=20_000
+)
 
 
 def _syntax(error: yaml.YAMLError) -> str:
@@ -95,65 +117,172 @@ def _syntax(error: yaml.YAMLError) -> str:
     return f"{where}not valid YAML: {sanitize(str(problem))}"
 
 
-class _Walk:
-    """Turns nodes into values; every visit counts, so that aliases cannot multiply the work."""
+@dataclass(slots=True)
+class _Open:
+    """A container under construction; `height` is the depth of the deepest container in it."""
 
-    def __init__(self) -> None:
+    value: dict[str, Any] | list[Any]
+    anchor: str | None
+    started: int  # value count when it was opened
+    lines: dict[str, int] = field(default_factory=dict)  # of the keys, where they must be text
+    key: str | None = None
+    merging: bool = False
+    height: int = 0
+    merged: tuple[dict[str, Any], ...] = ()
+
+
+class _Builder:
+    """Builds one document after the other out of events; `root` is the last complete one.
+
+    Problems that leave the rest readable are collected until the end of their document.
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        self.root: Any = None
+        self.number = 0
+        self._rules = rules
+        self._meaning = rules.scalar
+        self._text_keys = rules.text_keys
+        self._open: list[_Open] = []
+        self._anchors: dict[str, tuple[Any, int, int]] = {}
+        self._values = 0
+        self._aliased = 0
         self.problems: list[str] = []
-        self._visits = 0
 
-    def value(self, node: yaml.Node, depth: int) -> Value:
-        self._visits += 1
-        if self._visits > MAX_VALUES:
-            raise YAMLTextError((f"holds more than {MAX_VALUES:,} values once its aliases are expanded",))
-        if depth > MAX_DEPTH:
-            raise YAMLTextError((f"line {_line(node)}: nested deeper than {MAX_DEPTH} levels",))
-        if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
-            return dict(self._items(node, depth))
-        if isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
-            return [self.value(item, depth + 1) for item in node.value]
-        if isinstance(node, yaml.ScalarNode):
-            return self._scalar(node)
-        self.problems.append(f"line {_line(node)}: the tag {quote(str(node.tag))} is not allowed")
-        return None
+    def take(self, event: Any) -> bool:
+        """Take one event; True when a document is complete."""
+        kind = type(event)
+        if kind is yaml.ScalarEvent:
+            self._scalar(event)
+        elif kind is yaml.MappingStartEvent:
+            self._start(event, {}, "mapping")
+        elif kind is yaml.SequenceStartEvent:
+            self._start(event, [], "sequence")
+        elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+            self._end(event)
+        elif kind is yaml.AliasEvent:
+            self._alias(event)
+        elif kind is yaml.DocumentStartEvent:
+            self._begin(event)
+        elif kind is yaml.DocumentEndEvent and self.problems:
+            raise self._refusal()
+        return kind is yaml.DocumentEndEvent
 
-    def _items(self, node: yaml.MappingNode, depth: int) -> Iterator[tuple[str, Value]]:
-        seen: dict[str, int] = {}
-        for key, item in node.value:
-            if not isinstance(key, yaml.ScalarNode) or key.tag != _TAG + "str":
-                shown = f", not {sanitize(key.value) or 'empty'}" if isinstance(key, yaml.ScalarNode) else ""
-                self.problems.append(f"line {_line(key)}: keys must be text{shown}")
-            elif key.value in seen:
-                first = seen[key.value]
-                self.problems.append(f"line {_line(key)}: {quote(key.value)} stands twice (first in line {first})")
+    def _begin(self, event: Any) -> None:
+        self.root = None
+        self.number += 1
+        self._anchors.clear()
+        if self.number > (most := self._rules.max_documents):
+            second = "a second document starts; one is allowed"
+            raise self._error(event, second if most == 1 else f"more than {most:,} documents")
+
+    def _scalar(self, event: Any) -> None:
+        text: str = event.value
+        here = self._open[-1] if self._open else None
+        if here is not None and type(here.value) is dict and here.key is None and not here.merging:
+            if self._text_keys or text == "<<" or text in here.value:
+                self._key(event, text, here)
             else:
-                seen[key.value] = _line(key)
-                yield key.value, self.value(item, depth + 1)
+                here.key = text
+            return
+        value = self._meaning(text) if event.implicit[0] else self._quoted(event)
+        self._values += 1
+        if event.anchor is not None:
+            self._anchors[event.anchor] = (value, 1, 0)
+        self._put(event, value, 0)
 
-    def _scalar(self, node: yaml.ScalarNode) -> Value:
-        text: str = node.value
-        match node.tag.removeprefix(_TAG):
-            case "str":
-                return text
-            case "null":
-                return None
-            case "bool" if text.lower() in ("true", "false"):
-                return text.lower() == "true"
-            case "int" if re.fullmatch(rf"[-+]?[0-9]{{1,{_MAX_DIGITS}}}", text, re.ASCII):
-                return int(text)
-            case "float" if re.fullmatch(r"[-+.0-9eE]{1,40}", text, re.ASCII):
-                return _float(text)
-        self.problems.append(f"line {_line(node)}: the tag {quote(node.tag)} is not allowed here")
+    def _key(self, event: Any, text: str, here: _Open) -> None:
+        if text == "<<" and event.implicit[0] and self._rules.merges:
+            here.merging = True
+            return
+        if self._text_keys and not self._is_text(event):
+            self._problem(event, f"keys must be text, not {sanitize(text) or 'empty'}")
+        elif text in here.value:
+            first = f" (first in line {here.lines[text]})" if text in here.lines else ""
+            self._problem(event, f"{quote(text)} stands twice{first}")
+        elif self._text_keys:
+            here.lines[text] = event.start_mark.line + 1
+        here.key = text
+
+    def _is_text(self, event: Any) -> bool:
+        return isinstance(self._meaning(event.value) if event.implicit[0] else self._quoted(event), str)
+
+    def _quoted(self, event: Any) -> Any:
+        """Return what a scalar in quotes or with a tag means; the tag may only say what it means anyway."""
+        if event.implicit[1] or event.tag in ("!", _TAG + "str"):
+            return event.value
+        value, name = self._meaning(event.value), event.tag.removeprefix(_TAG)
+        if type(value) in _TYPES.get(name, ()):
+            return float(value) if name == "float" else value
+        self._problem(event, f"the tag {quote(str(event.tag))} is not allowed here")
         return None
 
+    def _start(self, event: Any, value: dict[str, Any] | list[Any], kind: str) -> None:
+        if event.tag not in _TAGS[kind]:
+            self._problem(event, f"the tag {quote(str(event.tag))} is not allowed")
+        if len(self._open) >= self._rules.max_depth:
+            raise self._error(event, f"nested deeper than {self._rules.max_depth} levels")
+        self._expect_value(event)
+        self._values += 1
+        self._open.append(_Open(value, event.anchor, self._values))
 
-def _float(text: str) -> Value:
-    try:
-        return float(text)
-    except ValueError:
-        return text
+    def _end(self, event: Any) -> None:
+        done = self._open.pop()
+        for source in done.merged:
+            assert isinstance(done.value, dict)
+            for key, value in source.items():
+                done.value.setdefault(key, value)
+        height = done.height + 1
+        if done.anchor is not None:
+            self._anchors[done.anchor] = (done.value, self._values - done.started + 1, height)
+        self._put(event, done.value, height)
 
+    def _alias(self, event: Any) -> None:
+        self._expect_value(event)
+        known = self._anchors.get(event.anchor)
+        if known is None:
+            raise self._error(event, f"the alias {quote(event.anchor)} has no complete anchor before it")
+        value, size, height = known
+        self._values += size
+        self._aliased += size
+        if self._aliased > self._rules.max_aliased:
+            raise self._error(event, f"aliases stand for more than {self._rules.max_aliased:,} values")
+        if len(self._open) + height > self._rules.max_depth:
+            raise self._error(event, f"nested deeper than {self._rules.max_depth} levels")
+        self._put(event, value, height)
 
-def _line(place: yaml.Node | yaml.Event) -> int:
-    mark = place.start_mark
-    return mark.line + 1 if mark is not None else 1
+    def _expect_value(self, event: Any) -> None:
+        here = self._open[-1] if self._open else None
+        if here is not None and type(here.value) is dict and here.key is None and not here.merging:
+            raise self._error(event, "keys must be text")
+
+    def _put(self, event: Any, value: Any, height: int) -> None:
+        if not self._open:
+            self.root = value
+            return
+        here = self._open[-1]
+        here.height = max(here.height, height)
+        if type(here.value) is list:
+            here.value.append(value)
+        elif here.merging:
+            here.merging = False
+            sources = value if isinstance(value, list) else [value]
+            if not all(isinstance(source, dict) for source in sources):
+                raise self._error(event, "only mappings can be merged (<<)")
+            self._values += sum(len(source) for source in sources)
+            here.merged += tuple(sources)
+        else:
+            assert isinstance(here.value, dict) and here.key is not None
+            here.value[here.key] = value
+            here.key = None
+
+    def _problem(self, event: Any, problem: str) -> None:
+        self.problems.append(f"line {event.start_mark.line + 1}: {problem}")
+
+    def _error(self, event: Any, problem: str) -> YAMLTextError:
+        """Return what ends the reading, behind the problems that were met before."""
+        self._problem(event, problem)
+        return self._refusal()
+
+    def _refusal(self) -> YAMLTextError:
+        return YAMLTextError(tuple(self.problems), self.number)

@@ -16,10 +16,11 @@ from typing import Any, Final
 import msgspec
 
 from engine.api import names
+from engine.api.strict_yaml import YAMLTextError
 from engine.api.text import quote, sanitize
 from engine.cluster.wire import Source
 from webhook.admission.objects import in_words
-from webhook.simulate.yaml_documents import MAX_DEPTH, DocumentError, documents
+from webhook.simulate.yaml_documents import MAX_DEPTH, documents
 
 MAX_BYTES: Final = 1024 * 1024 * 1024  # 100,000 pods as kubectl prints them are some 800 MB
 MAX_OBJECTS: Final = 1_000_000
@@ -112,7 +113,7 @@ def policy_text(content: bytes, *, name: str) -> str:
     text = _text(content, name=name)
     try:
         candidates = [value for value in documents(text) if isinstance(value, dict)]
-    except DocumentError:
+    except YAMLTextError:
         return text
     items = [item for value in candidates for item in (value, *_listed(value))]
     maps = [item for item in items if isinstance(item, dict) and item.get("kind") == "ConfigMap"]
@@ -159,8 +160,8 @@ def _values(content: bytes, *, name: str) -> Iterator[tuple[int, Any]]:
         for number, value in enumerate(documents(text), start=1):
             if value is not None:
                 yield number, value
-    except DocumentError as error:
-        raise FileProblem(f"{name}, document {error.document}, {error}") from None
+    except YAMLTextError as error:
+        raise FileProblem(f"{name}, document {error.document}, {error.problems[0]}") from None
 
 
 def _as_json(content: bytes) -> list[tuple[int, bytes]] | None:

@@ -75,9 +75,9 @@ def test_the_same_object_from_json_and_yaml_is_the_same() -> None:
         (b"apiVersion: v1\nkind: 5", "f, document 1: no Kubernetes object: expected text, got a whole number"),
         (b'{"apiVersion": 1, "kind": "Pod"}', "f: no Kubernetes object: expected text, got a whole number"),
         (b"\xff\xfe\x00", "f: not UTF-8 text (byte 1)"),
-        (b"a: [", "f, document 1, line 2: not valid YAML"),
+        (b"a: [", "f, document 1, line 2, column 1: not valid YAML"),
         (b"---\n---\nb: {", "f, document 2, line"),
-        (b'{"apiVersion": "v1", ', "f, document 1, line 2: not valid YAML"),
+        (b'{"apiVersion": "v1", ', "f, document 1, line 2, column 1: not valid YAML"),
         (b'{"apiVersion": "v1", "kind": "List", "items": [5]}', "f, item 1: no Kubernetes object"),
         (b'{"apiVersion": "v1", "kind": "List", "items": [{}]}', "f, item 1: no Kubernetes object: it needs"),
         (
