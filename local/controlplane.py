@@ -66,12 +66,14 @@ class ControlPlane:
         *,
         programs: Mapping[str, Path] | None = None,
         api_server_flags: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
         detached: bool = False,
         progress: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),
     ) -> Self:
         """Start an instance in `directory` (made if absent) and return when it takes requests.
 
-        It ends with `stop`, and with this process however that ends; a detached one lives on until `stop`.
+        It ends with `stop`, and with this process however that ends; a detached one lives on until `stop`. Its programs
+        have `environment` beside PATH and HOME.
         Raises ControlPlaneError, and ProgramsError of programs.py.
         """
         files = dict(programs or ensure_programs(progress=progress))
@@ -81,6 +83,7 @@ class ControlPlane:
             directory=str(directory),
             programs={name: str(path) for name, path in files.items()},
             api_server_flags=list(api_server_flags),
+            environment=dict(environment or {}),
             parent=0 if detached else os.getpid(),
         )
         log = directory / "supervisor.log"

@@ -46,12 +46,14 @@ PORT_TAKEN = "address already in use"
 class Order:
     """What to run: the folder of the instance, program files by name, extra API server flags, and for whom.
 
-    `parent` is the pid of the process that this instance belongs to; 0: nobody's (it lives until it is told to end).
+    `environment` is that of the programs beside PATH and HOME. `parent` is the pid of the process that this instance
+    belongs to; 0: nobody's (it lives until it is told to end).
     """
 
     directory: str
     programs: Mapping[str, str]
     api_server_flags: list[str]
+    environment: Mapping[str, str]
     parent: int
 
 
@@ -146,9 +148,9 @@ def start(order: Order, directory: Path, children: dict[str, Child]) -> Layout:
         write_private(layout.kubeconfig(name), content)
         if name == "admin":
             write_private(directory / "kubeconfig", content)
-    _spawn("kube-controller-manager", commands.controller_manager(layout), layout, children)
-    _spawn("kube-scheduler", commands.scheduler(layout), layout, children)
-    _spawn("kwok", commands.kwok(layout), layout, children)
+    _spawn(order, "kube-controller-manager", commands.controller_manager(layout), layout, children)
+    _spawn(order, "kube-scheduler", commands.scheduler(layout), layout, children)
+    _spawn(order, "kwok", commands.kwok(layout), layout, children)
     _await_controllers(order, layout, children, deadline)
     return layout
 
@@ -168,8 +170,8 @@ def _layout(order: Order, directory: Path, credentials: Credentials) -> Layout:
 def _start_storage(order: Order, layout: Layout, children: dict[str, Child], deadline: float) -> None:
     """Start etcd and the API server (it waits for etcd by itself) until the latter is ready."""
     shutil.rmtree(layout.directory / "etcd", ignore_errors=True)
-    _spawn("etcd", commands.etcd(layout), layout, children)
-    _spawn("kube-apiserver", commands.api_server(layout, order.api_server_flags), layout, children)
+    _spawn(order, "etcd", commands.etcd(layout), layout, children)
+    _spawn(order, "kube-apiserver", commands.api_server(layout, order.api_server_flags), layout, children)
     client = _admin(layout)
     try:
         _poll(order, children, deadline, "kube-apiserver", lambda: _ready(client))
@@ -228,9 +230,9 @@ def _check(order: Order, children: Mapping[str, Child]) -> None:
             raise StartError(f"{child.name} ended with status {status}; its log {child.log} ends:\n{tail(child.log)}")
 
 
-def _spawn(name: str, command: list[str], layout: Layout, children: dict[str, Child]) -> None:
+def _spawn(order: Order, name: str, command: list[str], layout: Layout, children: dict[str, Child]) -> None:
     # Nothing of the user's environment: no proxy, no KUBECONFIG, no GODEBUG changes what runs here.
-    environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(layout.directory)}
+    environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(layout.directory), **order.environment}
     children[name] = spawn(name, command, log=layout.directory / "logs" / f"{name}.log", environment=environment)
 
 

@@ -252,7 +252,7 @@ def test_a_port_that_somebody_took_is_replaced(
         monkeypatch.setattr(supervisor, "free_ports", lambda _count: choices.pop())
         children: dict[str, Child] = {}
         files = {name: str(path) for name, path in programs.items()}
-        order = supervisor.Order(directory=str(tmp_path), programs=files, api_server_flags=[], parent=0)
+        order = supervisor.Order(directory=str(tmp_path), programs=files, api_server_flags=[], environment={}, parent=0)
         try:
             layout = supervisor.start(order, tmp_path, children)
             assert (choices, layout.api_port == first[2]) == ([], False)

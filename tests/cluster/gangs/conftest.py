@@ -12,6 +12,7 @@ from local.controllers.building import Built
 from local.controllers.running import Controllers
 from local.controlplane import ControlPlane
 from local.service import NAMESPACE, Service
+from tests.cluster.conftest import ENVIRONMENT
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet
 from tests.support.gangs import Namespace
@@ -58,7 +59,8 @@ class PolicyInForce:
 @pytest.fixture(scope="session")
 def control_plane(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A control plane of its own: other tests hold pods and Jobs by hand, and our leader would act on them."""
-    with ControlPlane.start(tmp_path_factory.mktemp("control-plane-with-topogate"), programs=programs) as running:
+    folder = tmp_path_factory.mktemp("control-plane-with-topogate")
+    with ControlPlane.start(folder, programs=programs, environment=ENVIRONMENT) as running:
         yield running
 
 
