@@ -43,7 +43,7 @@ def test_small_gangs_do_not_starve_a_large_one(gangs: Namespace, policy: PolicyI
     gangs.submit("large", pods=4, annotations=require("rack"))
     message = gangs.waits("large", "RoomKept")["status"]["message"]
     assert "rack-00 (4 hosts) kept free until 4 pods fit" in message
-    assert notes(gangs, "large", "RoomKept") == [message]
+    eventually(lambda: notes(gangs, "large", "RoomKept") == [message], message="the event says so too")
     for number in range(4, 8):
         gangs.submit(f"small-{number}", pods=1, annotations=require("rack"))
     for number in range(4):
@@ -109,7 +109,8 @@ def test_a_required_level_is_given_up_after_waiting_long_enough(gangs: Namespace
     asked = main(gangs.placement("train"))
     assert (asked.get("require"), asked["prefer"], asked["relaxed"]) == (None, "rack", "rack")
     assert "needs 4 hosts in one rack" in notes(gangs, "train", "Fragmented")[0]
-    assert notes(gangs, "train", "LevelRelaxed") == ["has waited for 4s: rack is preferred from now on, not required"]
+    said = ["has waited for 4s: rack is preferred from now on, not required"]
+    eventually(lambda: notes(gangs, "train", "LevelRelaxed") == said, message="the event says so too")
 
 
 def test_the_policy_gives_up_levels_for_those_who_say_nothing(gangs: Namespace, policy: PolicyInForce) -> None:
