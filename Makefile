@@ -36,9 +36,17 @@ $(STAMP): requirements-dev.lock pyproject.toml
 demo: $(STAMP) ## Show gangs on a real control plane with 32 simulated GPU hosts (KEEP=1 leaves it running)
 	@$(BIN)/python -m local.demo
 
+# Tests side by side, each worker with a control plane of its own (some 1.5 GB). Most of the time they wait: more
+# workers than cores.
+WORKERS ?= 4
+
 .PHONY: test
-test: setup check ## Everything that CI runs: check, then all tests
-	@$(BIN)/pytest
+test: setup check ## Everything that CI runs: check, then all tests (WORKERS=4; ARGS="..." for pytest)
+	@$(BIN)/pytest --numprocesses=$(WORKERS) $(ARGS)
+
+.PHONY: test-fast
+test-fast: $(STAMP) ## The tests without a control plane: unit, property, contract (2 minutes; WORKERS=4, ARGS)
+	@$(BIN)/pytest --numprocesses=$(WORKERS) tests/unit tests/property tests/contract $(ARGS)
 
 .PHONY: check
 check: $(STAMP) ## Lint, format, types, import contracts

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import Scheduling
 
 pytest.register_assert_rewrite("tests.support")  # a failing assertion there shows both sides too
 
@@ -13,3 +19,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--schedules", type=int, default=2, help="how many random schedules to go through (2)")
     group.addoption("--first-seed", type=int, default=1, help="the seed of the first; the next are counted up (1)")
     group.addoption("--seconds", type=float, default=8.0, help="how long things happen in each, roughly (8)")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    """With `-n`: files side by side, as tests/support/workers.py says; with another `--dist` as pytest-xdist says."""
+    if config.option.dist != "load":
+        return None
+    from tests.support import workers
+
+    return workers.Scheduling(config, log)
