@@ -1,8 +1,8 @@
 """Places several batches on the same hosts one after the other, scarcest first, with backtracking.
 
-Each lot goes where it opens the fewest domains, or, in a second try, to hosts that the lots after it miss least. When a
-later lot finds no room, the domains of the earlier ones are taken back one by one. Sound, but not complete: what this
-does not find may still exist (`mixed` decides).
+Each batch goes where it opens the fewest domains, or, in a second try, to the hosts that later batches need least. When
+a later batch does not fit, the search tries the next domains for the earlier ones. Sound, but not complete: a plan that
+it misses may still exist (`exact_gang` decides).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine.planner.bounds import candidates, growth, lowest_fit
 from engine.planner.cover import fewest
 from engine.planner.descent import Choice, choice
 from engine.planner.exact import OutOfSteps, Steps
-from engine.planner.feasibility import roomy
+from engine.planner.feasibility import fitting_domains
 from engine.planner.gang import HostCapacity
 from engine.planner.plan import fewest_hosts, fill, one_host
 from engine.planner.search import fewest_domains
@@ -25,7 +25,7 @@ from engine.planner.slices import whole_slots
 from engine.planner.sums import DomainSums, domain_sums, marks
 from engine.planner.tree import Bools, Ints64, Tree
 
-# Domains of the required level that pods joining a gang are tried in, in the order of their bounds.
+# Number of domains of the required level that are tried for pods that join a gang, in the order of their bounds.
 _DOMAINS = 16
 
 
@@ -45,7 +45,9 @@ def place(amounts: DomainSums, count: int, require: int, *, levelled: bool, step
     """
     if require < 0 or len(amounts.slots[require]):
         found = (
-            _beside(amounts, count, require, steps) if amounts.used else _anew(amounts, count, require, levelled, steps)
+            _place_growth(amounts, count, require, steps)
+            if amounts.used
+            else _place_new(amounts, count, require, levelled, steps)
         )
         if found is not None:
             best, proven = found
@@ -56,7 +58,7 @@ def place(amounts: DomainSums, count: int, require: int, *, levelled: bool, step
     return None
 
 
-def _anew(amounts: DomainSums, count: int, require: int, levelled: bool, steps: int) -> tuple[Choice, bool] | None:
+def _place_new(amounts: DomainSums, count: int, require: int, levelled: bool, steps: int) -> tuple[Choice, bool] | None:
     level = lowest_fit(amounts, count)
     if level is None or level < require:
         return None
@@ -67,8 +69,8 @@ def _anew(amounts: DomainSums, count: int, require: int, levelled: bool, steps: 
     return fewest_domains(amounts, level, candidates(amounts, level, count), count, steps)
 
 
-def _beside(amounts: DomainSums, count: int, require: int, steps: int) -> tuple[Choice, bool] | None:
-    """The best of the required level's domains; those above it are opened too where they are new."""
+def _place_growth(amounts: DomainSums, count: int, require: int, steps: int) -> tuple[Choice, bool] | None:
+    """Return the best of the required level's domains; a new one opens its new ancestors too."""
     tree = amounts.tree
     assert amounts.used is not None
     fitting = [0] if require < 0 else np.flatnonzero(amounts.slots[require] >= count).tolist()
@@ -98,7 +100,7 @@ def _beside(amounts: DomainSums, count: int, require: int, steps: int) -> tuple[
 
 Cost = tuple[int, ...]
 
-# Domains of its required level that a lot is tried in. More than a few are rarely worth it before the exact search.
+# Number of domains of its required level that are tried for a batch. More are rarely worth it before the exact search.
 _TRIES = 8
 _LEAST_STEPS = 100  # a try takes as long as that many pairs of the exact search, however few hosts there are
 _HOSTS_PER_STEP = 10
@@ -106,48 +108,48 @@ _HOSTS_PER_STEP = 10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """Pods per host of every lot, and the domains opened per level, summed over the kins."""
+    """Pods per host of every batch, and the domains opened per level, summed over the groups."""
 
     pods: tuple[Ints64, ...]
     cost: Cost
 
 
-def cost_of(tree: Tree, parts: BatchedGang, pods: tuple[Ints64, ...]) -> Cost:
-    """Domains that a layout opens at every level, counted once per kin."""
+def cost_of(tree: Tree, batched: BatchedGang, pods: tuple[Ints64, ...]) -> Cost:
+    """Return the number of domains that a layout opens at every level, counted once per group."""
     total = np.zeros(len(tree.levels), dtype=np.int64)
-    for kin in parts.kins:
-        if kin.lots:
-            hosts = np.flatnonzero(sum(pods[lot] for lot in kin.lots))
+    for group in batched.groups:
+        if group.batches:
+            hosts = np.flatnonzero(sum(pods[batch] for batch in group.batches))
             opened = marks(tree, hosts)
-            for level, counts in enumerate(kin.counted):
+            for level, counts in enumerate(group.counted):
                 if counts:
-                    new = opened[level] if kin.used is None else opened[level] & ~kin.used[level]
+                    new = opened[level] if group.used is None else opened[level] & ~group.used[level]
                     total[level] += int(new.sum())
     return tuple(total.tolist())
 
 
 class BacktrackingSearch:
-    """The search for one gang; `spread` turns the order of ties round."""
+    """The backtracking search for one gang; `spread` reverses the order of equally good domains."""
 
-    def __init__(self, room: HostCapacity, parts: BatchedGang, *, spread: bool, steps: Steps) -> None:
-        self._tree = room.tree
-        self._parts = parts
-        self._free = room.free
-        self._scarce = room.scarce
+    def __init__(self, capacity: HostCapacity, batched: BatchedGang, *, spread: bool, steps: Steps) -> None:
+        self._tree = capacity.tree
+        self._batched = batched
+        self._free = capacity.free
+        self._scarce = capacity.scarce
         self._spread = spread
         self._steps = steps
 
     def run(self, goal: Cost) -> Layout | None:
-        """The best layout of a few orders of the lots; the first one that opens no more domains than `goal`."""
+        """Return the best layout of a few orders of the batches; stops at one within `goal` (domains per level)."""
         best: Layout | None = None
         for order in self._orders():
             try:
-                pods = self._rest(order, {}, self._free)
+                pods = self._place_batches(order, {}, self._free)
             except OutOfSteps:
                 break
             if pods is not None:
-                layout = tuple(pods[lot] for lot in range(len(self._parts.lots)))
-                found = Layout(layout, cost_of(self._tree, self._parts, layout))
+                layout = tuple(pods[batch] for batch in range(len(self._batched.batches)))
+                found = Layout(layout, cost_of(self._tree, self._batched, layout))
                 if best is None or found.cost < best.cost:
                     best = found
                 if best.cost <= goal:
@@ -155,54 +157,56 @@ class BacktrackingSearch:
         return best
 
     def _orders(self) -> Iterator[tuple[int, ...]]:
-        """The scarcest lot first, then each other one first."""
-        lots = self._parts.lots
-        room = [int(lot.slots(self._free).sum()) / lot.count for lot in lots]
-        scarce = sorted(range(len(lots)), key=lambda i: (room[i], -lots[i].count, i))
+        """Yield orders of the batches by scarcity, each with another batch moved to the front."""
+        batches = self._batched.batches
+        ratios = [int(batch.slots(self._free).sum()) / batch.count for batch in batches]
+        scarce = sorted(range(len(batches)), key=lambda i: (ratios[i], -batches[i].count, i))
         for first in scarce:
-            yield (first, *(lot for lot in scarce if lot != first))
+            yield (first, *(batch for batch in scarce if batch != first))
 
-    def _rest(self, order: tuple[int, ...], taken: dict[int, Ints64], free: Ints64) -> dict[int, Ints64] | None:
+    def _place_batches(
+        self, order: tuple[int, ...], taken: dict[int, Ints64], free: Ints64
+    ) -> dict[int, Ints64] | None:
         if not order:
             return taken
         index, later = order[0], order[1:]
-        lot = self._parts.lots[index]
+        batch = self._batched.batches[index]
         for inside in self._domains(index, taken, free):
-            for placed in self._ways(index, inside, later, taken, free):
-                left = free - placed.pods[:, None] * lot.requests
-                found = self._rest(later, {**taken, index: placed.pods}, left)
+            for placed in self._placements(index, inside, later, taken, free):
+                left = free - placed.pods[:, None] * batch.requests
+                found = self._place_batches(later, {**taken, index: placed.pods}, left)
                 if found is not None:
                     return found
         return None
 
     def _domains(self, index: int, taken: dict[int, Ints64], free: Ints64) -> Iterator[Bools]:
-        """Masks of the hosts that the lot may go to: inside the domains decided so far, one open domain at a time."""
-        tree, lots = self._tree, self._parts.lots
+        """Yield masks of hosts for the batch: inside the domains decided so far, one open domain at a time."""
+        tree, batches = self._tree, self._batched.batches
         mask: Bools = np.ones(len(tree.hosts), dtype=np.bool_)
         fits: Bools | None = None
         level = -1
-        for tie in self._parts.ties_of(index):
-            mates = [one for one in taken if one in tie.lots]
-            if mates:
-                host = int(np.flatnonzero(taken[mates[0]])[0])
-                mask &= tree.domains[tie.level] == tree.domains[tie.level][host]
+        for shared in self._batched.shared_domains_of(index):
+            placed = [one for one in taken if one in shared.batches]
+            if placed:
+                host = int(np.flatnonzero(taken[placed[0]])[0])
+                mask &= tree.domains[shared.level] == tree.domains[shared.level][host]
             else:
-                rest = [lots[one] for one in tie.lots if one not in taken]
-                here = roomy(tree, tie.level, rest, free)
+                rest = [batches[one] for one in shared.batches if one not in taken]
+                here = fitting_domains(tree, shared.level, rest, free)
                 if fits is not None:
-                    here &= fits[tree.ancestors(tie.level, level)]
-                fits, level = here, tie.level
+                    here &= fits[tree.ancestors(shared.level, level)]
+                fits, level = here, shared.level
         if fits is None:
             yield mask
             return
-        lot = lots[index]
-        state = self._amounts(lot, np.where(mask, lot.slots(free), 0), taken)
-        fitting = np.flatnonzero(fits & (state.slots[level] >= lot.count))
-        for domain in self._in_order(state, level, fitting, lot.count)[:_TRIES]:
+        batch = batches[index]
+        state = self._amounts(batch, np.where(mask, batch.slots(free), 0), taken)
+        fitting = np.flatnonzero(fits & (state.slots[level] >= batch.count))
+        for domain in self._by_bound(state, level, fitting, batch.count)[:_TRIES]:
             yield mask & (tree.domains[level] == domain)
 
-    def _in_order(self, state: DomainSums, level: int, fitting: Ints64, count: int) -> list[int]:
-        """Domains that need the fewest others below first (as if none stood in the way), then by the pack key."""
+    def _by_bound(self, state: DomainSums, level: int, fitting: Ints64, count: int) -> list[int]:
+        """Return domains by the fewest domains needed below (a lower bound), then by the pack key."""
         if not len(fitting):
             return []
         keys: list[Ints64] = []
@@ -214,51 +218,53 @@ class BacktrackingSearch:
         ordered: list[int] = fitting[order].tolist()
         return ordered
 
-    def _ways(
+    def _placements(
         self, index: int, inside: Bools, later: tuple[int, ...], taken: dict[int, Ints64], free: Ints64
     ) -> Iterator[BatchPlacement]:
-        lot = self._parts.lots[index]
-        kin = self._parts.kins[lot.kin]
-        slots = np.where(inside, lot.slots(free), 0)
-        ways = [slots]
+        batch = self._batched.batches[index]
+        group = self._batched.groups[batch.group]
+        slots = np.where(inside, batch.slots(free), 0)
+        options = [slots]
         if later:
-            ways.append(self._spare(lot, slots, later, free))
-        for way in ways:
+            options.append(self._least_contended(batch, slots, later, free))
+        for option in options:
             self._steps.take(max(_LEAST_STEPS, len(slots) // _HOSTS_PER_STEP))
-            state = self._amounts(lot, way, taken)
-            found = place(state, lot.count, -1, levelled=kin.counted[0], steps=self._steps.left // 8)
+            state = self._amounts(batch, option, taken)
+            found = place(state, batch.count, -1, levelled=group.counted[0], steps=self._steps.left // 8)
             if found is not None:
                 yield found
 
-    def _spare(self, lot: PodBatch, slots: Ints64, later: tuple[int, ...], free: Ints64) -> Ints64:
-        """The slots of just so many hosts as hold the lot, those first that the lots after it miss least."""
+    def _least_contended(self, batch: PodBatch, slots: Ints64, later: tuple[int, ...], free: Ints64) -> Ints64:
+        """Return slots on just enough hosts for the batch, starting with those that later batches need least."""
         loss = np.zeros(len(slots), dtype=np.float64)
         for other in later:
-            theirs = self._parts.lots[other].slots(free)
+            theirs = self._batched.batches[other].slots(free)
             loss += theirs / max(int(theirs.sum()), 1)
         order = np.lexsort((np.arange(len(slots)), -slots, loss / np.maximum(slots, 1)))
         low, high = 1, len(slots)
         while low < high:
             middle = (low + high) // 2
-            room = whole_slots(self._tree, _only(slots, order[:middle]), lot.grain, len(self._tree.levels) - 1)
-            low, high = (low, middle) if room[0].sum() >= lot.count else (middle + 1, high)
-        return _only(slots, order[:low])
+            held = whole_slots(
+                self._tree, _restricted_to(slots, order[:middle]), batch.grain, len(self._tree.levels) - 1
+            )
+            low, high = (low, middle) if held[0].sum() >= batch.count else (middle + 1, high)
+        return _restricted_to(slots, order[:low])
 
-    def _amounts(self, lot: PodBatch, slots: Ints64, taken: dict[int, Ints64]) -> DomainSums:
-        kin = self._parts.kins[lot.kin]
+    def _amounts(self, batch: PodBatch, slots: Ints64, taken: dict[int, Ints64]) -> DomainSums:
+        group = self._batched.groups[batch.group]
         state = domain_sums(
-            self._tree, slots, self._scarce, spread=self._spread, grain=lot.grain if lot.sliced else None
+            self._tree, slots, self._scarce, spread=self._spread, grain=batch.grain if batch.sliced else None
         )
-        used = kin.used
-        for mate in kin.lots:
-            if mate in taken:
-                more = marks(self._tree, np.flatnonzero(taken[mate]))
+        used = group.used
+        for other in group.batches:
+            if other in taken:
+                more = marks(self._tree, np.flatnonzero(taken[other]))
                 used = more if used is None else tuple(a | b for a, b in zip(used, more, strict=True))
         state.used = used
         return state
 
 
-def _only(slots: Ints64, hosts: Ints64) -> Ints64:
+def _restricted_to(slots: Ints64, hosts: Ints64) -> Ints64:
     some = np.zeros_like(slots)
     some[hosts] = slots[hosts]
     return some

@@ -1,4 +1,4 @@
-"""Candidate domains for a gang, and how few domains each of them could need at best."""
+"""Candidate domains for a gang, with a lower bound of the domains that each of them needs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from engine.planner.tree import Ints64
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A domain that holds the gang; `bound`: domains to open at least, per level below, coarse to fine."""
+    """A domain that holds the gang; `bound`: minimum number of domains to open per level below, coarse to fine."""
 
     domain: int
     bound: tuple[int, ...]
 
 
 def lowest_fit(amounts: DomainSums, count: int) -> int | None:
-    """The finest level with a domain of at least `count` slots; -1: only the whole topology; None: not even that."""
+    """Return the finest level with a domain of `count` slots; -1: only the whole topology; None: not even that."""
     for level in range(len(amounts.slots) - 1, -1, -1):
         if amounts.most(level) >= count:
             return level
@@ -29,11 +29,11 @@ def lowest_fit(amounts: DomainSums, count: int) -> int | None:
 
 
 def candidates(amounts: DomainSums, level: int, count: int) -> Iterator[Candidate]:
-    """The domains of `level` (not the hosts') that hold `count` slots: best bound first, then by the pack key.
+    """Yield the domains of `level` (not the hosts') that hold `count` slots: best bound first, then by the pack key.
 
     The number of domains at the next level is exact (largest first), so only domains with the fewest of these are
-    kept. Further down the bound pools all of a domain's descendants of one level, as if none stood in the way; there
-    are never fewer than of the level above, each of which has one inside it.
+    kept. Further down the bound pools all of a domain's descendants of one level and ignores the levels between; it is
+    never less than at the level above, since each domain there has one inside it.
     """
     tree = amounts.tree
     fitting = np.zeros(1, dtype=np.int64) if level < 0 else np.flatnonzero(amounts.slots[level] >= count)
@@ -62,9 +62,9 @@ def candidates(amounts: DomainSums, level: int, count: int) -> Iterator[Candidat
 
 
 def _first(amounts: DomainSums, level: int, fitting: Ints64, count: int, *, known: tuple[int, ...]) -> Candidate | None:
-    """The domain that the pack key puts first, where no domain can have a lower bound; None when others might.
+    """Return the first domain by the pack key if no domain can have a lower bound, else None.
 
-    `known` are the least bounds that all of these domains share. Most decisions end here, without a look at the rest.
+    `known`: the least bounds, shared by all of these domains. Most decisions end here, before the others are computed.
     """
     domain = amounts.best(level, fitting) if len(fitting) > 1 else int(fitting[0])
     bound: list[int] = []
@@ -84,10 +84,10 @@ def _first(amounts: DomainSums, level: int, fitting: Ints64, count: int, *, know
 
 
 def tightened(amounts: DomainSums, level: int, candidate: Candidate, count: int, *, used: tuple[int, ...]) -> Candidate:
-    """The candidate with a closer bound for a choice that uses fewer domains than `used`, coarse to fine.
+    """Return the candidate with a tighter bound for choices that use fewer domains than `used`, coarse to fine.
 
-    What is better than `used` and not so at its first level has no more domains there, and these few parents bound how
-    few children can hold the gang. Goes on as long as the bound meets `used`.
+    A better choice that is equal at the first level has as many domains there, and these few parents bound how few
+    children can hold the gang. Continues while the bound equals `used`.
     """
     bound = list(candidate.bound)
     for place in range(1, len(bound)):
@@ -107,10 +107,10 @@ def tightened(amounts: DomainSums, level: int, candidate: Candidate, count: int,
 
 
 def _fewest_in_parents(slots: Ints64, starts: Ints64, *, parents: int, count: int) -> int:
-    """No fewer of these domains hold `count`, when they are in so many `parents` (segments from `starts`) at most.
+    """Return a lower bound of the domains that hold `count` inside at most `parents` parents (segments of `starts`).
 
-    Charge a price for each domain: what the best parents then hold at most, beyond the price of their own domains, has
-    to be made up for by so many prices (Lagrange's relaxation of their number; any price gives a valid bound).
+    Charge a price per domain: `count`, less what the best parents hold at most beyond the price of their domains, must
+    be paid by that many prices (Lagrange relaxation of the number of domains; any price gives a valid bound).
     """
 
     def at(price: int) -> int:
@@ -129,9 +129,9 @@ def _fewest_in_parents(slots: Ints64, starts: Ints64, *, parents: int, count: in
 
 
 def growth(amounts: DomainSums, level: int, domain: int, count: int) -> Candidate | None:
-    """The domain as the only candidate for pods that join a gang; its bound counts domains not yet in use.
+    """Return the domain as the only candidate for pods that join a gang; its bound counts domains not yet in use.
 
-    None when it does not hold `count` more. Used domains are full before another one has to be opened.
+    None when it does not hold `count` more. Used domains are filled before another one is opened.
     """
     tree = amounts.tree
     assert amounts.used is not None, "a gang that grows uses something"

@@ -10,7 +10,7 @@ from engine.planner.tree import Ints, Ints64
 
 NEVER = 1 << 31  # more domains than any tree has: cannot be covered
 
-# Fewer values than this are looked at one by one: numpy's calls cost a microsecond or more each, whatever they do.
+# Fewer values than this are handled one by one: each numpy call costs a microsecond or more.
 SMALL = 96
 # Up to this value, values are counted rather than sorted.
 _COUNTED = 256
@@ -21,7 +21,7 @@ _WINDOW = 8
 
 
 def fewest(values: Ints64, starts: Ints, count: int) -> Ints64:
-    """Per segment, the smallest number of its values whose sum reaches `count`; NEVER where all of them do not.
+    """Return per segment the smallest number of its values that add up to `count`; NEVER where all are too few.
 
     Largest first is optimal on one level (exchange argument). `values` are free slots >= 0, `starts` the first index
     of each (non-empty) segment, `count` below 2**31.
@@ -44,14 +44,14 @@ def fewest(values: Ints64, starts: Ints, count: int) -> Ints64:
 
 
 def fewest_of(values: Ints64, count: int) -> int:
-    """`fewest` of a single segment."""
+    """Return `fewest` for a single segment."""
     if len(values) >= SMALL:
         return cover(values, count)[0]
     return fewest_in(sorted(values.tolist(), reverse=True), count)
 
 
 def fewest_in(descending: Sequence[int], count: int) -> int:
-    """`fewest` of values that are in order already."""
+    """Return `fewest` for values in descending order."""
     for taken, value in enumerate(descending, 1):
         count -= value
         if count <= 0:
@@ -60,9 +60,9 @@ def fewest_in(descending: Sequence[int], count: int) -> int:
 
 
 def cover(values: Ints64, count: int) -> tuple[int, int]:
-    """The fewest of these values that reach `count`, and the smallest value that can be among so few.
+    """Return the fewest of these values that reach `count`, and the smallest value that can be among them.
 
-    (NEVER, 0) where all of them together do not.
+    (NEVER, 0) when all of them together do not reach it.
     """
     if values.max(initial=0) <= _COUNTED:
         return cover_of(dict(enumerate(np.bincount(values).tolist())), count)
@@ -75,7 +75,7 @@ def cover(values: Ints64, count: int) -> tuple[int, int]:
 
 
 def cover_of(tally: Mapping[int, int], count: int) -> tuple[int, int]:
-    """`cover` of values of which it is known how often each occurs."""
+    """Return `cover` for values given as value -> number of occurrences."""
     taken = 0
     for value in sorted(tally, reverse=True):
         if value <= 0:
@@ -89,7 +89,7 @@ def cover_of(tally: Mapping[int, int], count: int) -> tuple[int, int]:
 
 
 def tightest(values: Sequence[int], pick: int, count: int) -> list[int]:
-    """Positions of `pick` values with the least sum that still reaches `count`.
+    """Return the positions of `pick` values with the least sum that still reaches `count`.
 
     `values` are in descending order, and the first `pick` of them reach `count`, but no `pick - 1` do. Exact up to
     eight picks (subset sum over bit sets, one per number of picks); beyond, the largest are fixed first.
@@ -124,13 +124,16 @@ def tightest(values: Sequence[int], pick: int, count: int) -> list[int]:
 
 
 def best_last(values: Sequence[int], pick: int, count: int) -> list[int]:
-    """Positions of the `pick - 1` largest values and the smallest one that completes the cover (as for `tightest`)."""
+    """Return the positions of the `pick - 1` largest values and of the smallest that completes the cover.
+
+    Arguments as for `tightest`.
+    """
     rest = count - sum(values[: pick - 1])
     return [*range(pick - 1), max(_last_at_least(values, rest), pick - 1)]
 
 
 def _last_at_least(values: Sequence[int], least: int) -> int:
-    """Position of the first of the smallest values that are >= `least` in a descending sequence."""
+    """Return the position of the first of the smallest values >= `least` in a descending sequence."""
     low, high = 0, len(values)
     while low < high:
         middle = (low + high) // 2
@@ -142,7 +145,7 @@ def _last_at_least(values: Sequence[int], least: int) -> int:
 
 
 def _pool(values: Sequence[int], start: int, last: int, picks: int) -> list[int]:
-    """Positions worth looking at: of equal values only as many as could be picked."""
+    """Return the positions to consider: of equal values only as many as could be picked."""
     pool = []
     copies, previous = 0, -1
     for position in range(start, len(values)):

@@ -1,4 +1,4 @@
-"""From a chosen domain down to hosts: at each level the fewest children of what was chosen above."""
+"""Descends from a chosen domain to hosts: at each level the fewest children of the domains above."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.planner.tree import Ints, Ints64, runs
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """Hosts (ascending) that cover the gang, and the number of domains that they open at every level.
+    """Hosts (ascending) that hold the gang, and the number of domains that they open at every level.
 
     Domains that the gang uses already do not count.
     """
@@ -38,7 +38,7 @@ PICKS: tuple[Pick, ...] = (tightest, best_last, _largest)
 
 
 def descend(amounts: DomainSums, level: int, domains: Ints, count: int, pick: Pick) -> Choice:
-    """Hosts inside `domains` of `level` (-1: the whole topology), which hold at least `count` slots."""
+    """Choose hosts inside `domains` of `level` (-1: the whole topology), which hold at least `count` slots."""
     return choice(amounts, np.sort(_hosts(amounts, level, domains, count, pick)))
 
 
@@ -50,13 +50,13 @@ def _hosts(amounts: DomainSums, level: int, domains: Ints, count: int, pick: Pic
             return np.concatenate([_hosts(amounts, below - 1, some, share, pick) for some, share in split])
         pool = amounts.tree.children(below - 1, chosen)
         host = below == len(amounts.slots) - 1
-        # No level hangs on the hosts: among the fewest, the tightest is best.
+        # No level below depends on the hosts: among the fewest, the tightest is best.
         chosen = choose(amounts, below, pool, count, TIGHTEST if host else pick)
     return chosen
 
 
 def _split(amounts: DomainSums, level: int, domains: Ints64, count: int) -> list[tuple[Ints64, int]] | None:
-    """The domains apart, by the domain that holds whole slices, each part with its share; None when all are together.
+    """Split the domains by the domain that holds whole slices; return parts with their shares, None for one part.
 
     From there on down pods may no longer move between the parts, or slices would break.
     """
@@ -69,21 +69,21 @@ def _split(amounts: DomainSums, level: int, domains: Ints64, count: int) -> list
         return None
     open_: Ints64 = np.zeros_like(amounts.slots[level])
     open_[domains] = amounts.slots[level][domains]
-    # What shares one domain already is a part of what that domain holds: its slices have been seen to.
-    inner = tuple(size if _apart(amounts, level, domains, up) else 1 for up, size in enumerate(grain))
+    # Domains inside one domain of a level are part of what that one holds: its slices are handled already.
+    inner = tuple(size if _separated(amounts, level, domains, up) else 1 for up, size in enumerate(grain))
     got = shares(amounts.tree, open_, inner, finest=level, count=count)
     parts = [domains[holder == one] for one in np.unique(holder)]
     return [(part, share) for part in parts if (share := int(got[part].sum()))]
 
 
-def _apart(amounts: DomainSums, level: int, domains: Ints64, up: int) -> bool:
-    """Whether these domains of `level` are in more than one domain of level `up`."""
+def _separated(amounts: DomainSums, level: int, domains: Ints64, up: int) -> bool:
+    """Return whether these domains of `level` are in more than one domain of level `up`."""
     above = amounts.tree.ancestors(level, up)[domains] if up < level else domains
     return bool((above != above[0]).any())
 
 
 def choose(amounts: DomainSums, level: int, pool: Ints64, count: int, pick: Pick) -> Ints64:
-    """The fewest of these domains that hold `count` slots, picked by `pick`."""
+    """Return the fewest of these domains that hold `count` slots, picked by `pick`."""
     if amounts.used is not None and amounts.used[level][pool].any():
         return _choose_beside(amounts, level, pool, count, pick)
     useful = pool
@@ -101,7 +101,7 @@ def choose(amounts: DomainSums, level: int, pool: Ints64, count: int, pick: Pick
 
 
 def _choose_beside(amounts: DomainSums, level: int, pool: Ints64, count: int, pick: Pick) -> Ints64:
-    """The used ones of these domains, and the fewest others that take what is left."""
+    """Return the used ones of these domains, and the fewest others that take the remaining pods."""
     assert amounts.used is not None
     used = amounts.used[level][pool]
     near, far = pool[used], pool[~used]
@@ -116,7 +116,7 @@ def _choose_beside(amounts: DomainSums, level: int, pool: Ints64, count: int, pi
 
 
 def choice(amounts: DomainSums, hosts: Ints64) -> Choice:
-    """The choice of these hosts (ascending), with its domains counted."""
+    """Return the choice of these hosts (ascending), with its domains counted."""
     if amounts.used is not None:
         touched = _touched(amounts, hosts)
         return Choice(hosts, tuple(int((~amounts.used[i][some]).sum()) for i, some in enumerate(touched)))
@@ -127,13 +127,13 @@ def choice(amounts: DomainSums, hosts: Ints64) -> Choice:
 
 
 def rank(amounts: DomainSums, one: Choice) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What decides between two choices: their domains, then the free slots in the touched domains, per level."""
+    """Return the sort key of a choice: its opened domains, then the free slots in the touched domains, per level."""
     touched = _touched(amounts, one.hosts)
     return one.used, tuple(int(slots[some].sum()) for slots, some in zip(amounts.slots, touched, strict=True))
 
 
 def _touched(amounts: DomainSums, hosts: Ints64) -> list[Ints]:
-    """The domains of each level that hold any of these hosts (ascending)."""
+    """Return the domains of each level that hold any of these hosts (ascending)."""
     found: list[Ints] = []
     for domains in amounts.tree.domains:
         touched = domains[hosts]

@@ -27,17 +27,17 @@ _NO_DOMAINS = np.zeros(0, dtype=np.int64)
 
 
 class OutOfSteps(Exception):
-    """The search would take more steps than were granted."""
+    """The search would take more than the allowed steps."""
 
 
 @dataclass(slots=True)
 class Steps:
-    """How many more pairs of partial placements a decision may look at; each merge counts a hundred more."""
+    """The remaining budget of one decision, in pairs of partial placements; each merge counts a hundred more."""
 
     left: int
 
     def take(self, pairs: int) -> None:
-        """Count them, or raise OutOfSteps."""
+        """Subtract `pairs` from the budget. Raises OutOfSteps when it is used up."""
         if pairs > self.left:
             raise OutOfSteps
         self.left -= pairs
@@ -45,7 +45,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Leaves:
-    """Entry i takes all of `free`, which cost nothing, and the first i of `domains`, largest first."""
+    """Entry i takes all of `free`, which cost nothing, and the first i of `domains` (largest first)."""
 
     free: Ints64
     domains: Ints64
@@ -63,7 +63,7 @@ class _Pairs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Frontier:
-    """Costs and pods, both strictly ascending; entry i was `rows[i]` of what it was made from."""
+    """Costs and pods, both strictly ascending; entry i is entry `rows[i]` of its source `made`."""
 
     cost: Ints64
     pods: Ints64
@@ -74,9 +74,9 @@ class _Frontier:
 class Search:
     """The fewest domains of the levels `level + 1 .. leaf` inside one domain of `level` (-1: the whole topology).
 
-    The levels below `leaf` are not looked at: a domain of `leaf` counts as one, whatever is inside. `caps` are per
-    level the most domains that an answer may use; all but the last must be the minimum for this domain, level by level
-    from the coarsest. Only what can be completed within them is kept, so the closer the caps the less there is to do.
+    Levels below `leaf` are ignored: a domain of `leaf` counts as one. `caps` are the most domains per level that an
+    answer may use; all but the last must be the minimum for this domain, level by level from the coarsest. Only partial
+    placements that can be completed within the caps are kept, so tighter caps mean less work.
     """
 
     def __init__(
@@ -104,15 +104,15 @@ class Search:
         self._ahead = self._reaches_in(everywhere)
 
     def run(self) -> Ints64 | None:
-        """The domains of `leaf` to use (ascending), or None when the caps cannot be kept."""
+        """Return the domains of `leaf` to use (ascending), or None when there is no answer within the caps."""
         total = self._inside(self._level, self._domain)
         at = int(np.searchsorted(total.pods, self._count))
         return np.sort(_domains(total, at)) if at < len(total.pods) else None
 
     def _pool(self, below: int) -> tuple[Ints64, Ints64, Bools | None]:
-        """All domains of a level inside, largest first.
+        """Return all domains of a level inside, largest first.
 
-        The child of the searched domain that each is in, its slots, and whether it is in use.
+        As arrays: the child of the searched domain that each is in, its slots, and whether it is in use.
         """
         tree = self._amounts.tree
         inside = tree.descendants(self._level, np.array([self._domain]), below)[0]
@@ -123,9 +123,9 @@ class Search:
         return tree.ancestors(below, self._top)[ordered].astype(np.int64), slots[order], used
 
     def _reaches(self, *open_: Ints64, level: int) -> Reaches:
-        """Pods that 0, 1, .. cap domains of each level hold at most, in these siblings and outside their parent."""
+        """Return the most pods in 0, 1, .. cap domains of each level, of these siblings and outside their parent."""
         if level > self._top:
-            return self._ahead  # telling siblings apart further down costs more than it prunes
+            return self._ahead  # distinguishing siblings further down costs more than it prunes
         among = np.zeros(self._amounts.tree.size(level), dtype=bool)
         for domains in open_:
             among[domains] = True
@@ -140,7 +140,7 @@ class Search:
         return found
 
     def _inside(self, level: int, domain: int) -> _Frontier:
-        """The frontier of a domain's children, without the cost of the domain itself."""
+        """Return the frontier of a domain's children, without the cost of the domain itself."""
         below = level + 1
         place = below - self._top
         children = self._amounts.tree.children(level, np.array([domain]))
@@ -156,7 +156,7 @@ class Search:
         sizes = np.minimum(self._amounts.slots[below][children], self._count)
         most = min(fewest_of(sizes, min(self._count, int(sizes.sum()))), cap)
         if below == self._leaf:
-            return self._whole(level, self._leaves(free, children[:most], sizes[:most]))
+            return self._whole_slices(level, self._leaves(free, children[:most], sizes[:most]))
         chains = self._chains(below, children)
         lone, children = children[chains], np.concatenate((free, children[~chains]))
         total = self._viable(_Frontier(_NOTHING, _NOTHING, _NOTHING), self._reaches(children, lone, level=below))
@@ -175,20 +175,20 @@ class Search:
             if i < len(free) or copies[signature] <= most:
                 total = self._viable(self._merge(total, table), self._reaches(children[i + 1 :], lone, level=below))
         if len(lone) and len(total.cost):
-            table = self._viable(self._alone(below, lone[:most]), self._reaches(children, level=below))
+            table = self._viable(self._chain_frontier(below, lone[:most]), self._reaches(children, level=below))
             total = self._viable(self._merge(total, table), self._reaches(level=below))
-        return self._whole(level, total)
+        return self._whole_slices(level, total)
 
     def _chains(self, level: int, domains: Ints64) -> Bools:
-        """Which of these domains have a single domain of `leaf` inside them."""
+        """Return which of these domains have a single domain of `leaf` inside them."""
         first, end = domains, domains + 1
         for offsets in self._amounts.tree.offsets[level : self._leaf]:
             first, end = offsets[first], offsets[end]
         chains: Bools = end - first == 1
         return chains
 
-    def _alone(self, level: int, chains: Ints64) -> _Frontier:
-        """The frontier of chains, largest first: all cost the same, so no set of as many holds more."""
+    def _chain_frontier(self, level: int, chains: Ints64) -> _Frontier:
+        """Return the frontier of chains, largest first: all cost the same, so no set of as many holds more."""
         each = sum(1 << shift for shift in self._shifts[level - self._top :])
         sizes = np.minimum(self._amounts.slots[level][chains], self._count)
         leaves = chains
@@ -200,15 +200,15 @@ class Search:
         return _Frontier(table.cost[keep] * each, table.pods[keep], table.rows[keep], table.made)
 
     def _leaves(self, free: Ints64, children: Ints64, sizes: Ints64) -> _Frontier:
-        """Largest first: no set of as many leaves holds more."""
+        """Return the frontier of leaves, largest first: no set of as many leaves holds more."""
         self._steps.take(len(children) + 1)
         at_no_cost = int(self._amounts.slots[self._leaf][free].sum()) if len(free) else 0
         pods = np.minimum(np.concatenate((_NOTHING, np.cumsum(sizes))) + at_no_cost, self._count)
         rows = np.arange(len(pods), dtype=np.int64)
         return _Frontier(rows, pods, rows, _Leaves(free, children))
 
-    def _whole(self, level: int, frontier: _Frontier) -> _Frontier:
-        """The frontier of a domain that takes whole slices only."""
+    def _whole_slices(self, level: int, frontier: _Frontier) -> _Frontier:
+        """Return the frontier of a domain that takes whole slices only."""
         grain = 1 if self._amounts.grain is None or level < 0 else self._amounts.grain[level]
         if grain == 1 or not len(frontier.pods):
             return frontier
@@ -230,36 +230,36 @@ class Search:
         return _Frontier(cost[keep], pods[keep], np.arange(len(keep)), _Pairs(left, right, lefts, rights))
 
     def _viable(self, frontier: _Frontier, others: Reaches) -> _Frontier:
-        """Without the entries that the largest domains of some level could not complete within its cap."""
+        """Drop the entries that even the largest domains of some level cannot complete within its cap."""
         keep = np.ones(len(frontier.cost), dtype=bool)
         for shift, mask, cap, ahead in zip(self._shifts, self._masks, self._caps, others, strict=True):
-            room = cap - (frontier.cost >> shift & mask)
-            keep &= room >= 0
-            keep &= frontier.pods + ahead[np.minimum(np.maximum(room, 0), len(ahead) - 1)] >= self._count
+            allowed = cap - (frontier.cost >> shift & mask)
+            keep &= allowed >= 0
+            keep &= frontier.pods + ahead[np.minimum(np.maximum(allowed, 0), len(ahead) - 1)] >= self._count
         if keep.all():
             return frontier
         return _Frontier(frontier.cost[keep], frontier.pods[keep], frontier.rows[keep], frontier.made)
 
 
 def _reach(descending: Ints64, cap: int, free: int) -> Ints64:
-    """Pods that the first 0, 1, .. cap of these hold, besides those that are `free` of cost."""
+    """Return the pods that the first 0, 1, .. cap of these hold, plus `free` pods that cost nothing."""
     reach: Ints64 = np.concatenate((_NOTHING, np.cumsum(descending[:cap]))) + free
     return reach
 
 
 def _domains(frontier: _Frontier, at: int) -> Ints64:
-    """The leaves behind an entry."""
+    """Return the leaves that an entry uses."""
     found: list[Ints64] = []
-    behind = [(frontier, at)]
-    while behind:
-        table, i = behind.pop()
+    pending = [(frontier, at)]
+    while pending:
+        table, i = pending.pop()
         row = int(table.rows[i])
         match table.made:
             case _Leaves(free, domains):
                 found += [free, domains[:row]]
             case _Pairs(left, right, lefts, rights):
-                behind.append((left, int(lefts[row])))
-                behind.append((right, int(rights[row])))
+                pending.append((left, int(lefts[row])))
+                pending.append((right, int(rights[row])))
             case None:
                 pass
     return np.concatenate(found)

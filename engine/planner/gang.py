@@ -1,4 +1,4 @@
-"""A gang of several pod sets as the planner sees it, and the planner's answers."""
+"""The planner's request for a gang of several pod sets, and its answers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MOST_PODS = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostCapacity:
-    """The hosts of `tree` with what is `free` of each resource, [host, resource] (negative: nothing).
+    """The hosts of `tree` with their `free` resources, [host, resource] (negative: nothing).
 
-    `scarce` is each host's free amount of what the cluster runs short of, as for `plan`; None: slots stand in.
+    `scarce` is each host's free amount of the scarce resource, as for `plan`; None: slots are used instead.
     """
 
     tree: Tree
@@ -30,13 +30,13 @@ class PodSetPlanRequest:
     """`count` equal pods, their ranks 0 .. count - 1.
 
     requests   amount of each resource that one pod asks for, in the order of the columns of `free`
-    eligible   per host, whether it may take such a pod (None: all may); hosts left out this time belong in here
-    require    level (index) of which one domain holds all of them; prefer: as few domains as possible down to it
+    eligible   per host, whether it may take such a pod (None: all may); False for hosts excluded this time
+    require    level (index): one domain of it holds all pods; prefer: as few domains as possible down to it
     slices     coarse to fine; sizes divide each other and the count
-    colocate   pod sets of the same value share one domain of the required level, which they all name or leave out
-    least      how many of them have to start together (None: all, or as the gang's `least` says)
-    per_host   most of them on one host (1: exclusive)
-    kept       rank -> host of the pods that stay where they are; `free` is what is free beside them
+    colocate   pod sets of the same value share one domain of the required level; all of them name it or none
+    least      how many pods must start together (None: all, or as the gang's `least`)
+    per_host   maximum number of pods on one host (1: exclusive)
+    kept       rank -> host of the pods that stay where they are; `free` does not include them
     """
 
     count: int
@@ -55,8 +55,8 @@ class PodSetPlanRequest:
 class GangPlanRequest:
     """The pod sets that start all or nothing.
 
-    `require` and `prefer` hold for all pods together; `least` of all pods is enough to start (None: all of them, or as
-    each pod set's `least` says). `profile` and `steps` as for `PlanRequest`.
+    `require` and `prefer` hold for all pods together; `least` pods are enough to start (None: all of them, or as each
+    pod set's `least`). `profile` and `steps` as for `PlanRequest`.
     """
 
     pod_sets: tuple[PodSetPlanRequest, ...]
@@ -69,9 +69,9 @@ class GangPlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class HostAssignment:
-    """Where the pods of one pod set are: `hosts` (host index, pods) ascending, `ranks[r]` the host of rank r.
+    """The hosts of one pod set: `hosts` (host index, pods) ascending, `ranks[r]` the host of rank r.
 
-    -1 stands for a rank beyond the minimum for which there is no room near the gang.
+    -1: a rank beyond the minimum that does not fit near the gang.
     """
 
     hosts: tuple[tuple[int, int], ...]
@@ -80,11 +80,11 @@ class HostAssignment:
 
 @dataclass(frozen=True, slots=True)
 class GangPlan:
-    """The gang fits: one `HostAssignment` per pod set, kept pods among them.
+    """The gang fits: one `HostAssignment` per pod set, kept pods included.
 
-    `domains_used` counts the domains of each level that the whole gang touches. `proven` says that no plan opens fewer
-    domains, compared level by level from the coarsest down; pod sets count together where they share a domain or the
-    gang has a level of its own, else each for itself; domains of kept pods are open already.
+    `domains_used` counts the domains of each level that the whole gang touches. `proven`: no plan opens fewer domains,
+    compared level by level from the coarsest down; pod sets count together where they share a domain or the gang has
+    a level of its own, else separately; domains of kept pods are open already.
     """
 
     pod_sets: tuple[HostAssignment, ...]
@@ -94,15 +94,15 @@ class GangPlan:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """Neither a plan nor a proof that there is none was found within so many steps."""
+    """Neither a plan nor a proof that there is none was found within `steps`."""
 
     steps: int
 
 
-def check_gang(room: HostCapacity, gang: GangPlanRequest) -> None:
-    """Raise ValueError, naming the argument, for a gang or arrays that make no sense on this tree."""
-    free, scarce = room.free, room.scarce
-    hosts, levels = len(room.tree.hosts), len(room.tree.levels)
+def check_gang(capacity: HostCapacity, gang: GangPlanRequest) -> None:
+    """Raise ValueError, naming the argument, for a gang or arrays that are invalid on this tree."""
+    free, scarce = capacity.free, capacity.scarce
+    hosts, levels = len(capacity.tree.hosts), len(capacity.tree.levels)
     if free.ndim != 2 or free.shape[0] != hosts:  # noqa: PLR2004
         raise ValueError(f"free: shape {free.shape} for {hosts} hosts")
     if not np.issubdtype(free.dtype, np.integer):

@@ -1,4 +1,4 @@
-"""Plans one pod set: the planner's entry point, and slot counts kept summed up between decisions."""
+"""Plans one pod set: the planner's entry point, and slot sums that are kept between decisions."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _MOST_PODS = (1 << 31) - 1
 class PlanRequest:
     """A gang of `count` equal pods.
 
-    `require` and `prefer` are level indices: all pods in one domain of the one, as few domains as possible down to the
-    other; with neither, as few hosts as possible, unless there are slices: then as few domains as possible. `slices`
-    from coarse to fine; their sizes divide each other and the count. `profile` breaks ties: "pack" takes the fullest
-    domain that does, "spread" the emptiest. `steps` bounds the exact search, in pairs of partial placements (200,000
-    take some 0.1 s).
+    `require` and `prefer` are level indices: all pods in one domain of `require`, as few domains as possible down to
+    `prefer`; with neither, as few hosts as possible, or with slices as few domains as possible. `slices` from coarse to
+    fine; their sizes divide each other and the count. `profile` breaks ties: "pack" takes the fullest domain that is
+    enough, "spread" the emptiest. `steps` bounds the exact search, in pairs of partial placements (200,000 take some
+    0.1 s).
     """
 
     count: int
@@ -38,10 +38,10 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The gang fits: (host index, pods) ascending, so ranks handed out in this order follow the tree.
+    """The gang fits: (host index, pods) ascending, so ranks assigned in this order follow the tree.
 
-    `domains_used` counts the touched domains of every level, host last. `proven` says that no plan uses fewer, compared
-    level by level from the coarsest down (for an unconstrained gang: no plan uses fewer hosts).
+    `domains_used` counts the touched domains of every level, host last. `proven`: no plan uses fewer, compared level by
+    level from the coarsest down (for an unconstrained gang: no plan uses fewer hosts).
     """
 
     hosts: tuple[tuple[int, int], ...]
@@ -53,11 +53,11 @@ class Plan:
 class NoFit:
     """The gang does not fit, with the numbers of the explanation.
 
-    `level` is the level of which one domain had to hold the gang (-1: the whole topology), `domains` how many it has,
-    `best` the one with most slots (-1: none has any, or the level is -1), `best_slots` its slots, `total_slots` those
-    of the whole topology, `fits_level` the nearest coarser level with a domain that is big enough (-1: the whole
-    topology; None: nowhere). `pod_set` is the one of a gang that has no room even alone (its index), None when each has
-    and they do not go together: their slots differ, so `best_slots` and `total_slots` are 0 then.
+    `level`: one domain of it had to hold the gang (-1: the whole topology); `domains`: how many it has; `best`: the one
+    with most slots (-1: none has any, or the level is -1); `best_slots`: its slots; `total_slots`: those of the whole
+    topology; `fits_level`: the nearest coarser level with a domain that is big enough (-1: the whole topology; None:
+    nowhere). `pod_set`: index of a pod set that does not fit even alone, None when each fits but not all together:
+    their slots differ, so `best_slots` and `total_slots` are 0 then.
     """
 
     level: int
@@ -70,21 +70,21 @@ class NoFit:
 
 
 def plan(tree: Tree, slots: Ints64, request: PlanRequest, scarce: Ints64 | None = None) -> Plan | NoFit:
-    """Place a gang on the hosts of `tree`, of which host i has room for `slots[i]` of its pods (negative: none).
+    """Place a gang on the hosts of `tree`; `slots[i]` of its pods fit on host i (negative: none).
 
-    `scarce` is each host's free amount of what the cluster runs short of (GPUs), by which ties go beside the slots
-    (`Amounts.preference`); without it the slots are used. Feasibility is exact. Same arguments, same plan. Raises
-    ValueError, which names the argument, for what makes no sense.
+    `scarce` is each host's free amount of the scarce resource (GPUs), which breaks ties together with the slots
+    (`DomainSums.preference`); without it the slots are used. Feasibility is exact. Same arguments, same plan. Raises
+    ValueError, which names the argument, for invalid arguments.
     """
     check(tree, request, slots=slots, scarce=scarce)
     return plan_on(domain_sums(tree, slots, scarce, spread=request.profile == "spread"), request)
 
 
 def plan_on(state: DomainSums, request: PlanRequest) -> Plan | NoFit:
-    """Place a gang on amounts that are summed up already (`SlotIndex` keeps them so); the request has been checked."""
+    """Place a gang on existing sums (`SlotIndex` keeps them); the request has been checked."""
     tree = state.tree
     if request.slices and state.grain is None:
-        # Other sums than those that are kept: a slice is lost where it fits into no single domain.
+        # The kept sums cannot be used: a slice is lost where it fits into no single domain.
         grain = grains(request.slices, len(tree.levels))
         state = domain_sums(tree, state.slots[-1], state.scarce, spread=state.spread, grain=grain)
     level = lowest_fit(state, request.count)
@@ -101,7 +101,7 @@ def plan_on(state: DomainSums, request: PlanRequest) -> Plan | NoFit:
 
 
 def lowest_level(tree: Tree, slots: Ints64, count: int, slices: tuple[Slices, ...] = ()) -> int | None:
-    """The finest level that has a domain with at least `count` slots (in whole slices); None when no level has one."""
+    """Return the finest level with a domain of at least `count` slots (in whole slices), or None."""
     check(tree, PlanRequest(count, slices=slices), slots=slots)
     grain = grains(slices, len(tree.levels)) if slices else None
     level = lowest_fit(domain_sums(tree, slots, None, spread=False, grain=grain), count)
@@ -109,20 +109,20 @@ def lowest_level(tree: Tree, slots: Ints64, count: int, slices: tuple[Slices, ..
 
 
 def domain_slots(tree: Tree, slots: Ints64, level: int, slices: tuple[Slices, ...] = ()) -> Ints64:
-    """The slots of every domain of a level that whole slices can use; of the whole topology, as one, for level -1."""
+    """Return the slots of every domain of a level that whole slices can use (-1: the whole topology as one)."""
     grain = grains(slices, len(tree.levels)) if slices else None
     state = domain_sums(tree, slots, None, spread=False, grain=grain)
     return state.slots[level] if level >= 0 else state.slots[0].sum(keepdims=True)
 
 
 def one_host(state: DomainSums, count: int) -> Choice:
-    """The best-fit host for a gang that needs no more: ties go by its scarce amount, then by its rack."""
+    """Return the best-fit host for a gang that fits on one: ties go by its scarce amount, then by its rack."""
     host = len(state.slots) - 1
     return choice(state, np.array([state.best(host, state.hosts_with(count))]))
 
 
 def fewest_hosts(state: DomainSums, lowest: int, count: int) -> Choice:
-    """The fewest hosts, in the smallest domain that can do with so few."""
+    """Return the fewest hosts, in the smallest domain that needs no more."""
     host = len(state.slots) - 1
     slots = state.slots[host]
     least, useful = cover(slots, count) if state.tally is None else cover_of(state.tally, count)
@@ -137,7 +137,7 @@ def fewest_hosts(state: DomainSums, lowest: int, count: int) -> Choice:
 
 
 def _with_fewest(state: DomainSums, level: int, count: int, least: int) -> int | None:
-    """The domain of the level that the pack key puts first among those that need only `least` hosts."""
+    """Return the first domain of the level by the pack key among those that need only `least` hosts."""
     host = len(state.slots) - 1
     fitting = np.flatnonzero(state.slots[level] >= count)
     if not len(fitting):
@@ -156,15 +156,15 @@ def _as_plan(state: DomainSums, best: Choice, count: int, *, proven: bool) -> Pl
     if state.grain is not None:
         filled = fill(state, best.hosts, count)
         return Plan(filled, choice(state, np.array([host for host, _ in filled])).used, proven)
-    # Each of the fewest hosts is needed, so what is too much comes off the last one and leaves it some.
-    rooms = state.slots[-1][best.hosts].tolist()
-    rooms[-1] -= sum(rooms) - count
-    assert rooms[-1] > 0, "the chosen hosts hold the gang, and all of them are needed"
-    return Plan(tuple(zip(best.hosts.tolist(), rooms, strict=True)), best.used, proven)
+    # Each of the fewest hosts is needed, so the surplus comes off the last one and leaves it at least one pod.
+    pods = state.slots[-1][best.hosts].tolist()
+    pods[-1] -= sum(pods) - count
+    assert pods[-1] > 0, "the chosen hosts hold the gang, and all of them are needed"
+    return Plan(tuple(zip(best.hosts.tolist(), pods, strict=True)), best.used, proven)
 
 
 def fill(state: DomainSums, hosts: Ints64, count: int) -> tuple[tuple[int, int], ...]:
-    """Pods per host (ascending) when these hosts are filled in tree order, by whole slices where there are any."""
+    """Return the pods per host (ascending) when these hosts are filled in tree order, by whole slices if any."""
     open_: Ints64 = np.zeros_like(state.slots[-1])
     open_[hosts] = state.slots[-1][hosts]
     levels = len(state.slots)
@@ -175,7 +175,7 @@ def fill(state: DomainSums, hosts: Ints64, count: int) -> tuple[tuple[int, int],
 
 
 def no_fit(state: DomainSums, require: int, lowest: int | None) -> NoFit:
-    """The numbers of a gang that no domain of level `require` holds; `lowest` is the finest level that has one."""
+    """Return the numbers of a gang that no domain of level `require` holds; `lowest`: the finest level that fits it."""
     total = int(state.slots[0].sum())
     if require < 0:
         return NoFit(-1, 1 if state.tree.hosts else 0, -1, total, total, lowest)
@@ -186,7 +186,7 @@ def no_fit(state: DomainSums, require: int, lowest: int | None) -> NoFit:
 
 
 def check(tree: Tree, request: PlanRequest, *, slots: Ints64 | None = None, scarce: Ints64 | None = None) -> None:
-    """Raise ValueError, naming the argument, for a request or arrays that make no sense on this tree."""
+    """Raise ValueError, naming the argument, for a request or arrays that are invalid on this tree."""
     if not 1 <= request.count <= _MOST_PODS:
         raise ValueError(f"count: {request.count} is not between 1 and {_MOST_PODS}")
     for name, level in (("require", request.require), ("prefer", request.prefer)):
@@ -231,16 +231,16 @@ class SlotIndex:
 
     @property
     def slots(self) -> Ints64:
-        """Free slots per host, never below 0; not to be written to."""
+        """The free slots per host, never below 0; do not write to it."""
         return self._pack.slots[-1]
 
     def set(self, host: int, slots: int, scarce: int | None = None) -> None:
-        """Change one host (an index): its free slots, and its free scarce resource (None: as the slots)."""
+        """Set the free slots of one host (an index), and its free scarce resource (None: as the slots)."""
         _, free, rare = self._sums[-1]
-        room, before = min(max(slots, 0), _MOST_SLOTS), int(free[host])
-        more = room - before
+        after, before = min(max(slots, 0), _MOST_SLOTS), int(free[host])
+        more = after - before
         if more:
-            self._count(room, before)
+            self._count(after, before)
         richer = max(slots if scarce is None else scarce, 0) - int(rare[host])
         for domains, sums, scarce_sums in self._sums:
             domain = domains[host]
@@ -249,20 +249,20 @@ class SlotIndex:
             if richer:
                 scarce_sums[domain] += richer
 
-    def _count(self, room: int, before: int) -> None:
-        """Take a host from those with `before` slots to those with `room`."""
+    def _count(self, after: int, before: int) -> None:
+        """Move a host in the tally from `before` slots to `after`."""
         tally = self._pack.tally
         if tally is None:
-            # Not before the first change: a shape that is asked for once needs no tally.
+            # Not before the first change: a shape that is requested once needs no tally.
             values, hosts = np.unique(self._pack.slots[-1], return_counts=True)
             tally = dict(zip(values.tolist(), hosts.tolist(), strict=True))
             self._pack.tally = self._spread.tally = tally
-        tally[room] = tally.get(room, 0) + 1
+        tally[after] = tally.get(after, 0) + 1
         tally[before] -= 1
         if not tally[before]:
             del tally[before]
 
     def plan(self, request: PlanRequest) -> Plan | NoFit:
-        """The same answer as `engine.planner.plan` on the present numbers."""
+        """Return the answer of `plan` for the current numbers."""
         check(self._tree, request)
         return plan_on(self._spread if request.profile == "spread" else self._pack, request)

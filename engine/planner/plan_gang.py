@@ -1,7 +1,7 @@
 """Plans a gang of several pod sets: uniform search, batch by batch, exact search; then the order of its hosts.
 
-A search places the scarcest pods first, so that the one pod that leads the others (a master, a launcher) may land
-behind them for no reason. Here two hosts exchange all that was planned on them, where both are as good.
+A search places the scarcest pods first, so that the one pod that leads the others (a master, a launcher) may come
+after them for no reason. `in_order` then swaps all planned pods of two hosts where that costs nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from engine.planner.batches import BatchedGang, PodBatch, split_gang
 from engine.planner.bounds import lowest_fit
 from engine.planner.exact import OutOfSteps, Steps
 from engine.planner.exact_gang import ExactGangSearch
-from engine.planner.feasibility import kin_bound, roomy, shortage
+from engine.planner.feasibility import fitting_domains, group_bound, shortage
 from engine.planner.gang import (
     GangPlan,
     GangPlanRequest,
@@ -34,71 +34,71 @@ from engine.planner.slices import grains
 from engine.planner.sums import DomainSums, domain_sums
 from engine.planner.tree import Bools, Ints64, Tree
 
-# Exchanges that are looked at: pods that lead are few.
+# Number of exchanges that are tried: leading pods are few.
 _TRIES = 64
 
 
-def in_order(room: HostCapacity, parts: BatchedGang, pods: tuple[Ints64, ...]) -> tuple[Ints64, ...]:
-    """The same pods per host, exchanged between hosts so that those of the first ranks come first in tree order.
+def in_order(capacity: HostCapacity, batched: BatchedGang, pods: tuple[Ints64, ...]) -> tuple[Ints64, ...]:
+    """Exchange the pods of hosts so that the first ranks come first in tree order; return pods per host by batch.
 
-    No exchange breaks what a lot asks for, opens a domain more, or moves pods that come before to the back. Of a gang
-    with pods that stay nothing is exchanged: `pods` are those that join them.
+    No exchange breaks a batch's requirements, opens one more domain, or moves earlier ranks back. A gang with kept pods
+    stays unchanged: `pods` join them.
     """
-    if any(kin.used is not None for kin in parts.kins):
+    if any(group.used is not None for group in batched.groups):
         return pods
     hosts = np.flatnonzero(sum(pods))
     planned = np.stack(pods)[:, hosts]
-    order = sorted(range(len(parts.lots)), key=lambda lot: parts.lots[lot].ranks[0])
+    order = sorted(range(len(batched.batches)), key=lambda batch: batched.batches[batch].ranks[0])
     tries = _TRIES
-    for number, lot in enumerate(order[:-1]):
+    for number, batch in enumerate(order[:-1]):
         before = planned[order[: number + 1]]
         first = 0
-        for at in np.flatnonzero(planned[lot]).tolist():
-            ahead = np.flatnonzero(_exchangeable(room, parts, planned, hosts, at)[:at])
+        for at in np.flatnonzero(planned[batch]).tolist():
+            ahead = np.flatnonzero(_exchangeable(capacity, batched, planned, hosts, at)[:at])
             ahead = ahead[(ahead >= first) & (before[:, ahead].sum(axis=0) == 0)]
             first = at + 1
             for other in ahead.tolist():
                 if tries <= 0:
-                    return _spread(room, hosts, planned)
+                    return _per_host(capacity, hosts, planned)
                 tries -= 1
                 exchanged = planned.copy()
                 exchanged[:, [at, other]] = planned[:, [other, at]]
-                if _as_good(room, parts, hosts, planned, exchanged):
+                if _no_worse(capacity, batched, hosts, planned, exchanged):
                     planned, first = exchanged, other + 1
                     before = planned[order[: number + 1]]
                     break
-    return _spread(room, hosts, planned)
+    return _per_host(capacity, hosts, planned)
 
 
-def _exchangeable(room: HostCapacity, parts: BatchedGang, planned: Ints64, hosts: Ints64, place: int) -> Bools:
-    """Per host, whether it has room for all that was planned on the one at `place`, and that one for what it has."""
-    needs = planned.T @ np.stack([lot.requests for lot in parts.lots])
-    free = room.free[hosts]
-    eligible = np.stack([lot.eligible[hosts] for lot in parts.lots])
+def _exchangeable(capacity: HostCapacity, batched: BatchedGang, planned: Ints64, hosts: Ints64, place: int) -> Bools:
+    """Return per host whether it and the host at `place` can exchange all pods planned on them."""
+    needs = planned.T @ np.stack([batch.requests for batch in batched.batches])
+    free = capacity.free[hosts]
+    eligible = np.stack([batch.eligible[hosts] for batch in batched.batches])
     there = ((needs[place] <= free) | (needs[place] == 0)).all(axis=1) & eligible[planned[:, place] > 0].all(axis=0)
     here = ((needs <= free[place]) | (needs == 0)).all(axis=1)
     found: Bools = there & here & ((planned == 0) | eligible[:, [place]]).all(axis=0)
     return found
 
 
-def _as_good(room: HostCapacity, parts: BatchedGang, hosts: Ints64, before: Ints64, after: Ints64) -> bool:
-    """Whether the pods of each lot still share the domains that they have to, and no more domains are opened."""
-    tree = room.tree
-    for lot, pods in zip(parts.lots, after, strict=True):
-        for level, size in enumerate(lot.grain):
+def _no_worse(capacity: HostCapacity, batched: BatchedGang, hosts: Ints64, before: Ints64, after: Ints64) -> bool:
+    """Return whether all batches still share their required domains, and no more domains are opened."""
+    tree = capacity.tree
+    for batch, pods in zip(batched.batches, after, strict=True):
+        for level, size in enumerate(batch.grain):
             if size > 1 and (np.bincount(tree.domains[level][hosts], weights=pods) % size).any():
                 return False
-    for tie in parts.ties:
-        together = hosts[after[sorted(tie.lots)].sum(axis=0) > 0]
-        if len(np.unique(tree.domains[tie.level][together])) > 1:
+    for shared in batched.shared_domains:
+        together = hosts[after[sorted(shared.batches)].sum(axis=0) > 0]
+        if len(np.unique(tree.domains[shared.level][together])) > 1:
             return False
-    costs = [cost_of(tree, parts, _spread(room, hosts, planned)) for planned in (before, after)]
+    costs = [cost_of(tree, batched, _per_host(capacity, hosts, planned)) for planned in (before, after)]
     return costs[1] <= costs[0]
 
 
-def _spread(room: HostCapacity, hosts: Ints64, planned: Ints64) -> tuple[Ints64, ...]:
-    """Pods per host of the whole tree, by lot."""
-    pods = np.zeros((len(planned), len(room.tree.hosts)), dtype=np.int64)
+def _per_host(capacity: HostCapacity, hosts: Ints64, planned: Ints64) -> tuple[Ints64, ...]:
+    """Return the pods per host of the whole tree, by batch."""
+    pods = np.zeros((len(planned), len(capacity.tree.hosts)), dtype=np.int64)
     pods[:, hosts] = planned
     return tuple(pods)
 
@@ -106,127 +106,131 @@ def _spread(room: HostCapacity, hosts: Ints64, planned: Ints64) -> tuple[Ints64,
 _MOST_SLOTS = (1 << 31) - 1
 
 
-def assemble(room: HostCapacity, gang: GangPlanRequest, counts: Sequence[int]) -> GangPlan | NoFit | Undecided:
-    """A plan for `counts[i]` pods of pod set i; the arguments have been checked."""
-    parts = split_gang(room, gang, counts)
-    room = parts.room
-    if not parts.lots:
-        return _seated(room.tree, gang, parts, (), proven=True)
+def assemble(capacity: HostCapacity, gang: GangPlanRequest, counts: Sequence[int]) -> GangPlan | NoFit | Undecided:
+    """Plan `counts[i]` pods of pod set i; the arguments have been checked."""
+    batched = split_gang(capacity, gang, counts)
+    capacity = batched.capacity
+    if not batched.batches:
+        return _assign_ranks(capacity.tree, gang, batched, (), proven=True)
     alone: list[BatchPlacement] = []
-    for index, lot in enumerate(parts.lots):
-        level = _level(parts, index)
-        state = _state(room, gang, parts, index)
-        found = place(state, lot.count, level, levelled=parts.kins[lot.kin].counted[0], steps=gang.steps)
+    for index, batch in enumerate(batched.batches):
+        level = _level(batched, index)
+        state = _state(capacity, gang, batched, index)
+        found = place(state, batch.count, level, levelled=batched.groups[batch.group].counted[0], steps=gang.steps)
         if found is None:
-            return _too_small(room, lot, level)
+            return _batch_no_fit(capacity, batch, level)
         alone.append(found)
     if len(alone) == 1:
-        return _seated(room.tree, gang, parts, (alone[0].pods,), proven=alone[0].proven)
-    return _too_tight(room, parts) or _together(room, gang, parts, alone)
+        return _assign_ranks(capacity.tree, gang, batched, (alone[0].pods,), proven=alone[0].proven)
+    return _no_joint_fit(capacity, batched) or _search(capacity, gang, batched, alone)
 
 
-def _level(parts: BatchedGang, lot: int) -> int:
-    return max((tie.level for tie in parts.ties_of(lot)), default=-1)
+def _level(batched: BatchedGang, batch: int) -> int:
+    return max((shared.level for shared in batched.shared_domains_of(batch)), default=-1)
 
 
-def _state(room: HostCapacity, gang: GangPlanRequest, parts: BatchedGang, index: int) -> DomainSums:
-    lot = parts.lots[index]
+def _state(capacity: HostCapacity, gang: GangPlanRequest, batched: BatchedGang, index: int) -> DomainSums:
+    batch = batched.batches[index]
     spread = gang.profile == "spread"
-    grain = lot.grain if lot.sliced else None
-    state = domain_sums(room.tree, lot.slots(room.free), room.scarce, spread=spread, grain=grain)
-    state.used = parts.kins[lot.kin].used
+    grain = batch.grain if batch.sliced else None
+    state = domain_sums(capacity.tree, batch.slots(capacity.free), capacity.scarce, spread=spread, grain=grain)
+    state.used = batched.groups[batch.group].used
     return state
 
 
-def _together(
-    room: HostCapacity, gang: GangPlanRequest, parts: BatchedGang, alone: list[BatchPlacement]
+def _search(
+    capacity: HostCapacity, gang: GangPlanRequest, batched: BatchedGang, alone: list[BatchPlacement]
 ) -> GangPlan | NoFit | Undecided:
-    goal = _goal(room, parts, alone)
+    goal = _lower_bound(capacity, batched, alone)
     quick = Steps(gang.steps // 2)
-    joint = BacktrackingSearch(room, parts, spread=gang.profile == "spread", steps=quick)
-    best = joint.run(goal)
+    search = BacktrackingSearch(capacity, batched, spread=gang.profile == "spread", steps=quick)
+    best = search.run(goal)
     proven = best is not None and best.cost <= goal
     if not proven:
         steps = Steps(gang.steps - gang.steps // 2 + quick.left)
         try:
-            pods = ExactGangSearch(room, parts, below=best.cost if best else None, steps=steps).run()
+            pods = ExactGangSearch(capacity, batched, below=best.cost if best else None, steps=steps).run()
         except OutOfSteps:
             if best is None:
                 return Undecided(gang.steps)
         else:
             proven = True
             if pods is not None:
-                best = Layout(pods, cost_of(room.tree, parts, pods))
+                best = Layout(pods, cost_of(capacity.tree, batched, pods))
     if best is None:
         return NoFit(-1, 1, -1, 0, 0, None, None)
-    return _seated(room.tree, gang, parts, in_order(room, parts, best.pods), proven=proven)
+    return _assign_ranks(capacity.tree, gang, batched, in_order(capacity, batched, best.pods), proven=proven)
 
 
-def _goal(room: HostCapacity, parts: BatchedGang, alone: list[BatchPlacement]) -> Cost:
-    """Domains that no plan can do without: of each kin at least what its neediest lot opens alone."""
-    total = [0] * len(room.tree.levels)
-    for kin in parts.kins:
-        bound = kin_bound(room, kin, [parts.lots[lot] for lot in kin.lots], parts.ties)
-        for lot in kin.lots:
-            if alone[lot].proven:
-                opened = tuple(n if c else 0 for n, c in zip(alone[lot].opened, kin.counted, strict=True))
+def _lower_bound(capacity: HostCapacity, batched: BatchedGang, alone: list[BatchPlacement]) -> Cost:
+    """Return the fewest domains of any plan: of each group at least as many as its largest batch opens alone."""
+    total = [0] * len(capacity.tree.levels)
+    for group in batched.groups:
+        bound = group_bound(
+            capacity, group, [batched.batches[batch] for batch in group.batches], batched.shared_domains
+        )
+        for batch in group.batches:
+            if alone[batch].proven:
+                opened = tuple(n if c else 0 for n, c in zip(alone[batch].opened, group.counted, strict=True))
                 bound = max(bound, opened)
         total = [a + b for a, b in zip(total, bound, strict=True)]
     return tuple(total)
 
 
-def _too_small(room: HostCapacity, lot: PodBatch, level: int) -> NoFit:
-    """The numbers of a lot that does not fit, counted without the others: of the first pod set that does not by itself.
+def _batch_no_fit(capacity: HostCapacity, batch: PodBatch, level: int) -> NoFit:
+    """Return the numbers of a batch that does not fit even alone; they name the first pod set that does not fit.
 
-    Where pods of several pod sets are alike and each pod set has room by itself, no pod set is named.
+    A batch may hold equal pods of several pod sets; when each of them fits alone, no pod set is named.
     """
-    grain = grains(lot.slices, len(room.tree.levels)) if lot.slices else None
-    state = domain_sums(room.tree, lot.slots(room.free, _MOST_SLOTS), None, spread=False, grain=grain)
+    grain = grains(batch.slices, len(capacity.tree.levels)) if batch.slices else None
+    state = domain_sums(capacity.tree, batch.slots(capacity.free, _MOST_SLOTS), None, spread=False, grain=grain)
     most = int(state.slots[level].max(initial=0)) if level >= 0 else int(state.slots[0].sum())
-    owners = Counter(pod_set for pod_set, _ in lot.ranks)
+    owners = Counter(pod_set for pod_set, _ in batch.ranks)
     large = next((owner for owner, count in sorted(owners.items()) if count > most), None)
     pod_set = large if len(owners) > 1 else next(iter(owners))
-    answer = no_fit(state, level, lowest_fit(state, lot.count if pod_set is None else owners[pod_set]))
+    answer = no_fit(state, level, lowest_fit(state, batch.count if pod_set is None else owners[pod_set]))
     return replace(answer, pod_set=pod_set)
 
 
-def _too_tight(room: HostCapacity, parts: BatchedGang) -> NoFit | None:
-    """A proof that lots that have room each for itself have none together; None: there is no such quick proof."""
-    tree, free = room.tree, room.free
-    if (shortage(tree, -1, parts.lots, free) > 0).any():
+def _no_joint_fit(capacity: HostCapacity, batched: BatchedGang) -> NoFit | None:
+    """Return a quick proof that batches that fit each alone do not fit together, or None."""
+    tree, free = capacity.tree, capacity.free
+    if (shortage(tree, -1, batched.batches, free) > 0).any():
         return NoFit(-1, 1, -1, 0, 0, None, None)
-    for tie in parts.ties:
-        members = [parts.lots[lot] for lot in sorted(tie.lots)]
-        if len(members) > 1 and not roomy(tree, tie.level, members, free).any():
-            coarser = (up for up in range(tie.level - 1, -1, -1) if (shortage(tree, up, members, free) <= 0).any())
-            best = int(shortage(tree, tie.level, members, free).argmin())
-            return NoFit(tie.level, tree.size(tie.level), best, 0, 0, next(coarser, -1), None)
+    for shared in batched.shared_domains:
+        members = [batched.batches[batch] for batch in sorted(shared.batches)]
+        if len(members) > 1 and not fitting_domains(tree, shared.level, members, free).any():
+            coarser = (up for up in range(shared.level - 1, -1, -1) if (shortage(tree, up, members, free) <= 0).any())
+            best = int(shortage(tree, shared.level, members, free).argmin())
+            return NoFit(shared.level, tree.size(shared.level), best, 0, 0, next(coarser, -1), None)
     return None
 
 
-def _seated(
-    tree: Tree, gang: GangPlanRequest, parts: BatchedGang, pods: tuple[Ints64, ...], *, proven: bool
+def _assign_ranks(
+    tree: Tree, gang: GangPlanRequest, batched: BatchedGang, pods: tuple[Ints64, ...], *, proven: bool
 ) -> GangPlan:
-    """Ranks on hosts, in tree order within every lot."""
+    """Assign ranks to hosts, in tree order within every batch."""
     ranks = [np.full(one.count, -1, dtype=np.int64) for one in gang.pod_sets]
     for one, hosts in zip(gang.pod_sets, ranks, strict=True):
         for rank, host in one.kept.items():
             hosts[rank] = host
-    for lot, placed in zip(parts.lots, pods, strict=True):
+    for batch, placed in zip(batched.batches, pods, strict=True):
         hosts = np.repeat(np.arange(len(placed)), placed)
-        for (pod_set, rank), host in zip(lot.ranks, hosts.tolist(), strict=True):
+        for (pod_set, rank), host in zip(batch.ranks, hosts.tolist(), strict=True):
             ranks[pod_set][rank] = host
-    seats = []
+    assignments = []
     for hosts in ranks:
         filled, number = np.unique(hosts[hosts >= 0], return_counts=True)
-        seats.append(HostAssignment(tuple(zip(filled.tolist(), number.tolist(), strict=True)), tuple(hosts.tolist())))
-    everyone = np.unique(np.concatenate(ranks))
-    everyone = everyone[everyone >= 0]
-    used = tuple(len(np.unique(domains[everyone])) for domains in tree.domains)
-    return GangPlan(tuple(seats), used, proven)
+        assignments.append(
+            HostAssignment(tuple(zip(filled.tolist(), number.tolist(), strict=True)), tuple(hosts.tolist()))
+        )
+    used_hosts = np.unique(np.concatenate(ranks))
+    used_hosts = used_hosts[used_hosts >= 0]
+    used = tuple(len(np.unique(domains[used_hosts])) for domains in tree.domains)
+    return GangPlan(tuple(assignments), used, proven)
 
 
-# Ways to share out a gang's minimum over its pod sets that are tried; with more of them, a no is not certain.
+# Number of divisions of a gang's minimum among its pod sets that are tried; with more of them, a no is not certain.
 _MINIMUMS = 64
 
 
@@ -235,31 +239,31 @@ def plan_gang(
 ) -> GangPlan | NoFit | Undecided:
     """Place the pod sets of a gang on the hosts of `tree`, all or nothing.
 
-    `free` is [host, resource]: what is free of each resource (negative: nothing), beside the pods that stay; `scarce`
-    as for `plan`. NoFit is certain; a gang of unlike pods whose search needs more than `gang.steps` is Undecided. Where
-    fewer than all pods are enough to start, as many are placed as there is room for. Same arguments, same plan. Raises
-    ValueError, which names the argument, for what makes no sense.
+    `free` is [host, resource]: the free amounts (negative: nothing), without the kept pods; `scarce` as for `plan`.
+    NoFit is certain; Undecided means that the search of a gang of different pods needs more than `gang.steps`. When
+    fewer than all pods are enough to start, as many as fit are placed. Same arguments, same plan. Raises ValueError,
+    which names the argument, for invalid arguments.
     """
-    room = HostCapacity(tree, free, scarce)
-    check_gang(room, gang)
+    capacity = HostCapacity(tree, free, scarce)
+    check_gang(capacity, gang)
     wanted = tuple(pods.count for pods in gang.pod_sets)
     if not tree.hosts:
         return NoFit(-1, 0, -1, 0, 0, None, 0 if len(wanted) == 1 else None)
-    whole = assemble(room, gang, wanted)
+    whole = assemble(capacity, gang, wanted)
     if isinstance(whole, GangPlan) or all(least == count for least, count in zip(_least(gang), wanted, strict=True)):
         return whole
     certain = isinstance(whole, NoFit)
     tries = list(islice(_minimums(gang), _MINIMUMS + 1))
     for counts in tries[:_MINIMUMS]:
-        answer = assemble(room, gang, counts)
+        answer = assemble(capacity, gang, counts)
         if isinstance(answer, GangPlan):
-            return _grown(room, gang, counts, answer)
+            return _grown(capacity, gang, counts, answer)
         certain &= isinstance(answer, NoFit)
     return whole if certain and len(tries) <= _MINIMUMS else Undecided(gang.steps)
 
 
 def _least(gang: GangPlanRequest) -> list[int]:
-    """Pods of every set that have to be among the first, in whole slices; at least those that are there."""
+    """Return the minimum number of pods of every set, in whole slices; at least the kept ones."""
     default = 0 if gang.least is not None else None
     return [
         max(_whole(pods, pods.least if pods.least is not None else default), len(pods.kept)) for pods in gang.pod_sets
@@ -275,7 +279,7 @@ def _whole(pods: PodSetPlanRequest, number: int | None) -> int:
 
 
 def _minimums(gang: GangPlanRequest) -> Iterator[tuple[int, ...]]:
-    """The smallest numbers of pods per pod set that are enough to start; the first few come nearest to even shares."""
+    """Yield the smallest numbers of pods per pod set that are enough to start, the most even shares first."""
     least = _least(gang)
     needed = gang.least or 0
     if sum(least) >= needed:
@@ -295,20 +299,20 @@ def _minimums(gang: GangPlanRequest) -> Iterator[tuple[int, ...]]:
     ranges = [range(n, pods.count + 1, _size(pods)) for n, pods in zip(least, gang.pod_sets, strict=True)]
     for numbers in product(*ranges):
         spare = sum(numbers) - needed
-        bare = all(
+        minimal = all(
             n - _size(pods) < low or spare < _size(pods)
             for n, pods, low in zip(numbers, gang.pod_sets, least, strict=True)
         )
-        if spare >= 0 and bare and numbers != first:
+        if spare >= 0 and minimal and numbers != first:
             yield numbers
 
 
-def _grown(room: HostCapacity, gang: GangPlanRequest, counts: tuple[int, ...], core: GangPlan) -> GangPlan:
-    """The plan with as many more pods as there is room for, one pod set after the other."""
+def _grown(capacity: HostCapacity, gang: GangPlanRequest, counts: tuple[int, ...], core: GangPlan) -> GangPlan:
+    """Return the plan with as many more pods as fit, one pod set after the other."""
     best = core
     alone = len(gang.pod_sets) == 1
     for i, pods in enumerate(gang.pod_sets):
-        base, left = (gang, room) if alone else _as_it_stands(room, gang, best)
+        base, left = (gang, capacity) if alone else _keep_placed(capacity, gang, best)
         low, high = counts[i], pods.count
         while low < high:
             middle = min(high, low + _whole(pods, (high - low + 1) // 2))
@@ -323,14 +327,14 @@ def _grown(room: HostCapacity, gang: GangPlanRequest, counts: tuple[int, ...], c
     return best
 
 
-def _as_it_stands(room: HostCapacity, gang: GangPlanRequest, plan: GangPlan) -> tuple[GangPlanRequest, HostCapacity]:
-    """The gang with all placed pods kept, and what is free beside them."""
-    left = room.free.copy()
-    standing = []
-    for pods, seats in zip(gang.pod_sets, plan.pod_sets, strict=True):
-        kept = {rank: host for rank, host in enumerate(seats.ranks) if host >= 0}
+def _keep_placed(capacity: HostCapacity, gang: GangPlanRequest, plan: GangPlan) -> tuple[GangPlanRequest, HostCapacity]:
+    """Return the gang with all placed pods kept, and the remaining capacity."""
+    left = capacity.free.copy()
+    pod_sets = []
+    for pods, assignment in zip(gang.pod_sets, plan.pod_sets, strict=True):
+        kept = {rank: host for rank, host in enumerate(assignment.ranks) if host >= 0}
         for rank, host in kept.items():
             if rank not in pods.kept:
                 left[host] -= np.array(pods.requests, dtype=np.int64)
-        standing.append(replace(pods, kept=kept))
-    return replace(gang, pod_sets=tuple(standing)), replace(room, free=left)
+        pod_sets.append(replace(pods, kept=kept))
+    return replace(gang, pod_sets=tuple(pod_sets)), replace(capacity, free=left)

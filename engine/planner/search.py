@@ -1,4 +1,4 @@
-"""The fewest domains, level by level, for pods that all go into one of some candidate domains."""
+"""Finds the fewest domains, level by level, for pods that all go into one of several candidate domains."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _DESCENTS = 16
 def fewest_domains(
     amounts: DomainSums, level: int, ordered: Iterator[Candidate], count: int, steps: int
 ) -> tuple[Choice, bool]:
-    """The choice with the lexicographically fewest domains below `level`, and whether that is proven.
+    """Return the choice with the lexicographically fewest domains below `level`, and whether that is proven.
 
     `ordered` are the domains of `level` that hold `count`, best bound first (-1: the whole topology). For a new gang
-    `level` is the finest that has one; a gang that grows has its own domain as the only one. First the quick way:
-    a descent that reaches its candidate's bound is optimal when no other candidate's bound is lower. Where it misses,
-    the exact search decides, within `steps` pairs of partial placements; beyond, the best found is returned, unproven.
+    `level` is the finest that has one; a gang that grows has its own domain as the only one. First the quick way: a
+    descent that reaches its candidate's bound is optimal when no other candidate's bound is lower. Otherwise the exact
+    search decides, within `steps` pairs of partial placements; beyond, the best found is returned, unproven.
     """
     top = level + 1
     best: Choice | None = None
@@ -56,7 +56,7 @@ def fewest_domains(
 
 
 def _descents(amounts: DomainSums, level: int, candidate: Candidate, count: int) -> Choice:
-    """The best of the quick descents into a candidate; the first that reaches the bound."""
+    """Return the best of the quick descents into a candidate; stops at one that reaches the bound."""
     domains = np.array([candidate.domain])
     best: Choice | None = None
     for pick in PICKS:
@@ -72,7 +72,7 @@ def _descents(amounts: DomainSums, level: int, candidate: Candidate, count: int)
 def _exact(
     amounts: DomainSums, level: int, candidate: Candidate, *, best: Choice, count: int, steps: Steps
 ) -> tuple[Choice, bool]:
-    """The better of `best` and the candidate's optimum, and whether it is that for certain.
+    """Return the better of `best` and the candidate's optimum, and whether that is proven.
 
     The search goes one level deeper at a time: fewer levels are much cheaper, and when a descent from its answer
     reaches the bound of the levels below, it is the optimum of all levels.
@@ -80,7 +80,7 @@ def _exact(
     top = level + 1
     host = len(amounts.slots) - 1
     for leaf in range(top + 1, host + 1):
-        # On the way down an equal number is still worth having; at the hosts only a smaller one is.
+        # On the way down an equal number is still useful; at the hosts only a smaller one is.
         last = best.used[leaf] - (leaf == host)
         if last < 0:
             return best, True
@@ -107,6 +107,6 @@ def _exact(
 
 
 def _below(amounts: DomainSums, level: int, domains: Ints, count: int) -> Choice:
-    """The best quick descent from domains that are all needed."""
+    """Return the best quick descent from domains that are all needed."""
     reached = [descend(amounts, level, domains, count, pick) for pick in PICKS]
     return min(reached, key=lambda one: rank(amounts, one))

@@ -14,7 +14,7 @@ from engine.planner.tree import Ints64, Tree
 class Slices:
     """Each group of `size` consecutive ranks stays in one domain of `level` (an index).
 
-    Where every domain of that level holds a multiple of `size`, ranks handed out in the order of the hosts keep to it.
+    When every domain of that level holds a multiple of `size`, ranks assigned in the order of the hosts satisfy it.
     """
 
     level: int
@@ -33,13 +33,13 @@ def check_slices(slices: Sequence[Slices], levels: int, count: int) -> None:
 
 
 def grains(slices: Sequence[Slices], levels: int) -> tuple[int, ...]:
-    """Per level, the number of which every domain holds a multiple (1: any number)."""
+    """Return per level the number that the pods of every domain must be a multiple of (1: any number)."""
     sizes = {one.level: one.size for one in slices}
     return tuple(sizes.get(level, 1) for level in range(levels))
 
 
 def whole_slots(tree: Tree, slots: Ints64, grain: Sequence[int], finest: int) -> list[Ints64]:
-    """Slots of every domain, coarse to fine down to level `finest`, that whole slices can use.
+    """Return the slots of every domain that whole slices can use, coarse to fine down to level `finest`.
 
     `slots` are those of the domains of `finest`. A slice is lost where it fits into no single domain of its level.
     """
@@ -51,7 +51,7 @@ def whole_slots(tree: Tree, slots: Ints64, grain: Sequence[int], finest: int) ->
 
 
 def shares(tree: Tree, slots: Ints64, grain: Sequence[int], *, finest: int, count: int) -> Ints64:
-    """How many of `count` pods each domain of `finest` gets when these `slots` are filled in tree order.
+    """Return how many of `count` pods each domain of `finest` gets when these `slots` are filled in tree order.
 
     Every domain gets whole slices. The slots must hold `count` in whole slices.
     """

@@ -1,4 +1,4 @@
-"""What a decision looks at: the free slots and the free scarce resource of every domain, level by level."""
+"""The free slots and the free scarce resource of every domain, summed up level by level."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from engine.planner.tree import Bools, Ints, Ints64, Tree
 
 @dataclass(slots=True, eq=False)
 class DomainSums:
-    """`slots[level]` per domain; `scarce` per host (free GPUs, say), summed up when a tie asks for it.
+    """The input of one decision: `slots[level]` per domain, `scarce` (free GPUs, say) per host.
 
-    `spread` turns the order of ties round: the emptiest domain first instead of the fullest. `grain` is per level the
-    number of which every domain holds a multiple (slices), None without slices; `slots` are cut to it. `used` marks
-    per level the domains that the gang uses already, so that they cost nothing; None for a gang that is new. `tally`:
-    how many hosts have so many slots, where somebody keeps that up to date (never empty).
+    `scarce` is summed up only when a tie needs it. `spread` reverses the order of ties: the emptiest domain first
+    instead of the fullest. `grain`: per level, the pods of a domain are a multiple of it (slices), None without slices;
+    `slots` are cut to it. `used` marks per level the domains that the gang uses already, so that they cost nothing;
+    None for a new gang. `tally`: slots -> number of hosts, where `SlotIndex` maintains it (never empty).
     """
 
     tree: Tree
@@ -31,34 +31,34 @@ class DomainSums:
     _scarce: dict[int, Ints64] = field(default_factory=dict)
 
     def most(self, level: int) -> int:
-        """The most slots that any domain of the level has; 0 where there is none."""
+        """Return the most slots that any domain of the level has; 0 without domains."""
         if level == len(self.slots) - 1 and self.tally is not None:
             return max(self.tally)
         return int(self.slots[level].max(initial=0))
 
     def hosts_with(self, count: int) -> Ints64:
-        """The hosts that fit so many pods best (`spread`: worst): those with the next number of slots that there is."""
+        """Return the best-fit hosts for `count` pods: those with the fewest slots that are enough (`spread`: most)."""
         slots = self.slots[-1]
         pick = max if self.spread else min
         if self.tally is not None:
-            return np.flatnonzero(slots == pick(room for room in self.tally if room >= count))
+            return np.flatnonzero(slots == pick(number for number in self.tally if number >= count))
         fitting = np.flatnonzero(slots >= count)
-        rooms = slots[fitting]
-        best: Ints64 = fitting[rooms == (rooms.max() if self.spread else rooms.min())]
+        found = slots[fitting]
+        best: Ints64 = fitting[found == (found.max() if self.spread else found.min())]
         return best
 
     def scarce_of(self, level: int) -> Ints64:
-        """The free scarce resource of each domain of the level."""
+        """Return the free scarce resource of each domain of the level."""
         if level not in self._scarce:
             self._scarce[level] = self.tree.sums(level, self.scarce)
         return self._scarce[level]
 
     def share_scarce(self, level: int, sums: Ints64) -> None:
-        """Use sums that somebody else keeps up to date."""
+        """Use sums of the scarce resource that the caller keeps up to date."""
         self._scarce[level] = sums
 
     def preference(self, level: int, domains: Ints) -> list[Ints64]:
-        """Pack key of domains of one level, most significant first; equals go by their index.
+        """Return the pack key of domains of one level, most significant first; equals go by their index.
 
         A domain above the hosts: one without any of the scarce resource first (a gang that needs it fits into none),
         then the fewest slots. A host: the fewest slots, the least of the scarce resource, the fullest rack.
@@ -66,7 +66,7 @@ class DomainSums:
         return [key(domains) for key in self._keys(level)]
 
     def best(self, level: int, domains: Ints) -> int:
-        """The domain that the pack key puts first; the lowest index among equals. Each key looks at what is left."""
+        """Return the first domain by the pack key, the lowest index among equals; each key filters the rest."""
         rest = domains
         for key in self._keys(level):
             if len(rest) == 1:
@@ -100,7 +100,7 @@ class DomainSums:
         return [slots, scarce, parent] if level else [slots, scarce]
 
     def by_size(self, level: int, domains: Ints) -> Ints64:
-        """These domains (ascending), the one with most slots first, equals in the order of the pack key."""
+        """Return these domains (ascending) with most slots first, equals in the order of the pack key."""
         slots = self.slots[level][domains]
         # Only the domain's own scarce amount: its parents are chosen already.
         own = self.scarce_of(level)[domains]
@@ -118,7 +118,7 @@ def domain_sums(
     grain: tuple[int, ...] | None = None,
     used: Ints64 | None = None,
 ) -> DomainSums:
-    """Sums of the clamped per-host `slots` (0 .. 2**31 - 1) for every level; without `scarce` the slots stand in.
+    """Return sums of the clamped per-host `slots` (0 .. 2**31 - 1) for every level; `scarce` None: use the slots.
 
     `used`: the hosts (indices) that the gang uses already.
     """
@@ -133,7 +133,7 @@ def domain_sums(
 
 
 def marks(tree: Tree, hosts: Ints64) -> tuple[Bools, ...]:
-    """Per level, which domains hold any of these hosts."""
+    """Return per level which domains hold any of these hosts."""
     marked = []
     for level, domains in enumerate(tree.domains):
         mark: Bools = np.zeros(tree.size(level), dtype=np.bool_)

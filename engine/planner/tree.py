@@ -26,7 +26,7 @@ class Tree:
     `hosts` are node names in tree order and `paths` their label values, host last. `starts[level]` holds the first
     host index of every domain of the level, `domains[level]` the domain of every host, `offsets[level]` the first
     child of every domain at the level below (one entry more than domains; none for the host level). A domain is its
-    index within its level; level -1 stands for the whole topology where a function says so.
+    index within its level; level -1 means the whole topology where a function allows it.
     """
 
     levels: tuple[str, ...]
@@ -38,32 +38,32 @@ class Tree:
     offsets: tuple[Ints64, ...]
 
     def size(self, level: int) -> int:
-        """Number of domains of the level."""
+        """Return the number of domains of the level."""
         return len(self.starts[level])
 
     def path(self, level: int, domain: int) -> tuple[str, ...]:
-        """Label values of the domain, coarse to fine."""
+        """Return the label values of the domain, coarse to fine."""
         return self.paths[int(self.starts[level][domain])][: level + 1]
 
     def range(self, level: int, domain: int) -> tuple[int, int]:
-        """First host index of the domain, and the one after its last."""
+        """Return the first host index of the domain, and the one after its last."""
         starts = self.starts[level]
         end = int(starts[domain + 1]) if domain + 1 < len(starts) else len(self.hosts)
         return int(starts[domain]), end
 
     def domain_of(self, level: int, host: int) -> int:
-        """The domain of the level that holds the host (an index)."""
+        """Return the domain of the level that holds the host (an index)."""
         return int(self.domains[level][host])
 
     def sums(self, level: int, per_host: Ints64) -> Ints64:
-        """Sum of a per-host amount in each domain of the level; at the host level the array itself."""
+        """Return the sum of a per-host amount in each domain of the level; at the host level the array itself."""
         if level == len(self.levels) - 1 or not self.hosts:
             return per_host
         summed: Ints64 = np.add.reduceat(per_host, self.starts[level])
         return summed
 
     def ancestors(self, level: int, coarser: int) -> Ints32:
-        """For every domain of `level`, its domain at the `coarser` level (-1: zeros)."""
+        """Return for every domain of `level` its ancestor at the `coarser` level (-1: zeros)."""
         if coarser < 0:
             return np.zeros(self.size(level), dtype=np.int32)
         if level == len(self.levels) - 1:
@@ -71,13 +71,13 @@ class Tree:
         return self.domains[coarser][self.starts[level]]
 
     def children(self, level: int, domains: Ints) -> Ints64:
-        """The domains of `level + 1` inside these domains of `level` (any for level -1), ascending."""
+        """Return the domains of `level + 1` inside these domains of `level` (any for level -1), ascending."""
         if level < 0:
             return np.arange(self.size(0), dtype=np.int64)
         return self.descendants(level, np.sort(domains), level + 1)[0]
 
     def inside(self, level: int, domain: int, finer: int) -> tuple[int, int]:
-        """The first domain of a `finer` level inside this one (any for level -1), and the one after its last."""
+        """Return the first domain of a `finer` level inside this one (any for level -1), and the one after its last."""
         if level < 0:
             return 0, self.size(finer)
         first, end = domain, domain + 1
@@ -86,7 +86,7 @@ class Tree:
         return first, end
 
     def descendants(self, level: int, domains: Ints, finer: int) -> tuple[Ints64, Ints64]:
-        """The domains of a `finer` level inside these (ascending) of `level`, and where those of each of them start."""
+        """Return the domains of a `finer` level inside these (ascending) of `level`, and where each one's start."""
         if level < 0:
             return np.arange(self.size(finer), dtype=np.int64), np.zeros(1, dtype=np.int64)
         first: Ints64 = domains.astype(np.int64)
@@ -103,14 +103,14 @@ class Tree:
 
 
 def runs(ascending: Ints) -> Ints64:
-    """Where each run of equal values of an ascending array starts."""
+    """Return where each run of equal values of an ascending array starts."""
     new = np.ones(len(ascending), dtype=bool)
     np.not_equal(ascending[1:], ascending[:-1], out=new[1:])
     return np.flatnonzero(new)
 
 
 def build_tree(levels: Sequence[str], paths: Iterable[Sequence[str]]) -> Tree:
-    """The tree over `paths` (label values coarse to fine, node name last), whatever order they come in.
+    """Build the tree of `paths` (label values coarse to fine, node name last), given in any order.
 
     Siblings are in natural order (`rack-2` before `rack-10`), so that neighbours by name are neighbours in rank.
     Raises ValueError when a path has not one value per level, or when two paths name the same host.
@@ -154,7 +154,7 @@ def build_tree(levels: Sequence[str], paths: Iterable[Sequence[str]]) -> Tree:
 
 
 def _natural(value: str) -> tuple[object, ...]:
-    """Sort key: text and numbers in turn (numbers by length, then digits: no limit on their size), the value last."""
+    """Return a sort key: text and numbers in turn (numbers by length, then digits, of any size), the value last."""
     parts = _DIGITS.split(value)
     key: list[object] = list(parts)
     for i in range(1, len(parts), 2):
