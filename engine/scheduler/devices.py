@@ -1,7 +1,7 @@
-"""Which devices the pods of a placed gang get: chosen on each host once the plan is made, kept while they last.
+"""Allocates devices to the pods of a placed gang: chosen per host after planning, and kept while they last.
 
-Only where a host tells its devices (a Device object): elsewhere nobody could say which they are. A pod of which the
-devices are not known has none written down: ().
+Only for hosts that report their devices (a Device object); elsewhere the devices cannot be known. A pod without known
+devices has an empty allocation: ().
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def allocate_devices(
     capacity: Capacity,
     kept: Mapping[str, Mapping[int, KeptSlot]],
 ) -> Placed:
-    """The plan with the devices of each pod; those of slots that stay (`kept`, by pod set and rank) stay theirs."""
-    given: dict[str, list[Uses]] = {}  # host -> devices that pods of this very plan get
+    """Return the plan with the devices of each pod; slots in `kept` (by pod set and rank) keep theirs."""
+    given: dict[str, list[Uses]] = {}  # host -> devices allocated in this plan
     plans: list[PodSetPlan] = []
     for plan in placed.pod_sets:
         shape = shapes.get(plan.name)
@@ -43,9 +43,10 @@ def allocate_devices(
 
 
 def reallocate_devices(gang: Gang, capacity: Capacity) -> Assignment | None:
-    """The assignment with other devices on the same hosts, where those of pods to come are not there for them any more.
+    """Return the assignment with other devices on the same hosts, where devices of future pods are no longer available.
 
-    A device turned sick, another pod took it. None when all are there, or a host has no others to give.
+    For example a device turned unhealthy, or another pod took it. None if all are available, or if a host has no
+    others.
     """
     placement = gang.placement
     if placement is None or placement.assignment is None:
@@ -60,13 +61,13 @@ def reallocate_devices(gang: Gang, capacity: Capacity) -> Assignment | None:
             continue
         pod_set, pods = members[plan.name]
         slots = tuple(
-            _anew(slot, shape.devices, capacity, gang=gang.key, pod_set=pod_set, pods=pods)
+            _with_fresh_devices(slot, shape.devices, capacity, gang=gang.key, pod_set=pod_set, pods=pods)
             if slot.devices is not None and capacity.lost_devices(gang.key, slot.host, pod_set=plan.name)
             else slot
             for slot in plan.slots
         )
         if slots != plan.slots:
-            # One pod set at a time: the next one's choice rests on what this one has then.
+            # One pod set at a time: the next one's choice depends on this one's result.
             plans = list(assignment.pod_sets)
             plans[number] = PodSetPlan(plan.name, slots)
             return replace(assignment, pod_sets=tuple(plans))
@@ -78,28 +79,28 @@ def _with_devices(
 ) -> Slot:
     standing = {rank: one for rank, one in kept.items() if one.host == slot.host}
     ranks = _ranks(slot) if slot.ranks is not None else [*sorted(standing), *([None] * slot.count)][: slot.count]
-    known = {rank: _plain(one.devices) for rank, one in standing.items() if rank in ranks}
+    known = {rank: _without_ids(one.devices) for rank, one in standing.items() if rank in ranks}
     fresh = capacity.choose(slot.host, request, slot.count - len(known), beside=beside)
     beside.extend(fresh or ())
     if fresh is None and not any(known.values()):
         return slot
     rest = iter(fresh or ())
-    devices = tuple(known[rank] if rank in known else _plain(next(rest, ())) for rank in ranks)
+    devices = tuple(known[rank] if rank in known else _without_ids(next(rest, ())) for rank in ranks)
     return replace(slot, devices=devices)
 
 
-def _anew(
+def _with_fresh_devices(
     slot: Slot, request: DeviceRequest, capacity: Capacity, *, gang: str, pod_set: PodSet, pods: list[Pod]
 ) -> Slot:
-    """The slot with fresh devices for its pods to come; the others keep theirs."""
+    """Return the slot with fresh devices for its future pods; its live pods keep theirs."""
     live = [pod for pod in pods if not (pod.finished or pod.deleting) and host_of(pod) == slot.host]
     old = slot.devices or ()
     if slot.ranks is not None and rank_is_slot(pod_set):
         there = {rank_of(pod, pod_set) for pod in live}
         open_ = [place for place, rank in enumerate(_ranks(slot)) if rank not in there]
     else:
-        held = [_plain(uses) for pod in live if (uses := devices_of(pod)) is not None]
-        open_ = [place for place, uses in enumerate(old) if not _taken_out(held, uses)]
+        held = [_without_ids(uses) for pod in live if (uses := devices_of(pod)) is not None]
+        open_ = [place for place, uses in enumerate(old) if not _remove_match(held, uses)]
         open_ = open_[: max(0, slot.count - len(live))]
     coming = [uses for pod in live if not pod.spec.node_name and (uses := devices_of(pod)) is not None]
     fresh = capacity.choose(slot.host, request, len(open_), instead=(gang, pod_set.name), beside=coming)
@@ -107,7 +108,7 @@ def _anew(
         return slot
     devices = list(old)
     for place, uses in zip(open_, fresh, strict=True):
-        devices[place] = _plain(uses)
+        devices[place] = _without_ids(uses)
     return replace(slot, devices=tuple(devices))
 
 
@@ -115,8 +116,8 @@ def _ranks(slot: Slot) -> list[int | None]:
     return [rank for first, last in slot.ranks or () for rank in range(first, last + 1)]
 
 
-def _taken_out(held: list[Uses], uses: Uses) -> bool:
-    """True when one of the held is this one, on the same devices; it is taken out."""
+def _remove_match(held: list[Uses], uses: Uses) -> bool:
+    """Remove the entry with the same devices from `held`; return False if there is none."""
     which = {(use.kind, use.minor) for use in uses}
     for one in held:
         if {(use.kind, use.minor) for use in one} == which:
@@ -125,6 +126,6 @@ def _taken_out(held: list[Uses], uses: Uses) -> bool:
     return False
 
 
-def _plain(uses: Uses) -> Uses:
-    """The uses without the ids: a Placement keeps the numbers, the id is looked up when a pod is told its devices."""
+def _without_ids(uses: Uses) -> Uses:
+    """Return the uses without ids: a Placement stores the numbers, the id is looked up when a pod gets its devices."""
     return tuple(replace(use, id="") for use in uses)

@@ -2,9 +2,6 @@
 
 Numbers are needed / have / best candidate; the rest are counts that add up to the total. Source: the rules in
 docs/reference/messages.md.
-
-Why a gang does not fit is told in `engine.scheduler.explain`, the codes stand in `engine.api.reasons`; both are offered
-here too.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ from engine.topology.topology import OUTSIDE_SELECTOR
 
 
 def how_near(devices: DeviceShortfall) -> str:
-    """How near the best host comes to what one pod needs; empty when that says nothing new."""
+    """Return how near the best host comes to the needs of one pod; empty if that adds nothing."""
     if devices.gpus:
         if not devices.in_part and devices.free_in_all < devices.gpus:
             return ""
@@ -38,7 +35,7 @@ def how_near(devices: DeviceShortfall) -> str:
 
 
 def nobody_reports(names: Sequence[str], reported: Sequence[str]) -> str:
-    """Why a pod can never be scheduled: the scheduler looks for the very name."""
+    """Return why a pod can never be scheduled: the scheduler needs a node that reports exactly this name."""
     which = join_and([sanitize(name) for name in names], "or")
     instead = f"; nodes report {join_and(reported)}" if reported else ""
     return f"no node reports {which}, so no pod that asks for it is ever scheduled{instead}"
@@ -81,9 +78,9 @@ def forecast(
 ) -> tuple[str, ...]:
     """Return the warnings that tell a user at submit time what will happen; each at most 120 characters.
 
-    `instead`: where the gang would go if it preferred the level that it requires; `later`: when the level will be
-    preferred, in words, and what would happen then; `room`: free hosts and hosts of the one domain that it goes to;
-    `groups`: of how many equal gangs of its workload it is the first; `suspended`: by its user.
+    `instead`: the outcome if the gang preferred the level that it requires; `later`: when the level will be preferred,
+    in words, and the outcome then; `room`: free hosts and hosts of the one domain that it goes to; `groups`: the number
+    of equal gangs of its workload, of which this is the first; `suspended`: by its user.
     """
     would = "resumed now it would" if suspended else "would"
     match outcome:
@@ -108,7 +105,7 @@ def forecast(
 
 
 def _clauses(message: str) -> list[str]:
-    """A message as one or two warnings, parted where a clause ends: a warning that is cut tells half a number."""
+    """Return a message as one or two warnings, split at a clause: a truncated warning would show half a number."""
     lines = ["topogate: "]
     for clause in message.split("; "):
         longer = lines[-1] + ("" if lines[-1] == "topogate: " else "; ") + clause
@@ -132,7 +129,7 @@ def _would_place(placed: Placed, room: tuple[int, int] | None, would: str) -> st
     if room is not None and len(shared) == 1 and paths[0][:-1]:
         where = f" in {sanitize(paths[0][-2])} ({room[0]:,} of {plural(room[1], 'host')} free)"
     text = f"topogate: {would} place {pods}{where}"
-    if len(of_sets) > 1:  # each has ranks of its own
+    if len(of_sets) > 1:  # each pod set has its own ranks
         longer = f"topogate: {would} place {pods} ({join_and(of_sets)}){where}"
         return truncate_bytes(longer if len(longer) <= MAX_WARNING else text, MAX_WARNING)
     ranks = [bounds for slot in slots for bounds in slot.ranks or ()]
@@ -148,7 +145,7 @@ def _across(placed: Placed) -> str:
     for depth in range(len(levels)):
         domains = list(dict.fromkeys(path[: depth + 1] for path in paths))
         if len(domains) > 1:
-            few = len(domains) <= 3  # noqa: PLR2004 - as many names as a line takes
+            few = len(domains) <= 3  # noqa: PLR2004 - as many names as fit into a line
             return " across " + (
                 join_and([domain[-1] for domain in domains]) if few else plural(len(domains), sanitize(levels[depth]))
             )
@@ -171,8 +168,9 @@ _IN_WORDS: Final = {
 def infeasible(short: Shortfall) -> Waits | Never:
     """Return the one dominant reason why a gang does not fit, with its numbers.
 
-    Never: not even when every host of the topology were empty and healthy. Else the healthy empty cluster decides: when
-    the gang would fit there, what others use is the reason; when not, the nodes that are missing from it.
+    Never means that it would not fit even if every host of the topology were empty and healthy. Otherwise the empty
+    cluster of healthy hosts decides: if the gang would fit there, the reason is what others use; if not, the missing
+    nodes.
     """
     if short.unreported and short.hosts > 0:
         return Never("UnknownResource", nobody_reports(short.unreported, short.reported))
@@ -188,7 +186,7 @@ def _infeasible(short: Shortfall) -> Waits | Never:
         return _used_up(short)
     unhealthy = _counted(short, lambda reason: reason in _UNHEALTHY)
     tainted = _counted(short, lambda reason: reason.startswith(_TAINT))
-    sliced = short.slices is not None and bool(short.per_host)  # there is room for pods, if not for a slice
+    sliced = short.slices is not None and bool(short.per_host)  # pods fit, but no whole slice does
     if short.capacity_total == 0 and not sliced and not short.exclusions.get("too small", 0):
         return _nothing_eligible(short, unhealthy=unhealthy, tainted=tainted)
     if _possible(short, unhealthy + tainted) < short.count:
@@ -276,7 +274,7 @@ def _counted(short: Shortfall, belongs: Callable[[str], bool]) -> int:
 
 
 def _by_host(short: Shortfall) -> bool:
-    """One pod takes a whole host, so that people think in hosts."""
+    """Return True if one pod takes a whole host, so that people think in hosts."""
     return short.per_host == 1 and short.level != names.HOST_LEVEL
 
 
@@ -290,7 +288,7 @@ def _amount(short: Shortfall) -> str:
 
 
 def _of_all(short: Shortfall, noun: str) -> str:
-    """`4 hosts`, or `2 of 4 hosts` where so many are enough."""
+    """Return `4 hosts`, or `2 of 4 hosts` where so many are enough."""
     return plural(short.count, noun) if short.whole is None else f"{short.count:,} of {plural(short.whole, noun)}"
 
 
@@ -322,9 +320,9 @@ def _needed(short: Shortfall, *, in_all: bool = False) -> str:
 
 
 def _nodes(short: Shortfall) -> str:
-    """The nodes by what became of them; the counts add up."""
+    """Return the nodes grouped by their exclusion reason; the counts add up."""
     groups = sorted(((count, reason) for reason, count in short.exclusions.items() if count > 0), key=_by_size)
-    shown = [f"{count:,} {_in_words(reason)}" for count, reason in groups[:_MAX_GROUPS]]
+    shown = [f"{count:,} {_reason_text(reason)}" for count, reason in groups[:_MAX_GROUPS]]
     rest = sum(count for count, _ in groups[_MAX_GROUPS:])
     total = sum(count for count, _ in groups)
     if rest:
@@ -338,7 +336,7 @@ def _by_size(group: tuple[int, str]) -> tuple[int, str]:
     return (-group[0], group[1])
 
 
-def _in_words(reason: str) -> str:
+def _reason_text(reason: str) -> str:
     if reason.startswith(_TAINT):
         return sanitize(f"with {reason}")
     if reason.startswith(_NO_LABEL):

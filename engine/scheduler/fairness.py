@@ -1,9 +1,8 @@
-"""Fairness between namespaces: the share of a turn that each may use, and one line of pending writes for each.
+"""Fairness between namespaces: each has a share of a turn's time, and one line of pending writes.
 
-A namespace with thousands of errands keeps the writers as busy as before, but the errand of another one waits for one
-writer to come free, not for thousands of writes.
-
-What a namespace has left over is done in the turns that follow; the others do not wait for it.
+A namespace with thousands of writes keeps the writers as busy as before, but a write of another one waits for one
+writer to become free, not for thousands of writes. Work beyond a namespace's share is done in later turns; other
+namespaces do not wait for it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Final
 
 
 class WriteLines:
-    """Hands errands on to `pool`, no more than `writers` at a time. Safe to use from any thread."""
+    """Passes writes of all namespaces in turn to `pool`, at most `writers` at a time. Thread-safe."""
 
     def __init__(self, pool: Executor, *, writers: int) -> None:
         self._pool = pool
@@ -25,21 +24,21 @@ class WriteLines:
         self._lock = threading.Lock()
         self._lines: OrderedDict[str, deque[Callable[[], None]]] = OrderedDict()
 
-    def submit(self, namespace: str, errand: Callable[[], None]) -> None:
-        """Run an errand when it is its turn; it must not raise. Raises RuntimeError when the pool is shut down."""
+    def submit(self, namespace: str, write: Callable[[], None]) -> None:
+        """Run a write when it is its turn; it must not raise. Raises RuntimeError if the pool is shut down."""
         with self._lock:
             if self._free == 0:
-                self._lines.setdefault(namespace, deque()).append(errand)
+                self._lines.setdefault(namespace, deque()).append(write)
                 return
             self._free -= 1
-        self._hand_on(errand)
+        self._start(write)
 
-    def _hand_on(self, errand: Callable[[], None]) -> None:
+    def _start(self, write: Callable[[], None]) -> None:
         def run() -> None:
             try:
-                errand()
+                write()
             finally:
-                self._came_free()
+                self._writer_freed()
 
         try:
             self._pool.submit(run)
@@ -48,26 +47,26 @@ class WriteLines:
                 self._free += 1
             raise
 
-    def _came_free(self) -> None:
+    def _writer_freed(self) -> None:
         with self._lock:
             if not self._lines:
                 self._free += 1
                 return
             namespace, line = self._lines.popitem(last=False)
-            errand = line.popleft()
+            write = line.popleft()
             if line:
-                self._lines[namespace] = line  # behind the others
-        self._hand_on(errand)
+                self._lines[namespace] = line  # at the end of the round
+        self._start(write)
 
 
-# Seconds of a turn that all namespaces have together for one sort of work, and the least that each has however many
-# they are. A look at a small gang takes some 0.1 ms, a plan 0.1 to 2 ms.
+# Seconds of a turn that all namespaces together have for one sort of work, and the minimum for each, however many there
+# are. Reconciling a small gang takes some 0.1 ms, a plan 0.1 to 2 ms.
 WHOLE: Final = 0.1
 LEAST: Final = 0.01
 
 
 class Shares:
-    """The shares of one turn; a namespace may begin something while it has not used its share up."""
+    """The shares of one turn; a namespace may start more work until it has used its share up."""
 
     def __init__(self, namespaces: Collection[str], clock: Callable[[], float]) -> None:
         self._share = max(LEAST, WHOLE / max(1, len(namespaces)))
@@ -75,12 +74,12 @@ class Shares:
         self._used: defaultdict[str, float] = defaultdict(float)
 
     def left(self, namespace: str, *, of: float = 1.0) -> bool:
-        """True while a namespace has used less than its share, or than that part of it."""
+        """Return True while a namespace has used less than its share, or than this part of it."""
         return self._used[namespace] < self._share * of
 
     @contextmanager
     def used_by(self, namespace: str) -> Iterator[None]:
-        """Count the time that something takes."""
+        """Charge the namespace for the time inside."""
         began = self._clock()
         try:
             yield

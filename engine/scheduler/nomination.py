@@ -1,8 +1,7 @@
-"""Which hosts to keep for a gang that waits: enough for all of it once they are empty, and as nearly empty as can be.
+"""Chooses the hosts to keep for a starving gang: enough for all its pods once they are empty, and as empty as possible.
 
-Nobody knows when pods end, so what counts is how many pods of the gang lack room. Hosts are taken into account one
-after the other, those first that are in the domain that lacks least, until the planner places the gang on them as if
-they were empty.
+It is not known when pods end, so hosts are compared by how many pods of the gang lack a slot. Hosts are added one after
+the other, first those of the domain that lacks least, until the planner places the gang on them as if they were empty.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from engine.scheduler.starvation import Nomination, StarvingGang
 from engine.topology.topology import Topology
 
 Ints = npt.NDArray[np.int64]
-# Plan with these hosts as if they were empty, and without those.
+# Plans the gang with the first hosts taken as empty and without the second ones.
 PlanOn = Callable[[frozenset[str], frozenset[str]], Outcome]
 
-# Hosts on which pods that never end (of DaemonSets) leave too little are found one plan at a time.
+# Plans to find hosts on which pods that never end (of DaemonSets) leave too little: each plan finds some.
 _TRIES = 8
-# The owners of pods that do not end: every host has them, also one that is kept free.
-_LASTING = frozenset({"DaemonSet", "Node"})
+# The owners of pods that never end: every host has such pods, also one that is kept free.
+_PERMANENT_OWNERS = frozenset({"DaemonSet", "Node"})
 
 
 def nominate_hosts(
@@ -46,52 +45,54 @@ def nominate_hosts(
     pods: Iterable[Pod],
     plan: PlanOn,
 ) -> Nomination | None:
-    """The hosts to keep for a gang: those that are kept already (`kept`), while no others lack less; None when no hosts
-    of the topology would help it, however empty.
+    """Return the hosts to keep for a gang; None if no hosts of the topology would help it, even empty.
 
-    `plan(emptied, out)` plans the gang; `pods` are those of the cluster, for what stays on a host that is kept.
+    Hosts that are kept already (`kept`) stay while no others lack fewer slots. `plan(emptied, out)` plans the gang;
+    `pods` are those of the cluster, to know what stays on a host that is kept.
     """
-    lasting = _lasting(pods)
-    found = _found(understanding, shapes, capacity=capacity, topology=topology, lasting=lasting, plan=plan)
+    permanent = _permanent_usage(pods)
+    found = _plan_on_emptied_hosts(
+        understanding, shapes, capacity=capacity, topology=topology, permanent=permanent, plan=plan
+    )
     if found is None:
         return None
     if kept is not None and kept.hosts <= topology.tree.index.keys():
         stays = plan(kept.hosts, frozenset(topology.tree.hosts) - kept.hosts)
         if (
             isinstance(stays, Placed)
-            and not _crowded(stays, shapes, capacity, topology, lasting)
-            and _lacking(stays, shapes, capacity, topology) <= _lacking(found, shapes, capacity, topology)
+            and not _overfilled(stays, shapes, capacity, topology, permanent)
+            and _missing_slots(stays, shapes, capacity, topology) <= _missing_slots(found, shapes, capacity, topology)
         ):
             return kept
     hosts = frozenset(slot.host for pods_of in found.pod_sets for slot in pods_of.slots)
     return Nomination(waiting.key, name, waiting.priority, waiting.topology, hosts, _where(found, topology))
 
 
-def _found(
+def _plan_on_emptied_hosts(
     understanding: PlacementRequest,
     shapes: Mapping[str, Shape],
     *,
     capacity: Capacity,
     topology: Topology,
-    lasting: Mapping[str, Counter[str]],
+    permanent: Mapping[str, Counter[str]],
     plan: PlanOn,
 ) -> Placed | None:
-    """Where the gang would go if as few busy hosts as possible were empty; None when not even all would help it."""
-    order = _order(understanding, shapes, capacity, topology)
+    """Return the plan that empties as few busy hosts as possible; None if emptying all would not help."""
+    order = _candidate_hosts(understanding, shapes, capacity, topology)
     out: frozenset[str] = frozenset()
     for _ in range(_TRIES):
-        found = _fewest([host for host in order if host not in out], out, plan)
+        found = _fewest_emptied([host for host in order if host not in out], out, plan)
         if found is None:
             return None
-        crowded = _crowded(found, shapes, capacity, topology, lasting)
+        crowded = _overfilled(found, shapes, capacity, topology, permanent)
         if not crowded:
             return found
         out |= crowded
     return None
 
 
-def _lacking(found: Placed, shapes: Mapping[str, Shape], capacity: Capacity, topology: Topology) -> int:
-    """How many pods of a plan have no room yet on their hosts."""
+def _missing_slots(found: Placed, shapes: Mapping[str, Shape], capacity: Capacity, topology: Topology) -> int:
+    """Return how many pods of a plan have no free slot yet on their hosts."""
     missing = 0
     for pods in found.pod_sets:
         free = capacity.count(shapes[pods.name], topology).free if pods.slots else None
@@ -102,7 +103,7 @@ def _lacking(found: Placed, shapes: Mapping[str, Shape], capacity: Capacity, top
 
 
 def _where(found: Placed, topology: Topology) -> str:
-    """The hosts of a plan in words: the finest domain above them that holds all of them, else their number."""
+    """Return the hosts of a plan in words: the finest domain that holds all of them, else their number."""
     paths = [slot.domain for pods in found.pod_sets for slot in pods.slots]
     shared = 0
     while len({path[: shared + 1] for path in paths}) == 1 and shared < len(topology.levels):
@@ -115,8 +116,8 @@ def _where(found: Placed, topology: Topology) -> str:
     return f"{sanitize(paths[0][shared - 1])} ({hosts})"
 
 
-def _fewest(order: list[str], out: frozenset[str], plan: PlanOn) -> Placed | None:
-    """The plan with as few hosts emptied, from the start of the order, as it takes."""
+def _fewest_emptied(order: list[str], out: frozenset[str], plan: PlanOn) -> Placed | None:
+    """Return the plan that empties the fewest hosts from the start of the order; None if none fits."""
     best = plan(frozenset(order), out)
     if not isinstance(best, Placed):
         return None
@@ -131,10 +132,12 @@ def _fewest(order: list[str], out: frozenset[str], plan: PlanOn) -> Placed | Non
     return best
 
 
-def _order(
+def _candidate_hosts(
     understanding: PlacementRequest, shapes: Mapping[str, Shape], capacity: Capacity, topology: Topology
 ) -> list[str]:
-    """Hosts that could take pods of the gang: of domains that lack the least first, then the least busy."""
+    """Return the hosts that could take pods of the gang, first those of domains that lack least, then the least
+    busy.
+    """
     tree = topology.tree
     asks = [ask for ask in understanding.pod_sets if ask.count]
     counts = {ask.name: capacity.count(shapes[ask.name], topology) for ask in asks}
@@ -155,9 +158,9 @@ def _order(
 
 
 def _level(understanding: PlacementRequest, asks: list[PodSetRequest], empty: Ints, topology: Topology) -> int:
-    """The level whose domains are compared; -1: the whole topology.
+    """Return the level of the domains to compare; -1 for the whole topology.
 
-    Also domains that are too small for the gang: with their hosts emptied no plan changes.
+    Domains that are too small for the gang count too: with their hosts emptied no plan changes.
     """
     largest = _largest(asks)
     gang = understanding.gang
@@ -173,28 +176,28 @@ def _largest(asks: list[PodSetRequest]) -> PodSetRequest:
     return max(asks, key=lambda ask: ask.count)
 
 
-def _lasting(pods: Iterable[Pod]) -> dict[str, Counter[str]]:
-    """What pods that never end use, by host and resource."""
+def _permanent_usage(pods: Iterable[Pod]) -> dict[str, Counter[str]]:
+    """Return the usage of pods that never end, by host and resource."""
     used: dict[str, Counter[str]] = {}
     for pod in pods:
-        if pod.owner is not None and pod.owner.kind in _LASTING and pod.spec.node_name and not pod.finished:
+        if pod.owner is not None and pod.owner.kind in _PERMANENT_OWNERS and pod.spec.node_name and not pod.finished:
             used.setdefault(pod.spec.node_name, Counter()).update(dict(pod.spec.shape.requests))
     return used
 
 
-def _crowded(
+def _overfilled(
     found: Placed,
     shapes: Mapping[str, Shape],
     capacity: Capacity,
     topology: Topology,
-    lasting: Mapping[str, Counter[str]],
+    permanent: Mapping[str, Counter[str]],
 ) -> frozenset[str]:
-    """Hosts of a plan on which pods that never end leave too little for it."""
+    """Return the hosts of a plan on which pods that never end leave too little for it."""
     wanted: dict[str, Counter[str]] = {}
     for pods in found.pod_sets:
         for slot in pods.slots:
-            if slot.host in lasting:
-                total = wanted.setdefault(slot.host, Counter(lasting[slot.host]))
+            if slot.host in permanent:
+                total = wanted.setdefault(slot.host, Counter(permanent[slot.host]))
                 total.update({name: amount * slot.count for name, amount in shapes[pods.name].requests})
     built = {name: capacity.free_of(name, topology, empty=True) for total in wanted.values() for name in total}
     return frozenset(

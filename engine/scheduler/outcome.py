@@ -11,9 +11,10 @@ from engine.api.reasons import REASONS, Code
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The gang fits; `domains_used` by level alias; `proven` when the number of domains is proven minimal.
+    """The gang fits; `domains_used` by level alias; `proven` if the number of domains is proven minimal.
 
-    `levels`: what each pod set requires and prefers, by name, with `auto` resolved; empty where there is one pod set.
+    `levels`: the required and preferred level of each pod set by name, with `auto` resolved; empty if there is one pod
+    set.
     """
 
     pod_sets: tuple[PodSetPlan, ...]
@@ -25,15 +26,15 @@ class Placed:
     levels: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
 
     def levels_of(self, name: str) -> tuple[str | None, str | None]:
-        """The levels in force for one pod set."""
+        """Return the effective levels of one pod set."""
         return self.levels.get(name, (self.require, self.prefer))
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Not now: `reason` is a reason code (`engine.scheduler.explain`), `message` says needed / have / best.
+    """The gang does not fit now; `reason` is a reason code, `message` gives needed / have / best.
 
-    `for_hosts`: however many pods end, it does not fit on the hosts as they are; it waits for others.
+    `for_hosts`: it does not fit on the current hosts however many pods end; it waits for other hosts.
     """
 
     reason: Code
@@ -43,14 +44,14 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class Never:
-    """Not even on the empty cluster."""
+    """The gang does not fit even on the empty cluster."""
 
     reason: Code
     message: str
 
     @property
     def for_hosts(self) -> bool:
-        """As of `Waits`: only other hosts could help."""
+        """Return True, as in `Waits`: only other hosts could help."""
         return True
 
 
@@ -58,5 +59,5 @@ Outcome = Placed | Waits | Never
 
 
 def own_trouble(outcome: Waits | Never) -> bool:
-    """True when only the gang's own people can mend why it is not placed: it holds up nobody."""
+    """Return True if only the gang's own users can correct the cause; such a gang does not hold up others."""
     return isinstance(outcome, Never) or REASONS[outcome.reason].own_trouble

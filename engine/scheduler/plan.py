@@ -1,6 +1,6 @@
-"""From a request and the view of the cluster to an answer: Placed, Waits or Never.
+"""From a request and the cluster state to an outcome: Placed, Waits or Never.
 
-The one way from a workload to the pure planner, used by the leader, by the webhook's forecast and by `simulate`.
+The only way from a workload to the pure planner, used by the leader, by the webhook's forecast and by `simulate`.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def plan_placement(
     room_kept: frozenset[str] = frozenset(),
     emptied: frozenset[str] = frozenset(),
 ) -> Outcome:
-    """Plan the gang of a workload against what is free now. Nothing is changed.
+    """Plan the gang of a workload on the resources that are free now. Nothing is changed.
 
-    `shapes`: what a pod of each pod set needs, by name. `settled_before`: nodes that became ready after this time do
-    not count yet (None: all count). `excluded` are hosts that are left out this time, `room_kept` those on which room
-    is kept for another gang (`engine.scheduler.starvation`); `emptied` count as if nobody were there. `kept`: pod set
-    -> rank -> host of pods that run or are pinned already; the others join them, inside the required domain that these
-    use. Raises nothing on odd input: the answer says what is missing.
+    `shapes`: the resources of a pod of each pod set, by name. `settled_before`: nodes that became ready after this time
+    do not count yet (None: all count). `excluded` are hosts that are left out this time, `room_kept` those that are
+    nominated for another gang (`engine.scheduler.starvation`); `emptied` count as empty. `kept`: pod set -> rank ->
+    host of pods that are running or bound already; the others join them, inside the required domain that these use.
+    Never raises for malformed input: the outcome names what is missing.
     """
     assert understanding.pod_sets, "only a workload that asks is planned"
     if topology is None:
@@ -62,10 +62,10 @@ def plan_placement(
     vacated = frozenset(host for host in emptied if host in topology.tree.index)
     standing = {name: hosts for name, hosts in (kept or {}).items() if hosts}
     if not asks:
-        found: Outcome = _nothing(understanding.pod_sets[0])
+        found: Outcome = _placed_without_pods(understanding.pod_sets[0])
     elif len(asks) == 1 and understanding.gang is None and not standing and asks[0].min_available >= asks[0].count:
         shape = shapes[asks[0].name]
-        found = _plan_alike(asks[0], shape, capacity, topology, policy=policy, left_out=left_out, emptied=vacated)
+        found = _plan_equal_pods(asks[0], shape, capacity, topology, policy=policy, left_out=left_out, emptied=vacated)
     else:
         question = PlanInput(
             asks=asks,
@@ -76,13 +76,13 @@ def plan_placement(
             kept=standing,
             emptied=vacated,
         )
-        scarce = scarce_of(_dearest([shapes[ask.name] for ask in asks]), capacity)
+        scarce = scarce_of(_tie_breaking_shape([shapes[ask.name] for ask in asks]), capacity)
         found = plan_pod_sets(
             question,
             capacity=capacity,
             policy=policy,
             scarce=capacity.free_of(scarce, topology),
-            explain=lambda answer, ask: _explained(
+            explain=lambda answer, ask: _no_fit_reason(
                 answer, ask, shapes[ask.name], topology, capacity=capacity, left_out=left_out
             ),
         )
@@ -93,7 +93,7 @@ def plan_placement(
     return found
 
 
-def _plan_alike(
+def _plan_equal_pods(
     ask: PodSetRequest,
     shape: Shape,
     capacity: Capacity,
@@ -103,13 +103,13 @@ def _plan_alike(
     left_out: Mapping[str, str],
     emptied: frozenset[str],
 ) -> Outcome:
-    """Plan equal pods of which none is there yet, on the numbers that are kept between decisions."""
+    """Plan equal pods without existing ones, on numbers that are cached between decisions."""
     require = topology.level_of(ask.require)
     if ask.require == AUTO:
         require = topology.auto_level(ask.count, ask.slices, empty=capacity.count(shape, topology).empty)
     prefer = topology.level_of(ask.prefer)
     if require is not None and prefer is not None and prefer <= require:
-        prefer = None  # `auto` went below what is preferred: nothing is left to prefer
+        prefer = None  # `auto` is finer than the preferred level: nothing is left to prefer
     request = PlanRequest(
         count=ask.count,
         require=require,
@@ -134,10 +134,10 @@ def _plan_alike(
         case Plan():
             return _placed(answer, ask, topology, require_alias, prefer_alias)
         case NoFit():
-            return _explained(answer, ask, shape, topology, capacity=capacity, left_out=left_out)
+            return _no_fit_reason(answer, ask, shape, topology, capacity=capacity, left_out=left_out)
 
 
-def _explained(
+def _no_fit_reason(
     answer: NoFit,
     ask: PodSetRequest,
     shape: Shape,
@@ -146,7 +146,7 @@ def _explained(
     capacity: Capacity,
     left_out: Mapping[str, str],
 ) -> Waits | Never:
-    """Why one pod set has no room, beside what is there now."""
+    """Return why one pod set does not fit beside the current pods."""
     counted = capacity.count(shape, topology)
     reasons = capacity.reasons(shape, topology)
     for host, why in left_out.items():
@@ -156,24 +156,24 @@ def _explained(
 
 
 def _levels(understanding: PlacementRequest) -> list[str | None]:
-    """Every level that the request names."""
+    """Return every level that the request names."""
     gang = [understanding.gang.require, understanding.gang.prefer] if understanding.gang is not None else []
     own = [[ask.require, ask.prefer, *[level for level, _ in ask.slices]] for ask in understanding.pod_sets]
     return [*gang, *[level for levels in own for level in levels]]
 
 
-def _nothing(ask: PodSetRequest) -> Placed:
-    """The answer for no pods at all."""
+def _placed_without_pods(ask: PodSetRequest) -> Placed:
+    """Return the outcome for a request of no pods."""
     return Placed((PodSetPlan(ask.name, ()),), {}, True, "placed 0 pods", ask.require, ask.prefer)
 
 
-def _dearest(shapes: Sequence[Shape]) -> Shape:
-    """The shape by which ties go: the first one that asks for GPUs, else the first."""
+def _tie_breaking_shape(shapes: Sequence[Shape]) -> Shape:
+    """Return the shape that decides ties: the first one that requests GPUs, else the first."""
     return next((shape for shape in shapes if any("gpu" in name for name, _ in shape.requests)), shapes[0])
 
 
 def scarce_of(shape: Shape, capacity: Capacity) -> str:
-    """The resource that the pool is bought for, by which ties go: GPUs where there are any, else CPU."""
+    """Return the resource that decides ties: GPUs if there are any, else CPU."""
     asked = [name for name, _ in shape.requests if name.endswith("/gpu")]
     asked += [name for name, _ in shape.requests if name in (CORE, RATIO)]
     return asked[0] if asked else (WHOLE_GPU if capacity.reports(WHOLE_GPU) else "cpu")
@@ -185,7 +185,7 @@ def _left_out(
     settled_before: float | None,
     others: Mapping[str, frozenset[str]],
 ) -> dict[str, str]:
-    """Hosts that take nothing this time, with the reason as people read it; `others`: reason -> hosts."""
+    """Return the hosts that are left out this time, with the reason in words; `others`: reason -> hosts."""
     late = capacity.unsettled(settled_before) if settled_before is not None else []
     found = dict.fromkeys(late, "just joined")
     for why, hosts in others.items():

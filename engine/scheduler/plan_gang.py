@@ -1,7 +1,7 @@
-"""Slots for pods that are not planned one by one: several pod sets at once, and pods that join others which stay.
+"""Plans pods that cannot be planned as equal pods alone: several pod sets at once, and pods that join kept ones.
 
-Where there is one pod set its slots stand for resources, as its pods are equal. Else every requested resource counts,
-and of pods that ask for devices also the slots that the host's devices leave.
+With one pod set its slots stand for resources, as its pods are equal. Otherwise every requested resource counts, and
+for pods that request devices also the slots that the host's devices allow.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from engine.topology.topology import Topology
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-# Hosts on which the numbers of two pod sets go together and their devices do not, before the search is given up.
+# Hosts where the resources of two pod sets fit together but their devices do not, before the search ends.
 _DEVICE_TRIES: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanInput:
-    """A gang on a topology: pod sets that want pods (`asks`), all of them together (`gang`), and what is in the way.
+    """The input of one plan: pod sets that need pods (`asks`), the request of the whole gang (`gang`), and constraints.
 
-    `left_out`: hosts that take nothing this time; `kept`: pod set -> rank -> host of the pods that stay where they are;
-    `emptied`: hosts that count as if nobody were there.
+    `left_out`: hosts that are left out this time; `kept`: pod set -> rank -> host of the pods that stay where they are;
+    `emptied`: hosts that count as empty.
     """
 
     asks: tuple[PodSetRequest, ...]
@@ -56,7 +56,7 @@ class PlanInput:
 
 @dataclass(frozen=True, slots=True)
 class _FreeResources:
-    """What is free by host and column, what each pod set asks of the columns, and where it may go."""
+    """Free resources by host and column, the requests of each pod set by column, and the hosts that it may use."""
 
     free: Ints
     requests: tuple[tuple[int, ...], ...]
@@ -71,30 +71,30 @@ def plan_pod_sets(
     scarce: Ints,
     explain: Callable[[NoFit, PodSetRequest], Outcome],
 ) -> Outcome:
-    """Slots for every pod set, or for as many pods as make the gang, or why there are none. Nothing is changed.
+    """Return slots for every pod set, or for the gang's minimum of pods, or why there are none. Nothing is changed.
 
-    `scarce`: what is free by host of the resource that ties go by; `explain` puts into words why one pod set has no
-    room even alone.
+    `scarce`: free amount by host of the resource that decides ties; `explain` returns the outcome for a pod set that
+    does not fit even alone.
     """
     tree = question.topology.tree
     hosts = [host for ranks in question.kept.values() for host in ranks.values()]
-    if astray := sorted(host for host in hosts if host not in tree.index):
-        return Waits("NodesExcluded", f"a pod of the gang is on {sanitize(astray[0])}, outside the topology")
+    if outside := sorted(host for host in hosts if host not in tree.index):
+        return Waits("NodesExcluded", f"a pod of the gang is on {sanitize(outside[0])}, outside the topology")
     gang = _resolved(question, capacity, policy)
-    ground = _ground(question, capacity)
+    resources = _free_resources(question, capacity)
     if question.emptied:
         vacated = [tree.index[host] for host in question.emptied - question.left_out]
-        ground.free[vacated] = _ground(question, capacity, empty=True).free[vacated]
+        resources.free[vacated] = _free_resources(question, capacity, empty=True).free[vacated]
     for _ in range(_DEVICE_TRIES):
         try:
-            answer = plan_gang(tree, ground.free, _asking(gang, ground), scarce)
-        except ValueError:  # the pods that stay are not where the request wants them: somebody else put them there
+            answer = plan_gang(tree, resources.free, _with_columns(gang, resources), scarce)
+        except ValueError:  # kept pods are not where the request wants them: another program put them there
             return Waits("Fragmented", "the pods that run are not all in the domains that it requires; it cannot grow")
         match answer:
             case GangPlan():
-                if (crowded := _crowded(question, answer, capacity)) is None:
+                if (conflict := _device_conflict(question, answer, capacity)) is None:
                     return _placed(question, gang, answer)
-                ground.eligible[crowded[0]][crowded[1]] = False
+                resources.eligible[conflict[0]][conflict[1]] = False
             case NoFit():
                 return _no_room(question, gang, answer, capacity, explain)
             case Undecided():
@@ -103,40 +103,42 @@ def plan_pod_sets(
     return Waits("SearchLimit", f"the search for room for {missing} ran out of its {policy.planner.steps:,} steps")
 
 
-def _ground(question: PlanInput, capacity: Capacity, *, empty: bool = False, mended: bool = False) -> _FreeResources:
-    """The hosts as they are, or, `empty`, with nobody on them, or, `mended`, as if nothing were wrong with them too."""
+def _free_resources(
+    question: PlanInput, capacity: Capacity, *, empty: bool = False, repaired: bool = False
+) -> _FreeResources:
+    """Return the current resources; with `empty` those of empty hosts, with `repaired` of empty and healthy ones."""
     topology = question.topology
-    empty |= mended
+    empty |= repaired
     shapes = [question.shapes[ask.name] for ask in question.asks]
     out = np.zeros(len(topology.tree.hosts), dtype=np.bool_)
     if not empty:
         out[[topology.tree.index[host] for host in question.left_out]] = True
     if len(shapes) == 1:
         counted = capacity.count(shapes[0], topology)
-        slots = counted.built if mended else counted.empty if empty else counted.free
+        slots = counted.built if repaired else counted.empty if empty else counted.free
         return _FreeResources(np.where(out, 0, slots)[:, None], ((1,),), (~out,))
     names = sorted({name for shape in shapes for name, amount in shape.requests if amount > 0})
     columns = [capacity.free_of(name, topology, empty=empty) for name in names]
     requests = [[dict(shape.requests).get(name, 0) for name in names] for shape in shapes]
-    # Pods of one shape share a column: to the planner they are alike then, and their ranks go on from one to the next.
+    # Pods of one shape share a column: so the planner takes them as equal, and their ranks continue across pod sets.
     for shape in dict.fromkeys(shape for shape in shapes if shape.devices is not None):
         counted = capacity.count(shape, topology)
-        columns.append(counted.built if mended else counted.empty if empty else counted.free)
+        columns.append(counted.built if repaired else counted.empty if empty else counted.free)
         for other, one in zip(shapes, requests, strict=True):
             one.append(int(other == shape))
-    eligible = tuple(_open_to(shape, topology, capacity, mended=mended) & ~out for shape in shapes)
+    eligible = tuple(_eligible_hosts(shape, topology, capacity, repaired=repaired) & ~out for shape in shapes)
     return _FreeResources(np.stack(columns, axis=1), tuple(map(tuple, requests)), eligible)
 
 
-def _open_to(shape: Shape, topology: Topology, capacity: Capacity, *, mended: bool) -> Mask:
-    if not mended:
+def _eligible_hosts(shape: Shape, topology: Topology, capacity: Capacity, *, repaired: bool) -> Mask:
+    if not repaired:
         return capacity.eligible(shape, topology)
     reasons = capacity.reasons(shape, topology)
     return np.array([not reason or repairable(reason) for reason in reasons], dtype=np.bool_)
 
 
 def _resolved(question: PlanInput, capacity: Capacity, policy: Policy) -> GangPlanRequest:
-    """The gang with its levels as indices, without columns; `auto` is the lowest level that ever holds the pods."""
+    """Return the gang request with levels as indices and without columns; `auto` becomes the finest level that fits."""
     topology = question.topology
     required = {ask.name: topology.level_of(ask.require) for ask in question.asks}
     pod_sets = tuple(_pod_set(question, ask, required[ask.name]) for ask in question.asks)
@@ -145,29 +147,31 @@ def _resolved(question: PlanInput, capacity: Capacity, policy: Policy) -> GangPl
         pod_sets,
         require=topology.level_of(whole.require) if whole is not None else None,
         prefer=topology.level_of(whole.prefer) if whole is not None else None,
-        least=_least(question),
+        least=_gang_minimum(question),
         profile=policy.planner.profile,
         steps=policy.planner.steps,
     )
     empty: _FreeResources | None = None
     for number, ask in enumerate(question.asks):
         if ask.require == AUTO:
-            mates = [
+            members_of_level = [
                 other
                 for other, one in enumerate(question.asks)
                 if other == number or (ask.colocate is not None and one.colocate == ask.colocate)
             ]
-            if len(mates) == 1:
+            if len(members_of_level) == 1:
                 counted = capacity.count(question.shapes[ask.name], topology)
                 level = topology.auto_level(ask.count, ask.slices, empty=counted.empty)
             else:
-                empty = empty or _ground(question, capacity, empty=True)
-                level = _lowest_together(question, gang, empty, mates)
-            level = min(level, _shared_level(question, mates))
-            pod_sets = tuple(replace(one, require=level) if i in mates else one for i, one in enumerate(pod_sets))
+                empty = empty or _free_resources(question, capacity, empty=True)
+                level = _lowest_together(question, gang, empty, members_of_level)
+            level = min(level, _shared_level(question, members_of_level))
+            pod_sets = tuple(
+                replace(one, require=level) if i in members_of_level else one for i, one in enumerate(pod_sets)
+            )
     gang = replace(gang, pod_sets=tuple(map(_without_idle_prefer, _shared_levels(pod_sets))))
     if whole is not None and whole.require == AUTO:
-        empty = empty or _ground(question, capacity, empty=True)
+        empty = empty or _free_resources(question, capacity, empty=True)
         every = list(range(len(pod_sets)))
         level = min(_lowest_together(question, gang, empty, every), _shared_level(question, every))
         gang = replace(gang, require=level)
@@ -186,19 +190,19 @@ def _pod_set(question: PlanInput, ask: PodSetRequest, require: int | None) -> Po
         prefer=topology.level_of(ask.prefer),
         slices=topology.slices(ask.slices),
         colocate=ask.colocate,
-        least=ask.min_available if ask.min_available < ask.count or _least(question) is not None else None,
+        least=ask.min_available if ask.min_available < ask.count or _gang_minimum(question) is not None else None,
         kept={rank: topology.tree.index[host] for rank, host in kept.items()},
     )
 
 
-def _least(question: PlanInput) -> int | None:
-    """The minimum of the whole gang, where it is less than all of its pods."""
+def _gang_minimum(question: PlanInput) -> int | None:
+    """Return the minimum of the whole gang, if it is less than all of its pods."""
     least = question.gang.min_available if question.gang is not None else None
     return least if least is not None and 1 <= least < _count(question) else None
 
 
 def _shared_levels(pod_sets: tuple[PodSetPlanRequest, ...]) -> tuple[PodSetPlanRequest, ...]:
-    """Whoever shares a domain requires the level that one of them names."""
+    """Return the pod sets with the required level copied to all that share its domain."""
     named = {one.colocate: one.require for one in pod_sets if one.colocate is not None and one.require is not None}
     return tuple(
         replace(one, require=named[one.colocate]) if one.require is None and one.colocate in named else one
@@ -207,23 +211,29 @@ def _shared_levels(pod_sets: tuple[PodSetPlanRequest, ...]) -> tuple[PodSetPlanR
 
 
 def _without_idle_prefer(pods: PodSetPlanRequest) -> PodSetPlanRequest:
-    """`auto` may go below what is preferred: nothing is left to prefer then."""
+    """Return the pod set without a preferred level that the required one already implies, as `auto` may be finer."""
     idle = pods.require is not None and pods.prefer is not None and pods.prefer <= pods.require
     return replace(pods, prefer=None) if idle else pods
 
 
-def _shared_level(question: PlanInput, mates: list[int]) -> int:
-    """The finest level of which one domain holds all pods of these pod sets that stay; `auto` is no finer than that."""
+def _shared_level(question: PlanInput, members_of_level: list[int]) -> int:
+    """Return the finest level with one domain that holds all kept pods of these pod sets; `auto` is no finer than
+    that.
+    """
     tree = question.topology.tree
-    hosts = [tree.index[host] for i in mates for host in question.kept.get(question.asks[i].name, {}).values()]
+    hosts = [
+        tree.index[host] for i in members_of_level for host in question.kept.get(question.asks[i].name, {}).values()
+    ]
     for level in range(len(tree.levels) - 1, 0, -1):
         if len({tree.domain_of(level, host) for host in hosts}) <= 1:
             return level
     return 0
 
 
-def _lowest_together(question: PlanInput, gang: GangPlanRequest, empty: _FreeResources, mates: list[int]) -> int:
-    """The finest level of which one empty domain holds these pod sets; the coarsest when none does."""
+def _lowest_together(
+    question: PlanInput, gang: GangPlanRequest, empty: _FreeResources, members_of_level: list[int]
+) -> int:
+    """Return the finest level with one empty domain that holds these pod sets; the coarsest if none does."""
     tree = question.topology.tree
     members = tuple(
         replace(
@@ -234,7 +244,7 @@ def _lowest_together(question: PlanInput, gang: GangPlanRequest, empty: _FreeRes
             colocate=None,
             least=None,
         )
-        for i in mates
+        for i in members_of_level
     )
     for level in range(len(tree.levels) - 1, -1, -1):
         finer = tuple(
@@ -245,17 +255,17 @@ def _lowest_together(question: PlanInput, gang: GangPlanRequest, empty: _FreeRes
     return 0
 
 
-def _asking(gang: GangPlanRequest, ground: _FreeResources) -> GangPlanRequest:
-    """The gang with what it asks of the columns of the ground."""
+def _with_columns(gang: GangPlanRequest, resources: _FreeResources) -> GangPlanRequest:
+    """Return the gang request with the columns of these resources."""
     pod_sets = tuple(
         replace(pods, requests=requests, eligible=eligible)
-        for pods, requests, eligible in zip(gang.pod_sets, ground.requests, ground.eligible, strict=True)
+        for pods, requests, eligible in zip(gang.pod_sets, resources.requests, resources.eligible, strict=True)
     )
     return replace(gang, pod_sets=pod_sets)
 
 
-def _crowded(question: PlanInput, answer: GangPlan, capacity: Capacity) -> tuple[int, int] | None:
-    """A pod set and a host that cannot go together there: the numbers do, the devices do not. None: all do."""
+def _device_conflict(question: PlanInput, answer: GangPlan, capacity: Capacity) -> tuple[int, int] | None:
+    """Return a pod set and a host where the resources suffice for all but the devices do not; None if there is none."""
     wanted: dict[int, list[tuple[int, int]]] = {}  # host -> pod set, its new pods there
     for number, (ask, seats) in enumerate(zip(question.asks, answer.pod_sets, strict=True)):
         if question.shapes[ask.name].devices is not None:
@@ -296,7 +306,7 @@ def _placed(question: PlanInput, gang: GangPlanRequest, answer: GangPlan) -> Pla
 
 
 def _plan(ask: PodSetRequest, seats: HostAssignment, topology: Topology) -> PodSetPlan:
-    """The slots in the order of their lowest rank; of pods without ranks in the order of the tree."""
+    """Return the slots in the order of their lowest rank; without ranks in the order of the tree."""
     tree = topology.tree
     ranks: dict[int, list[tuple[int, int]]] = {}
     for rank, host in enumerate(seats.ranks):
@@ -330,16 +340,20 @@ def _no_room(
         return Waits("Fragmented", f"needs room for {missing} more in {where}")
     if answer.pod_set is not None:
         ask = question.asks[answer.pod_set]
-        told = explain(answer, ask)
-        return told if len(question.asks) == 1 else replace(told, message=f"pod set {ask.name}: {told.message}")
-    ever = _ground(question, capacity, mended=True)
+        explained = explain(answer, ask)
+        return (
+            explained
+            if len(question.asks) == 1
+            else replace(explained, message=f"pod set {ask.name}: {explained.message}")
+        )
+    ever = _free_resources(question, capacity, repaired=True)
     shares = join_and([f"{ask.count:,} of {ask.name}" for ask in question.asks])
     shared = answer.level if answer.level >= 0 else gang.require
     where = f" in one {_alias(topology, shared)}" if shared is not None else ""
     wanted = _wanted(question)
     of_all = f"{wanted:,} of " if wanted < _count(question) else ""
     asked = f"needs room for {of_all}{plural(_count(question), 'pod')} ({shares}){where}"
-    if isinstance(plan_gang(topology.tree, ever.free, _asking(gang, ever)), NoFit):
+    if isinstance(plan_gang(topology.tree, ever.free, _with_columns(gang, ever)), NoFit):
         return Never("GangTooLarge", f"{asked}; each pod set has room alone, even empty hosts have none for all")
     reason: Code = "Fragmented"
     if answer.level < 0:
@@ -353,8 +367,8 @@ def _count(question: PlanInput) -> int:
 
 
 def _wanted(question: PlanInput) -> int:
-    """How many pods make the gang."""
-    return _least(question) or sum(min(ask.count, ask.min_available) for ask in question.asks)
+    """Return how many pods make the gang complete."""
+    return _gang_minimum(question) or sum(min(ask.count, ask.min_available) for ask in question.asks)
 
 
 def _alias(topology: Topology, level: int | None) -> str | None:

@@ -1,6 +1,7 @@
-"""What goes before a gang: in strict order one ahead of it that waits, else the room that is kept for others.
+"""Which waiting gangs precede a gang: in strict order the first one, otherwise those with nominated hosts.
 
-The leader decides both; the Placements of the gangs that wait say it, so that every replica can tell at submit time.
+The leader decides both and records them in the Placements of the waiting gangs, so that every replica can tell at
+submit time.
 """
 
 from __future__ import annotations
@@ -19,18 +20,20 @@ from engine.scheduler.starvation import Nomination
 
 @dataclass(frozen=True, slots=True)
 class Precedence:
-    """`first`: the gang (namespace/name) that nobody may overtake, "" for none; `rooms`: what is kept for others."""
+    """The gang that must not be overtaken (`first`, namespace/name or ""), and hosts nominated for others (`rooms`)."""
 
     first: str = ""
     rooms: tuple[Nomination, ...] = ()
 
 
 def precedence_of(view: ClusterState, gang: Gang, *, created: float) -> Precedence:
-    """What goes before a gang that was created then, as the Placements tell. The caller holds the view's lock."""
+    """Return the precedence over a gang with this creation time, from the Placements. The caller holds the state's
+    lock.
+    """
     workload, priority = gang.workload, view.coming.priority_of(gang.workload)
     if view.policy.queue.order == "strict":
         mine = first = (-priority, created, f"{workload.namespace}/{workload.name}")
-        for key, other, placement in view.gangs.waiting():  # there may be very many: the dear question last
+        for key, other, placement in view.gangs.waiting():  # there may be very many: the expensive test last
             place = (-placement.priority, other.created, f"{other.namespace}/{other.name}")
             if place < first and key != gang.key and _in_queue(other, placement):
                 first = place
@@ -51,9 +54,9 @@ def precedence_of(view: ClusterState, gang: Gang, *, created: float) -> Preceden
 
 
 def in_turn(plan: Callable[[frozenset[str]], Outcome], rooms: Sequence[Nomination]) -> tuple[Outcome, str]:
-    """Plan a gang beside the room that is kept for others, and name the gang whose room would do for it ("": none's).
+    """Plan a gang without the hosts nominated for others; also return the gang with hosts that would fit it, or "".
 
-    `plan` is asked with the hosts to leave alone.
+    `plan` is called with the hosts to leave out.
     """
     outcome = plan(frozenset[str]().union(*(room.hosts for room in rooms)))
     if not rooms or isinstance(outcome, Placed) or own_trouble(outcome):
@@ -66,22 +69,22 @@ def in_turn(plan: Callable[[frozenset[str]], Outcome], rooms: Sequence[Nominatio
 
 
 def goes_first(name: str, gang: Gang) -> Waits:
-    """The answer for a gang that may not overtake another one (namespace/name)."""
+    """Return the outcome of a gang that must not overtake another one (namespace/name)."""
     return Waits("QueuedBehind", f"{_named(name, gang)} goes first and has no room yet")
 
 
 def kept_for(name: str, gang: Gang) -> Waits:
-    """The answer for a gang that would fit where room is kept for another one (namespace/name)."""
+    """Return the outcome of a gang that would fit on hosts nominated for another one (namespace/name)."""
     return Waits("QueuedBehind", f"the room that it needs is kept for {_named(name, gang)}, which has waited longer")
 
 
 def _in_queue(workload: Workload, placement: Placement) -> bool:
-    """True for a gang that waits for room, and that others may have to wait for."""
+    """Return True for a gang that waits for capacity and that others may have to wait for."""
     code = known_code(placement.status.get("reason"))
     return not over(workload) and code != "" and REASONS[code].queued
 
 
 def _named(name: str, gang: Gang) -> str:
-    """Another gang's workload (namespace/name), named only to those who may see it anyway."""
+    """Return the other gang's workload, by name only within its namespace, where its users may see it anyway."""
     namespace, _, own = name.partition("/")
     return own if namespace == gang.workload.namespace else "a gang of another namespace"

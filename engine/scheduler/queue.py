@@ -1,4 +1,4 @@
-"""Gangs that wait for room: who is planned next. Highest priority first, then oldest, then by name."""
+"""The queue of gangs that wait for capacity: highest priority first, then oldest, then by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.scheduler.outcome import Never, Waits
 
 @dataclass(frozen=True, slots=True)
 class QueueEntry:
-    """One waiting gang; not planned before `not_before`, impatient from `patient_until` on (monotonic seconds)."""
+    """A waiting gang; not planned before `not_before`, starving from `patient_until` on (monotonic seconds)."""
 
     priority: int
     created: float
@@ -25,15 +25,15 @@ class QueueEntry:
 
     @property
     def namespace(self) -> str:
-        """The namespace of its workload."""
+        """Return the namespace of its workload."""
         return self.name.partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class PlanKey:
-    """What is asked of the planner: `about` all that the answer rests on but how many pods want room.
+    """The key of a planning problem: `about` is all that decides the answer except the number of pods.
 
-    `count` decides whether they fit, `whole` is told beside it: they differ where a gang has a minimum.
+    `count` decides whether they fit, `whole` only appears in the message: they differ if the gang has a minimum.
     """
 
     about: tuple[object, ...]
@@ -43,17 +43,17 @@ class PlanKey:
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """Why a question has no answer now; `first`: the gang (namespace/name) that its room is kept for."""
+    """Why a problem has no plan now; `first`: the gang (namespace/name) that its hosts are nominated for."""
 
     outcome: Waits | Never
     first: str = ""
 
 
 def plan_key(understanding: PlacementRequest, shapes: Mapping[str, Shape], *beside: object) -> PlanKey:
-    """The question of a gang; `beside`: what else decides, such as hosts that are left out.
+    """Return the key of a gang's planning problem; `beside`: further inputs, such as hosts that are left out.
 
-    More pods never fit better, but that can be told of equal pods alone: for several pod sets, and where the
-    number decides which level `auto` is, only the very same question has the same answer.
+    More pods never fit better than fewer, but this holds for equal pods only: for several pod sets, and if the number
+    decides the level of `auto`, only exactly the same problem has the same answer.
     """
     asks, gang = understanding.pod_sets, understanding.gang
     about = [
@@ -66,14 +66,14 @@ def plan_key(understanding: PlacementRequest, shapes: Mapping[str, Shape], *besi
 
 
 class GangQueue:
-    """Waiting gangs by key. `room` says that one that did not fit may fit now."""
+    """Waiting gangs by key. `room` is True if capacity was freed, so that a gang that did not fit may fit now."""
 
     def __init__(self) -> None:
         self.room = False
         self._entries: dict[str, QueueEntry] = {}
-        self._fresh: set[str] = set()  # not planned since they came in or were put back
-        self._put_off: dict[str, None] = {}  # were to be planned and were not, in the order of that
-        self._for_hosts: set[str] = set()  # no room helps them on the hosts there are
+        self._fresh: set[str] = set()  # not planned since they were added or requeued
+        self._put_off: dict[str, None] = {}  # postponed when they were due, in that order
+        self._for_hosts: set[str] = set()  # freed capacity on the current hosts does not help them
         self._misses: dict[tuple[object, ...], tuple[float, Miss]] = {}
         self._answers: dict[PlanKey, Miss] = {}
 
@@ -84,22 +84,22 @@ class GangQueue:
         return key in self._entries
 
     def __iter__(self) -> Iterator[str]:
-        """Every gang that waits, in no order."""
+        """Iterate over all waiting gangs, in no order."""
         return iter(self._entries)
 
     def add(self, key: str, entry: QueueEntry) -> None:
-        """Put a gang in (again): it is planned at the next turn."""
+        """Add or replace a gang; it is planned at the next turn."""
         self._entries[key] = entry
         self._fresh.add(key)
         self._for_hosts.discard(key)
 
     def requeue(self, key: str) -> None:
-        """Have a gang planned at the next turn, without the others."""
+        """Requeue one gang for the next turn, without the others."""
         if key in self._entries:
             self._fresh.add(key)
 
     def drop(self, key: str) -> None:
-        """Take a gang out."""
+        """Remove a gang."""
         self._entries.pop(key, None)
         self._fresh.discard(key)
         self._put_off.pop(key, None)
@@ -107,43 +107,47 @@ class GangQueue:
 
     @property
     def behind(self) -> bool:
-        """True when gangs are put off that are to be planned as soon as can be."""
+        """Return True if postponed gangs should be planned as soon as possible."""
         return bool(self._put_off)
 
     def put_off(self, key: str) -> None:
-        """Have a gang planned at a later turn: its namespace has had its share of this one."""
+        """Postpone a gang to a later turn: its namespace has used its share of this one."""
         self._fresh.add(key)
         self._put_off.setdefault(key, None)
 
     def planned(self, key: str) -> None:
-        """Take in that a gang has its turn."""
+        """Record that a gang has its turn."""
         self._put_off.pop(key, None)
 
     def longest_put_off(self, keys: Iterable[str]) -> list[str]:
-        """Sort gangs: who was put off first goes first, who was not goes last and in the order given."""
+        """Sort gangs: postponed ones first, in the order of postponement, then the others in the given order."""
         places = {key: place for place, key in enumerate(self._put_off)}
         return sorted(keys, key=lambda key: places.get(key, len(places)))
 
     def waits_for_hosts(self, key: str) -> None:
-        """Take in that a gang fits on no room of the hosts there are: it is not planned before they change."""
+        """Record that freed capacity on the current hosts does not help a gang: it is not planned before the hosts
+        change.
+        """
         if key in self._entries:
             self._for_hosts.add(key)
 
     @property
     def for_hosts(self) -> Set[str]:
-        """The gangs that fit on no room of the hosts there are."""
+        """Return the gangs that fit on no capacity of the current hosts."""
         return self._for_hosts
 
     def hosts_changed(self) -> None:
-        """Take in that hosts, devices or topologies are others now."""
+        """Record that hosts, devices or topologies have changed."""
         self._for_hosts.clear()
 
     def entry(self, key: str) -> QueueEntry | None:
-        """The entry of a gang that waits."""
+        """Return the entry of a waiting gang."""
         return self._entries.get(key)
 
     def impatient(self, now: float) -> list[str]:
-        """Gangs that have waited for room for longer than the policy's patience and could go now, in order."""
+        """Return the starving gangs that could be placed now, in order: those that waited longer than the policy's
+        patience.
+        """
         waited = [
             key
             for key, one in self._entries.items()
@@ -152,9 +156,9 @@ class GangQueue:
         return sorted(waited, key=self._order)
 
     def take(self, now: float, *, strict: bool) -> list[str]:
-        """Gangs to plan now, in order: all that room may help when some appeared, else those that are new.
+        """Return the gangs to plan now, in order: all that freed capacity may help, else only new ones.
 
-        With `strict` the order binds: a new gang is only planned when none ahead of it waits, so all are taken.
+        With `strict` the order is binding: a new gang is only planned if none ahead of it waits, so all are taken.
         """
         self._misses.clear()
         self._answers.clear()
@@ -167,25 +171,25 @@ class GangQueue:
         return sorted(ready, key=self._order)
 
     def later_than(self, key: str) -> list[str]:
-        """Gangs behind one in the queue."""
+        """Return the gangs behind one in the queue."""
         mine = self._order(key)
         return sorted((other for other in self._entries if self._order(other) > mine), key=self._order)
 
     def stop_behind(self, key: str) -> None:
-        """Everything behind a gang waits for it: what is new there is planned when there is room."""
+        """Block the queue behind this gang; new gangs are planned when capacity is freed."""
         self._fresh -= set(self.later_than(key))
 
     def known_miss(self, question: PlanKey) -> Miss | None:
-        """What the same question with no more pods was answered earlier in this turn; None when nobody asked it."""
+        """Return the miss of the same problem with no more pods from this turn; None if there was none."""
         count, miss = self._misses.get(question.about, (inf, None))
         return miss if question.count >= count else None
 
     def answered(self, question: PlanKey) -> Miss | None:
-        """What the very same question was answered earlier in this turn; None when nobody asked it."""
+        """Return the miss of exactly the same problem from this turn; None if there was none."""
         return self._answers.get(question)
 
     def record_miss(self, question: PlanKey, miss: Miss) -> None:
-        """Remember that it did not fit, and why; valid until the next `take`, as plans only use room up."""
+        """Record a miss; valid until the next `take`, as plans only use capacity up."""
         self._answers.setdefault(question, miss)
         if self.known_miss(question) is None:
             self._misses[question.about] = (question.count, miss)

@@ -1,6 +1,6 @@
-"""From a gang in the view to what would be written: can its pods be created, then the planner, then the Placement.
+"""From a gang in the cluster state to its new Placement: check that its pods can be created, plan, build the Placement.
 
-Nothing is written or held here. The leader, the forecast at submit time and `simulate` all go this way.
+Nothing is written or assumed here. The leader, the forecast at submit time and `simulate` all use this.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.plan import plan_placement
 from engine.scheduler.precedence import goes_first, in_turn, kept_for, precedence_of
 
-# Bytes of an assignment: etcd takes 1.5 MiB at a time, for the request, status and managed fields too.
+# Bytes of an assignment: etcd takes 1.5 MiB at a time, which include the request, status and managed fields.
 _LARGEST = 1_400_000
 _SURELY_FITS = 1_000  # pods, each on a host of its own, with devices
 
@@ -40,12 +40,12 @@ def schedule_gang(
     room_kept: frozenset[str] = frozenset(),
     emptied: frozenset[str] = frozenset(),
 ) -> Outcome:
-    """The answer for a gang now: whether its pods can be created, then the planner. The caller holds the view's lock.
+    """Return the outcome for a gang: whether its pods can be created, then the plan. The caller holds the state's lock.
 
-    `kept`: the answer of `standing`, for a caller that has it. `settled_before`, `excluded`, `room_kept` and `emptied`
-    as in `plan_gang`; no devices are chosen on emptied hosts.
+    `kept`: the result of `kept_assignment`, for a caller that has it. `settled_before`, `excluded`, `room_kept` and
+    `emptied` as in `plan_placement`; no devices are allocated on emptied hosts.
     """
-    if (trouble := _uncreatable(view, gang)) is not None:
+    if (trouble := _creation_problem(view, gang)) is not None:
         return trouble
     kept = kept_assignment(gang) if kept is None else kept
     outcome = plan_placement(
@@ -61,14 +61,14 @@ def schedule_gang(
         emptied=emptied,
     )
     if isinstance(outcome, Placed) and not emptied:
-        return _writable(allocate_devices(outcome, gang.shapes, view.capacity, kept))
+        return _within_object_size(allocate_devices(outcome, gang.shapes, view.capacity, kept))
     return outcome
 
 
 def answer_in_view(view: ClusterState, gang: Gang, *, created: float, settled_before: float | None = None) -> Outcome:
-    """What the leader would answer for a gang that was created then, as far as the Placements tell what goes before it.
+    """Return the leader's outcome for a gang with this creation time, as far as the Placements show what precedes it.
 
-    The caller holds the view's lock.
+    The caller holds the state's lock.
     """
     before = precedence_of(view, gang, created=created)
     if before.first:
@@ -90,13 +90,13 @@ def schedule_extension(
     excluded: frozenset[str] = frozenset(),
     room_kept: frozenset[str] = frozenset(),
 ) -> Outcome:
-    """The answer for a part of a placed gang: new slots beside those that stay. The caller holds the view's lock.
+    """Return the outcome for an extension of a placed gang: new slots beside the kept ones.
 
-    A pod whose node is not there any more has no place that could be kept.
+    The caller holds the state's lock. The slot of a pod on a node that is gone is not kept.
     """
     assert gang.placement is not None and gang.placement.assignment is not None
     whole = all(ask.min_available >= ask.count for ask in extension.asks)
-    if whole and (trouble := _uncreatable(view, gang)) is not None:
+    if whole and (trouble := _creation_problem(view, gang)) is not None:
         return trouble
     kept = {
         name: {rank: one for rank, one in slots.items() if view.capacity.node(one.host) is not None}
@@ -118,11 +118,13 @@ def schedule_extension(
         return outcome
     if sum(slot.count for plan in outcome.pod_sets for slot in plan.slots) <= sum(map(len, kept.values())):
         return Waits("Fragmented", f"no room for {plural(extension.missing, 'pod')} more beside those that are placed")
-    return _writable(allocate_devices(outcome, gang.shapes, view.capacity, kept))
+    return _within_object_size(allocate_devices(outcome, gang.shapes, view.capacity, kept))
 
 
-def _writable(outcome: Outcome) -> Outcome:
-    """The answer, unless its slots are too many for one object: that would be refused, and tried again, for ever."""
+def _within_object_size(outcome: Outcome) -> Outcome:
+    """Return the outcome, or Never if its slots are too many for one object, which would be refused and retried for
+    ever.
+    """
     if not isinstance(outcome, Placed):
         return outcome
     pods = sum(slot.count for plan in outcome.pod_sets for slot in plan.slots)
@@ -134,7 +136,7 @@ def _writable(outcome: Outcome) -> Outcome:
 
 
 def extended_placement(gang: Gang, extension: ExtensionRequest, placed: Placed) -> Placement:
-    """The Placement to write when a part of the gang was planned: growth takes over the request as it is read today."""
+    """Return the Placement to write for a planned extension; growth also adopts the current request."""
     placement, asked = gang.placement, gang.understanding
     assert placement is not None
     assignment = Assignment(revision=placement.generation + 1, pod_sets=placed.pod_sets)
@@ -145,7 +147,7 @@ def extended_placement(gang: Gang, extension: ExtensionRequest, placed: Placed) 
 
 
 def rewritten(gang: Gang, assignment: Assignment) -> Placement:
-    """The Placement to write with another assignment of the same gang: of one that was scaled down with fewer pods."""
+    """Return the Placement to write with another assignment of the same gang, with fewer pods if it was scaled down."""
     placement = gang.placement
     assert placement is not None
     counts = {ask.name: ask.count for ask in gang.understanding.pod_sets}
@@ -162,9 +164,9 @@ def _hosts(kept: Mapping[str, Mapping[int, KeptSlot]]) -> dict[str, dict[int, st
 
 
 def kept_assignment(gang: Gang) -> dict[str, dict[int, KeptSlot]]:
-    """Pod set -> rank -> where a live pod is that cannot be moved: bound, or pinned and released.
+    """Return the hosts of live pods that cannot be moved (bound, or released to a host): pod set -> rank -> slot.
 
-    Where ranks come and go any number will do: only the count per host matters.
+    Where ranks come and go the numbers are arbitrary: only the count per host matters.
     """
     live = [pod for pod in gang.pods if not pod.finished and not pod.deleting]
     every: dict[str, dict[int, KeptSlot]] = {}
@@ -180,9 +182,9 @@ def kept_assignment(gang: Gang) -> dict[str, dict[int, KeptSlot]]:
     return every
 
 
-def _uncreatable(view: ClusterState, gang: Gang) -> Waits | None:
-    """Why pods of the gang that do not exist yet could not be created, wherever there is room."""
-    coming = _coming(gang)
+def _creation_problem(view: ClusterState, gang: Gang) -> Waits | None:
+    """Return why future pods of the gang could not be created, whatever the capacity; None if they can."""
+    coming = _pods_to_create(gang)
     for pod_set, _ in coming:
         if (name := view.coming.missing_class(pod_set)) is not None:
             hint = did_you_mean(name, view.coming.known_classes())
@@ -191,9 +193,9 @@ def _uncreatable(view: ClusterState, gang: Gang) -> Waits | None:
     return None if missing is None else Waits("QuotaExceeded", missing)
 
 
-def _coming(gang: Gang) -> list[tuple[PodSet, int]]:
-    """How many pods of every pod set have to be created before the gang can start."""
-    # A quota counts those that exist and stay; a terminating pod uses quota beside the one that comes after it.
+def _pods_to_create(gang: Gang) -> list[tuple[PodSet, int]]:
+    """Return how many pods of each pod set have to be created before the gang can start."""
+    # A quota already counts pods that exist and stay; a terminating pod uses quota beside its replacement.
     live = [pod for pod in gang.pods if not pod.finished and not pod.deleting]
     least = {ask.name: ask.min_available for ask in gang.understanding.pod_sets}
     found = [
@@ -204,19 +206,19 @@ def _coming(gang: Gang) -> list[tuple[PodSet, int]]:
 
 
 def _quota_shortfall(view: ClusterState, gang: Gang, coming: list[tuple[PodSet, int]]) -> str | None:
-    """What the namespace's quotas lack for the pods of the gang that do not exist yet."""
+    """Return what the namespace's quotas lack for the future pods of the gang; None if nothing."""
     workload = gang.workload
     quotas = view.stores.quotas.get_by(workload.namespace)
     if not quotas:
-        return None  # what other gangs will still use is looked for among all that are placed
+        return None  # finding the future usage of other gangs needs a search of all placed ones
     wanted = [(view.coming.spec_of(workload, pod_set), count) for pod_set, count in coming]
     return quota.shortfall(quotas, wanted, view.gangs.pending(gang, view.capacity))
 
 
 def new_placement(gang: Gang, placed: Placed | None, *, priority: int, now: float) -> Placement:
-    """The Placement to write: the request as understood and, when placed, the answer.
+    """Return the Placement to write: the parsed request and, if placed, the assignment.
 
-    The revision is the generation that the write will give the object, so it goes up with every re-plan.
+    The revision is the generation that the write will give the object, so it increases with every new plan.
     """
     workload, ask, known = gang.workload, gang.understanding.asked, gang.placement
     assert ask is not None, "only a gang that asks has a Placement"

@@ -21,13 +21,13 @@ from engine.planner.plan import NoFit, domain_slots
 from engine.planner.slices import Slices
 from engine.topology.topology import Topology
 
-# Why a host with enough by its numbers has no room; the words stand in the list of nodes as they are.
+# Why a host with enough resources has no slot; the list of nodes in messages uses these words.
 IN_PART: Final = "with GPUs used in part"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceShortfall:
-    """What a pod asks for, and how near a host comes to it.
+    """The devices that a pod requests, and how near a host comes to them.
 
     asked       in words (`4 GPUs`, `50% of a GPU`)
     gpus        whole GPUs of a pod; 0: parts of GPUs, or other devices only
@@ -50,7 +50,7 @@ class DeviceShortfall:
 def device_shortfall(
     shape: Shape, topology: Topology, capacity: Capacity, reasons: Sequence[str]
 ) -> DeviceShortfall | None:
-    """The numbers of the devices that a shape asks for; None when it asks for none. `reasons` as of `Capacity`."""
+    """Return the device numbers of a shape; None if it requests none. `reasons` as of `Capacity`."""
     request, name = shape.devices, device_name(shape)
     if request is None or name is None:
         return None
@@ -72,14 +72,14 @@ def device_shortfall(
 
 
 def without_devices(shape: Shape, topology: Topology, capacity: Capacity, counted: SlotCounts) -> SlotCounts:
-    """The slots by the numbers that nodes report alone: what is less than that is the devices' doing."""
+    """Return the slots by the resources of nodes alone: the devices cause any lower count."""
     if shape.devices is None or not capacity.devices_matter:
         return counted
     return capacity.count(replace(shape, devices=None), topology)
 
 
 def full(host: str, place: int, capacity: Capacity, *, counted: SlotCounts, by_numbers: SlotCounts) -> str:
-    """Why an eligible host without a free slot has none."""
+    """Return why an eligible host without a free slot has none."""
     if counted.empty[place] > 0:
         return IN_PART if by_numbers.free[place] > 0 else "in use"
     trouble = capacity.device_trouble(host) if by_numbers.empty[place] > 0 else ""
@@ -87,7 +87,7 @@ def full(host: str, place: int, capacity: Capacity, *, counted: SlotCounts, by_n
 
 
 def device_name(shape: Shape) -> str | None:
-    """The name under which a shape asks for GPUs, a vendor's first; for want of any that of another device."""
+    """Return the name by which a shape requests GPUs, a vendor's first; without GPUs that of another device."""
     names = {name for name, amount in shape.requests if amount > 0}
     vendors = sorted(names & whole_names())
     ours = sorted(names & KOORDINATOR)
@@ -95,7 +95,7 @@ def device_name(shape: Shape) -> str | None:
 
 
 def unreported(shape: Shape, capacity: Capacity) -> tuple[str, ...]:
-    """Extended resources that the shape asks for and no node has any of."""
+    """Return the extended resources that the shape requests and no node has."""
     return tuple(
         name
         for name, amount in shape.requests
@@ -103,41 +103,41 @@ def unreported(shape: Shape, capacity: Capacity) -> tuple[str, ...]:
     )
 
 
-WHOLE_TOPOLOGY: Final = "topology"  # what `fits_level` says when only the whole topology has room
+WHOLE_TOPOLOGY: Final = "topology"  # value of `fits_level` if only the whole topology has enough slots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
-    """The numbers behind an answer of no.
+    """The numbers of a plan that did not fit.
 
     count           pods that need slots
     whole           all pods of the gang, where `count` of them are enough for it; None: `count` are all
     level           alias of the required level; None: the whole topology
-    domains         domains of that level that were looked at
+    domains         domains of that level that were examined
     best            last label value of the domain with the most free slots; None: there is none
     best_slots      its free slots
     total_slots     free slots of all eligible hosts
     capacity_best   slots of the largest domain, empty, counting healthy eligible hosts
     capacity_total  the same of the whole topology
     per_host        slots of the largest empty host; None: unknown
-    hosts           nodes looked at
+    hosts           nodes examined
     exclusions      nodes by the reason why they have no room: of `engine.gang.shape.exclusion`, of `Topology.outside`,
-                    "in use", "too small"; what is missing to `hosts` has room
+                    "in use", "too small"; the rest of `hosts` has room
     limiting        the resource that runs out first
     fits_level      nearest coarser level with a domain that has room now, "topology" for the whole; None: nowhere
     gpus_per_pod    whole GPUs that a pod asks for
     ceiling         as capacity_best, counting cordoned, not ready and tainted hosts too: what no repair can exceed.
-                    None: estimated from the number of such hosts, which never says never too early
+                    None: estimated from the number of such hosts, which never gives Never too early
     largest         last label value and number of hosts of the domain with capacity_best
     roomier         nearest coarser level whose largest empty domain holds the gang, with its slots
     host_gpus       GPUs of the largest host
-    slices          level and size: so many pods at a time have to share one domain of the level; None: no slices.
+    slices          level and size: this many pods at a time have to share one domain of the level; None: no slices.
                     All numbers of slots are of whole slices then
     tolerate        key of a taint: a toleration for it would make room for the gang now
     devices         what its pods need of the hosts' devices; None: nothing
     too_big         a resource of which no host has as much as a pod asks for: its name, units of a pod, most of a host
     unreported      names that its pods ask for and no node reports
-    reported        names of GPUs and devices that nodes do report, told when there are unreported ones
+    reported        names of GPUs and devices that nodes do report, set if there are unreported ones
     """
 
     count: int
@@ -228,8 +228,8 @@ def shortfall_of(
         gpus_per_pod=gpus_per_pod,
         ceiling=int(domain_slots(topology.tree, built, level, slices).max(initial=0)),
         largest=(tree.path(level, largest)[-1], _hosts_in(topology, level, largest)) if largest >= 0 else None,
-        roomier=_roomier(topology, level, empty, least, slices),
-        tolerate=_taint_in_the_way(answer, ask, shape, topology, capacity=capacity, reasons=reasons),
+        roomier=_coarser_level(topology, level, empty, least, slices),
+        tolerate=_blocking_taint(answer, ask, shape, topology, capacity=capacity, reasons=reasons),
         host_gpus=host_gpus,
         devices=devices,
         too_big=_too_big(shape, capacity, topology),
@@ -241,17 +241,17 @@ def shortfall_of(
 
 
 def _too_big(shape: Shape, capacity: Capacity, topology: Topology) -> tuple[str, int, int] | None:
-    """The first resource of which one pod asks for more than any host has: its name, what is asked, what there is."""
+    """Return the first resource of which a pod requests more than any host has: its name, the request, the maximum."""
     for name, amount in shape.requests:
         if amount > (most := capacity.largest(name, topology)):
             return name, amount, most
     return None
 
 
-def _taint_in_the_way(
+def _blocking_taint(
     answer: NoFit, ask: PodSetRequest, shape: Shape, topology: Topology, *, capacity: Capacity, reasons: list[str]
 ) -> str | None:
-    """The taint that keeps most hosts out, when the gang would fit now on the hosts that carry it too."""
+    """Return the taint that excludes most hosts, if the gang would fit now with the tainted hosts."""
     taints = Counter(reason.removeprefix(TAINT) for reason in reasons if reason.startswith(TAINT))
     for key, _ in taints.most_common(1):
         tolerant = replace(shape, tolerations=(*shape.tolerations, Toleration(key, "Exists", "", "")))
@@ -267,10 +267,10 @@ def _hosts_in(topology: Topology, level: int, domain: int) -> int:
     return end - first
 
 
-def _roomier(
+def _coarser_level(
     topology: Topology, level: int, empty: Ints, count: int, slices: tuple[Slices, ...]
 ) -> tuple[str, int] | None:
-    """The nearest coarser level whose largest domain, empty, holds the gang."""
+    """Return the nearest coarser level with an empty domain that holds the gang."""
     for coarser in range(level - 1, -1, -1):
         most = int(domain_slots(topology.tree, empty, coarser, slices).max(initial=0))
         if most >= count:
@@ -287,9 +287,9 @@ def _fits(level: int | None, topology: Topology) -> str | None:
 def _limiting(
     shape: Shape, capacity: Capacity, topology: Topology, *, counted: SlotCounts, by_numbers: SlotCounts
 ) -> str | None:
-    """The requested resource of which the hosts have the fewest pods' worth free."""
+    """Return the requested resource that is free for the fewest pods."""
     if (name := device_name(shape)) is not None and counted.free.sum() < by_numbers.free.sum():
-        return name  # the numbers would do, the devices do not
+        return name  # the resources suffice, the devices do not
     worth = [
         (int((capacity.free_of(resource, topology) // amount).sum()), resource)
         for resource, amount in shape.requests

@@ -1,8 +1,8 @@
-"""Room that is kept free for a gang which has waited for longer than the policy's patience. Pure.
+"""Nominates hosts for gangs that have waited longer than the policy's patience. Pure.
 
-At most one gang of a topology has room kept, on no more hosts than it will use, and only gangs of the same or a lower
-priority are planned around them; so what a large gang costs the others is bounded by its own size. Lost with the term:
-the next leader chooses again, and what has become free since is chosen first.
+At most one gang of a topology has nominated hosts, no more than it will use, and only gangs of the same or a lower
+priority are planned around them; so the cost of a large gang for the others is bounded by its own size. Lost with the
+term: the next leader chooses again, and what has become free since is chosen first.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 
-# Which hosts are kept is looked at again after this long: pods end where nobody expected it (seconds).
+# Seconds. Nominations are renewed after this long: pods may have ended on other hosts.
 RENEW_EVERY = 5.0
-# Gangs of one topology that are tried at a time; one that cannot be helped (quota, broken hosts) holds up no other, as
-# the next time begins with those that were not tried yet.
+# Gangs of one topology that are tried at a time; one that cannot be helped (quota, broken hosts) delays no other, as
+# the next renewal begins with those that were not tried yet.
 TRIES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class StarvingGang:
-    """A gang that has waited too long."""
+    """A gang that has waited longer than the policy's patience."""
 
     key: str
     priority: int
@@ -31,7 +31,7 @@ class StarvingGang:
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """Hosts that are kept for one gang; `where` in words."""
+    """The hosts that are nominated for one gang; `where` describes them in words."""
 
     key: str
     name: str  # namespace/name of its workload
@@ -45,35 +45,36 @@ Find = Callable[[StarvingGang, Nomination | None, frozenset[str]], Nomination | 
 
 
 class Nominator:
-    """The room that is kept at the moment, by topology."""
+    """The current nominations, by topology."""
 
     def __init__(self) -> None:
         self._rooms: dict[str, Nomination] = {}
-        self._tried: set[str] = set()  # since the last look at everything
-        self._missed: set[str] = set()  # could not be helped when they were tried last
+        self._tried: set[str] = set()  # since the last complete renewal
+        self._missed: set[str] = set()  # could not be helped at their last try
         self._look_at = -inf
 
     def __len__(self) -> int:
         return len(self._rooms)
 
     def kept(self) -> list[Nomination]:
-        """All room that is kept."""
+        """Return all nominations."""
         return list(self._rooms.values())
 
     def of(self, key: str) -> Nomination | None:
-        """What is kept for a gang."""
+        """Return the nomination of a gang."""
         return next((room for room in self._rooms.values() if room.key == key), None)
 
     def before(self, key: str, priority: int) -> list[Nomination]:
-        """What a gang must leave alone: room that is kept for others of no lower priority."""
+        """Return the nominations that a gang must respect: those of others with no lower priority."""
         return [room for room in self._rooms.values() if room.key != key and room.priority >= priority]
 
     def renew(self, waiting: Sequence[StarvingGang], now: float, find: Find) -> bool:
-        """Keep room for the first of those who have waited too long, in order; True when others may go on instead.
+        """Nominate hosts for the first starving gangs, in order; return True if hosts were given up that others may
+        use.
 
-        `find(gang, kept, taken)` names the hosts to keep, or nothing when that would not help it; `kept` is what is
-        kept for it already, `taken` the hosts that are kept for others. Whoever has room keeps it until somebody
-        of a higher priority has waited too long.
+        `find(gang, kept, taken)` returns the hosts to nominate, or None if that would not help the gang; `kept` is its
+        current nomination, `taken` the hosts nominated for others. A gang keeps its nomination until one of a higher
+        priority starves.
         """
         before = dict(self._rooms)
         present = {gang.key: gang for gang in waiting}
@@ -119,7 +120,8 @@ class Nominator:
                 room = None
 
     def _by_turns(self, gangs: Sequence[StarvingGang]) -> list[StarvingGang]:
-        """In which order they are tried: whoever could not be helped last time after the others, then by priority.
+        """Return the order in which gangs are tried: those that could not be helped last time go last, then by
+        priority.
 
         Among equals the first of each namespace, then the second ones: many gangs that cannot be helped cost those of
         another namespace no more than one would.
