@@ -1,4 +1,4 @@
-"""What the engine counts; scraped with the rest from /metrics. Names: docs/reference/metrics.md."""
+"""The engine's metrics, scraped with the others from /metrics. Names: docs/reference/metrics.md."""
 
 from __future__ import annotations
 

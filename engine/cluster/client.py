@@ -1,7 +1,7 @@
-"""One connection pool to the API server: bytes out, bytes in, faults as two exceptions.
+"""The connection pool to the API server: bytes out, bytes in, faults as two exceptions.
 
 The official client supplies credentials, TLS, proxies and the token's reload; its pool is used directly, because its
-models cost 1 ms and 115 KB a pod and its request path re-encodes the body. Nothing here knows a kind.
+models cost 1 ms and 115 KB a pod and its request path re-encodes the body. No code here depends on a kind.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 
 class ApiFault(Exception):
-    """A request that did not succeed; `retry_after` is the server's wish in seconds, or None."""
+    """A request that did not succeed; `retry_after` is the pause that the server asks for, in seconds, or None."""
 
     retry_after: float | None = None
 
@@ -45,7 +45,7 @@ class ApiUnavailable(ApiFault):
 
 
 class ApiError(ApiFault):
-    """The server's refusal.
+    """A request that the server refused.
 
     `status` is the HTTP status, `reason` and `message` are those of the Status object ("" when the body was none),
     `causes` are its (field, message) pairs. Never holds request headers or bodies.
@@ -88,7 +88,7 @@ _decode_status = msgspec.json.Decoder(_Status).decode
 
 
 def status_error(body: bytes | msgspec.Raw, *, http_status: int = 0, retry_after: float | None = None) -> ApiError:
-    """Read a Status object (an answer's body, or the object of a watch's ERROR event) into an ApiError.
+    """Parse a Status object (an answer's body, or the object of a watch's ERROR event) into an ApiError.
 
     `http_status` wins over the body's code when it is not 0; a body that is no Status gives an error without a message.
     """
@@ -166,7 +166,7 @@ class Stream:
 
 
 class KubeClient:
-    """Requests to one API server; safe for use by many threads at once."""
+    """Sends requests to one API server; safe for use by many threads at once."""
 
     def __init__(self, client: Any, user_agent: str) -> None:
         self._configuration = client.configuration
@@ -220,7 +220,7 @@ class KubeClient:
     def stream(
         self, path: str, query: Mapping[str, str], *, connect_timeout: float = 5.0, read_timeout: float = 100.0
     ) -> Stream:
-        """Open a GET whose answer does not end (a watch); use as a context manager.
+        """Open a GET with an endless answer (a watch); use as a context manager.
 
         `read_timeout` is the longest silence in seconds. Raises as `request` does.
         """
@@ -250,7 +250,7 @@ class KubeClient:
         if body is not None:
             headers["Content-Type"] = content_type
         headers.update(self._authorization())
-        # A redirect is never followed: it would carry the token to a host that nobody configured.
+        # A redirect is never followed: it would carry the token to a host that was not configured.
         response: urllib3.BaseHTTPResponse = self._pools.urlopen(
             method,
             url,

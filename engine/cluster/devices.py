@@ -1,8 +1,8 @@
-"""The Device object (scheduling.koordinator.sh) -> NodeDevices. Of a faulty object as much as can be understood counts.
+"""Decodes the Device object (scheduling.koordinator.sh) into NodeDevices, keeping every valid part of a faulty object.
 
 Facts about the object: it is named after its node, a device's `minor` is its number among those of its type,
-`resources` are what it offers (100 percent of a healthy GPU's compute and memory), the NVLink partitions and what the
-kubelet gave to pods by itself stand in annotations as JSON. A device with missing or nonsense fields is left out, never
+`resources` are what it offers (100 percent of a healthy GPU's compute and memory), the NVLink partitions and the
+kubelet's own allocations to pods are annotations in JSON. A device with missing or nonsense fields is left out, never
 guessed at.
 """
 
@@ -26,7 +26,7 @@ API_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"
 PLURAL: Final = "devices"
 
 MAX_DEVICES: Final = 256  # of one object; the densest hosts have 16 GPUs and as many network cards
-MAX_FAULTS: Final = 16  # told of one object
+MAX_FAULTS: Final = 16  # reported of one object
 _MAX_TEXT: Final = 253  # characters of an id or of a PCIe name
 _MAX_TABLE: Final = 65536  # characters of the partition table
 _MAX_PARTITIONS: Final = 1024
@@ -76,7 +76,7 @@ _CHECKPOINT: Final = msgspec.json.Decoder(list[_Given])
 
 
 class _Faulty(ValueError):
-    """Why a device is left out; the text starts with the path of what is wrong, seen from the device, or with ": "."""
+    """A device is left out; the text starts with the path of the fault, relative to the device, or with ": "."""
 
 
 def node_devices(source: Source) -> NodeDevices:
@@ -118,7 +118,7 @@ def _devices(raw: Iterable[Any], faults: list[str]) -> tuple[Device, ...]:
             twice.add(key)
             faults.append(f"devices[{position}]: {device.kind} {device.minor} stands twice")
         found[key] = device
-    # Two devices under one number: nobody can tell which of them a pod would get.
+    # Two devices under one number: it is unknown which of them a pod would get.
     return tuple(found[key] for key in sorted(found) if key not in twice)
 
 
@@ -157,7 +157,7 @@ def _percent(resources: Mapping[str, Quantity | None], name: str) -> int:
 
 
 def _amount(resources: Mapping[str, Quantity | None], name: str, *, most: int) -> int:
-    """Return an amount in wholes; what is not named is not there."""
+    """Return an amount in whole units; 0 for a resource that is not named."""
     quantity = resources.get(name)
     if quantity is None:
         return 0
@@ -199,7 +199,7 @@ def _partitions(text: str, faults: list[str]) -> dict[int, tuple[tuple[int, ...]
 def _given(
     texts: Mapping[str, str], devices: Iterable[Device], faults: list[str]
 ) -> dict[str, tuple[tuple[str, int], ...]]:
-    """Return which of the devices pods have by the node's checkpoints, by the pods' uids."""
+    """Return the devices that pods have by the node's checkpoints, by the pods' uids."""
     ids = {device.id: (device.kind, device.minor) for device in devices if device.id}
     found: dict[str, dict[tuple[str, int], None]] = {}
     for key, text in texts.items():

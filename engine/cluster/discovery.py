@@ -1,7 +1,7 @@
-"""Which kinds the API server serves at this moment, and in which version: those of the registry and their owners.
+"""Finds out which of the registry's kinds and their owners the API server serves now, and in which version.
 
-Kinds of Kubernetes' own groups are always there. Of the others one `GET /apis` tells the groups, and one list per
-version of a group that concerns us its kinds. What cannot be asked keeps the answer that was last known.
+Kinds of Kubernetes' own groups are always served. For the others one `GET /apis` lists the groups, and one list per
+version of a group that concerns us its kinds. Where a request fails, the last known answer stays.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A kind to look for: the versions that entries name, in their order, and whether any other one will do.
+    """A kind to look for: the versions that entries name, in their order, and whether any other version will do.
 
-    `resource` is "" where only the kind is known. `registered`: workloads of it are read; else it is a link to one.
+    `resource` is "" where only the kind is known. `registered`: its objects are read as workloads; else only as links
+    to one.
     """
 
     group: str
@@ -44,7 +45,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A kind as it is served."""
+    """A kind as the API server serves it."""
 
     group: str
     kind: str
@@ -69,9 +70,9 @@ class Collection:
 
 
 def wanted_kinds(registry: Registry) -> tuple[Wanted, ...]:
-    """Return what to watch for the kinds of a registry: those that are placed, and what stands between them and pods.
+    """Return the kinds of a registry to watch: those that are placed, and those between them and their pods.
 
-    Pods are watched anyhow; of a kind that only makes placed ones (CronJob) there is nothing to know.
+    Pods are watched anyhow; a kind that only creates placed ones (CronJob) need not be watched.
     """
     found: dict[tuple[str, str], Wanted] = {}
     for entry in registry.entries:
@@ -119,14 +120,14 @@ _decode_resources: Final = msgspec.json.Decoder(_Resources).decode
 
 
 class Discovery:
-    """Asks one API server what it serves; not for use by several threads at once."""
+    """Discovers the kinds that one API server serves; not for use by several threads at once."""
 
     def __init__(self, api: KubeClient) -> None:
         self._api = api
         self._known: dict[tuple[str, str], Collection] = {}
 
     def look(self, wanted: Iterable[Wanted]) -> tuple[Collection, ...]:
-        """Return those of the wanted kinds that are served now. Raises ApiFault when nothing at all can be asked."""
+        """Return the wanted kinds that are served now. Raises ApiFault when the groups cannot be listed."""
         wanted = tuple(wanted)
         groups: Mapping[str, tuple[str, ...]] = {}
         if any(one.group not in _FIXED for one in wanted):
@@ -148,7 +149,7 @@ class Discovery:
         return tuple(found.values())
 
     def _groups(self) -> Mapping[str, tuple[str, ...]]:
-        """The versions of every group, the preferred one first."""
+        """Return the versions of every group, the preferred one first."""
         try:
             answer = _decode_groups(self._api.request("GET", "/apis", timeout=TIMEOUT))
         except UNREADABLE as error:
@@ -168,7 +169,7 @@ class Discovery:
         return None
 
     def _kinds(self, api_version: str, asked: dict[str, dict[str, str] | None]) -> dict[str, str]:
-        """Plural -> kind of everything in a version that can be watched; asked once in a look."""
+        """Return plural -> kind of everything in a version that can be watched; requested once per discovery."""
         if api_version not in asked:
             asked[api_version] = None
             try:
@@ -206,7 +207,7 @@ def _fixed(one: Wanted) -> Collection | None:
 
 
 def _in_order(one: Wanted, served: tuple[str, ...]) -> Iterator[str]:
-    """The versions to look in: those that entries name, then whatever there is, the preferred one first."""
+    """Yield the versions to look in: those that entries name, then the other served ones, the preferred one first."""
     yield from (version for version in one.versions if version in served)
     if one.any_version:
         yield from (version for version in served if version not in one.versions)

@@ -1,4 +1,4 @@
-"""Who leads, as a function of what was read and written of one Lease: no I/O, no clock.
+"""Leader election as pure functions of the reads and writes of one Lease: no I/O, no clock.
 
 Safety: a leader stops believing `renew_deadline` seconds after it *sent* its last successful renewal; a candidate takes
 over when it has seen no change for `duration` seconds, which begin after that renewal arrived. So two never believe at
@@ -17,12 +17,12 @@ LONGEST_DURATION: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The times of the election in seconds: a lease holds for `duration`, its holder trusts it for `renew_deadline`.
+    """The times of the election in seconds: a lease lasts `duration`, its holder trusts it for `renew_deadline`.
 
     Others see a renewal up to `retry` late: a crash costs `duration` and `retry` at most, 9.5 s, so that the next gang
     is planned within 12 s. No two lead while their clocks' paces differ by less than `duration` / `renew_deadline` =
     1.5. An API server that answers no renewal for `renew_deadline` - `retry` = 3.8 s costs a term: nothing could be
-    written in that time either, and who leads next reads the cluster afresh.
+    written in that time either, and the next leader reads the cluster afresh.
     """
 
     duration: float = 8.0
@@ -48,10 +48,10 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a candidate knows.
+    """The knowledge of one candidate about the Lease, and until when it leads.
 
-    The Lease as last seen and since when it has been so, since when there has been none (None: there is one), and until
-    when this candidate leads (None: it does not).
+    The Lease as last seen and since when it is unchanged, since when there has been none (None: there is one), and
+    until when this candidate leads (None: it does not).
     """
 
     observed: Lease | None = None
@@ -60,7 +60,7 @@ class State:
     leads_until: float | None = None
 
     def leads(self, now: float) -> bool:
-        """True when nobody else can be leading at `now`."""
+        """True when no other candidate can be leading at `now`."""
         return self.leads_until is not None and now < self.leads_until
 
 
@@ -86,7 +86,7 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Somebody else leads; his lease runs out in `seconds` unless he renews it."""
+    """Another candidate leads; its lease runs out in `seconds` unless renewed."""
 
     seconds: float
 
@@ -95,21 +95,21 @@ Action = Create | Take | Renew | Wait
 
 
 def renewal(state: State, *, identity: str, now: float) -> Renew | None:
-    """Return the renewal that a leader may try without looking first; None for whoever has to `observe`.
+    """Return the renewal that a leader may try without reading first; None for a candidate that has to `observe`.
 
-    Refused when anybody has written the Lease since: it carries the version of our own last write.
+    The server refuses it when anyone has written the Lease since: it carries the version of our own last write.
     """
     held = state.observed
     return Renew(held) if held is not None and held.holder == identity and state.leads(now) else None
 
 
 def observe(state: State, lease: Lease | None, *, identity: str, terms: Terms, now: float) -> tuple[State, Action]:
-    """Take in what the API server said about the Lease (None: there is none) at `now`, and say what to do.
+    """Apply the Lease as read at `now` (None: there is none) and return the next action.
 
     `now` must be read after the answer. Times are monotonic seconds of this process alone.
     """
     if lease is None:
-        # Somebody deleted it. Its holder may not know yet and trusts it until his deadline: only he himself, and one
+        # The Lease was deleted. Its holder may not know yet and trusts it until its deadline: only the holder, and one
         # who never saw a Lease (a new cluster), may create it at once. (A second deletion while this candidate is cut
         # off would go unnoticed; the writes' preconditions are left then.)
         led = state.leads(now)
@@ -132,13 +132,13 @@ def observe(state: State, lease: Lease | None, *, identity: str, terms: Terms, n
 
 
 def written(state: State, lease: Lease, *, sent_at: float, now: float, terms: Terms) -> State:
-    """Take in that our write of the Lease, sent at `sent_at`, was answered with `lease`."""
+    """Apply the answer `lease` to our write of the Lease, sent at `sent_at`."""
     leads_until = sent_at + terms.renew_deadline
     return replace(state, observed=lease, observed_at=now, absent_since=None, leads_until=leads_until)
 
 
 def lost(state: State) -> State:
-    """Take in that the Lease is no longer ours, or that we give it up."""
+    """Apply that the Lease is no longer ours, or that we give it up."""
     return replace(state, leads_until=None)
 
 

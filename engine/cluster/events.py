@@ -1,7 +1,7 @@
-"""Events (events.k8s.io/v1): one per change of what there is to say about an object, posted in the background.
+"""Records Events (events.k8s.io/v1) about objects, one per change of reason or note, posted in the background.
 
-An Event's note cannot be changed later (docs/contributor/kubernetes-facts.md): a new reason or note is a new Event,
-and the same again is none. Losing one is better than making anybody wait: the queue is bounded, drops its oldest, and
+An Event's note cannot be changed later (docs/contributor/kubernetes-facts.md): a new reason or note is a new Event, and
+a repeated one is dropped. Losing an Event is better than blocking a caller: the queue is bounded, drops its oldest, and
 counts.
 """
 
@@ -29,10 +29,10 @@ MAX_WORD: Final = 128
 MAX_NAME: Final = 253
 QUEUE: Final = 1000
 REMEMBERED: Final = 10_000
-# One object that changes its mind all the time: a burst, then one Event per so many seconds (client-go: 25, 300).
+# For one object that changes all the time: a burst, then one Event per so many seconds (client-go: 25, 300).
 BURST: Final = 25
 REFILL: Final = 300.0
-# A server that is busy says for how long; nobody waits longer for an Event.
+# A busy server asks for a pause; no Event is worth a longer one.
 LONGEST_PAUSE: Final = 10.0
 
 _log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Regarding:
 
 
 @dataclass(slots=True)
-class _Told:
+class _LastEvent:
     reason: str
     note: str
     tokens: float
@@ -70,7 +70,7 @@ def event_body(
 ) -> dict[str, Any]:
     """Return the JSON of an Event; `at` is seconds since the epoch, `suffix` makes its name unique.
 
-    Note, reason, action and instance are cut to what the API takes, never inside a character.
+    Note, reason, action and instance are cut to the limits of the API, never inside a character.
     """
     return {
         "apiVersion": "events.k8s.io/v1",
@@ -107,7 +107,7 @@ def cut(text: str, limit: int) -> str:
 
 
 class Recorder:
-    """Posts Events from a daemon thread of its own; `record` never waits and never raises for the API server's sake."""
+    """Posts Events from a daemon thread of its own; `record` never waits and never raises for API faults."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Recorder:
         self._clock = clock
         self._wall = wall
         self._suffix = suffix
-        self._told: OrderedDict[tuple[str, ...], _Told] = OrderedDict()
+        self._last: OrderedDict[tuple[str, ...], _LastEvent] = OrderedDict()
         self._queue: deque[dict[str, Any]] = deque()
         self._changed = threading.Condition()
         self._stopping = False
@@ -145,7 +145,7 @@ class Recorder:
         action: str,
         warning: bool = False,
     ) -> bool:
-        """Queue an Event; False when the last one about this object said the same, or there were too many about it."""
+        """Queue an Event; False when it repeats the object's last one, or the object has had too many."""
         regarding = Regarding(api_version, kind, namespace, name, uid)
         with self._changed:
             if self._stopping or not self._is_news(regarding, reason, note):
@@ -185,20 +185,20 @@ class Recorder:
     def _is_news(self, regarding: Regarding, reason: str, note: str) -> bool:
         key = (regarding.kind, regarding.namespace, regarding.name, regarding.uid)
         now = self._clock()
-        told = self._told.pop(key, None) or _Told("", "", float(BURST), -math.inf)
-        if told.at > -math.inf:
-            told.tokens = min(float(BURST), told.tokens + (now - told.at) / REFILL)
-        told.at = now
-        news = (told.reason, told.note) != (reason, note)
-        if news and told.tokens < 1.0:
+        last = self._last.pop(key, None) or _LastEvent("", "", float(BURST), -math.inf)
+        if last.at > -math.inf:
+            last.tokens = min(float(BURST), last.tokens + (now - last.at) / REFILL)
+        last.at = now
+        news = (last.reason, last.note) != (reason, note)
+        if news and last.tokens < 1.0:
             self.dropped += 1
             news = False
         elif news:
-            told.tokens -= 1.0
-            told.reason, told.note = reason, note
-        self._told[key] = told
-        while len(self._told) > REMEMBERED:
-            self._told.popitem(last=False)
+            last.tokens -= 1.0
+            last.reason, last.note = reason, note
+        self._last[key] = last
+        while len(self._last) > REMEMBERED:
+            self._last.popitem(last=False)
         return news
 
     def _run(self) -> None:

@@ -1,6 +1,6 @@
-"""The Lease that elects the leader: a thin thread around `engine.cluster.election`.
+"""Holds the Lease that elects the leader: a thin thread around `engine.cluster.election`.
 
-Everything that goes wrong is a failed renewal. What is already on its way when the deadline passes is stopped by the
+Every error is a failed renewal. A write that is already on its way when the deadline passes is stopped by the
 preconditions of every write (`engine.cluster.writes`).
 """
 
@@ -63,7 +63,7 @@ _decode = msgspec.json.Decoder(_LeaseObject).decode
 
 
 def read_lease(body: bytes) -> Lease:
-    """Read a Lease from JSON; absent fields are empty. Raises ValueError when it is none."""
+    """Parse a Lease from JSON; absent fields are empty. Raises ValueError when it is none."""
     decoded = _decode(body)
     spec = decoded.spec
     return Lease(
@@ -77,7 +77,7 @@ def read_lease(body: bytes) -> Lease:
 
 
 def lease_holder(api: KubeClient, namespace: str, name: str) -> str:
-    """Return who holds the Lease, perhaps no longer; "" when nobody does. Raises what the API raises."""
+    """Return the holder of the Lease, perhaps no longer leading; "" when there is none. Raises what the API raises."""
     path = object_path("coordination.k8s.io/v1", "leases", namespace=namespace, name=name)
     try:
         return read_lease(api.request("GET", path)).holder
@@ -100,8 +100,8 @@ class LeaseCandidate:
     """Takes part in the election in a daemon thread of its own.
 
     `identity` must be unique to this process. `on_started` and `on_stopped` are called once per term, in the thread of
-    the candidate: they must return at once (set an event), or renewals wait for them. They may come late; the truth at
-    any moment is `check`, to be called before every write.
+    the candidate: they must return at once (set an event), or renewals wait for them. They may come late; only `check`,
+    to be called before every write, is current at any moment.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class LeaseCandidate:
         self._release()
 
     def step(self) -> float:
-        """Do one round (read, and write if it is ours to write) and return how long to wait before the next."""
+        """Do one round (a read, and a write if it is our turn) and return how long to wait before the next."""
         # Half of the retry time is jitter: candidates do not run in step, and a release is seen within `retry`.
         pause = self._terms.retry * self._rng.uniform(0.5, 1.0)
         try:
@@ -204,18 +204,18 @@ class LeaseCandidate:
                     case Renew(lease):
                         self._renew(lease)
         except Exception as error:
-            # Also a bug or a Lease that cannot be read: whatever it is, it did not renew anything.
+            # Also a bug or a Lease that cannot be read: the Lease was not renewed.
             if isinstance(error, ApiError) and error.status == HTTPStatus.NOT_FOUND:
                 pause = 0.1  # deleted between our read and our write
             elif self.is_leader:
                 pause /= 4  # before the deadline there is room for more attempts, if they come soon
             level = logging.INFO if isinstance(error, ApiFault) else logging.ERROR
             _log.log(level, "the lease was not renewed: %s", error, exc_info=not isinstance(error, ApiFault))
-        self._tell()
+        self._call_on_change()
         return pause
 
     def _renewed(self) -> bool:
-        """Renew what we hold by one write; False when that is not ours to do, or the Lease is another one by now."""
+        """Renew our Lease by one write; False when we do not hold it, or it is another one by now."""
         own = renewal(self._state, identity=self.identity, now=self._clock())
         if own is None:
             return False
@@ -287,7 +287,7 @@ class LeaseCandidate:
             },
         }
 
-    def _tell(self) -> None:
+    def _call_on_change(self) -> None:
         if not self.is_leader:
             self._end_term()
         elif not self._in_term:

@@ -1,10 +1,10 @@
 """Decodes cluster objects into records: nodes, quotas, classes, ConfigMaps, and Topology objects of Kueue and KAI.
 
-All of them take JSON bytes (watch, list, review) or the parsed object (files) and raise only ProjectionError, whose
-text starts with the JSON path. The Placement and the Device have their own modules and are offered here too.
+All functions take JSON bytes (watch, list, review) or the parsed object (files) and raise only ProjectionError, with a
+text that starts with the JSON path.
 
-Both have `spec.levels[].nodeLabel`, coarse to fine; KAI's levels may have an `alias`. A spec that cannot be read is no
-fault of the projection: the record tells it, so that a topology says why it waits.
+Topology objects of both groups have `spec.levels[].nodeLabel`, coarse to fine; KAI's levels may have an `alias`. A spec
+that cannot be read raises nothing: the record holds the problem, so that a topology reports why it waits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from engine.cluster.pods import amount, amounts, tolerations
 from engine.cluster.wire import ProjectionError, Source, decode
 from engine.topology.objects import TopologyObject
 
-# Those of them that say that it went wrong.
+# The conditions of a failed Job.
 _FAILURES: Final = frozenset({"Failed", "FailureTarget"})
 _QUOTA_OF_PODS: Final = ("requests.", "limits.", "hugepages-")
 _QUOTA_NAMES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods", "count/pods"})
@@ -57,7 +57,7 @@ def node(source: Source) -> Node:
 
 
 def quota(source: Source) -> Quota:
-    """Return a ResourceQuota: what the status says where there is one; only names that pods can use."""
+    """Return a ResourceQuota, by its status where it has one; only names that pods can use."""
     raw = decode(wire.Quota, source)
     meta, spec, status = raw.metadata or wire.ObjectMeta(), raw.spec or wire.QuotaSpec(), raw.status
     status = status or wire.QuotaStatus()
@@ -135,7 +135,7 @@ def _units(raw: wire.ResourceList | None, path: str, *, up: bool) -> dict[str, i
 
 
 def _quota_units(raw: wire.ResourceList | None, path: str, *, up: bool) -> dict[str, int]:
-    """Return units by quota name; counts of other objects and claims' storage are nothing that a pod uses."""
+    """Return units by quota name, without counts of other objects and storage of claims: pods use none of them."""
     units = {}
     for name, quantity in (raw or {}).items():
         if name not in _QUOTA_NAMES and not name.startswith(_QUOTA_OF_PODS):

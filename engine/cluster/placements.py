@@ -1,8 +1,8 @@
 """Encodes and decodes the Placement object. Its shape: manifests/base/crd.yaml, docs/concepts/gangs.md.
 
-A pod's devices are [{type, minor, core, memoryRatio, memory}] for GPUs, [{type, minor, share}] for the others; what is
-0 or not known is left out. The id of a device is no part of it: a card that was exchanged keeps its number, and the id
-is looked up when the pod is told its devices.
+A pod's devices are [{type, minor, core, memoryRatio, memory}] for GPUs, [{type, minor, share}] for the others; fields
+that are 0 or not known are left out. The id of a device is not included: a card that was exchanged keeps its number,
+and the id is looked up when the pod gets its devices.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def uses_body(uses: Iterable[DeviceUse]) -> list[dict[str, Any]]:
 
 
 def device_uses(raw: Iterable[wire.PlacementDevice], path: str) -> tuple[DeviceUse, ...]:
-    """Return one pod's devices; `path` is where they stand, for errors (ProjectionError)."""
+    """Return one pod's devices; `path` is their JSON path, for errors (ProjectionError)."""
     found: dict[tuple[str, int], DeviceUse] = {}
     for position, one in enumerate(raw):
         where = f"{path}[{position}]"

@@ -28,7 +28,7 @@ def claims_of(spec: wire.PodSpec, labels: Mapping[str, str | None], namespace: s
 
 
 def anti_affinity(spec: wire.PodSpec) -> Sequence[wire.PodAffinityTerm]:
-    """Return the required terms."""
+    """Return the required terms of pod anti-affinity."""
     if spec.affinity is None or spec.affinity.pod_anti_affinity is None:
         return ()
     return spec.affinity.pod_anti_affinity.required or ()
@@ -77,7 +77,7 @@ def _ports(spec: wire.PodSpec) -> Iterator[str]:
                 yield resources.host_port(number, port.protocol or "TCP")
 
 
-# Labels and annotations of pods and templates that anybody here reads; of 100,000 pods the rest would be most bytes.
+# Labels and annotations of pods and templates that we read; of 100,000 pods the rest would be most bytes.
 KEPT_PREFIXES: Final = (
     "topogate.dev/",
     "batch.kubernetes.io/",
@@ -111,7 +111,7 @@ _MAX_SHARED: Final = 64  # entries of a pod's resource lists, all containers tog
 def pod_spec(
     spec: wire.PodSpec, meta: wire.ObjectMeta, path: str, *, namespace: str, labels: frozenset[str] = frozenset()
 ) -> PodSpec:
-    """Return what concerns us; `path` is the JSON path of `spec`, for errors (ProjectionError).
+    """Return the fields that we read; `path` is the JSON path of `spec`, for errors (ProjectionError).
 
     `labels` are kept besides those that are always kept.
     """
@@ -183,7 +183,7 @@ _Totals = tuple[Requests, Requests, DeviceRequest | None]
 
 
 def _resources(spec: wire.PodSpec, path: str) -> _Totals:
-    """Return effective requests and limits in planner units, and what the requests mean in devices."""
+    """Return effective requests and limits in planner units, and the device request that follows from them."""
     regular, early = _asked(spec.containers), _asked(spec.init_containers)
     own = (_listed(spec.resources.requests), _listed(spec.resources.limits)) if spec.resources is not None else ((), ())
     overhead = _listed(spec.overhead)
@@ -242,7 +242,7 @@ def _of_containers(containers: _Asked, path: str) -> tuple[list[dict[str, int]],
     return asked, limited
 
 
-# Pods of one template ask the same and tolerate the same: reckoned and kept once. What a hostile object could make
+# Pods of one template have equal requests and tolerations: computed and kept once. What a hostile object could make
 # large is not kept.
 _shared_totals = lru_cache(maxsize=2048)(_totals)
 _shared_toleration = lru_cache(maxsize=1024)(Toleration)
@@ -272,7 +272,7 @@ def _expressions(raw: Sequence[wire.Requirement] | None) -> tuple[SelectorRequir
 
 
 def kept(raw: wire.StringMap | None, *, also: frozenset[str] = frozenset()) -> dict[str, str]:
-    """Return the labels or annotations of an object that anybody here reads."""
+    """Return the labels or annotations of an object that we read."""
     if not raw:
         return {}
     return {intern(key): value or "" for key, value in raw.items() if key.startswith(KEPT_PREFIXES) or key in also}
@@ -319,9 +319,9 @@ _MIRROR: Final = "kubernetes.io/config.mirror"
 
 
 def pod(source: Source, *, labels: frozenset[str] = frozenset()) -> Pod:
-    """Return a Pod, with those labels and annotations that concern us; a pod under creation may lack name and uid.
+    """Return a Pod with the labels and annotations that we read; a pod under creation may lack name and uid.
 
-    `labels` concern us too (`Policy.pod_labels`).
+    `labels` are read too (`Policy.pod_labels`).
     """
     raw = decode(wire.Pod, source)
     meta, status = raw.metadata or wire.ObjectMeta(), raw.status or wire.PodStatus()

@@ -61,7 +61,7 @@ class Backoff:
         delay = self._next * self._rng.uniform(0.5, 1.0)
         self._next = min(self._next * 2, self._limit)
         if at_least is not None:
-            # Jitter goes on top: everybody was told the same number.
+            # Jitter goes on top: every client got the same number.
             delay += min(at_least, 3600.0)
         self._resume_at = now + delay
         return delay
@@ -124,7 +124,7 @@ _decode_object = msgspec.json.Decoder(_Object).decode
 
 
 def _name(raw: msgspec.Raw) -> tuple[str, str]:
-    """The namespace and name of an object; empty where not even they can be read."""
+    """Return the namespace and name of an object; empty where not even they can be read."""
     try:
         meta = _decode_object(raw).metadata
     except UNREADABLE:
@@ -133,11 +133,11 @@ def _name(raw: msgspec.Raw) -> tuple[str, str]:
 
 
 class _ListAgain(Exception):
-    """The version that we hold is of no use any more."""
+    """The held resourceVersion cannot be used any more."""
 
 
 class _Absent(Exception):
-    """The optional collection is not there, or `forbidden`: nobody says whether it is."""
+    """The optional collection is not served, or `forbidden`: it is unknown whether it is."""
 
     def __init__(self, why: str, *, forbidden: bool) -> None:
         super().__init__(why)
@@ -146,7 +146,7 @@ class _Absent(Exception):
 
 @dataclass(slots=True)
 class Counts:
-    """What a reflector has been through since it started; written by its thread alone."""
+    """Counters of a reflector since it started; written by its thread alone."""
 
     lists: int = 0
     watches: int = 0
@@ -163,7 +163,7 @@ class Reflector(Generic[R]):
     ValueError (ProjectionError) for one that it cannot read: that object is left out of the store, counted, and named
     once in the log. `wait` sleeps until the event is set or the seconds are over.
 
-    An `optional` collection may be missing, come later and go again: missing, it counts as an empty one that is synced.
+    An `optional` collection may be missing, come later and go again: a missing one counts as empty and synced.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class Reflector(Generic[R]):
         self._bad: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._still_bad: set[tuple[str, str]] = set()  # of those, the ones that the list under way has shown
         self._stopping = False
-        self._list_wanted = False
+        self._list_requested = False
         self._anew = True
         self._wake = threading.Event()
         self._lock = threading.Lock()
@@ -215,7 +215,7 @@ class Reflector(Generic[R]):
 
     @property
     def problem(self) -> str | None:
-        """Why the store is not being kept up to date at the moment, in words; None when it is."""
+        """Why the store is not kept up to date at the moment, in words; None when it is."""
         return self._problem
 
     @property
@@ -225,12 +225,12 @@ class Reflector(Generic[R]):
 
     @property
     def absent(self) -> bool:
-        """True while the optional collection is not there, as the server itself said when it was asked for it."""
+        """True while the optional collection is not served, by the server's own answer to a request for it."""
         return self._absent
 
     @property
     def forbidden(self) -> bool:
-        """True while the collection may not be read: what the store holds is old, or nothing at all."""
+        """True while the collection may not be read: the store is out of date, or empty."""
         return self._forbidden
 
     def list_again(self) -> None:
@@ -245,13 +245,13 @@ class Reflector(Generic[R]):
         self._thread.start()
 
     def stop(self, timeout: float = 0.8) -> None:
-        """End the watch; returns within `timeout` seconds, when need be with a request still being given up."""
+        """End the watch; returns within `timeout` seconds, even if a request is still being given up."""
         self._interrupt(stop=True)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout)
 
     def read_anew(self, project: Callable[[msgspec.Raw], R]) -> None:
-        """Make records in another way from now on, also of what is known already."""
+        """Decode records in another way from now on, those of known objects too."""
         with self._lock:
             self._project, self._anew = project, True
         self._interrupt(stop=False)
@@ -260,8 +260,8 @@ class Reflector(Generic[R]):
         """Bring the store to at least the cluster's state of this moment; False when `timeout` seconds were not enough.
 
         Asks the server for its newest version (a quorum read) and waits until the watch has passed it; when it does not
-        (a quiet collection hears a bookmark only once a minute), the whole collection is listed afresh. A collection
-        that fits one page is read with that first request, and most often is what we hold already.
+        (a quiet collection gets a bookmark only once a minute), the whole collection is listed afresh. A collection
+        that fits one page is read with that first request, and most often equals the store already.
         """
         deadline = self._clock() + timeout
         small = self.store.synced and len(self.store) < LATER_PAGE
@@ -274,7 +274,7 @@ class Reflector(Generic[R]):
                 self._confirm(page)
         except _Absent:
             if len(self.store):
-                self._interrupt(stop=False)  # it was there a moment ago: the list will tell
+                self._interrupt(stop=False)  # it was there a moment ago: the list decides
             return True
         except (ApiFault, _ListAgain, ValueError) as fault:
             _log.warning("%s: cannot be read afresh: %s", self._path, fault)
@@ -288,9 +288,9 @@ class Reflector(Generic[R]):
     def run(self) -> None:
         """Do the work until `stop`; `start` calls this in a thread."""
         while not self._stopping:
-            wish: float | None = None
+            retry_after: float | None = None
             try:
-                if self._take_list_wish() or self._version is None:
+                if self._pop_list_request() or self._version is None:
                     self._list()
                 self._watch()
                 continue
@@ -303,16 +303,16 @@ class Reflector(Generic[R]):
                 self._problem, self._version = f"GET {self._path}: listing again: {reason}", None
             except ApiFault as fault:
                 self.counts.faults += 1
-                self._problem, wish = str(fault), fault.retry_after
+                self._problem, retry_after = str(fault), fault.retry_after
                 self._forbidden = isinstance(fault, ApiError) and fault.status == HTTPStatus.FORBIDDEN
                 if isinstance(fault, ApiError) and fault.status in VERSION_REFUSED:
                     self._version = None
             except Exception:
-                # Whatever it is, a cache that has stopped for ever is worse than one that lists again.
+                # A cache that has stopped for ever is worse than one that lists again.
                 self.counts.faults += 1
                 self._problem, self._version = "an internal fault", None
                 _log.exception("%s: the watch failed", self._path)
-            delay = self._backoff.delay(at_least=wish)
+            delay = self._backoff.delay(at_least=retry_after)
             if not self._stopping:
                 _log.info("%s; again in %.1f s", self._problem, delay)
                 self._wait(self._wake, delay)
@@ -322,12 +322,12 @@ class Reflector(Generic[R]):
         with self._lock:
             anew, self._anew = self._anew, False
         try:
-            self._take_list(anew)
+            self._list_pages(anew)
         except BaseException:
             self._anew = self._anew or anew
             raise
 
-    def _take_list(self, anew: bool) -> None:
+    def _list_pages(self, anew: bool) -> None:
         records: list[R] = []
         self._still_bad.clear()
         query = self._query | {"limit": str(self._page)}
@@ -359,37 +359,37 @@ class Reflector(Generic[R]):
         except ApiError as error:
             if error.status == HTTPStatus.GONE:
                 raise _ListAgain("a page has expired") from None
-            if self._optional and error.status in ABSENT and not self._only_hidden(error):
+            if self._optional and error.status in ABSENT and not self._right_was_lost(error):
                 raise _Absent(str(error), forbidden=error.status == HTTPStatus.FORBIDDEN) from None
             raise
         except UNREADABLE as error:
             raise ApiUnavailable(f"GET {self._path}: not a list: {error}") from None
 
-    def _only_hidden(self, error: ApiError) -> bool:
-        """True when what we know is still there for all that anybody says: a right that is lost deletes nothing."""
+    def _right_was_lost(self, error: ApiError) -> bool:
+        """True when a right was lost while the store holds objects: they may still exist, and nothing is deleted."""
         return error.status == HTTPStatus.FORBIDDEN and len(self.store) > 0
 
     def _note_absent(self, reason: _Absent) -> None:
-        """Forget what was there; said once, however often it is looked for."""
+        """Empty the store of an absent collection; logged once, however often it is looked for."""
         self._version = None
         self._problem = None
         self._bad.clear()
-        told = self._absent and self._forbidden == reason.forbidden
-        # Before the store says that it knows everything: who asks then must not take nothing for an answer.
+        reported = self._absent and self._forbidden == reason.forbidden
+        # Set before the store counts as synced: a reader must not take the empty store for an answer.
         self._absent, self._forbidden = True, reason.forbidden
         self.store.replace([])
-        if not told and reason.forbidden:
+        if not reported and reason.forbidden:
             _log.warning(
                 "%s may not be read: its objects count for nothing; asked again every %.0f s (%s)",
                 *(self._path, ABSENT_LOOK, reason),
             )
-        elif not told:
+        elif not reported:
             _log.info(
                 "%s is not there: nothing to watch; looked for every %.0f s (%s)", self._path, ABSENT_LOOK, reason
             )
 
     def _confirm(self, page: _Page) -> None:
-        """Have the store know where it holds exactly what a page shows that is the whole list."""
+        """Confirm the store when it holds exactly the objects of a page that is the whole list."""
         metas = [_decode_object(raw).metadata for raw in page.items or ()]
         versions = {(meta.uid, meta.resource_version) for meta in metas}
         if len(versions) == len(metas):
@@ -405,14 +405,14 @@ class Reflector(Generic[R]):
         opened, lines = self._clock(), 0
         try:
             with self._api.stream(self._path, query, read_timeout=self._read_timeout) as stream:
-                if not self._hold(stream):
+                if not self._register_stream(stream):
                     return
                 self.counts.watches += 1
                 self._problem = None
                 for line in stream:
                     if self._interrupted():
                         return
-                    self._take(line)
+                    self._apply_event(line)
                     lines += 1
         except ApiError as error:
             if error.status == HTTPStatus.GONE:
@@ -426,7 +426,7 @@ class Reflector(Generic[R]):
             # Without this a server that ends every watch at once would be asked in a tight loop.
             raise ApiUnavailable(f"GET {self._path}: the watch ended at once")
 
-    def _take(self, line: bytes) -> None:
+    def _apply_event(self, line: bytes) -> None:
         try:
             event = _decode_event(line)
             if event.type == "ERROR":
@@ -477,23 +477,23 @@ class Reflector(Generic[R]):
             if stop:
                 self._stopping = True
             else:
-                self._list_wanted = True
+                self._list_requested = True
             self._wake.set()
             stream = self._stream
         if stream is not None:
             stream.close()
 
     def _interrupted(self) -> bool:
-        return self._stopping or self._list_wanted
+        return self._stopping or self._list_requested
 
-    def _take_list_wish(self) -> bool:
+    def _pop_list_request(self) -> bool:
         with self._lock:
-            wanted, self._list_wanted = self._list_wanted, False
+            wanted, self._list_requested = self._list_requested, False
             if wanted and not self._stopping:
                 self._wake.clear()
             return wanted
 
-    def _hold(self, stream: Stream) -> bool:
+    def _register_stream(self, stream: Stream) -> bool:
         with self._lock:
             if self._interrupted():
                 return False

@@ -1,6 +1,6 @@
 """Thread-safe stores of watched records: by key, with an index and subscribers; one collection or several as one.
 
-The reflector writes, everybody reads. What a write of ours answered goes in at once (`apply_own_write`), so that the
+The reflector writes, all threads read. What a write of ours answered goes in at once (`apply_own_write`), so that the
 next decision sees it, and an older watch event that arrives later does not take it back.
 """
 
@@ -48,11 +48,11 @@ class Store(Generic[R]):
         self._by_index: dict[Hashable, dict[Hashable, R]] = {}
         self._subscribers: list[Subscriber[R]] = []
         self._outbox: deque[tuple[Hashable, R | None, R | None]] = deque()
-        self._said = 0  # changes put into the outbox
-        self._told = 0  # changes that every subscriber has been told of
+        self._queued_count = 0  # changes put into the outbox
+        self._delivered_count = 0  # changes that every subscriber has received
         self._delivering = threading.Lock()
         self._own: dict[Hashable, int] = {}  # our writes that the watch has not confirmed: key -> resourceVersion
-        self._gone: OrderedDict[str, None] = OrderedDict()
+        self._tombstones: OrderedDict[str, None] = OrderedDict()
         self._seen = -1
         self._synced = False
         self._last_event: float | None = None
@@ -70,7 +70,7 @@ class Store(Generic[R]):
             return list(self._items.values())
 
     def get_by(self, value: Hashable) -> list[R]:
-        """Return the records whose index function gives `value`."""
+        """Return the records with this index value."""
         with self._changed:
             return list(self._by_index.get(value, {}).values())
 
@@ -81,12 +81,12 @@ class Store(Generic[R]):
 
     @property
     def synced(self) -> bool:
-        """True once a whole list has been taken in; stays true when the watch breaks (see `age`)."""
+        """True once a whole list has been applied; stays true when the watch breaks (see `age`)."""
         return self._synced
 
     @property
     def age(self) -> float:
-        """Seconds since the watch last said anything; infinite before the first list."""
+        """Seconds since the last message of the watch; infinite before the first list."""
         return float("inf") if self._last_event is None else max(0.0, self._clock() - self._last_event)
 
     @property
@@ -97,15 +97,17 @@ class Store(Generic[R]):
     def wait_synced(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds for the first whole list, and until subscribers know it."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._synced and self._told >= self._said, timeout)
+            return self._changed.wait_for(lambda: self._synced and self._delivered_count >= self._queued_count, timeout)
 
     def wait_seen(self, version: int, timeout: float) -> bool:
-        """Wait up to `timeout` seconds until every change up to `version` is in, and subscribers know it."""
+        """Wait up to `timeout` seconds until every change up to `version` is applied, and subscribers know it."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._seen >= version and self._told >= self._said, timeout)
+            return self._changed.wait_for(
+                lambda: self._seen >= version and self._delivered_count >= self._queued_count, timeout
+            )
 
     def replace(self, items: Iterable[R], *, resource_version: str = "", anew: bool = False) -> None:
-        """Take a whole list at once: what is not in it is deleted, except own writes that are newer than the list.
+        """Apply a whole list at once: objects not in it are deleted, except own writes that are newer than the list.
 
         `anew`: records are made in another way than before, and may differ although the objects do not.
         """
@@ -113,54 +115,54 @@ class Store(Generic[R]):
         version = _number(resource_version)
         with self._changed:
             if version is not None and version < self._seen:
-                # Time went back (a restored etcd): nothing that we wrote can be believed any more.
+                # Time went back (a restored etcd): none of our writes can be trusted any more.
                 self._own.clear()
             for key, written in list(self._own.items()):
                 if version is None or written <= version:
                     del self._own[key]
-                elif (known := self._items.get(key)) is not None and _uid(known) not in self._gone:
+                elif (known := self._items.get(key)) is not None and _uid(known) not in self._tombstones:
                     fresh[key] = known
             for key, record in self._items.items():
                 if key not in fresh:
-                    self._bury(record)
-                    self._say((key, record, None))
+                    self._add_tombstone(record)
+                    self._queue_change((key, record, None))
             for key, record in fresh.items():
                 before = self._items.get(key)
                 if before is not None and (before == record if anew else _same(before, record)):
                     fresh[key] = before
                 else:
-                    self._say((key, before, record))
-            if self._gone:
+                    self._queue_change((key, before, record))
+            if self._tombstones:
                 for record in fresh.values():
-                    self._gone.pop(_uid(record), None)  # it came back into the selection
+                    self._tombstones.pop(_uid(record), None)  # it came back into the selection
             self._items = fresh
             self._by_index = {}
             for key, record in fresh.items():
-                self._file(key, record)
+                self._add_to_index(key, record)
             self._synced = True
             self._seen = -1 if version is None else version
-            self._heard()
+            self._note_event()
         self._deliver()
 
     def apply(self, event: EventType, record: R) -> None:
-        """Take one watch event; an ADDED or MODIFIED that is older than what we hold of the object is dropped.
+        """Apply one watch event; an ADDED or MODIFIED older than the stored version of the object is dropped.
 
-        Held of another object of that name counts only when we wrote it ourselves: else the watch is right.
+        A stored record of another object of that name counts only when we wrote it ourselves: else the watch is right.
         """
         key = self._key(record)
         version = _number(_version(record))
         with self._changed:
-            self._heard()
+            self._note_event()
             if version is not None:
                 self._seen = max(self._seen, version)
             before = self._items.get(key)
             if event == "DELETED":
                 # Also without a record of it: the answer of a write may still be on its way.
-                self._bury(record)
+                self._add_tombstone(record)
                 if before is not None and _uid(before) == _uid(record):
                     self._take_out(key, before)
             else:
-                self._gone.pop(_uid(record), None)
+                self._tombstones.pop(_uid(record), None)
                 comparable = before is not None and (key in self._own or _uid(before) == _uid(record))
                 if before is None or not (comparable and _older(version, before)):
                     self._own.pop(key, None)
@@ -168,27 +170,27 @@ class Store(Generic[R]):
         self._deliver()
 
     def apply_own_write(self, record: R) -> None:
-        """Take what a write of ours answered, unless the watch already told something newer or that it is gone."""
+        """Apply the answer to a write of ours, unless the watch has shown a newer version or the deletion."""
         key = self._key(record)
         version = _number(_version(record))
         with self._changed:
             before = self._items.get(key)
-            if _uid(record) in self._gone or (
+            if _uid(record) in self._tombstones or (
                 before is not None and (_same(before, record) or _older(version, before))
             ):
                 return
             if version is not None and version > self._seen:
                 self._own[key] = version
             elif before is None and version is not None:
-                # The watch is past this version and does not know the object: it is gone, or not ours to see.
+                # The watch is past this version and does not know the object: it is gone, or outside of the selector.
                 return
             self._put(key, before, record)
         self._deliver()
 
     def discard(self, namespace: str, name: str) -> None:
-        """Take out the record of an object that can no longer be read (looks through all records)."""
+        """Remove the record of an object that can no longer be read (searches all records)."""
         with self._changed:
-            self._heard()
+            self._note_event()
             for key, record in self._items.items():
                 if getattr(record, "name", None) == name and getattr(record, "namespace", "") == namespace:
                     self._take_out(key, record)
@@ -196,13 +198,13 @@ class Store(Generic[R]):
         self._deliver()
 
     def bookmark(self, resource_version: str) -> None:
-        """Note that every change up to this version has been told.
+        """Record that every change up to this version has arrived.
 
-        A write of ours up to it that the watch never showed is outside of the watch's selector: it goes.
+        A write of ours up to it that the watch never showed is outside of the watch's selector: it is removed.
         """
         version = _number(resource_version)
         with self._changed:
-            self._heard()
+            self._note_event()
             if version is not None:
                 self._seen = max(self._seen, version)
                 for key in [key for key, written in self._own.items() if written <= version]:
@@ -211,17 +213,17 @@ class Store(Generic[R]):
         self._deliver()
 
     def confirm(self, versions: AbstractSet[tuple[str, str]], resource_version: str) -> bool:
-        """Take in that a list of this version held exactly these objects, by uid and version of their own.
+        """Confirm that a list of this version had exactly the stored objects, by uid and version of their own.
 
-        False, and nothing is noted, when the store holds others. So a quiet collection is known to be as it was without
-        a whole list being taken in.
+        False, and nothing is recorded, when the store holds others. So a quiet collection is known to be unchanged
+        without a whole list being applied.
         """
         version = _number(resource_version)
         with self._changed:
             held = {(_uid(record), _version(record)) for record in self._items.values()}
             if version is None or held != versions or len(held) != len(self._items):
                 return False
-            self._heard()
+            self._note_event()
             self._seen = max(self._seen, version)
             for key in [key for key, written in self._own.items() if written <= version]:
                 del self._own[key]
@@ -230,42 +232,42 @@ class Store(Generic[R]):
     def wait_told(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds until subscribers know every change made so far; not for use in one of them."""
         with self._changed:
-            said = self._said
-            return self._changed.wait_for(lambda: self._told >= said, timeout)
+            queued = self._queued_count
+            return self._changed.wait_for(lambda: self._delivered_count >= queued, timeout)
 
-    def _say(self, change: tuple[Hashable, R | None, R | None]) -> None:
-        self._said += 1
+    def _queue_change(self, change: tuple[Hashable, R | None, R | None]) -> None:
+        self._queued_count += 1
         self._outbox.append(change)
 
-    def _heard(self) -> None:
+    def _note_event(self) -> None:
         self._last_event = self._clock()
         self._changed.notify_all()
 
     def _put(self, key: Hashable, before: R | None, record: R) -> None:
         if before is not None:
-            self._unfile(key, before)
+            self._remove_from_index(key, before)
         self._items[key] = record
-        self._file(key, record)
+        self._add_to_index(key, record)
         if before is None or not _same(before, record):
-            self._say((key, before, record))
+            self._queue_change((key, before, record))
 
     def _take_out(self, key: Hashable, record: R) -> None:
         self._own.pop(key, None)
-        self._unfile(key, record)
+        self._remove_from_index(key, record)
         del self._items[key]
-        self._say((key, record, None))
+        self._queue_change((key, record, None))
 
-    def _bury(self, record: R) -> None:
+    def _add_tombstone(self, record: R) -> None:
         if uid := _uid(record):
-            self._gone[uid] = None
-            while len(self._gone) > TOMBSTONES:
-                self._gone.popitem(last=False)
+            self._tombstones[uid] = None
+            while len(self._tombstones) > TOMBSTONES:
+                self._tombstones.popitem(last=False)
 
-    def _file(self, key: Hashable, record: R) -> None:
+    def _add_to_index(self, key: Hashable, record: R) -> None:
         if self._index is not None and (value := self._index(record)) is not None:
             self._by_index.setdefault(value, {})[key] = record
 
-    def _unfile(self, key: Hashable, record: R) -> None:
+    def _remove_from_index(self, key: Hashable, record: R) -> None:
         if self._index is not None and (value := self._index(record)) is not None:
             bucket = self._by_index[value]
             del bucket[key]
@@ -273,8 +275,8 @@ class Store(Generic[R]):
                 del self._by_index[value]
 
     def _deliver(self) -> None:
-        # One thread at a time empties the outbox. Whoever finds it busy leaves its change to that thread, which looks
-        # again after letting go: order is kept, nobody waits, and a subscriber that writes does not lock itself out.
+        # One thread at a time empties the outbox. A thread that finds it busy leaves its change to that one, which
+        # checks again after letting go: order is kept, no thread waits, and a subscriber may write without deadlock.
         while self._outbox and self._delivering.acquire(blocking=False):
             try:
                 while self._outbox:
@@ -284,7 +286,7 @@ class Store(Generic[R]):
                             callback(*change)
                         except Exception:
                             _log.exception("a subscriber failed on %s", change[0])
-                    self._told += 1
+                    self._delivered_count += 1
             finally:
                 self._delivering.release()
                 with self._changed:
@@ -316,7 +318,7 @@ def _same(before: Any, after: Any) -> bool:
 
 
 class Keyed(Protocol):
-    """A record with a key whose first two parts are the group and the kind."""
+    """A record with a key that begins with the group and the kind."""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -331,9 +333,9 @@ K = TypeVar("K", bound=Keyed)
 
 
 class KindStores(Generic[K]):
-    """One `Store` for each group and kind, indexed by uid, with the reading and writing side of a single store.
+    """One `Store` for each group and kind, indexed by uid, with the methods of a single store.
 
-    Changes are told in order within a kind; between kinds there is no order, as between watches.
+    Changes are delivered in order within a kind; between kinds there is no order, as between watches.
     """
 
     def __init__(self) -> None:
@@ -342,7 +344,7 @@ class KindStores(Generic[K]):
         self._lock = threading.Lock()
 
     def part(self, group: str, kind: str) -> Store[K]:
-        """Return the store of one kind, made when it is first asked for."""
+        """Return the store of one kind, created on first use."""
         with self._lock:
             found = self._parts.get((group, kind))
             if found is None:
@@ -376,7 +378,7 @@ class KindStores(Generic[K]):
                 part.subscribe(callback)
 
     def replace(self, items: Iterable[K], *, resource_version: str = "") -> None:
-        """Take all records of all kinds at once: what is not among them is deleted."""
+        """Apply all records of all kinds at once: others are deleted."""
         by_part: dict[tuple[str, str], list[K]] = {key: [] for key in list(self._parts)}
         for record in items:
             by_part.setdefault(record.key[:2], []).append(record)
@@ -384,11 +386,11 @@ class KindStores(Generic[K]):
             self.part(group, kind).replace(records, resource_version=resource_version)
 
     def apply(self, event: EventType, record: K) -> None:
-        """Take one watch event (`Store.apply`)."""
+        """Apply one watch event (`Store.apply`)."""
         self.part(*record.key[:2]).apply(event, record)
 
     def apply_own_write(self, record: K) -> None:
-        """Take what a write of ours answered (`Store.apply_own_write`)."""
+        """Apply the answer to a write of ours (`Store.apply_own_write`)."""
         self.part(*record.key[:2]).apply_own_write(record)
 
     def wait_told(self, timeout: float) -> bool:

@@ -28,7 +28,7 @@ ResourceList = dict[str, Quantity | None]
 _TEXT_AND_PATH: Final = re.compile(r"(.*) - at `(?:key` in `)?(.*)`", re.DOTALL)
 
 
-# What a decoder raises for bytes that are not what they should be: JSON, UTF-8 (msgspec passes Python's own error on),
+# The errors that a decoder raises for bad bytes: JSON, UTF-8 (msgspec passes Python's own error on),
 # and nesting within reason.
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -58,7 +58,7 @@ class Struct(msgspec.Struct, rename="camel", gc=False):
 
 
 class Present(Struct):
-    """An object of which only its presence matters."""
+    """An object that matters by its presence alone."""
 
 
 class OwnerReference(Struct):
@@ -87,7 +87,7 @@ class ObjectMeta(Struct):
 
 
 class Object(Struct):
-    """An object of any kind, of which only the metadata matters."""
+    """An object of any kind, with its metadata alone."""
 
     metadata: ObjectMeta | None = None
 

@@ -32,7 +32,7 @@ _OVER: Final = frozenset({"Complete", "Failed", "SuccessCriteriaMet", "FailureTa
 def job(source: Source) -> Workload:
     """Return a batch/v1 Job as a Workload.
 
-    Without `completions` (a work queue) as many are missing as run at a time, until the Job is over. An index that
+    Without `completions` (a work queue) as many pods remain as run at a time, until the Job is over. An index that
     failed for good (backoffLimitPerIndex) counts as finished: it gets no further pod.
     """
     raw = decode(wire.Job, source)
@@ -85,12 +85,12 @@ def job(source: Source) -> Workload:
         deleting=meta.deletion_timestamp is not None,
         created=epoch(meta.creation_timestamp),
         owner=owner,
-        aside=_aside(spec),
+        aside=_exemption(spec),
     )
 
 
 def missing_steps(metadata: wire.ObjectMeta | None) -> tuple[str, ...]:
-    """What a template with that metadata lacks of `TO_ANNOTATIONS`."""
+    """Return which steps of `TO_ANNOTATIONS` a template with that metadata lacks."""
     if metadata is None:
         return TO_ANNOTATIONS
     return TO_ANNOTATIONS[1:] if metadata.annotations is None else ()
@@ -103,8 +103,8 @@ def _indexes(text: str | None, field: str) -> Ranges:
         raise ProjectionError(f"$.status.{field}: {error}") from None
 
 
-def _aside(spec: wire.JobSpec) -> Code | None:
-    """As the entry of the kind says (`engine.kinds`)."""
+def _exemption(spec: wire.JobSpec) -> Code | None:
+    """Return the reason code why a Job is exempt, by the same rules as its kind's entry (`engine.kinds`)."""
     if spec.managed_by == _KUEUE_CONTROLLER:
         return "ManagedByKueue"
     if spec.managed_by not in _JOB_CONTROLLERS:
@@ -113,10 +113,10 @@ def _aside(spec: wire.JobSpec) -> Code | None:
 
 
 _JOB: Final = ("batch", "Job")
-# What an object says to us, or to another one about its placement, has one of these in a key.
+# An object with a request, to us or to another scheduler, has one of these in a key.
 _ADDRESSED: Final = tuple(f'"{prefix}'.encode() for prefix in KEPT_PREFIXES)
-_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
-_SOME_PODS: Final = PodSet(
+_NO_KEYS: Final[Mapping[str, str]] = MappingProxyType({})
+_STUB_PODS: Final = PodSet(
     MAIN,
     pod_spec(wire.PodSpec(), wire.ObjectMeta(), "$.spec", namespace=""),
     slots=1,
@@ -128,10 +128,10 @@ _SOME_PODS: Final = PodSet(
 
 
 def workload(source: Source, *, entry: KindEntry, registry: Registry, version: str = "") -> Workload:
-    """Return an object of a registered kind; `version` is that of an object that does not say its own (in a list).
+    """Return an object of a registered kind; `version` is used where the object has none of its own (in a list).
 
-    Of labels and annotations those are kept that anybody here reads. Raises ProjectionError for what is no object of
-    the API server (JSON, wrong types of what every kind has) and UnreadableWorkload for what its entry cannot read.
+    Only labels and annotations that we read are kept. Raises ProjectionError for what is no object of the API server
+    (JSON, wrong types of fields that every kind has) and UnreadableWorkload for fields that its entry cannot read.
     """
     if (entry.match.group, entry.match.kind) == _JOB:
         return job(source)
@@ -174,9 +174,10 @@ def workload(source: Source, *, entry: KindEntry, registry: Registry, version: s
 
 
 def workload_or_stub(source: Source, *, entry: KindEntry, registry: Registry, version: str = "") -> Workload:
-    """The same; of an object of a kind that is only placed, and that says nothing to us, just who and whose it is.
+    """Return an object as `workload` does, or a stub of it: identity and owner alone.
 
-    A cluster has many Deployments and few that ask. The pod set is not the object's own then.
+    A stub replaces an object of a kind that is only placed and that has no key for us: a cluster has many Deployments
+    and few with a request. The pod set of a stub is not the object's own.
     """
     placed_only = entry.suspend is None and entry.scheduler is None and not entry.stand_aside
     if isinstance(source, Mapping) or not placed_only:
@@ -194,9 +195,9 @@ def workload_or_stub(source: Source, *, entry: KindEntry, registry: Registry, ve
         uid=meta.uid or "",
         resource_version=meta.resource_version or "",
         generation=meta.generation or 0,
-        labels=_NOTHING,
-        annotations=_NOTHING,
-        pod_sets=(_SOME_PODS,),
+        labels=_NO_KEYS,
+        annotations=_NO_KEYS,
+        pod_sets=(_STUB_PODS,),
         suspended=False,
         suspendable=False,
         started=False,
@@ -254,7 +255,7 @@ def _pod_set(found: kinds.ParsedPodSet, structure: ParsedWorkload, *, namespace:
 
 
 def _template(found: kinds.ParsedPodSet, *, namespace: str) -> tuple[PodSpec, tuple[str, ...]]:
-    """The template, and what it lacks of `TO_ANNOTATIONS`."""
+    """Return the template, and which steps of `TO_ANNOTATIONS` it lacks."""
     raw: Mapping[str, Any] = found.template if found.template is not None else {}
     where = f"$.{found.field}" if found.steps else "$"
     try:

@@ -1,12 +1,12 @@
 """Every write of the engine: one request each, with its preconditions and a typed result.
 
-What the API server may well answer is a result, not an exception: `Done` (with the object as it now stands), `Gone`
-(no such object, or another one of that name), `Conflict` (somebody was faster: look again), `Refused` (asking again
-would be answered the same). What is left (no answer, 429, 5xx, 401) raises ApiFault. Each function calls `fence` right
-before the request; when it raises (`NotLeader`), nothing was written. Source of the answers:
+An expected answer of the API server is a result, not an exception: `Done` (with the object as it is now), `Gone` (no
+such object, or another one of that name), `Conflict` (another writer was faster: read again), `Refused` (a repeated
+request would get the same answer). Any other outcome (no answer, 429, 5xx, 401) raises ApiFault. Each function calls
+`fence` right before the request; when it raises (`NotLeader`), nothing was written. Source of the answers:
 docs/contributor/kubernetes-facts.md.
 
-A JSON Patch where templates are told: a merge patch would replace a list whole, and can bind to a version alone.
+Templates are changed by a JSON Patch: a merge patch would replace a list whole, and can bind to a version alone.
 """
 
 from __future__ import annotations
@@ -49,26 +49,26 @@ Operations = list[Body]
 
 
 def suspend_patch(workload: Workload) -> Body:
-    """The merge patch that suspends a workload and notes that it was us. Binds to the version that we know."""
+    """Return the merge patch that suspends a workload and records that we did; binds to the known version."""
     return _merged(
-        _set(workload, True), {"metadata": {**_as_known(workload), "annotations": {HELD_BY: HELD_BY_SUSPEND}}}
+        _set(workload, True), {"metadata": {**_version_known(workload), "annotations": {HELD_BY: HELD_BY_SUSPEND}}}
     )
 
 
 def resume_patch(workload: Workload) -> Body:
-    """The merge patch that lets a workload run, and nothing else. Binds to the version that we know."""
-    return _merged(_set(workload, False), {"metadata": {**_as_known(workload), "annotations": {HELD_BY: None}}})
+    """Return the merge patch that resumes a workload, and nothing else; binds to the known version."""
+    return _merged(_set(workload, False), {"metadata": {**_version_known(workload), "annotations": {HELD_BY: None}}})
 
 
 def annotate_patch(workload: Workload, annotations: Mapping[str, str]) -> Operations:
-    """The JSON Patch that lets a workload run and puts annotations on the pods of all its templates.
+    """Return the JSON Patch that resumes a workload and annotates all its templates.
 
     Binds to the generation, not to the version: the workload's controller may note the suspension in the status at that
     very moment, which changes nothing that was decided on. To the version where no generations are counted. A test that
     fails is answered as invalid (422), in words.
     """
     assert workload.suspend_path is not None
-    known = {"generation": workload.generation} if workload.generation else _as_known(workload)
+    known = {"generation": workload.generation} if workload.generation else _version_known(workload)
     operations: Operations = [
         {"op": "test", "path": pointer(("metadata", field)), "value": value}
         for field, value in ({"uid": workload.uid} | known).items()
@@ -76,7 +76,7 @@ def annotate_patch(workload: Workload, annotations: Mapping[str, str]) -> Operat
     operations.append({"op": "add", "path": pointer(workload.suspend_path), "value": False})
     if HELD_BY in workload.annotations:
         operations.append({"op": "remove", "path": pointer(("metadata", "annotations", HELD_BY))})
-    for one in told(workload):
+    for one in own_templates(workload):
         where = (*one.path, *(step for step in TO_ANNOTATIONS if step not in one.missing))
         added: Mapping[str, object] = annotations
         for step in reversed(one.missing):
@@ -85,21 +85,21 @@ def annotate_patch(workload: Workload, annotations: Mapping[str, str]) -> Operat
     return operations
 
 
-def told(workload: Workload) -> tuple[PodSet, ...]:
-    """The pod sets whose template stands in the object itself and may be changed, one for each template."""
+def own_templates(workload: Workload) -> tuple[PodSet, ...]:
+    """Return the pod sets with a template in the object itself that may be changed, one for each template."""
     if workload.handling == "through" or workload.templates_fixed:
-        return ()  # they are those of another object, or nobody's to change
+        return ()  # they belong to another object, or cannot be changed
     return tuple({one.path: one for one in workload.pod_sets if one.templated}.values())
 
 
-def about_templates(workload: Workload, fields: tuple[str, ...]) -> bool:
-    """True when a refusal that names these fields may be about the templates: it names one of them, or nothing."""
-    paths = tuple(path_of(one.path) for one in told(workload))
+def concerns_templates(workload: Workload, fields: tuple[str, ...]) -> bool:
+    """True when a refusal that names these fields may concern the templates: it names one of them, or no field."""
+    paths = tuple(path_of(one.path) for one in own_templates(workload))
     return not fields or any(field.startswith(paths) for field in fields)
 
 
 def pointer(steps: tuple[str | int, ...]) -> str:
-    """The JSON pointer (RFC 6901) of steps into an object."""
+    """Return the JSON pointer (RFC 6901) of steps into an object."""
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
 
 
@@ -108,7 +108,7 @@ def _set(workload: Workload, suspended: bool) -> Body:
     return _nested(workload.suspend_path, suspended)
 
 
-def _as_known(workload: Workload) -> Body:
+def _version_known(workload: Workload) -> Body:
     return {"uid": workload.uid, "resourceVersion": workload.resource_version}
 
 
@@ -132,7 +132,7 @@ Fence = Callable[[], None]
 
 # Connect and read, seconds: a write that hangs must not outlive the lease by much (8 s).
 TIMEOUT: Final = (2.0, 6.0)
-# Asking again gives the same answer: a malformed or oversized object, missing rights, a policy, a validation error.
+# A repeated request fails the same way: a malformed or oversized object, missing rights, a policy, a validation error.
 _REFUSALS: Final = (
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.FORBIDDEN,
@@ -141,7 +141,7 @@ _REFUSALS: Final = (
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     HTTPStatus.UNPROCESSABLE_ENTITY,
 )
-# The server's words are all that tells a JSON Patch that failed from a webhook that denies without naming a field.
+# Only the server's text distinguishes a failed JSON Patch from a webhook that denies without naming a field.
 _PATCH_FAILS: Final = "the server rejected our request due to an error in our request"
 _OPTIONAL_SPEC: Final[Mapping[str, None]] = {"assignment": None, "gang": None, "group": None}
 
@@ -152,7 +152,7 @@ class WriteRefused(ApiFault):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """It is written; `body` is the object as the server answered it."""
+    """The write succeeded; `body` is the object as the server answered it."""
 
     body: bytes
 
@@ -164,14 +164,14 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """The object is not as we knew it (or exists already): what the watch brings decides."""
+    """The object differs from the one that we know (or exists already): the watch's next event decides."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The API server (validation, admission, rights) says no; `causes` are (field, message)."""
+    """The API server (validation, admission, rights) refuses the write; `causes` are (field, message)."""
 
     status: int
     message: str
@@ -179,7 +179,7 @@ class Refused:
 
     @property
     def patch_fails(self) -> bool:
-        """True when a test of a JSON Patch failed, or a path of it is not there: the object is not as we knew it."""
+        """True when a test or a path of a JSON Patch failed: the object differs from the one that we know."""
         return (self.status, self.message, self.causes) == (HTTPStatus.UNPROCESSABLE_ENTITY, _PATCH_FAILS, ())
 
 
@@ -194,13 +194,13 @@ def create_placement(api: KubeClient, namespace: str, body: Mapping[str, Any], *
 def replace_placement_spec(api: KubeClient, placement: Placement, spec: Mapping[str, Any], *, fence: Fence) -> Result:
     """Write a whole new spec (request and assignment in one write), if the Placement is still the one that we know."""
     metadata = {"uid": placement.uid, "resourceVersion": placement.resource_version}
-    # A merge keeps what it does not name: what the new spec leaves out is taken away by name.
+    # A merge keeps fields that it does not name: fields that the new spec leaves out are removed by name.
     body = {"metadata": metadata, "spec": {**_OPTIONAL_SPEC, **spec}}
     return _send(api, "PATCH", _placement(placement), body, MERGE_PATCH, fence=fence)
 
 
 def patch_placement_status(api: KubeClient, placement: Placement, status: Mapping[str, Any], *, fence: Fence) -> Result:
-    """Merge into a Placement's status (None takes a field away); it is for people, so any version will do."""
+    """Merge into a Placement's status (None removes a field); at any version, as the status is for people."""
     body = {"metadata": {"uid": placement.uid}, "status": status}
     return _send(api, "PATCH", _placement(placement) + "/status", body, MERGE_PATCH, fence=fence)
 
@@ -213,10 +213,10 @@ def delete_placement(api: KubeClient, placement: Placement, *, fence: Fence) -> 
 def resume_workload(
     api: KubeClient, workload: Workload, *, fence: Fence, placement: str | None = None, revision: int | None = None
 ) -> Result:
-    """Let a workload that we hold run, and tell its pods (through the templates) which Placement is theirs.
+    """Resume a workload that we hold, and annotate its templates with its Placement.
 
-    Without `placement` the templates are left alone. A server that keeps them fixed (a Job's on older ones, while
-    startTime is set; a kind's own webhook) is asked again without them: the revision is only a lower bound.
+    Without `placement` the templates are left alone. When the server keeps them fixed (a Job's on older ones, while
+    startTime is set; a kind's own webhook) the request is repeated without them: the revision is only a lower bound.
     """
     if placement is not None:
         annotations = {PLACEMENT: placement} | ({} if revision is None else {REVISION: str(revision)})
@@ -226,13 +226,13 @@ def resume_workload(
             return result
         if result.patch_fails:
             return Conflict(result.message)
-        if not about_templates(workload, tuple(field for field, _ in result.causes)):
+        if not concerns_templates(workload, tuple(field for field, _ in result.causes)):
             return result
     return _send(api, "PATCH", _workload(workload), resume_patch(workload), MERGE_PATCH, fence=fence)
 
 
 def suspend_workload(api: KubeClient, workload: Workload, *, fence: Fence) -> Result:
-    """Suspend a workload and note that it was us; its controller removes the pods without counting failures."""
+    """Suspend a workload and record that we did; its controller removes the pods without counting failures."""
     return _send(api, "PATCH", _workload(workload), suspend_patch(workload), MERGE_PATCH, fence=fence)
 
 
@@ -243,9 +243,9 @@ def release_pod(api: KubeClient, pod: Pod, body: Mapping[str, Any], *, fence: Fe
 
 
 def evict_pod(api: KubeClient, pod: Pod, *, fence: Fence) -> Result:
-    """Ask for the eviction of this very pod; `Refused` with status 429 when a disruption budget does not allow it now.
+    """Evict this very pod; `Refused` with status 429 when a disruption budget does not allow it now.
 
-    It then terminates as its grace period says; on a node that does not answer it does so until the node does.
+    It then terminates within its grace period; on a node that does not answer only when the node does.
     """
     body = {
         "apiVersion": "policy/v1",
@@ -264,12 +264,12 @@ def evict_pod(api: KubeClient, pod: Pod, *, fence: Fence) -> Result:
 
 
 def delete_pod(api: KubeClient, pod: Pod, *, fence: Fence) -> Result:
-    """Delete this very pod at once, without a grace period: it is not bound, or its node is not there any more."""
+    """Delete this very pod at once, without a grace period: it is not bound, or its node is gone."""
     return _delete(api, _pod(pod), pod.uid, fence, at_once=True)
 
 
 def keep_policy(api: KubeClient, namespace: str, text: str, *, fence: Fence) -> Result:
-    """Write the policy in force to the leader's own ConfigMap, made when it is missing."""
+    """Write the policy in force to the leader's own ConfigMap, created when it is missing."""
     path = object_path("v1", "configmaps", namespace=namespace, name=LAST_GOOD_POLICY_NAME)
     body = {
         "apiVersion": "v1",
@@ -277,7 +277,7 @@ def keep_policy(api: KubeClient, namespace: str, text: str, *, fence: Fence) -> 
         "metadata": {"name": LAST_GOOD_POLICY_NAME, "namespace": namespace},
         "data": {POLICY_KEY: text},
     }
-    # Server-side apply creates by a name that RBAC can be bound to; forced, because nobody else owns it.
+    # Server-side apply creates by a name that RBAC can be bound to; forced, because it has no other owner.
     return _send(api, "PATCH", path, body, APPLY_PATCH, fence=fence, force=True)
 
 
@@ -318,7 +318,7 @@ def _send(
 
 
 def _what(method: str, path: str) -> str:
-    """Method and resource, such as `PATCH pods` or `PATCH placements/status`: a closed set, whatever the names are."""
+    """Return method and resource, such as `PATCH pods` or `PATCH placements/status`: a closed set for any names."""
     resource, _, rest = path.partition("/namespaces/")[2].partition("/")[2].partition("/")
     subresource = rest.partition("/")[2]
     return f"{method} {resource}/{subresource}" if subresource else f"{method} {resource}"

@@ -141,7 +141,7 @@ def test_memory_of_what_was_told_is_bounded(recorder: Recorder, monkeypatch: pyt
     monkeypatch.setattr(events, "REMEMBERED", 10)
     for number in range(20):
         say(recorder, "A", "1", uid=str(number))
-    assert len(recorder._told) == 10
+    assert len(recorder._last) == 10
     assert not say(recorder, "A", "1", uid="19")
     assert say(recorder, "A", "1", uid="0")
 

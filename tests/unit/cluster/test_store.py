@@ -298,7 +298,7 @@ def test_the_memory_of_deletions_is_bounded(store: Store[Thing], monkeypatch: py
     monkeypatch.setattr(store_module, "TOMBSTONES", 10)
     for number in range(50):
         store.apply("DELETED", thing(f"t{number}", number + 1))
-    assert len(store._gone) == 10
+    assert len(store._tombstones) == 10
 
 
 def test_a_writer_can_wait_until_subscribers_know_its_change(store: Store[Thing]) -> None:
