@@ -3,7 +3,7 @@
 PyYAML's own constructors keep the last of two equal keys, read `off` as a boolean, make dates of timestamps, expand
 aliases without a limit and take about one and a half times as long (`python -m bench.reading`). Here a key that stands
 twice is an error, and size, depth and expansion have bounds. What an unquoted scalar means is the reader's choice
-(`Rules`): configuration (`load`) has the scalars of YAML 1.2.
+(`ScalarRules`): configuration (`load`) has the scalars of YAML 1.2.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class YAMLTextError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class ScalarRules:
     """How a text is read.
 
     `scalar` returns what an unquoted scalar means. `text_keys`: an unquoted key that means something else than text is
@@ -80,7 +80,7 @@ def load(text: str) -> Value:
     return next(iter([*documents(text, _CONFIGURATION)]), None)
 
 
-def documents(text: str, rules: Rules) -> Iterator[Any]:
+def documents(text: str, rules: ScalarRules) -> Iterator[Any]:
     """Yield the value of every document, empty ones as None. Mappings and lists may be shared: do not change them.
 
     Raises YAMLTextError.
@@ -105,7 +105,7 @@ def _core_scalar(text: str) -> Any:
     return text
 
 
-_CONFIGURATION: Final = Rules(
+_CONFIGURATION: Final = ScalarRules(
     scalar=_core_scalar, text_keys=True, merges=False, max_depth=32, max_documents=1, max_aliased=20_000
 )
 
@@ -137,7 +137,7 @@ class _Builder:
     Problems that leave the rest readable are collected until the end of their document.
     """
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: ScalarRules) -> None:
         self.root: Any = None
         self.number = 0
         self._rules = rules

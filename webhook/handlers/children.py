@@ -35,16 +35,18 @@ _PREFIXES: Final = (f"{names.DOMAIN}/", names.KUEUE_PREFIX, names.KAI_PREFIX)
 
 
 @dataclass(slots=True)
-class Told:
+class Findings:
     """What is wrong with such requests, and warnings without a prefix."""
 
     errors: list[FieldError] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
-def child_requests(review: Review, document: Mapping[str, Any], view: Reader, policy: Policy, *, asks: bool) -> Told:
+def child_requests(
+    review: Review, document: Mapping[str, Any], view: Reader, policy: Policy, *, asks: bool
+) -> Findings:
     """Judge what is made of the object of a review; `asks`: the object itself does, and its request is the only one."""
-    told, entry = Told(), entry_of(review, view)
+    told, entry = Findings(), entry_of(review, view)
     if entry is None:
         return told
     for made in child_objects(entry, document, registry=view.registry):
@@ -106,7 +108,13 @@ def _speaks(raw: Mapping[str, Any]) -> bool:
 
 
 def _as_its_own(
-    told: Told, made: ChildObject, found: Workload, document: Mapping[str, Any], *, view: Reader, policy: Policy
+    told: Findings,
+    made: ChildObject,
+    found: Workload,
+    document: Mapping[str, Any],
+    *,
+    view: Reader,
+    policy: Policy,
 ) -> None:
     """What is made is a workload by itself, whatever its maker says."""
     understood = parse_request(found, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
@@ -121,7 +129,7 @@ def _as_its_own(
 
 
 def _beside_its_maker(
-    told: Told, made: ChildObject, found: Workload, *, asks: bool, maker: str, view: Reader, policy: Policy
+    told: Findings, made: ChildObject, found: Workload, *, asks: bool, maker: str, view: Reader, policy: Policy
 ) -> None:
     """The pods of what is made are the maker's, and so is a request; here it is of each made object alone, or none."""
     where = _where(made)

@@ -25,7 +25,7 @@ from webhook.admission.budget import Budget
 from webhook.admission.objects import Unreadable, decoded, workload_of
 from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, answer
-from webhook.handlers.children import Told, child_requests
+from webhook.handlers.children import Findings, child_requests
 from webhook.handlers.defaults import by_default
 from webhook.handlers.devices import annotation_errors, checked
 from webhook.handlers.forecast import forecast_warnings
@@ -158,7 +158,7 @@ def _hint(review: Review, workload: Workload, view: Reader, policy: Policy) -> R
     return answer(review, made.errors, [f"topogate: {text}" for text in told], policy=policy)
 
 
-def _made(review: Review, view: Reader, policy: Policy, *, asks: bool) -> Told:
+def _made(review: Review, view: Reader, policy: Policy, *, asks: bool) -> Findings:
     """What is to be said of requests in what its controller makes; a fault that was there before stops nothing."""
     found = child_requests(review, decoded(review.object), view, policy, asks=asks)
     if found.errors and review.operation == "UPDATE":

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from engine.api import strict_yaml
-from engine.api.strict_yaml import MAX_NUMBER, Rules
+from engine.api.strict_yaml import MAX_NUMBER, ScalarRules
 
 MAX_DEPTH: Final = 64  # the deepest object of Kubernetes nests some twenty levels
 
@@ -56,6 +56,6 @@ def _integer(digits: str) -> int:
     return int(digits, 0)
 
 
-_RULES: Final = Rules(
+_RULES: Final = ScalarRules(
     scalar=scalar, text_keys=False, merges=True, max_depth=MAX_DEPTH, max_documents=1_000_000, max_aliased=1_000_000
 )
