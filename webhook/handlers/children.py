@@ -1,8 +1,8 @@
-"""Requests in the metadata of what a workload's controller will make: refused where they are wrong, told what they do.
-Those in other parts that have annotations are told that nobody reads them.
+"""Checks requests in the metadata of objects that a workload's controller will make: errors, and warnings on their
+effect.
 
-A controller that is refused what it makes tries for ever and tells nobody who reads warnings; so its user is told when
-he submits the workload that it is made of.
+Requests in other parts with annotations get a warning that they are not read. A controller that is refused its children
+retries for ever, and its warnings have no reader; so the user is warned when submitting the workload.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from webhook.admission.reader import Reader
 from webhook.admission.review import Review
 from webhook.handlers.devices import checked
 from webhook.handlers.gating import templates
-from webhook.handlers.warnings import told_of_workload
+from webhook.handlers.warnings import workload_warnings
 
 _LONGEST_PATH: Final = 60  # characters, of the 120 of a warning
 _PREFIXES: Final = (f"{names.DOMAIN}/", names.KUEUE_PREFIX, names.KAI_PREFIX)
@@ -45,36 +45,38 @@ class Findings:
 def child_requests(
     review: Review, document: Mapping[str, Any], view: Reader, policy: Policy, *, asks: bool
 ) -> Findings:
-    """Judge what is made of the object of a review; `asks`: the object itself does, and its request is the only one."""
-    told, entry = Findings(), entry_of(review, view)
+    """Return the findings about the children of a review's object; `asks`: the object itself makes the only request."""
+    findings, entry = Findings(), entry_of(review, view)
     if entry is None:
-        return told
+        return findings
     for made in child_objects(entry, document, registry=view.registry):
         review.budget.check()
-        if entry.handling != "hint" and not _speaks(made.raw):
+        if entry.handling != "hint" and not _has_our_key(made.raw):
             continue
         try:
             found = workload(made.raw, entry=made.entry, registry=view.registry)
         except (ProjectionError, UnreadableWorkload):
-            continue  # whoever reads the object itself tells it
+            continue  # reported when the object itself is read
         found = replace(found, namespace=review.namespace)
         if entry.handling == "hint":
-            _as_its_own(told, made, found, document, view=view, policy=policy)
+            _check_own_workload(findings, made, found, document, view=view, policy=policy)
             continue
         source, dialects = own_source(found), policy.annotations.dialects
-        told.warnings += unread((source,), dialects=dialects)
+        findings.warnings += unread((source,), dialects=dialects)
         if read_annotations((source,), dialects=dialects) or any(unknown_keys((source,))):
-            _beside_its_maker(told, made, found, asks=asks, maker=entry.match.kind, view=view, policy=policy)
+            _check_part_of_gang(findings, made, found, asks=asks, maker=entry.match.kind, view=view, policy=policy)
     for steps, template in beside_templates(entry, document):
-        if _speaks(template):
+        if _has_our_key(template):
             where = f"{path_of(steps)}.metadata"
-            told.warnings.append(f"{where} is of no pod of the gang: ask on the {entry.match.kind} or other templates")
-    told.warnings += _not_read(entry, document, policy)
-    return told
+            findings.warnings.append(
+                f"{where} is of no pod of the gang: ask on the {entry.match.kind} or other templates"
+            )
+    findings.warnings += _not_read(entry, document, policy)
+    return findings
 
 
 def _not_read(entry: KindEntry, document: Mapping[str, Any], policy: Policy) -> Iterator[str]:
-    """Warnings about requests in parts of the object whose annotations and labels are for somebody else."""
+    """Yield warnings about requests in parts of the object with annotations and labels for another reader."""
     dialects = policy.annotations.dialects
     for steps, part in annotated_parts(entry, document):
         annotations, labels = _keys(part, "annotations"), _keys(part, "labels")
@@ -92,7 +94,7 @@ def _not_read(entry: KindEntry, document: Mapping[str, Any], policy: Policy) -> 
         for key, value in settings.items():
             source = AnnotationSource(prefix, {key: value}, {})
             if read_annotations((source,), dialects=dialects) or any(unknown_keys((source,))):
-                yield f"{prefix}{key} is not read: ask in metadata"  # the longest key leaves no more room
+                yield f"{prefix}{key} is not read: ask in metadata"  # the longest key leaves no space for more
 
 
 def _keys(part: Mapping[str, Any], name: str) -> Mapping[str, str]:
@@ -100,15 +102,15 @@ def _keys(part: Mapping[str, Any], name: str) -> Mapping[str, str]:
     return found if isinstance(found, Mapping) else {}
 
 
-def _speaks(raw: Mapping[str, Any]) -> bool:
-    """True when a key of ours or of a dialect stands in the metadata: most objects say nothing, and are not read."""
+def _has_our_key(raw: Mapping[str, Any]) -> bool:
+    """Return True if the metadata has a key of ours or of a dialect: most objects have none, and are not decoded."""
     metadata = raw.get("metadata")
     carried = [metadata.get(part) for part in ("annotations", "labels")] if isinstance(metadata, Mapping) else []
     return any(str(key).startswith(_PREFIXES) for part in carried if isinstance(part, Mapping) for key in part)
 
 
-def _as_its_own(
-    told: Findings,
+def _check_own_workload(
+    findings: Findings,
     made: ChildObject,
     found: Workload,
     document: Mapping[str, Any],
@@ -116,36 +118,36 @@ def _as_its_own(
     view: Reader,
     policy: Policy,
 ) -> None:
-    """What is made is a workload by itself, whatever its maker says."""
+    """Add the findings about a child that is a workload by itself, whatever its parent requests."""
     understood = parse_request(found, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
     at = path_of(made.steps)
-    told.errors += _under(at, understood.errors)
-    told.warnings += [f"{at}.{text}" if text.startswith("metadata.") else text for text in understood.warnings]
-    told.warnings += told_of_workload(made.raw, found, understood.ignored, policy)
+    findings.errors += _under(at, understood.errors)
+    findings.warnings += [f"{at}.{text}" if text.startswith("metadata.") else text for text in understood.warnings]
+    findings.warnings += workload_warnings(made.raw, found, understood.ignored, policy)
     if understood.ignored is None:
         for root in templates(found):
             errors, _ = checked(document, (*made.steps, *root), managed=True, view=view, policy=policy)
-            told.errors += errors
+            findings.errors += errors
 
 
-def _beside_its_maker(
-    told: Findings, made: ChildObject, found: Workload, *, asks: bool, maker: str, view: Reader, policy: Policy
+def _check_part_of_gang(
+    findings: Findings, made: ChildObject, found: Workload, *, asks: bool, maker: str, view: Reader, policy: Policy
 ) -> None:
-    """The pods of what is made are the maker's, and so is a request; here it is of each made object alone, or none."""
+    """Add the findings about a child of a gang: its pods, and a request, belong to the parent; a request here makes
+    one gang per child, or none.
+    """
     where = _where(made)
     if asks:
-        told.warnings.append(f"{where} has no effect: ask on the {maker} or on a pod template")
+        findings.warnings.append(f"{where} has no effect: ask on the {maker} or on a pod template")
         return
     understood = parse_request(found, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
-    told.errors += _under(path_of(made.steps), understood.errors)
+    findings.errors += _under(path_of(made.steps), understood.errors)
     if understood.asking:
-        told.warnings.append(f"{where} makes a gang of each {found.kind}; for one gang ask on the {maker}")
+        findings.warnings.append(f"{where} makes a gang of each {found.kind}; for one gang ask on the {maker}")
 
 
 def _where(made: ChildObject) -> str:
-    """Where the metadata of a made object stands; of one deep inside another, whose path no warning has room for, what
-    it is and in which item of a list.
-    """
+    """Return the path of a child's metadata; if it is too long for a warning, the kind and the item of the list."""
     path = f"{path_of(made.steps)}.metadata"
     if len(path) <= _LONGEST_PATH:
         return path

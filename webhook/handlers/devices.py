@@ -1,6 +1,6 @@
-"""GPU requests in a review: translated, checked, and left as they were where a file is applied again.
+"""GPU requests in a review: translated, checked, and kept unchanged if a file is applied again.
 
-The rules themselves are `engine.gpu`'s; here they meet decoded objects. What of ours goes into an object: the resources
+`engine.devices` has the rules; this module applies them to decoded objects. We write into an object only the resources
 of its containers and the two annotations about them.
 """
 
@@ -28,17 +28,17 @@ _SIDES: Final = ("requests", "limits")
 
 
 def translate_in(edits: Edits, root: Path, *, managed: bool, view: Reader, policy: Policy) -> None:
-    """Write the GPU requests of the pod or template at `root` in the names that nodes report.
+    """Translate the GPU requests of the pod or template at `root` to the names that nodes report.
 
-    `managed`: it is held and placed by us. What is wrong stays as it is, completed where the API server would refuse it
-    before `/validate` can say what is wrong; what was completed is noted, for errors at the user's own path.
+    `managed`: it is held and placed by us. A wrong request stays, but is completed if the API server would refuse it
+    before `/validate` can name the error; the completion is noted, so that errors have the user's own path.
     """
     pod = _at(edits.document, root)
     done = _translation(pod, root, managed=managed, view=view, policy=policy)
     if done.errors and done.edits:
         note = _completed(pod, {one.path[:2] for one in done.edits}, policy)
         edits.put((*root, "metadata", "annotations", names.ORIGINAL_REQUESTS), note)
-    # A side of a container at a time: it takes less room, in the patch and in its making, than each name by itself.
+    # One side of a container at a time: a smaller patch, and less work, than one operation for each name.
     for where, side in groupby(done.edits, key=lambda one: one.path[:-1]):
         path = (*root, "spec", *where)
         values = {**(edits.get(*path) or {}), **{one.path[-1]: one.value for one in side}}
@@ -58,10 +58,10 @@ def translate_again(
     view: Reader,
     policy: Policy,
 ) -> None:
-    """Settle the GPU requests of a template at `root` that is updated; it was at `old_root` of the `old` object.
+    """Translate the GPU requests of an updated template at `root`, formerly at `old_root` of the `old` object.
 
-    Who asks for the same as before gets the same as before, also on a live workload, whose template may not change.
-    What he changed is translated where the template may change (`may_change`); else the API server refuses it.
+    An unchanged request gets the same translation, also on a live workload with an immutable template. A changed one is
+    translated if the template may change (`may_change`); else the API server refuses it.
     """
     new, before = _at(edits.document, root), _at(old, old_root)
     vendors = policy.gpu.vendors
@@ -82,7 +82,7 @@ def translate_again(
 def checked(
     document: Mapping[str, Any], root: Path, *, managed: bool, view: Reader, policy: Policy
 ) -> tuple[tuple[FieldError, ...], tuple[str, ...]]:
-    """Return what is wrong with the GPU requests of the pod or template at `root`, and what to warn of."""
+    """Return errors and warnings about the GPU requests of the pod or template at `root`."""
     pod = _at(document, root)
     done = _translation(pod, root, managed=managed, view=view, policy=policy)
     return _as_sent(done.errors, pod, path_of((*root, "spec"))), done.warnings
@@ -96,9 +96,9 @@ def beside_unreadable(
     view: Reader,
     policy: Policy,
 ) -> tuple[FieldError, ...]:
-    """Return everything that is wrong with an object that cannot be read: `faults`, and its devices.
+    """Return all errors of an object that cannot be decoded: `faults`, and those of its devices.
 
-    Where the value is an amount of a device, our own words about it stand for the fault.
+    If the value is an amount of a device, our own message about it replaces the fault.
     """
     errors = [error for root in roots for error in checked(document, root, managed=True, view=view, policy=policy)[0]]
     told = {error.field for error in errors}
@@ -109,9 +109,9 @@ def beside_unreadable(
 def annotation_errors(
     annotations: Mapping[str, str], path: str, review: Review, policy: Policy, *, before: Mapping[str, str]
 ) -> tuple[FieldError, ...]:
-    """Return the refusal of a device annotation that somebody else than its writers sets or changes.
+    """Return the error for a device annotation that is set or changed by anybody but its writers.
 
-    `path` is that of the annotations' metadata, `before` what stood there.
+    `path` is that of the annotations' metadata, `before` the previous annotations.
     """
     value = annotations.get(names.DEVICE_ALLOCATED)
     if value is None or value == before.get(names.DEVICE_ALLOCATED):
@@ -130,7 +130,7 @@ def annotation_errors(
 
 
 def _completed(pod: PodResources, changed: Collection[Path], policy: Policy) -> str:
-    """The note of what stood in containers that are completed although something is wrong with them."""
+    """Return the note of the original values in containers that are completed although they have errors."""
     wanted = device_names(whole_names(policy.gpu.vendors))
     entries = {
         container.name: {
@@ -144,7 +144,7 @@ def _completed(pod: PodResources, changed: Collection[Path], policy: Policy) -> 
 
 
 def _as_sent(errors: Sequence[FieldError], pod: PodResources, path: str) -> tuple[FieldError, ...]:
-    """The errors, at `requests` where the user wrote nothing in `limits`: that side is ours."""
+    """Return the errors at `requests` if the user wrote nothing in `limits`: that side is ours."""
     note = written_at_first(pod) if errors else {}
     wrote = {f"{path}.{one.path[0]}[{one.path[1]}].resources": note[one.name] for one in pod if one.name in note}
 

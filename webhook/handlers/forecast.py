@@ -1,4 +1,4 @@
-"""Forecasts a workload's placement at submit: refused for good, or warnings."""
+"""Forecasts a workload's placement at submit time: refuses a gang that can never fit, or warns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from webhook.handlers.defaults import by_default
 
 
 def soft_taints(placed: Placed, workload: Workload, node: Callable[[str], Node | None]) -> str | None:
-    """Return a sentence about the hosts of a plan with such taints that its pods do not tolerate; None without any."""
+    """Return a sentence about untolerated PreferNoSchedule taints on the hosts of a plan; None without any."""
     tolerations = {one.name: one.template.shape.tolerations for one in workload.pod_sets}
     hosts: set[str] = set()
     avoided: dict[str, str] = {}
@@ -50,10 +50,10 @@ def forecast_warnings(
     *,
     budget: Budget,
 ) -> tuple[list[FieldError], tuple[str, ...]]:
-    """An error for a gang that fits nowhere ever, where the policy refuses those; else warnings.
+    """Return an error for a gang that can never fit, if the policy refuses those; else warnings.
 
-    A required level that becomes a preferred one in time is no reason to refuse what would be placed then. With nothing
-    left of the budget there is no forecast.
+    A required level that becomes a preferred one in time is no reason to refuse a gang that would be placed then.
+    Without remaining budget there is no forecast.
     """
     outcome = None if budget.spent else view.forecast(workload, understanding, deadline)
     if outcome is None:
@@ -75,13 +75,17 @@ def forecast_warnings(
 
 
 def _refused(outcome: Never, workload: Workload, policy: Policy) -> bool:
-    """What the policy alone decides is refused in any case; nobody is refused what he did not ask for himself."""
+    """Return True if a gang that never fits is refused: always for limits of the policy, never for a default
+    request.
+    """
     unwanted = policy.never_fits == "deny" or REASONS[outcome.reason].by_policy
     return unwanted and not by_default(workload, policy)
 
 
 def _preferring(workload: Workload, understanding: PlacementRequest, view: Reader, deadline: float) -> Outcome | None:
-    """What would happen if the gang preferred what it requires; None when it requires nothing, or nobody can tell."""
+    """Return the outcome if the gang preferred what it requires; None if it requires nothing, or there is no
+    forecast.
+    """
     softer = relaxed(understanding)
     return None if softer == understanding else view.forecast(workload, softer, deadline)
 

@@ -1,4 +1,4 @@
-"""Adds and removes scheduling gate, labels and annotations, those of other schedulers' pod groups included.
+"""Adds and removes our scheduling gate, labels and annotations, and the pod-group labels of other schedulers.
 
 Sources: the conventions of kubernetes-sigs/scheduler-plugins (both spellings) and of Koordinator's gang annotations.
 """
@@ -21,7 +21,7 @@ LABELS: Final = (names.MANAGED, names.POD_SET, names.GANG)
 
 
 def templates(workload: Workload) -> Mapping[Path, PodSet]:
-    """The templates of a workload by their path; of pod sets that share one the first stands for all."""
+    """Return the templates of a workload by their path; of pod sets that share one, the first."""
     found: dict[Path, PodSet] = {}
     for pod_set in workload.pod_sets:
         found.setdefault(pod_set.path, pod_set)
@@ -29,29 +29,29 @@ def templates(workload: Workload) -> Mapping[Path, PodSet]:
 
 
 def template_labels(pod_set: str = names.MAIN) -> Mapping[str, str]:
-    """The labels of a managed template or pod of the pod set of that name."""
+    """Return the labels of a managed template or pod of the pod set with that name."""
     return {names.MANAGED: "true", names.POD_SET: pod_set}
 
 
 def add_gate(edits: Edits, root: Path = ()) -> None:
-    """Put our gate on the pod or template at `root`, beside those of others; one that is there stays where it is."""
-    if not any(map(_ours, edits.get(*root, "spec", "schedulingGates") or ())):
+    """Add our gate to the pod or template at `root`, after those of others; an existing one keeps its position."""
+    if not any(map(_is_our_gate, edits.get(*root, "spec", "schedulingGates") or ())):
         edits.append((*root, "spec", "schedulingGates"), {"name": names.GATE})
 
 
 def remove_gate(edits: Edits, root: Path = ()) -> None:
-    """Take our gate off, and nobody else's."""
-    edits.drop_items((*root, "spec", "schedulingGates"), _ours)
+    """Remove our gate, and no other."""
+    edits.drop_items((*root, "spec", "schedulingGates"), _is_our_gate)
 
 
 def mark(edits: Edits, root: Path = (), *, pod_set: str = names.MAIN, keep: bool = False) -> None:
-    """Mark the pod or template at `root` as one that we hold: gate and labels, as `label` does."""
+    """Mark the pod or template at `root` as held: add the gate and the labels of `label`."""
     label(edits, root, pod_set=pod_set, keep=keep)
     add_gate(edits, root)
 
 
 def label(edits: Edits, root: Path = (), *, pod_set: str = names.MAIN, keep: bool = False) -> None:
-    """Label the pod or template at `root` as a managed one; with `keep` the name of a pod set that is there stays."""
+    """Label the pod or template at `root` as managed; with `keep` an existing pod set name stays."""
     for key, value in template_labels(pod_set).items():
         where = (*root, "metadata", "labels", key)
         if not (keep and key == names.POD_SET and edits.get(*where) is not None):
@@ -59,23 +59,23 @@ def label(edits: Edits, root: Path = (), *, pod_set: str = names.MAIN, keep: boo
 
 
 def drop_annotations(edits: Edits, root: Path = (), *, keep: tuple[str, ...] = ()) -> None:
-    """Take our annotations off the object at `root`."""
+    """Remove our annotations from the object at `root`."""
     for key in ANNOTATIONS:
         if key not in keep:
             edits.drop((*root, "metadata", "annotations", key))
 
 
 def drop_labels(edits: Edits, root: Path = (), *, keep: tuple[str, ...] = ()) -> None:
-    """Take our labels off the object at `root`."""
+    """Remove our labels from the object at `root`."""
     for key in LABELS:
         if key not in keep:
             edits.drop((*root, "metadata", "labels", key))
 
 
 def drop_copied_group(edits: Edits, root: Path = ()) -> None:
-    """Take the labels of a pod group off the object at `root` where they stand beside our marks: copies as those are.
+    """Remove pod-group labels from the object at `root` if they are copies like the marks beside them.
 
-    They are no request there (docs/concepts/admission.md), and without the marks they would become one.
+    Beside marks they are no request (docs/concepts/admission.md), and without the marks they would become one.
     """
     if any(edits.get(*root, "metadata", "labels", key) is not None for key in (names.MANAGED, names.GANG)):
         for key in (names.POD_GROUP_NAME, names.POD_GROUP_MIN):
@@ -83,16 +83,16 @@ def drop_copied_group(edits: Edits, root: Path = ()) -> None:
 
 
 def drop_all(edits: Edits, root: Path = ()) -> None:
-    """Take everything of ours off the pod or template at `root`."""
+    """Remove our gate, labels and annotations from the pod or template at `root`."""
     drop_annotations(edits, root)
     drop_labels(edits, root)
     remove_gate(edits, root)
 
 
 def forged(workload: Workload, *, held: bool, managed: bool) -> tuple[str, ...]:
-    """The names, short, of our marks on a new workload and its templates that come off again; a first call finds them.
+    """Return the short names of forged marks on a new workload and its templates, which the first call removes.
 
-    `held`: our suspension stands; `managed`: its templates are to carry our gate and labels.
+    `held`: our suspension applies; `managed`: its templates are to carry our gate and labels.
     """
     carriers = [(workload.annotations, workload.labels, True)]
     carriers += [(one.template.annotations, one.template.labels, False) for one in templates(workload).values()]
@@ -105,7 +105,7 @@ def forged(workload: Workload, *, held: bool, managed: bool) -> tuple[str, ...]:
 
 
 def restore(edits: Edits, root: Path, before: Any) -> None:
-    """Put our marks on the template at `root` back as `before`, the template as it was, has them."""
+    """Reset our marks on the template at `root` to those of the old template `before`."""
     was = Edits({"was": before})
     for kind, keys in (("annotations", ANNOTATIONS), ("labels", LABELS)):
         for key in keys:
@@ -114,14 +114,16 @@ def restore(edits: Edits, root: Path, before: Any) -> None:
                 edits.drop((*root, "metadata", kind, key))
             else:
                 edits.put((*root, "metadata", kind, key), value)
-    if any(map(_ours, was.get("was", "spec", "schedulingGates") or ())):
+    if any(map(_is_our_gate, was.get("was", "spec", "schedulingGates") or ())):
         add_gate(edits, root)
     else:
         remove_gate(edits, root)
 
 
 def without_marks(template: Any) -> Any:
-    """A template without our marks, and without what says nothing: two that are equal differ in marks alone."""
+    """Return the template without our labels, annotations and gate, and without empty fields, so that two can be
+    compared.
+    """
     if not isinstance(template, Mapping):
         return template or {}
     result = {key: value for key, value in template.items() if value is not None}
@@ -135,7 +137,7 @@ def without_marks(template: Any) -> Any:
         result["metadata"] = {key: value for key, value in kept.items() if value not in (None, {})}
     if isinstance(spec, Mapping):
         gates = spec.get("schedulingGates")
-        others = [gate for gate in gates if not _ours(gate)] if isinstance(gates, list) else gates
+        others = [gate for gate in gates if not _is_our_gate(gate)] if isinstance(gates, list) else gates
         result["spec"] = {**{key: value for key, value in spec.items() if value is not None}, "schedulingGates": others}
         if not others:
             del result["spec"]["schedulingGates"]
@@ -143,16 +145,16 @@ def without_marks(template: Any) -> Any:
 
 
 def marked(spec: PodSpec, pod_set: str = names.MAIN) -> bool:
-    """True when a template or pod carries exactly the marks that `mark` puts on."""
+    """Return True if a template or pod carries exactly the marks that `mark` adds."""
     labels = template_labels(pod_set)
     return names.GATE in spec.gates and all(spec.labels.get(key) == value for key, value in labels.items())
 
 
-def _ours(gate: object) -> bool:
+def _is_our_gate(gate: object) -> bool:
     return isinstance(gate, Mapping) and gate.get("name") == names.GATE
 
 
-# What stands on a pod of a gang by style: the path, and True for the gang's name, False for how many pods make it.
+# Pod-group keys on a pod of a gang by style: the path, and True for the gang's name, False for the minimum of pods.
 _LABELS: Final[Path] = ("metadata", "labels")
 _ANNOTATIONS: Final[Path] = ("metadata", "annotations")
 _STYLES: Final[Mapping[str, tuple[tuple[Path, bool], ...]]] = {
@@ -169,7 +171,7 @@ _EVERY: Final = tuple(dict.fromkeys(path for marks in _STYLES.values() for path,
 
 
 def label_gang(edits: Edits, *, gang: str, minimum: int, policy: Policy) -> None:
-    """Put the policy's style of pod group on a pod of a gang; a group of the user's own, in any style, stays alone.
+    """Add the policy's style of pod group to a pod of a gang, unless the user has set a group, in any style.
 
     `minimum`: how many pods a scheduler may wait for.
     """
@@ -185,9 +187,10 @@ def label_gang(edits: Edits, *, gang: str, minimum: int, policy: Policy) -> None
 
 
 def requests_of_labels(workload: Workload, policy: Policy) -> Mapping[str, str]:
-    """Return what pod-group labels of the user's ask for, in our words: a gang of no level; empty without any.
+    """Return the request in the user's pod-group labels, as our annotations: a gang without a level; empty without
+    labels.
 
-    The minimum counts where all pods are of one template: of several, each label speaks of the whole group.
+    The minimum counts if all pods are of one template: with several, each label is about the whole group.
     """
     sources = [own_source(workload)]
     sources += [AnnotationSource("", one.template.annotations, one.template.labels) for one in workload.pod_sets]

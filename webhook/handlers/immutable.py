@@ -1,6 +1,6 @@
-"""What may not change in an UPDATE of a workload: our own marks, and the request of a gang that runs.
+"""Checks what must not change in an UPDATE of a workload: our own marks, and the request of a running gang.
 
-Marks are judged against the old object, so that whatever an old manifest carries does no harm. The rules:
+Marks are compared with the old object, so that those in an old manifest do no harm. The rules:
 docs/concepts/admission.md.
 """
 
@@ -25,11 +25,11 @@ _COPIED = frozenset({names.PLACEMENT, names.REVISION})  # by controllers, from t
 
 
 def mark_errors(old: Workload, new: Workload, *, asks: bool, child: bool = False) -> Iterator[FieldError]:
-    """Changes of what only we may write; `/mutate` has been there already, so its own changes are let through.
+    """Yield errors for changes of marks that only we may write; `/mutate` ran before, so its own changes pass.
 
-    `child`: made by the controller of another workload, out of whose templates it copies our marks.
+    `child`: made by the controller of another workload, which copies our marks from its templates.
     """
-    own = _own(new)
+    own = _messages(new)
     changes = _held_by_may_change(old, new, asks)
     yield from _annotations(old.annotations, new.annotations, "metadata", own, free={names.HELD_BY} if changes else ())
     yield from _labels(old.labels, new.labels, "metadata", ours={}, may_go=False)
@@ -47,15 +47,15 @@ def _template(
     yield from _annotations(
         annotations, new.template.annotations, where, own, free=_COPIED if child else (), may_go=not asks
     )
-    yield from _labels(labels, new.template.labels, where, ours=_ours(new, asks, child), may_go=not asks)
+    yield from _labels(labels, new.template.labels, where, ours=_our_labels(new, asks, child), may_go=not asks)
     had, has = old is not None and names.GATE in old.template.gates, names.GATE in new.template.gates
     if has not in (had, asks):
         gates = path_of_steps((*new.path, "spec", "schedulingGates"))
         yield _forbidden(gates, f"{names.GATE} is set and removed by topogate alone")
 
 
-def _ours(pod_set: PodSet, asks: bool, child: bool) -> Mapping[str, str]:
-    """The labels that the template may have got from us; a child keeps the pod set's name of its parent."""
+def _our_labels(pod_set: PodSet, asks: bool, child: bool) -> Mapping[str, str]:
+    """Return the labels that we may have added to the template; a child keeps the pod set name of its parent."""
     if not asks:
         return {}
     name = pod_set.template.labels.get(names.POD_SET, pod_set.name) if child else pod_set.name
@@ -64,7 +64,9 @@ def _ours(pod_set: PodSet, asks: bool, child: bool) -> Mapping[str, str]:
 
 def _held_by_may_change(old: Workload, new: Workload, asks: bool) -> bool:
     if held_by_us(old):
-        return not new.suspended and names.HELD_BY not in new.annotations  # resumed: the mark goes with the suspension
+        return (
+            not new.suspended and names.HELD_BY not in new.annotations
+        )  # resumed: the mark is removed with the suspension
     # A gang that its user resumes before it has slots is suspended again, by `/mutate`, and marked.
     return asks and old.suspended and held_by_us(new)
 
@@ -104,14 +106,17 @@ def request_errors(
     placements: Iterable[Placement],
     policy: Policy,
 ) -> Iterator[FieldError]:
-    """Changes of a running, placed gang that would need another placement, or none; of what its user wrote himself."""
+    """Yield errors for changes to a running, placed gang that would need another placement, or none.
+
+    Only for requests that the user wrote.
+    """
     if before.asked is None or not _runs(old, new, placements):
         return
     if after.asked is not None:
         for field in dict.fromkeys(_changed(new, before, after, policy)):
-            yield _forbidden(field, f"the gang is placed and runs; {_anew(new)}")
-    elif asks_nothing(after.ignored) and _held_to_it(old, new, policy):
-        message = f"the gang is placed and runs, and would lose its slots; {_anew(new)}, or say {_NOTHING_ASKED}"
+            yield _forbidden(field, f"the gang is placed and runs; {_remedy(new)}")
+    elif asks_nothing(after.ignored) and _removal_is_mistake(old, new, policy):
+        message = f"the gang is placed and runs, and would lose its slots; {_remedy(new)}, or say {_NOTHING_ASKED}"
         for one in request_annotations(old, policy=policy):
             if one.about in LEVELS:
                 yield _forbidden(one.field, message)
@@ -120,7 +125,7 @@ def request_errors(
 def lost_request(
     old: Workload, new: Workload, *, before: PlacementRequest, after: PlacementRequest, placements: Iterable[Placement]
 ) -> Iterator[str]:
-    """Yield the warning that a running, placed gang stops asking where that is let through."""
+    """Yield the warning that a running, placed gang no longer has a request, if that is allowed."""
     if before.asked is not None and after.ignored is not None and _runs(old, new, placements):
         yield "the request is gone: the gang's slots are given back, and the pods made from now on go anywhere"
 
@@ -130,10 +135,11 @@ def _runs(old: Workload, new: Workload, placements: Iterable[Placement]) -> bool
     return assigned and not (old.suspended or new.suspended or old.finished)
 
 
-def _held_to_it(old: Workload, new: Workload, policy: Policy) -> bool:
-    """True where a request that vanishes is a slip, and there is another way: a manifest rendered without it, mostly.
+def _removal_is_mistake(old: Workload, new: Workload, policy: Policy) -> bool:
+    """Return True if removing the request is taken for a mistake, mostly a manifest rendered without it.
 
-    A kind that is never suspended has none but this one; what the policy wrote is not in its user's manifest.
+    There must be another way to remove it: a kind that is never suspended has none, and a default of the policy is not
+    in the user's manifest.
     """
     explicit = any(
         one.about == names.UNCONSTRAINED and one.value == "false" for one in request_annotations(new, policy=policy)
@@ -142,7 +148,7 @@ def _held_to_it(old: Workload, new: Workload, policy: Policy) -> bool:
 
 
 def _changed(new: Workload, before: PlacementRequest, after: PlacementRequest, policy: Policy) -> Iterator[str]:
-    """The path of every part of the request that differs from what was asked before."""
+    """Yield the path of each part of the request that has changed."""
     if before.topology != after.topology:
         yield request_path(new, names.TOPOLOGY, policy=policy)
     if before.gang is not None or after.gang is not None:
@@ -168,8 +174,8 @@ def _differing(was: PodSetRequest, now: PodSetRequest) -> Iterator[str]:
     yield from (key for key, one, other in parts if one != other)
 
 
-def _anew(workload: Workload) -> str:
-    """What a user does who wants another placement."""
+def _remedy(workload: Workload) -> str:
+    """Return how a user gets another placement."""
     if workload.suspend_path is not None and workload.suspendable:
         return f"suspend the {workload.kind}, change it and resume it"
     return f"delete the {workload.kind} and create it again"
@@ -179,8 +185,8 @@ def _forbidden(field: str, message: str) -> FieldError:
     return FieldError(field=field, kind="Forbidden", value=None, reason="ImmutableField", message=message)
 
 
-def _own(workload: Workload) -> Mapping[str, str]:
-    """What is said of each of our annotations when somebody else writes it."""
+def _messages(workload: Workload) -> Mapping[str, str]:
+    """Return the message for each of our annotations when others write it."""
     start = f"to start the {workload.kind} without a placement take its request off"
     held = f"written by topogate alone; {start}, to give it up delete it"
     return {key: _WRITTEN for key in ANNOTATIONS} | {names.HELD_BY: held}

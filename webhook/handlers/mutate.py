@@ -1,4 +1,4 @@
-"""`/mutate`: from a review to what is to be changed; a function of the review and the view, nothing else."""
+"""`/mutate`: from a review to the changes of its object; a pure function of the review and the reader."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from webhook.handlers.unreadable import too_costly
 def mutate(review: Review, view: Reader, deadline: float) -> Response:
     """Answer a mutating review.
 
-    What is not ours to change passes. Raises BadReview for malformed objects and Unavailable while no policy is loaded.
+    Objects that are not ours to change pass. Raises BadReview for malformed objects and Unavailable while no policy is
+    loaded.
     """
     what = (review.group, review.kind)
     if review.subresource or review.username == view.own_username:

@@ -1,9 +1,8 @@
-"""Answers reviews of objects that cannot be decoded, or that take too much of the processor.
+"""Answers reviews of objects that cannot be decoded, or that need too much processor time.
 
-Custom resources may hold anything. One that asks for nothing is none of ours, whatever stands in it.
-
-What asks for nothing goes through untouched, and so do what another system has and pods that carry our gate: the same
-happens to them while nobody answers. Others that ask are never let through unread: their pods could start apart.
+Custom resources may have any content. Objects without a request pass unchanged, and so do those that another system
+manages and pods that carry our gate: the same happens to them while the service is down. Others with a request are
+never admitted unread: their pods could start apart.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _POD: Final = msgspec.json.Decoder(_Pod)
 
 
 def too_costly(review: Review, fault: BudgetExceeded, view: Reader, policy: Policy) -> Response:
-    """Refuse the object of a review that was broken off if it may ask for something, else let it through as it is."""
+    """Refuse the object of an interrupted review if it may have a request, else admit it unchanged."""
     if not _asks(review, policy) or _untouched(review, view, policy):
         return allowed()
     message = (
@@ -69,9 +68,9 @@ def too_costly(review: Review, fault: BudgetExceeded, view: Reader, policy: Poli
 
 
 def _asks(review: Review, policy: Policy) -> bool:
-    """True when a key that asks stands anywhere in the object, or its namespace asks for it.
+    """Return True if a requesting key is anywhere in the object, or its namespace has a default request.
 
-    Looked for in the bytes: the API server writes these keys as they are, and nothing is to be read any more.
+    The bytes are searched: the API server writes these keys verbatim, and nothing may be decoded any more.
     """
     if review.operation == "CREATE" and (review.group, review.kind) != POD and requests_of(review.namespace, policy):
         return True
@@ -93,7 +92,7 @@ def _untouched(review: Review, view: Reader, policy: Policy) -> bool:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return False
     if isinstance(found, _Pod) and any(gate.name == names.GATE for gate in found.spec.scheduling_gates or ()):
-        return True  # it is held
+        return True  # it is held by our gate
     metadata = found.metadata
     carried = (metadata.labels or {}, metadata.annotations or {})
     return (
@@ -109,20 +108,20 @@ _TEMPLATE: Final[Path] = ("spec", "template")
 
 
 def unreadable(review: Review, faults: tuple[FieldError, ...], view: Reader, policy: Policy) -> Response:
-    """Answer a review whose object, or whose object before, cannot be read for these faults."""
+    """Answer a review with an object, or an old object, that cannot be decoded for these faults."""
     what = (review.group, review.kind)
     try:
         document = decoded(review.object)
     except BadReview:
-        return answer(review, faults, [], policy=policy)  # a number that is too long for anybody
+        return answer(review, faults, [], policy=policy)  # a number that is too long for every reader
     if what not in (POD, _JOB):
         if _left_alone(document, review, view, policy):
             return allowed()
-        before = _before(review, view)
+        before = _old_faults(review, view)
         review.budget.check()
         faults = tuple(fault for fault in faults if fault not in before)
         if not faults:
-            return allowed()  # it was so before: other changes of the object must go through
+            return allowed()  # the fault was there before: other changes of the object must pass
         roots = _roots(document, review, view)
     else:
         roots = [()] if what == POD else [_TEMPLATE]
@@ -130,15 +129,15 @@ def unreadable(review: Review, faults: tuple[FieldError, ...], view: Reader, pol
 
 
 def asks_anywhere(raw: Mapping[str, Any], dialects: Iterable[str]) -> bool:
-    """True when annotations anywhere in the object ask for a topology or a gang."""
+    """Return True if annotations anywhere in the object request a topology or a gang."""
     known = meanings(tuple(dialects)).keys()
     found = (value.get("annotations") for value in mappings(raw))
     return any(isinstance(annotations, dict) and not known.isdisjoint(annotations) for annotations in found)
 
 
 def mappings(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Every mapping of an object, the outer ones first; bounded."""
-    rest: deque[Any] = deque((raw,))  # metadata comes before whatever is deep in the object
+    """Yield the mappings of an object, outer ones first, up to a limit."""
+    rest: deque[Any] = deque((raw,))  # metadata comes before anything deep in the object
     for _ in range(_MAX_SEARCHED):
         if not rest:
             return
@@ -151,7 +150,7 @@ def mappings(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _roots(document: Mapping[str, Any], review: Review, view: Reader) -> list[Path]:
-    """The templates of an object as far as its kind can be read at all."""
+    """Return the paths of an object's templates, as far as its kind can be read at all."""
     entry = entry_of(review, view)
     try:
         structure = read(entry, document, registry=view.registry) if entry is not None else None
@@ -161,7 +160,7 @@ def _roots(document: Mapping[str, Any], review: Review, view: Reader) -> list[Pa
 
 
 def _left_alone(document: Mapping[str, Any], review: Review, view: Reader, policy: Policy) -> bool:
-    """True for an object that asks for nothing, that another system has, or that is being deleted."""
+    """Return True for an object without a request, one that another system manages, or one that is being deleted."""
     metadata = document.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
     said = (metadata.get("labels"), metadata.get("annotations"))
@@ -173,8 +172,8 @@ def _left_alone(document: Mapping[str, Any], review: Review, view: Reader, polic
     )
 
 
-def _before(review: Review, view: Reader) -> tuple[FieldError, ...]:
-    """What could not be read of the object before."""
+def _old_faults(review: Review, view: Reader) -> tuple[FieldError, ...]:
+    """Return the faults of the old object."""
     if review.operation != "UPDATE" or entry_of(review, view) is None:
         return ()
     try:

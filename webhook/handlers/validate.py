@@ -1,4 +1,4 @@
-"""`/validate`: from a review to yes or no; a function of the review and the view, nothing else."""
+"""`/validate`: from a review to admission or refusal; a pure function of the review and the reader."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _POLICY_PATH = f"data[{names.POLICY_KEY}]"
 def validate(review: Review, view: Reader, deadline: float) -> Response:
     """Answer a validating review.
 
-    What is not ours to judge passes. Raises BadReview for malformed objects and Unavailable while no policy is loaded
-    (the policy itself can be checked without one).
+    Objects that are not ours to check pass. Raises BadReview for malformed objects and Unavailable while no policy is
+    loaded (the policy itself can be checked without one).
     """
     what = (review.group, review.kind)
     if review.subresource or review.operation not in ("CREATE", "UPDATE"):

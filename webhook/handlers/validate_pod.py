@@ -1,5 +1,6 @@
-"""What `/validate` says about pods that no workload was asked about before: those that ask for a topology by themselves
-or for devices, and those that mean to ask and get nothing.
+"""`/validate` for pods without a reviewed workload: those with a request of their own, for a topology or for devices.
+
+Pods with a request that has no effect get warnings.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from webhook.admission.review import Response, Review, allowed, answer, forbidde
 from webhook.handlers.devices import annotation_errors, checked
 from webhook.handlers.forecast import forecast_warnings
 from webhook.handlers.membership import Alone, NotManaged, alone, aside_of, membership
-from webhook.handlers.warnings import told_of_pod
+from webhook.handlers.warnings import pod_warnings
 
 _GANG = f"{names.GANG_NAME} and gang-size make a gang"
 
@@ -31,15 +32,15 @@ def validate_pod(review: Review, view: Reader, policy: Policy, deadline: float) 
     pod = pod_of(review, policy)
     reason = aside_of(pod, view, policy)
     document = decoded(review.object)
-    told = [f"topogate: {text}" for text in _told(document, pod, reason, policy)]
+    warned = [f"topogate: {text}" for text in _warnings(document, pod, reason, policy)]
     if reason is not None and not REASONS[reason].checked:
-        return answer(review, (), told, policy=policy)
+        return answer(review, (), warned, policy=policy)
     managed = names.MANAGED in pod.spec.labels
     if managed and pod.owner is not None and _registered(pod, view):
-        return allowed()  # its workload was asked about
+        return allowed()  # its workload was reviewed
     forged = annotation_errors(pod.spec.annotations, "metadata", review, policy, before={}) if not pod.mirror else ()
     if reason is not None:
-        return answer(review, forged, told, policy=policy)
+        return answer(review, forged, warned, policy=policy)
     found = alone(pod, view, policy)
     if not managed and policy.mode == "enforce" and _lost_marks(pod, view, policy):
         return forbidden(
@@ -49,14 +50,14 @@ def validate_pod(review: Review, view: Reader, policy: Policy, deadline: float) 
     devices, noted = checked(document, (), managed=found is not None, view=view, policy=policy)
     errors = [*dict.fromkeys((*forged, *errors, *devices))]
     warnings += noted if found is None else ()
-    told = [f"topogate: {text}" for text in warnings] + told
+    warned = [f"topogate: {text}" for text in warnings] + warned
     if found is not None and not errors and pod.owner is None and view.placement_of(found.key) is None:
         never, lines = forecast_warnings(
             found.workload, found.understanding, view, policy, deadline, budget=review.budget
         )
-        told += lines
+        warned += lines
         errors += never
-    return answer(review, errors, told, policy=policy)
+    return answer(review, errors, warned, policy=policy)
 
 
 def _registered(pod: Pod, view: Reader) -> bool:
@@ -65,13 +66,13 @@ def _registered(pod: Pod, view: Reader) -> bool:
 
 
 def _lost_marks(pod: Pod, view: Reader, policy: Policy) -> bool:
-    """True for a pod that `/mutate` held, and that nobody would hold any more."""
+    """Return True for a pod that `/mutate` held and that has lost our marks since."""
     said = read_own_annotations(pod, dialects=policy.annotations.dialects)
     return bool(said) and not isinstance(membership(pod, view, policy), NotManaged)
 
 
 def _request(pod: Pod, found: Alone | None, policy: Policy) -> tuple[list[FieldError], list[str]]:
-    """What is wrong with its request for a topology, and what to tell."""
+    """Return errors and warnings about its request for a topology."""
     if found is None:
         denies = policy.annotations.unknown == "deny"
         strange = tuple(unknown_keys((own_source(pod),), short=not denies))
@@ -85,9 +86,9 @@ def _request(pod: Pod, found: Alone | None, policy: Policy) -> tuple[list[FieldE
     return [*found.errors], warnings
 
 
-def _told(document: Mapping[str, Any], pod: Pod, reason: Code | None, policy: Policy) -> list[str]:
-    """Why a pod that asks is left alone, and the keys on it that nobody reads."""
-    told = [*told_of_pod(document, pod, reason, policy)]
+def _warnings(document: Mapping[str, Any], pod: Pod, reason: Code | None, policy: Policy) -> list[str]:
+    """Return why a pod with a request is left alone, and its keys that are not read."""
+    warned = [*pod_warnings(document, pod, reason, policy)]
     if reason is None and not read_own_annotations(pod, dialects=policy.annotations.dialects):
-        told += unread((own_source(pod),), dialects=policy.annotations.dialects)
-    return told
+        warned += unread((own_source(pod),), dialects=policy.annotations.dialects)
+    return warned

@@ -1,4 +1,4 @@
-"""What `/validate` says about workloads: every error at once, and at submit time what will happen."""
+"""`/validate` for workloads: all errors at once, and a forecast at submit time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from webhook.handlers.forecast import forecast_warnings
 from webhook.handlers.gating import templates
 from webhook.handlers.immutable import lost_request, mark_errors, request_errors
 from webhook.handlers.membership import parent_relation, whole
-from webhook.handlers.warnings import told_of_workload
+from webhook.handlers.warnings import workload_warnings
 
 _MAX_GANGS: Final = 1_000
 _ADDED: Final = "the policy asks for this in the whole namespace (namespaces.defaults): tell its admin"
@@ -45,10 +45,10 @@ def validate_workload(review: Review, view: Reader, policy: Policy, deadline: fl
         return allowed()
     if workload.handling == "hint":
         return _hint(review, workload, view, policy)
-    understanding, stands = _understood(workload, view, policy), parent_relation(workload, view, policy)
+    understanding, stands = _parsed_request(workload, view, policy), parent_relation(workload, view, policy)
     devices, noted = _devices(review.object, workload, understanding, view, policy, budget=review.budget)
     seen = whole(workload, view, policy)
-    # Its parent was told what is wrong with the request: a controller that is refused its children helps nobody.
+    # Errors of the request were reported for its parent: refusing a controller its children would not help.
     own = stands == "alone"
     errors, old = [*(understanding.errors if own else ()), *devices], _old(review, view)
     warnings = [*(understanding.warnings if own else ()), *noted]
@@ -57,7 +57,7 @@ def validate_workload(review: Review, view: Reader, policy: Policy, deadline: fl
         errors, warnings = [*errors, *made.errors], [*warnings, *made.warnings]
     forgeable: Mapping[str, Mapping[str, str]] = {}
     if old is not None:
-        before = _understood(old, view, policy)
+        before = _parsed_request(old, view, policy)
         # A request that a later policy made invalid must not block every other change of its workload.
         known = {*before.errors, *_devices(review.old_object, old, before, view, policy, budget=review.budget)[0]}
         errors = [error for error in errors if error not in known]
@@ -79,21 +79,21 @@ def validate_workload(review: Review, view: Reader, policy: Policy, deadline: fl
     if own and understanding.asking:
         warnings += _priorities(seen)
     if own:
-        warnings += told_of_workload(decoded(review.object), workload, understanding.ignored, policy)
-    told = [f"topogate: {text}" for text in warnings]
+        warnings += workload_warnings(decoded(review.object), workload, understanding.ignored, policy)
+    lines = [f"topogate: {text}" for text in warnings]
     if own and not errors and understanding.asked is not None and (old is None or seen.groups > old.groups):
         there = view.gangs_in(workload.namespace) - (old.groups if old is not None else 0)
         errors += gang_count_errors(seen, policy, others=max(0, there))
-    anew = old is None or _asks_anew(old, workload, view, policy)
+    anew = old is None or _changes_request(old, workload, view, policy)
     if own and not errors and understanding.asked is not None and anew:
         never, warned = forecast_warnings(seen, understanding, view, policy, deadline, budget=review.budget)
-        told += warned
+        lines += warned
         errors += never
-    return answer(review, errors, told, policy=policy)
+    return answer(review, errors, lines, policy=policy)
 
 
 def _old(review: Review, view: Reader) -> Workload | None:
-    """The workload before an UPDATE; None at CREATE, and where nobody could read it."""
+    """Return the workload before an UPDATE; None at CREATE, or if it cannot be decoded."""
     if review.operation != "UPDATE":
         return None
     try:
@@ -103,12 +103,12 @@ def _old(review: Review, view: Reader) -> Workload | None:
 
 
 def _placements(workload: Workload, view: Reader) -> list[Placement]:
-    """Those of its gangs; of very many replicas the first tell enough."""
+    """Return the Placements of its gangs; with very many replicas the first are enough."""
     found = (view.placement_of(key) for key in islice(keys_of(workload), _MAX_GANGS))
     return [placement for placement in found if placement is not None]
 
 
-def _understood(workload: Workload, view: Reader, policy: Policy) -> PlacementRequest:
+def _parsed_request(workload: Workload, view: Reader, policy: Policy) -> PlacementRequest:
     seen = whole(workload, view, policy)
     return parse_request(seen, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
 
@@ -122,7 +122,7 @@ def _devices(
     *,
     budget: Budget,
 ) -> tuple[tuple[FieldError, ...], tuple[str, ...]]:
-    """What is wrong with the devices that the templates ask for, and, of a workload that is none of ours, warnings."""
+    """Return errors about the devices of the templates and, for a workload that is not managed, warnings."""
     if exemption_reason(workload, policy=policy, own_namespace=view.own_namespace) is not None:
         return (), ()
     managed, document = understanding.ignored is None, decoded(raw)
@@ -140,26 +140,26 @@ def _trusted(review: Review, policy: Policy) -> bool:
     return review.username in policy.admins or not set(policy.admins).isdisjoint(review.groups)
 
 
-def _asks_anew(old: Workload, new: Workload, view: Reader, policy: Policy) -> bool:
-    """True when an UPDATE of a gang that waits changes what it asks for."""
-    before, after = _understood(old, view, policy), _understood(new, view, policy)
+def _changes_request(old: Workload, new: Workload, view: Reader, policy: Policy) -> bool:
+    """Return True if an UPDATE of a waiting gang changes its request."""
+    before, after = _parsed_request(old, view, policy), _parsed_request(new, view, policy)
     return new.suspended and (before.pod_sets, before.gang) != (after.pod_sets, after.gang)
 
 
 def _hint(review: Review, workload: Workload, view: Reader, policy: Policy) -> Response:
-    """An object of a kind that is not placed itself, as a CronJob is not: its Jobs are, each by itself."""
+    """Answer for an object of a kind that is not placed itself, as a CronJob: its Jobs are, one by one."""
     if is_exempt(workload.namespace, policy=policy, own_namespace=view.own_namespace):
         return allowed()
     made = _made(review, view, policy, asks=False)
     asks = sorted(meanings(policy.annotations.dialects).keys() & workload.annotations.keys())
     where = f"spec.jobTemplate.metadata.annotations, or nothing of this {workload.kind} is placed"
-    told = [f"{sanitize(key.partition('/')[2])} belongs in {where}" for key in asks]
-    told += [*told_of_workload(decoded(review.object), workload, None, policy), *made.warnings]
-    return answer(review, made.errors, [f"topogate: {text}" for text in told], policy=policy)
+    lines = [f"{sanitize(key.partition('/')[2])} belongs in {where}" for key in asks]
+    lines += [*workload_warnings(decoded(review.object), workload, None, policy), *made.warnings]
+    return answer(review, made.errors, [f"topogate: {text}" for text in lines], policy=policy)
 
 
 def _made(review: Review, view: Reader, policy: Policy, *, asks: bool) -> Findings:
-    """What is to be said of requests in what its controller makes; a fault that was there before stops nothing."""
+    """Return the findings about requests in its children; errors that the old object had are left out."""
     found = child_requests(review, decoded(review.object), view, policy, asks=asks)
     if found.errors and review.operation == "UPDATE":
         before = child_requests(review, decoded(review.old_object), view, policy, asks=asks)
@@ -168,7 +168,7 @@ def _made(review: Review, view: Reader, policy: Policy, *, asks: bool) -> Findin
 
 
 def _late(old: Workload, new: Workload, before: PlacementRequest, after: PlacementRequest) -> Iterator[str]:
-    """A request that comes when the pods are there already holds none of them."""
+    """Yield a warning for a request that comes after the pods: it holds none of the existing ones."""
     if before.ignored is None or not after.asking or (old.suspended and new.suspended):
         return
     if not _gated(new):
@@ -182,7 +182,7 @@ def _gated(workload: Workload) -> bool:
 
 
 def _priorities(workload: Workload) -> Iterator[str]:
-    """A gang goes by its highest priority; pods of a lower one may be preempted for others."""
+    """Yield a warning for different priorities: the gang's is the highest, and its lower pods may be preempted."""
     found = {
         pod_set.name: pod_set.template.priority_class or pod_set.template.priority or "none"
         for pod_set in workload.pod_sets

@@ -1,4 +1,4 @@
-"""What is told to whoever asks and gets nothing: why the object is left alone, and keys that nobody reads."""
+"""Warnings about requests without effect: why the object is left alone, and keys that are not read."""
 
 from __future__ import annotations
 
@@ -17,38 +17,40 @@ from webhook.admission.patch import Edits, Path
 from webhook.handlers.gating import templates
 
 
-def told_of_workload(
+def workload_warnings(
     document: Mapping[str, Any], workload: Workload, reason: Code | None, policy: Policy
 ) -> tuple[str, ...]:
-    """Return the warnings about a workload; `reason` is the code why it is none of ours, None when it is."""
+    """Return the warnings about a workload; `reason` is the code for its exemption, None if it has none."""
     pods = [one.template for one in workload.pod_sets]
-    aside = _aside(reason, workload.kind, workload.namespace, pods, policy) if reason is not None else None
-    return _told(document, ((), *templates(workload)), aside, policy)
+    exemption = _exemption_text(reason, workload.kind, workload.namespace, pods, policy) if reason is not None else None
+    return _warnings(document, ((), *templates(workload)), exemption, policy)
 
 
-def told_of_pod(document: Mapping[str, Any], pod: Pod, reason: Code | None, policy: Policy) -> tuple[str, ...]:
+def pod_warnings(document: Mapping[str, Any], pod: Pod, reason: Code | None, policy: Policy) -> tuple[str, ...]:
     """Return the warnings about a pod."""
-    aside = _aside(reason, "pod", pod.namespace, [pod.spec], policy) if reason is not None else None
-    return _told(document, ((),), aside, policy)
+    exemption = _exemption_text(reason, "pod", pod.namespace, [pod.spec], policy) if reason is not None else None
+    return _warnings(document, ((),), exemption, policy)
 
 
-def _told(document: Mapping[str, Any], roots: Iterable[Path], aside: str | None, policy: Policy) -> tuple[str, ...]:
-    # The document: records keep no keys that nobody reads.
+def _warnings(
+    document: Mapping[str, Any], roots: Iterable[Path], exemption: str | None, policy: Policy
+) -> tuple[str, ...]:
+    # From the document, because records do not keep unread keys.
     edits, dialects = Edits(document), policy.annotations.dialects
     metadata = [edits.get(*root, "metadata") or {} for root in roots]
     annotations = [key for one in metadata for key in one.get("annotations") or ()]
     labels = [key for one in metadata for key in one.get("labels") or ()]
-    # Who asks in another system's words did perhaps not ask us.
+    # A request in another system's keys was perhaps not meant for us.
     asks_us = any(_asks(annotations, names.OWNED_ANNOTATIONS)) or any(_asks(labels, names.OWNED_LABELS))
-    told = aside is not None and NATIVE_DIALECT in dialects and asks_us
-    return (*((f"left alone: {aside}",) if told else ()), *misspelt(annotations, dialects=dialects))
+    left_alone = exemption is not None and NATIVE_DIALECT in dialects and asks_us
+    return (*((f"left alone: {exemption}",) if left_alone else ()), *misspelt(annotations, dialects=dialects))
 
 
 def _asks(keys: Iterable[str], owned: Collection[str]) -> Iterator[bool]:
     return (key.startswith(f"{names.DOMAIN}/") and key not in owned for key in keys)
 
 
-def _aside(reason: Code, kind: str, namespace: str, pods: Sequence[PodSpec], policy: Policy) -> str | None:
+def _exemption_text(reason: Code, kind: str, namespace: str, pods: Sequence[PodSpec], policy: Policy) -> str | None:
     match reason:
         case "OtherScheduler":
             found = (one.scheduler_name or names.DEFAULT_SCHEDULER for one in pods)
