@@ -1,6 +1,6 @@
-"""Objects that a controller makes of parts of an object: the Jobs of a CronJob or a JobSet, an AppWrapper's components.
+"""Objects that a controller creates from parts of an object: the Jobs of a CronJob or JobSet, AppWrapper components.
 
-Their templates are pod sets of the object, or its own business; here they are for what their metadata says.
+Their templates are read elsewhere; here only their metadata matters.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine.kinds.schema import ANY_VERSION, MAX_POD_SETS, KindEntry
 
 @dataclass(frozen=True, slots=True)
 class ChildObject:
-    """A part of an object: the steps to it, and what is made of it, by the entry of its kind."""
+    """A part of an object: the steps to it, and the object created from it with the entry of its kind."""
 
     steps: Steps
     entry: KindEntry
@@ -24,7 +24,7 @@ class ChildObject:
 
 
 def child_objects(entry: KindEntry, raw: Mapping[str, Any], *, registry: Registry) -> Iterator[ChildObject]:
-    """Yield what is made of an object of the entry's kind, at most 64 a path; what cannot be read is passed over."""
+    """Yield the objects created from an object of the entry's kind, at most 64 per path; skip unreadable ones."""
     scope = PathScope(PathNode(raw), PathNode(raw))
     try:
         for spec in entry.makes:
@@ -39,11 +39,11 @@ def child_objects(entry: KindEntry, raw: Mapping[str, Any], *, registry: Registr
                 if kind is not None and kind.handling == "placed":
                     yield ChildObject(inner.steps, kind, inner.value)
     except NodeError:
-        return  # whoever reads the object itself tells it
+        return  # reported when the object itself is read
 
 
 def beside_templates(entry: KindEntry, raw: Mapping[str, Any]) -> Iterator[tuple[Steps, Mapping[str, Any]]]:
-    """Yield the pod templates of an object whose pods are no part of its gang, with the steps to them."""
+    """Yield the pod templates of pods outside the object's gang, with the steps to them."""
     scope = PathScope(PathNode(raw), PathNode(raw))
     for spec in entry.pod_sets:
         if spec.member != "beside" or spec.for_each is not None:
@@ -57,7 +57,7 @@ def beside_templates(entry: KindEntry, raw: Mapping[str, Any]) -> Iterator[tuple
 
 
 def annotated_parts(entry: KindEntry, raw: Mapping[str, Any]) -> Iterator[tuple[Steps, Mapping[str, Any]]]:
-    """Yield the other parts of an object that have annotations or labels, at most 64 a path, with the steps to them."""
+    """Yield the other parts of an object with annotations or labels, at most 64 per path, with the steps to them."""
     scope = PathScope(PathNode(raw), PathNode(raw))
     for path in entry.annotated:
         try:
@@ -69,7 +69,7 @@ def annotated_parts(entry: KindEntry, raw: Mapping[str, Any]) -> Iterator[tuple[
 
 
 def configured_annotations(entry: KindEntry, raw: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the annotations of pods that settings of an object name, with the prefix that their keys have there."""
+    """Yield the pod annotations in settings of an object, with the prefix of their keys there."""
     scope = PathScope(PathNode(raw), PathNode(raw))
     for spec in entry.configured:
         try:

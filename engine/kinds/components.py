@@ -1,7 +1,7 @@
 """Objects inside an object (the components of an AppWrapper): their pod sets are its pod sets.
 
-A component of a registered kind is read by the entry of that kind; pods of it are told apart by that kind's own name
-label. Of any other kind the pod sets count that are declared beside it, by the path to their template.
+A component of a registered kind is read by the entry of that kind, and that kind's name label identifies its pods. A
+component of any other kind has the pod sets that are declared beside it, by the path to their template.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_NAME: Final = 63
 
 
 def contained_pod_sets(entry: KindEntry, scope: PathScope, *, registry: Registry) -> Found:
-    """Return the pod sets of the objects inside an object, and what could not be read."""
+    """Return the pod sets of the objects inside an object, and the faults."""
     assert entry.contains is not None
     pod_sets: list[ParsedPodSet] = []
     faults: list[NodeError] = []
@@ -110,7 +110,7 @@ def _declared(entry: KindEntry, spec: Contained, scope: PathScope, index: int) -
 
 
 def _template(text: str, path: PathNode, component: PathNode) -> PathNode:
-    """The node that a path in the object's own words leads to (`template.spec.template`)."""
+    """Return the node at a path that the object itself declares (`template.spec.template`)."""
     node, at, steps = component, 0, 0
     while at < len(text):
         step = _STEP.match(text, at)

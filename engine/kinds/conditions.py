@@ -1,4 +1,4 @@
-"""Conditions on an object: what an override or a way of holding depends on."""
+"""Conditions on an object, for overrides, suspension and other rules of an entry."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_TEXT: Final = 63
 
 
 def _scalar(value: object) -> object:
-    """One error for the value: a union would tell one for each of its members."""
+    """Validate a scalar with one error: a union would report one for each of its members."""
     if isinstance(value, str):
         if len(value) > _MAX_TEXT:
             raise ValueError(f"must have at most {_MAX_TEXT} characters; got {len(value):,}")
@@ -29,7 +29,7 @@ Value = Annotated[Annotated[str, Field(max_length=_MAX_TEXT)] | bool | int, Befo
 
 
 class ObjectCondition(Part):
-    """A statement about the object; of several nodes that a path leads to, one that fits is enough.
+    """A statement about the object; when a path leads to several nodes, one match is enough.
 
     With `path`: `equals`, `in`, `exists` or `where` (a condition on each node as the element); `default` stands for a
     missing value. `label` and `annotation` ask whether the object's metadata has that key.
@@ -69,7 +69,7 @@ class ObjectCondition(Part):
 
 
 def holds(condition: ObjectCondition, scope: PathScope) -> bool:
-    """Whether the object fulfils the condition. Raises NodeError where it is not even of the right form."""
+    """Return whether the object fulfils the condition. Raises NodeError when a node has the wrong form."""
     if condition.every is not None:
         return all(holds(one, scope) for one in condition.every)
     if condition.some is not None:
@@ -99,5 +99,5 @@ def metadata(root: PathNode, part: str) -> Mapping[str, Any]:
 
 
 def _among(value: object, wanted: tuple[object, ...]) -> bool:
-    """Equality that keeps apart what Python does not: true and 1."""
+    """Return whether a value is among others; unlike in Python, true and 1 differ."""
     return any(type(value) is type(one) and value == one for one in wanted)

@@ -1,7 +1,7 @@
-"""The paths of an entry held against the schema of a CustomResourceDefinition: which of them lead to no field at all.
+"""Checks the paths of an entry against the schema of a CustomResourceDefinition.
 
-A path that no served version knows is a slip of the pen: every object of the kind would be read wrongly, and its user
-told so. Where a schema leaves open what may stand somewhere, every path leads on.
+A path that leads to no field in any served version is a mistake: every object of the kind would be misread, and its
+user would get the error. Where a schema leaves the content open, every path is valid.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OPEN: Final[Mapping[str, Any]] = {_PRESERVES: True}
 
 
 def schemas_of(definition: Mapping[str, Any], entry: KindEntry) -> list[Mapping[str, Any]]:
-    """The schemas of the served versions that an entry is about, out of a CustomResourceDefinition as it stands."""
+    """Return the schemas of the served versions that an entry matches, from a CustomResourceDefinition."""
     spec = definition.get("spec")
     versions = spec.get("versions") if isinstance(spec, Mapping) else None
     found = []
@@ -35,14 +35,14 @@ def schemas_of(definition: Mapping[str, Any], entry: KindEntry) -> list[Mapping[
 
 
 def unserved_paths(entry: KindEntry, schemas: list[Mapping[str, Any]]) -> Iterator[tuple[Steps, Path]]:
-    """Yield the paths that lead to no field in any of the schemas: where they stand in the entry, and they."""
+    """Yield the paths that lead to no field in any of the schemas, with their position in the entry."""
     for at, path, start in _paths(entry):
         if not any(_leads(path, start, schema) for schema in schemas):
             yield at, path
 
 
 def _paths(entry: KindEntry) -> Iterator[tuple[Steps, Path, tuple[Path, ...]]]:
-    """Every path of an entry, with those that lead to where it starts."""
+    """Yield every path of an entry, with the paths to its starting point."""
     for name, value in _fields(entry):
         if name == "podSets":
             for index, one in enumerate(entry.pod_sets):
@@ -99,7 +99,7 @@ def _leads(path: Path, start: tuple[Path, ...], schema: Mapping[str, Any]) -> bo
 
 
 def _down(schema: Mapping[str, Any], step: str) -> Mapping[str, Any] | None:
-    """The schema one step further down; None where it has no such field."""
+    """Return the schema one step further down; None where it has no such field."""
     properties, more = _mapping(schema.get("properties")), schema.get("additionalProperties")
     if step == ITEMS:
         return _mapping(schema.get("items")) or (_OPEN if _open(schema) else None)
@@ -113,9 +113,9 @@ def _down(schema: Mapping[str, Any], step: str) -> Mapping[str, Any] | None:
 
 
 def _open(schema: Mapping[str, Any]) -> bool:
-    """True where anything may stand."""
-    told = schema.get(_PRESERVES) is True or schema.get("x-kubernetes-embedded-resource") is True
-    return told or "type" not in schema
+    """Return whether the schema allows any content."""
+    declared = schema.get(_PRESERVES) is True or schema.get("x-kubernetes-embedded-resource") is True
+    return declared or "type" not in schema
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

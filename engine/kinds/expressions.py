@@ -1,9 +1,9 @@
-"""Expressions over whole numbers: counts out of an object, ranks out of a pod's labels.
+"""Expressions over whole numbers: counts from an object, ranks from a pod's labels.
 
-A tree of a few operators, bounded in depth and width, never evaluated as code. `bind` computes everything that the
-object says; what is left of an expression over pod labels is a small `Term` that `value` computes for each pod.
-Results are capped at 2^31-1 either way (a capped rank is never one of the gang's). What is missing is `Missing` with a
-reason: `sum` and `mul` pass it on, `min` and `max` go by what is there.
+A tree of a few operators, bounded in depth and width, never evaluated as code. `bind` computes everything that depends
+on the object; the rest of an expression over pod labels is a small `Term` that `value` computes for each pod. Results
+are capped at 2^31-1 either way (a capped rank is never one of the gang's). A missing value is `Missing` with a reason:
+`sum` and `mul` pass it on, `min` and `max` ignore it.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class IntExpression(Part):
         return self
 
     def parts(self) -> Iterator[tuple[tuple[str | int, ...], IntExpression]]:
-        """The expressions right inside this one, with the steps that lead to them."""
+        """Yield the expressions directly inside this one, with the steps to them."""
         for name, several in (("min", self.min), ("max", self.max), ("sum", self.sum), ("mul", self.mul)):
             yield from (((name, number), one) for number, one in enumerate(several or ()))
         for name, one in (("below", self.below), ("then", self.then), ("else", self.otherwise)):
@@ -86,9 +86,9 @@ Variables = Mapping[str, int | Missing]
 
 
 def bind(expression: IntExpression, scope: PathScope, variables: Variables) -> Term:
-    """Return what is left of an expression once the object is known: a number, `Missing`, or a term over labels.
+    """Return an expression with the object's values filled in: a number, `Missing`, or a term over pod labels.
 
-    Raises NodeError where a node of the object is no count.
+    Raises NodeError where a node of the object is not a count.
     """
     if expression.path is not None:
         node = find(expression.path, scope)
@@ -113,7 +113,7 @@ def bind(expression: IntExpression, scope: PathScope, variables: Variables) -> T
 
 
 def number(expression: IntExpression, scope: PathScope, variables: Variables) -> int | Missing:
-    """Return the number that the object alone gives. Raises NodeError where a node of the object is no count."""
+    """Return the value of an expression over the object. Raises NodeError where a node is not a count."""
     found = bind(expression, scope, variables)
     return found if isinstance(found, int | Missing) else Missing("it depends on the labels of a pod")
 

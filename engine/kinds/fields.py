@@ -1,4 +1,4 @@
-"""The field types of registry entries: paths, and text with a rule."""
+"""The field types of registry entries: paths, and validated text."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ class Part(BaseModel):
 
 
 class PathRule:
-    """The rule of a path field: text outside, `Path` inside; `[*]` and `{*}` only where entries are iterated."""
+    """The type of a path field: text outside, `Path` inside; `[*]` and `{*}` only where entries are iterated."""
 
     def __init__(self, *, stars: bool) -> None:
         self.stars = stars
 
     def read(self, value: object) -> Path:
-        """Return the path of the text. Raises ValueError that says what is allowed."""
+        """Parse the path. Raises ValueError with the allowed form."""
         if not isinstance(value, str):
             raise ValueError("must be a path such as .spec.template")
         path = parse_path(value)

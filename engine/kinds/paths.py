@@ -1,9 +1,9 @@
 """Paths into an object: `.spec.replicatedJobs[*].template`, a few steps, no filters, no functions.
 
-A path that begins with `.` starts at the element that is being read (the whole object where nothing is iterated), one
-that begins with `$` always at the whole object. Steps are `.name`, `["any.key"]` and, where entries are iterated,
-`[*]` (the items of a list in order) and `{*}` (the values of a mapping by sorted key). A field that is null counts as
-left out, as in Go. A node of the wrong type is a `NodeError` that says where; what is missing is None.
+A path that begins with `.` starts at the current element (the whole object where nothing is iterated), one that begins
+with `$` always at the whole object. Steps are `.name`, `["any.key"]` and, where entries are iterated, `[*]` (the items
+of a list in order) and `{*}` (the values of a mapping by sorted key). A field that is null counts as left out, as in
+Go. A node of the wrong type is a `NodeError` with its path; a missing node is None.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Steps = tuple[str | int, ...]
 
 
 class NodeError(Exception):
-    """A node of an object cannot be read: where it is, what is wrong with it, Kubernetes' word for that.
+    """A node of an object cannot be read: its steps, the message, and Kubernetes' kind of error.
 
-    `absent`: nothing stands where the entry of the kind says that something does; either of them is wrong. `entry`
-    names that entry where it is not the one of the object itself.
+    `absent`: the node that the entry of the kind requires is missing; object or entry is wrong. `entry` names that
+    entry where it is not the one of the object itself.
     """
 
     def __init__(
@@ -47,21 +47,21 @@ class NodeError(Exception):
         self.entry = entry
 
     def inside(self, steps: Steps, *, entry: str) -> NodeError:
-        """The fault of an object inside another one: the steps to it, and its entry if that is of a policy."""
+        """Return the fault with the steps to the inner object, and its entry if that is of a policy."""
         absent = self.absent and bool(entry)
         return NodeError((*steps, *self.steps), self.message, kind=self.kind, absent=absent, entry=entry)
 
-    def told(self, *, entry: str = "") -> FieldError:
-        """The fault as an error of the user's object; `entry` names that of a policy, which may be what is wrong."""
-        blamed = (self.entry or entry) if self.absent else ""
-        asks = f"; {blamed} of the policy says so, and may be wrong: ask its admin" if blamed else ""
+    def field_error(self, *, entry: str = "") -> FieldError:
+        """Return the fault as an error of the user's object; `entry`: a policy's entry that may be wrong instead."""
+        suspect = (self.entry or entry) if self.absent else ""
+        asks = f"; {suspect} of the policy says so, and may be wrong: ask its admin" if suspect else ""
         return FieldError(
             field=path_of(self.steps) or "metadata",
             kind=self.kind,
             value=None,
             reason="MissingValue" if self.kind == "Required value" else "InvalidValue",
             message=f"{self.message}{asks}",
-            entry=blamed,
+            entry=suspect,
         )
 
 
@@ -75,7 +75,7 @@ class Path:
 
     @property
     def stars(self) -> int:
-        """How many times the path iterates."""
+        """The number of times the path iterates."""
         return self.steps.count(ITEMS) + self.steps.count(VALUES)
 
     @property
@@ -102,14 +102,14 @@ class PathNode:
 
 @dataclass(frozen=True, slots=True)
 class PathScope:
-    """Where paths start: the whole object, and the element that is being read."""
+    """The starting points of paths: the whole object, and the current element."""
 
     root: PathNode
     here: PathNode
 
 
 def parse_path(text: str) -> Path:
-    """Return the path of a text. Raises ValueError that says what is allowed."""
+    """Parse a path. Raises ValueError with the allowed form."""
     if len(text) > MAX_TEXT:
         raise ValueError(f"a path has at most {MAX_TEXT} characters")
     whole = text.startswith("$")
@@ -137,7 +137,7 @@ def parse_path(text: str) -> Path:
 
 
 def find(path: Path, scope: PathScope) -> PathNode | None:
-    """Return the node that a path that does not iterate leads to, None when it is missing. Raises NodeError."""
+    """Return the node at a path that does not iterate, None when it is missing. Raises NodeError."""
     node = scope.root if path.whole else scope.here
     for step in path.steps:
         found = _child(node, step)
@@ -148,7 +148,7 @@ def find(path: Path, scope: PathScope) -> PathNode | None:
 
 
 def each(path: Path, scope: PathScope, *, limit: int = MAX_ENTRIES) -> Iterator[PathNode]:
-    """Yield the nodes that a path leads to; a null in a mapping is none.
+    """Yield the nodes at a path; nulls in a mapping are skipped.
 
     Raises NodeError: a wrong type, or more than `limit` entries, in one list or mapping or in several together.
     """
@@ -170,21 +170,21 @@ def whole_number(node: PathNode) -> int:
 
 
 def text_at(node: PathNode) -> str:
-    """Return the value of a text field. Raises NodeError when it is none."""
+    """Return the value of a text field. Raises NodeError for another type."""
     if not isinstance(node.value, str):
         raise NodeError(node.steps, f"must be text; got {shown(node.value)}")
     return node.value
 
 
 def mapping_at(node: PathNode) -> Mapping[str, Any]:
-    """Return the value of an object. Raises NodeError when it is none."""
+    """Return the value of a mapping. Raises NodeError for another type."""
     if not isinstance(node.value, Mapping):
         raise NodeError(node.steps, f"must be a mapping; got {shown(node.value)}")
     return node.value
 
 
 def shown(value: object) -> str:
-    """Return a value as an error message shows it; of lists and mappings only that they are ones."""
+    """Return a value as shown in error messages; lists and mappings without their content."""
     match value:
         case None:
             return "nothing"
@@ -213,11 +213,11 @@ def _entries(nodes: Iterable[PathNode], step: str, limit: int) -> list[PathNode]
 
 
 def _child(node: PathNode, key: str) -> PathNode | None:
-    """The field of a mapping; None where the mapping is null or has no such field."""
+    """Return the field of a mapping; None where the mapping is null or has no such field."""
     value = node.value
     if value is None:
         return None
-    # Objects come out of parsers as dicts; asking them first spares the slow question.
+    # Parsers return dicts; testing for dict first avoids the slow test for Mapping.
     inner = value.get(key) if type(value) is dict else mapping_at(node).get(key)
     return None if inner is None else PathNode(inner, (*node.steps, key))
 

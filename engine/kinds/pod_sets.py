@@ -1,4 +1,4 @@
-"""The pod sets that an entry describes, in an object."""
+"""Reads the pod sets of an object by its entry."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Found = tuple[tuple[ParsedPodSet, ...], list[NodeError]]
 
 
 def pod_sets_of(entry: KindEntry, scope: PathScope, *, creation: Creation) -> Found:
-    """Return the pod sets of an object in the order of its entry, and what could not be read."""
+    """Return the pod sets of an object in the order of its entry, and the faults."""
     pod_sets: list[ParsedPodSet] = []
     faults: list[NodeError] = []
     common: Cost = "lost"
@@ -62,7 +62,7 @@ def _elements(spec: PodSetSpec, scope: PathScope) -> Iterator[PathNode]:
 
 
 class _Reader:
-    """Reads one pod set and keeps its faults: each part is read whatever is wrong with the others."""
+    """Reads one pod set and collects its faults: each part is read even if others have faults."""
 
     def __init__(
         self,
@@ -143,8 +143,8 @@ class _Reader:
         path = self._spec.name.path
         steps = where if path is None else _steps(path, self._scope)
         kind = "Invalid value" if name else "Required value"
-        told = f"must be a label value of 1 to 63 characters; got {shown(name)}" if name else "is required: a name"
-        self.faults.append(NodeError(steps, told, kind=kind, absent=not name))
+        message = f"must be a label value of 1 to 63 characters; got {shown(name)}" if name else "is required: a name"
+        self.faults.append(NodeError(steps, message, kind=kind, absent=not name))
         return ""
 
     def _text(self, source: Text) -> str | None:
@@ -170,7 +170,7 @@ class _Reader:
         return variables
 
     def _count(self, expression: IntExpression | None, variables: Variables, where: Steps) -> int | None:
-        """A count; a variable that cannot be read has told its fault already."""
+        """Return a count; the fault of an unreadable variable is recorded already."""
         if expression is None:
             return None
         try:
@@ -186,9 +186,9 @@ class _Reader:
         return None
 
     def _counted(self, expression: IntExpression, within: frozenset[str] = frozenset()) -> tuple[int, Steps] | None:
-        """The field that an expression comes from, with its value; None where it is none of them.
+        """Return the value and the steps of the field that an expression gets its value from, or None.
 
-        Of several it is the one that tells most: the smallest under `min`, else the largest.
+        Of several fields it is the decisive one: the smallest under `min`, else the largest.
         """
         if expression.path is not None:
             try:
@@ -217,7 +217,7 @@ class _Reader:
 
 
 def cost(entry: KindEntry, spec: PodSetSpec | None, scope: PathScope) -> Cost:
-    """Return what deleting an unbound pod costs: the pod set's own rule, read at its element, or else the kind's.
+    """Return the cost of deleting an unbound pod: by the pod set's own rule, read at its element, or else the kind's.
 
     Raises NodeError.
     """

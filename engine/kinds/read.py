@@ -1,7 +1,7 @@
-"""A raw object read by the entry of its kind.
+"""Reads a raw object by the entry of its kind.
 
 Custom resources may hold anything: the reader returns a `ParsedWorkload` or raises `UnreadableWorkload` with every
-fault by its JSON path, and its work is bounded whatever stands in the object.
+fault by its JSON path, and its work is bounded for any content.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CONDITIONS: Final = parse_path("$.status.conditions[*]")
 
 
 class UnreadableWorkload(ValueError):
-    """The object cannot be placed as it stands; `errors` holds everything that is wrong, in the order of reading."""
+    """The object cannot be read; `errors` holds every fault, in the order of reading."""
 
     def __init__(self, errors: Sequence[FieldError]) -> None:
         super().__init__("; ".join(f"{error.field}: {error.message}" for error in errors))
@@ -33,13 +33,13 @@ class UnreadableWorkload(ValueError):
 
 
 def read(entry: KindEntry, raw: object, *, registry: Registry) -> ParsedWorkload:
-    """Return what an object of the entry's kind consists of; the registry reads the objects that it contains.
+    """Parse an object of the entry's kind; objects inside it are read by their entries in the registry.
 
-    Raises UnreadableWorkload, and nothing else, whatever the object holds.
+    Raises UnreadableWorkload, and nothing else, for any content.
     """
     if not isinstance(raw, Mapping):
         fault = NodeError(("metadata",), f"the object must be a mapping; got {shown(raw)}")
-        raise UnreadableWorkload((fault.told(),))
+        raise UnreadableWorkload((fault.field_error(),))
     root = PathNode(raw)
     scope = PathScope(root, root)
     faults: list[NodeError] = []
@@ -71,12 +71,12 @@ def read(entry: KindEntry, raw: object, *, registry: Registry) -> ParsedWorkload
         started=attempt(lambda: entry.started is not None and find(entry.started, scope) is not None, otherwise=False),
         finished=bool(ends),
         failed=any(map(_failed, ends)),
-        stand_aside=attempt(lambda: _aside(entry, scope), otherwise=None),
+        stand_aside=attempt(lambda: _exemption(entry, scope), otherwise=None),
         scheduler=attempt(lambda: _scheduler(entry, scope), otherwise=None),
     )
     if faults:
         added = registry.added(entry)
-        raise UnreadableWorkload(tuple(dict.fromkeys(fault.told(entry=added) for fault in faults)))
+        raise UnreadableWorkload(tuple(dict.fromkeys(fault.field_error(entry=added) for fault in faults)))
     return structure
 
 
@@ -142,7 +142,7 @@ def _suspension(entry: KindEntry, scope: PathScope) -> ParsedSuspension | None:
 
 
 def _ends(spec: Finished, scope: PathScope) -> tuple[str, ...]:
-    """The conditions that say that the workload is over, or the value of the field that does."""
+    """Return the conditions that end the workload, or the value of the field that does."""
     ends: list[str] = []
     if spec.conditions:
         for node in each(_CONDITIONS, scope):
@@ -156,11 +156,11 @@ def _ends(spec: Finished, scope: PathScope) -> tuple[str, ...]:
 
 
 def _failed(end: str) -> bool:
-    """True for `Failed`, `FAILED`, `FailureTarget`: no kind has another word for it."""
+    """Return whether the end is a failure: `Failed`, `FAILED`, `FailureTarget`; no kind has another word for it."""
     return end.lower().startswith("fail")
 
 
-def _aside(entry: KindEntry, scope: PathScope) -> AsideReason | None:
+def _exemption(entry: KindEntry, scope: PathScope) -> AsideReason | None:
     return next((aside.reason for aside in entry.stand_aside if holds(aside.when, scope)), None)
 
 

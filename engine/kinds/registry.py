@@ -1,4 +1,4 @@
-"""The registry of workload kinds: the built-ins (`kinds.yaml`) and what a policy adds, looked up by group and kind."""
+"""The registry of workload kinds: built-in (`kinds.yaml`) and policy entries, looked up by group and kind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BUILT_IN: Final = "built-in"
 
 
 class RegistryError(ValueError):
-    """Entries are refused; `errors` holds everything that is wrong, ordered by path."""
+    """Entries are invalid; `errors` holds every error, ordered by path."""
 
     def __init__(self, errors: tuple[FieldError, ...]) -> None:
         super().__init__("\n".join(f"{error.field}: {error.message}" for error in errors))
@@ -31,7 +31,7 @@ class RegistryError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """The kinds in order, the built-ins first."""
+    """The entries of all kinds in order, the built-in ones first."""
 
     entries: tuple[KindEntry, ...]
     _of: Mapping[tuple[str, str], tuple[KindEntry, ...]] = field(init=False, repr=False, compare=False)
@@ -50,16 +50,16 @@ class Registry:
         return next(named, None) or next((entry for entry in found if ANY_VERSION in entry.match.versions), None)
 
     def of_kind(self, group: str, kind: str) -> tuple[KindEntry, ...]:
-        """Return the entries of a kind, of whatever versions."""
+        """Return the entries of a kind, for all versions."""
         return self._of.get((group, kind), ())
 
     def added(self, entry: KindEntry) -> str:
-        """Where the entry stands in the policy, with its name: `kinds[0] (own)`; "" for one that is built in."""
+        """Return the path of the entry in the policy with its name: `kinds[0] (own)`; "" for a built-in one."""
         position = self.entries.index(entry) - len(built_in().entries) if entry in self.entries else -1
         return f"kinds[{position}] ({entry.name})" if position >= 0 else ""
 
     def entry_of(self, raw: Mapping[str, Any]) -> KindEntry | None:
-        """Return the entry of an object by its apiVersion and kind; None for what is of no registered kind."""
+        """Return the entry of an object by its apiVersion and kind; None for an unregistered kind."""
         api_version, kind = raw.get("apiVersion"), raw.get("kind")
         if not isinstance(api_version, str) or not isinstance(kind, str):
             return None
@@ -69,7 +69,7 @@ class Registry:
 
 @cache
 def built_in() -> Registry:
-    """Return the registry of the kinds that come with Topogate."""
+    """Return the registry of the built-in kinds."""
     text = resources.files("engine.kinds").joinpath("kinds.yaml").read_text(encoding="utf-8")
     raw = strict_yaml.load(text)
     entries = raw.get("kinds") if isinstance(raw, dict) else None
@@ -81,8 +81,8 @@ def built_in() -> Registry:
 def registry_of(extra: Sequence[Mapping[str, Any]] = ()) -> Registry:
     """Return the built-in kinds and those of a policy.
 
-    Raises RegistryError with every error by its path (`kinds[1].podSets[0].count`): what is no entry, rules across
-    fields, and kinds or names that stand twice.
+    Raises RegistryError with every error by its path (`kinds[1].podSets[0].count`): invalid fields, rules across
+    fields, and duplicate kinds or names.
     """
     return _registry(built_in().entries, extra, at="kinds") if extra else built_in()
 

@@ -1,4 +1,4 @@
-"""What the manifests have to grant and send for the kinds of a registry: generated, and held against them by tests."""
+"""The RBAC and webhook rules for the kinds of a registry, from which manifests are generated and tested."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ READ: Final = ("get", "list", "watch")
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Rules of a ClusterRole and of a webhook entry for workloads, as they stand in manifests, in a stable order."""
+    """Rules of a ClusterRole and of a webhook entry for workloads, as in manifests, in a stable order."""
 
     cluster_role: tuple[Mapping[str, Any], ...]
     webhook: tuple[Mapping[str, Any], ...]
@@ -24,8 +24,8 @@ class Rules:
 def rules(registry: Registry) -> Rules:
     """Return the rules for all kinds of a registry.
 
-    Reading every kind that is not a pod, PATCH of those that are suspended, and what entries ask for besides; the
-    webhook gets their CREATE and UPDATE in every version. Pods have entries of their own.
+    They allow reading every kind but pods, PATCH of kinds that can be suspended, and the `rbac` of entries; the
+    webhook gets CREATE and UPDATE in every version. Pods have entries of their own.
     """
     granted: dict[tuple[str, str], set[str]] = {}
     sent: dict[str, set[str]] = {}
@@ -42,7 +42,7 @@ def rules(registry: Registry) -> Rules:
 
 
 def label_keys(registry: Registry) -> frozenset[str]:
-    """Return the keys of all pod labels by which the kinds of a registry tell their pods apart."""
+    """Return the keys of all pod labels that the kinds of a registry read."""
     found: set[str | None] = set()
     for entry in registry.entries:
         found |= {entry.owner_labels.name, entry.owner_labels.uid}
@@ -65,7 +65,7 @@ def _verbs(entry: KindEntry) -> tuple[str, ...]:
 
 
 def _cluster_role(granted: Mapping[tuple[str, str], set[str]]) -> tuple[Mapping[str, Any], ...]:
-    """One rule for each group and set of verbs."""
+    """Return one rule for each group and set of verbs."""
     together: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for (group, resource), verbs in sorted(granted.items()):
         together.setdefault((group, tuple(sorted(verbs))), []).append(resource)

@@ -1,7 +1,7 @@
-"""The schema of a registry entry: what one kind of workload looks like, as data.
+"""The schema of a registry entry, which describes one workload kind as data.
 
-The same for the built-ins (`kinds.yaml`) and for the entries of a policy (`kinds`). What a path, a condition and an
-expression may be: `engine.kinds.paths`, `conditions`, `expressions`. Rules across fields: `engine.kinds.validation`.
+It is the same for the built-in kinds (`kinds.yaml`) and for the entries of a policy (`kinds`). Paths, conditions and
+expressions: `engine.kinds.paths`, `conditions`, `expressions`. Rules across fields: `engine.kinds.validation`.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ Words = Annotated[str, Field(min_length=1, max_length=300)]
 
 
 class Match(Part):
-    """Which objects an entry is about; the version `*` stands for every version that no entry names."""
+    """The objects that an entry matches; the version `*` matches every version that no entry names."""
 
     group: Group = Field(description="API group; empty for the core group.")
     versions: tuple[Version, ...] = Field(
-        min_length=1, max_length=8, description="Versions that the paths are right for; `*` for all others."
+        min_length=1, max_length=8, description="Versions with these paths; `*` for all others."
     )
     kind: KindName = Field(description="The kind, in CamelCase.")
     resource: Resource = Field(description="The plural, as in rules and in URLs.")
 
 
 class Ref(Part):
-    """Another kind."""
+    """A reference to another kind."""
 
     group: Group = Field(description="API group; empty for the core group.")
     kind: KindName = Field(description="The kind, in CamelCase.")
@@ -57,7 +57,9 @@ class Text(Part):
     present: Literal[True] | None = Field(
         default=None, description="Any value (selectors only): the label is on the pod."
     )
-    fallback: DnsLabel | None = Field(default=None, description="With path: what stands for it, plus the position.")
+    fallback: DnsLabel | None = Field(
+        default=None, description="With path: used when the field is missing, followed by the position."
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -76,15 +78,15 @@ class CostOverride(Part):
 
 
 class Replace(Part):
-    """What deleting a pod that is not bound costs the user.
+    """The cost to the user of deleting a pod that is not bound.
 
-    free: the controller makes another one; retry: it counts as a failure; group, workload: the whole replica group or
-    workload starts again; lost: nobody makes another one.
+    free: the controller creates another one; retry: it counts as a failure; group, workload: the whole replica group or
+    workload starts again; lost: the pod is not created again.
     """
 
     cost: Cost = Field(description="The cost of deleting a pod that is not bound.")
     overrides: tuple[CostOverride, ...] = Field(
-        default=(), max_length=8, description="Other costs; the first whose condition holds applies."
+        default=(), max_length=8, description="Other costs; the first with a true condition applies."
     )
 
 
@@ -98,29 +100,36 @@ class PodSetSpec(Part):
     keys: tuple[Annotated[str, Field(max_length=63)], ...] | None = Field(
         default=None, min_length=1, max_length=16, description="Only these keys of the mapping, in any case."
     )
-    when: ObjectCondition | None = Field(default=None, description="Else there is no such pod set.")
+    when: ObjectCondition | None = Field(default=None, description="The pod set exists only when this holds.")
     name: Text = Field(description="The name of the pod set, unique in its workload.")
     template: OnePath = Field(description="The pod template.")
     missing: Literal["error", "skip", "unknown"] = Field(
         default="error",
-        description="What no template means: a fault, no such pod set, or pods whose shape is known once they exist.",
+        description="When the template is missing. `error`: the object is invalid. `skip`: there is no pod set. "
+        "`unknown`: the shape of the pods is known once they exist.",
     )
     role: DnsLabel | None = Field(default=None, description="Not read: accepted, because it was required once.")
     vars: Mapping[VariableName, IntExpression] = Field(
         default={}, max_length=8, description="Numbers that the expressions below may use by name."
     )
-    count: IntExpression = Field(description="Pods that run at a time.")
-    minimum: IntExpression | None = Field(default=None, description="Those without which the gang is none; else all.")
-    total: IntExpression | None = Field(default=None, description="Pods that are wanted in all; else the count.")
-    replica: IntExpression | None = Field(
-        default=None, description="Pods of one of its replicas: what a slice without a size is."
+    count: IntExpression = Field(description="Number of pods that run at a time.")
+    minimum: IntExpression | None = Field(
+        default=None, description="Minimum number of pods that the gang needs; default: the count."
     )
-    rank: IntExpression | None = Field(default=None, description="The rank in the pod set, out of a pod's labels.")
-    ranked: ObjectCondition | None = Field(default=None, description="Else the pods have no ranks.")
+    total: IntExpression | None = Field(
+        default=None, description="Number of completions wanted in all; default: the count."
+    )
+    replica: IntExpression | None = Field(
+        default=None, description="Number of pods in one replica; a slice without a size is one replica."
+    )
+    rank: IntExpression | None = Field(default=None, description="The rank in the pod set, from a pod's labels.")
+    ranked: ObjectCondition | None = Field(default=None, description="The pods have ranks only when this holds.")
     selector: Mapping[LabelKey, Text] = Field(default={}, max_length=8, description="Pod labels; first match wins.")
-    creation: Creation | None = Field(default=None, description="Where it differs from the gang's.")
-    replace: Replace | None = Field(default=None, description="Where it differs from the kind's.")
-    member: Literal["gang", "beside"] = Field(default="gang", description="beside: placed alone, no part of the gang.")
+    creation: Creation | None = Field(default=None, description="The order of creation, if not the gang's.")
+    replace: Replace | None = Field(default=None, description="The cost of deleting a pod, if not the kind's.")
+    member: Literal["gang", "beside"] = Field(
+        default="gang", description="`beside`: each pod is placed alone and does not belong to the gang."
+    )
 
 
 class Contained(Part):
@@ -128,24 +137,24 @@ class Contained(Part):
 
     for_each: ManyPath = Field(description="The list with one entry for each object.")
     object: OnePath = Field(description="The object, read by the entry of its own kind.")
-    declared: ManyPath = Field(description="Pod sets that stand beside it, for objects of kinds without an entry.")
+    declared: ManyPath = Field(description="Pod sets declared beside the object, for kinds without an entry.")
     path: OnePath = Field(description="In each of those: the text of the path to the template.")
-    count: IntExpression = Field(description="Pods of a pod set that is declared beside the object.")
+    count: IntExpression = Field(description="In each of those: the number of pods.")
 
 
 class Made(Part):
-    """Parts of the object of which its controller makes objects: each holds their metadata and spec."""
+    """Parts of the object from which its controller creates objects: each has their metadata and spec."""
 
     object: ManyPath = Field(description="The parts, each with `metadata` and `spec` of an object.")
-    kind: Ref = Field(description="The kind of the objects that are made.")
+    kind: Ref = Field(description="The kind of the created objects.")
 
 
 class Configured(Part):
-    """A mapping of settings that names annotations of pods: their keys come after one of the prefixes."""
+    """A mapping of settings with annotations of pods: a prefix and the annotation's key."""
 
     path: OnePath = Field(description="The mapping of settings.")
     prefixes: tuple[Words, ...] = Field(
-        min_length=1, max_length=8, description="What stands before the key of an annotation."
+        min_length=1, max_length=8, description="The prefixes before the key of an annotation."
     )
 
 
@@ -157,11 +166,12 @@ class CreationOverride(Part):
 
 
 class GangSpec(Part):
-    """Which pods start all or nothing, and how they come.
+    """Which pods start all or nothing, and in which order they are created.
 
-    unit workload: all pod sets; replica: each of `replicas` groups by itself, its pods carry `replicaLabel`, and the
-    counts of the pod sets are those of one group; pod: each pod alone, only kept near the others; child: each object of
-    the kinds in `owners` that it makes is a gang of its own, as its own entry reads it, with what is asked above it.
+    unit workload: all pod sets are one gang; replica: each of `replicas` groups is a gang, its pods carry
+    `replicaLabel`, and the counts of the pod sets are those of one group; pod: each pod alone, only kept near the
+    others; child: each created object of the kinds in `owners` is a gang, as its own entry reads it, with the request
+    of the workload.
     """
 
     unit: Unit = Field(description="Which pods are one gang.")
@@ -169,24 +179,26 @@ class GangSpec(Part):
         description="The order in which the controller creates the pods; `on-demand`: while the workload runs."
     )
     overrides: tuple[CreationOverride, ...] = Field(
-        default=(), max_length=8, description="Other orders; the first whose condition holds applies."
+        default=(), max_length=8, description="Other orders; the first with a true condition applies."
     )
-    minimum: IntExpression | None = Field(default=None, description="The gang's size when it is less than all pods.")
-    replicas: IntExpression | None = Field(default=None, description="With `unit: replica`: how many groups there are.")
+    minimum: IntExpression | None = Field(
+        default=None, description="Minimum number of pods of the gang; default: all pods."
+    )
+    replicas: IntExpression | None = Field(default=None, description="With `unit: replica`: the number of groups.")
     replica_label: LabelKey | None = Field(
         default=None, description="With `unit: replica`: the pod label with the index of the group."
     )
 
 
 class Suspend(Part):
-    """The field that holds the workload, and when its controller lets it be set.
+    """The field that suspends the workload, and when its controller allows that.
 
-    `templates: fixed` where the kind's own webhook lets nobody change the pod templates, not even while it is held.
+    `templates: fixed`: the kind's own webhook never allows changes of the pod templates, not even while suspended.
     """
 
-    path: OnePath = Field(description="A boolean that holds the workload while it is true.")
+    path: OnePath = Field(description="A boolean field; the workload is suspended while it is true.")
     when: ObjectCondition | None = Field(
-        default=None, description="When its controller allows that; else the pods are held by a scheduling gate."
+        default=None, description="When the controller allows that; otherwise the pods are held by a scheduling gate."
     )
     templates: Literal["open", "fixed"] = Field(
         default="open", description="Whether the pod templates of a suspended workload may be changed."
@@ -194,53 +206,53 @@ class Suspend(Part):
 
 
 class Finished(Part):
-    """What says that the workload is over: a condition that is True, or one of some values of a field."""
+    """How a workload shows that it has ended: a condition that is True, or a value of a field."""
 
     conditions: tuple[Words, ...] = Field(
-        default=(), max_length=8, description="Types of conditions of which one is `True`."
+        default=(), max_length=8, description="Condition types; the workload has ended when one is `True`."
     )
-    path: OnePath | None = Field(default=None, description="A field that names the state of the workload.")
+    path: OnePath | None = Field(default=None, description="A field with the state of the workload.")
     values: tuple[Words, ...] = Field(
-        default=(), max_length=16, description="With path: the values of a workload that is over."
+        default=(), max_length=16, description="With path: the values of a workload that has ended."
     )
 
 
 class Aside(Part):
-    """When another one places the workload, with the reason code."""
+    """When another system places the workload, with the reason code."""
 
     when: ObjectCondition = Field(description="When another system places the workload.")
     reason: AsideReason = Field(description="The reason code that users see.")
 
 
 class OwnerLabels(Part):
-    """Pod labels that name the workload: they tell its pods apart from those of the workload that contains it."""
+    """Pod labels with the name or UID of the workload; they distinguish its pods from those of its parent."""
 
     name: LabelKey | None = Field(default=None, description="The label with the name of the workload.")
     uid: LabelKey | None = Field(default=None, description="The label with the UID of the workload.")
 
 
 class Scheduler(Part):
-    """The field that names the scheduler of all pods, and the one without it."""
+    """The field with the scheduler name of all pods, and the default."""
 
     path: OnePath = Field(description="The field with the name of the scheduler.")
     default: Words = Field(description="The scheduler where the field is not set.")
 
 
 class Permission(Part):
-    """What the service may do with other kinds on behalf of this one."""
+    """A permission of the service on other kinds, needed for this one."""
 
     group: Group = Field(description="API group; empty for the core group.")
     resources: tuple[Subresource, ...] = Field(
         min_length=1, max_length=8, description="Plurals, with a subresource as `jobs/status`."
     )
-    verbs: tuple[Verb, ...] = Field(min_length=1, max_length=7, description="What the service may do with them.")
+    verbs: tuple[Verb, ...] = Field(min_length=1, max_length=7, description="The allowed verbs.")
 
 
 class KindEntry(Part):
     """One kind of workload.
 
-    `handling`: placed (its pods are a gang), through (its only child is placed), hint (annotations belong on what it
-    makes: a warning says so), pods (the object is a pod).
+    `handling`: placed (its pods are a gang), through (its only child is placed), hint (annotations belong on the
+    objects that it creates; users get a warning), pods (the object is a pod).
     """
 
     name: DnsLabel = Field(description="A unique name, for messages.")
@@ -248,13 +260,19 @@ class KindEntry(Part):
     handling: Handling = Field(default="placed", description="How objects of the kind are placed.")
     through: Ref | None = Field(default=None, description="With `handling: through`: the kind of the only child.")
     pod_sets: tuple[PodSetSpec, ...] = Field(default=(), max_length=16, description="The pod sets of an object.")
-    contains: Contained | None = Field(default=None, description="Objects inside the object whose pods are its pods.")
-    makes: tuple[Made, ...] = Field(default=(), max_length=8, description="Requests in their metadata are checked too.")
+    contains: Contained | None = Field(
+        default=None, description="Objects inside the object; their pods belong to the object."
+    )
+    makes: tuple[Made, ...] = Field(
+        default=(),
+        max_length=8,
+        description="Objects that the controller creates; requests in their metadata are checked.",
+    )
     annotated: tuple[ManyPath, ...] = Field(
-        default=(), max_length=8, description="Other parts with annotations or labels: who asks there gets a warning."
+        default=(), max_length=8, description="Other parts with annotations or labels; requests there get a warning."
     )
     configured: tuple[Configured, ...] = Field(
-        default=(), max_length=8, description="Settings that name annotations of pods: who asks there gets a warning."
+        default=(), max_length=8, description="Settings with annotations of pods; requests there get a warning."
     )
     gang: GangSpec | None = Field(
         default=None, description="Which pods start all or nothing; required where there are pods."
@@ -262,23 +280,25 @@ class KindEntry(Part):
     owner_labels: OwnerLabels = Field(default=OwnerLabels(), description="Pod labels that name the workload.")
     owners: tuple[Ref, ...] = Field(default=(), max_length=8, description="Kinds between a pod and the workload.")
     scheduler: Scheduler | None = Field(
-        default=None, description="Where the object names the scheduler of its pods outside of the templates."
+        default=None, description="The scheduler of the pods, if the object sets it outside of the templates."
     )
     suspend: Suspend | None = Field(
         default=None,
-        description="The field that holds the workload; without it the pods are held by a scheduling gate.",
+        description="The field that suspends the workload; without it the pods are held by a scheduling gate.",
     )
-    started: OnePath | None = Field(default=None, description="Set once the workload has run: templates may be fixed.")
-    finished: Finished = Field(default=Finished(), description="What says that the workload is over.")
+    started: OnePath | None = Field(
+        default=None, description="A field that is set once the workload has run; templates may be immutable then."
+    )
+    finished: Finished = Field(default=Finished(), description="How a workload shows that it has ended.")
     replace: Replace | None = Field(
-        default=None, description="What deleting an unbound pod costs; required where there are pods."
+        default=None, description="The cost of deleting an unbound pod; required where there are pods."
     )
     stand_aside: tuple[Aside, ...] = Field(
         default=(),
         max_length=8,
-        description="When another system places the workload; the first whose condition holds applies.",
+        description="When another system places the workload; the first with a true condition applies.",
     )
     rbac: tuple[Permission, ...] = Field(
-        default=(), max_length=8, description="What the service may do with other kinds on behalf of this one."
+        default=(), max_length=8, description="Permissions of the service on other kinds, needed for this one."
     )
     note: Words | None = Field(default=None, description="One sentence for the reference page.")

@@ -1,4 +1,4 @@
-"""What an object of a registered kind consists of: its pod sets, its gang, how it is held, whether it is over."""
+"""The parsed form of an object of a registered kind: pod sets, gang, suspension and state."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class ParsedPodSet:
     `steps` lead to the template; `template` is None where the object has none and the pods' shape is known only once
     they exist. `count` pods run at a time, `total` are wanted in all, `minimum` of them make a gang. `rank` is over pod
     labels and bound to this object, None when the pods have no ranks. `selector`: pod labels, None for any value.
-    `beside`: no part of the gang, each pod by itself. `replica`: pods of one of its replicas, None where it has none.
-    `counted`: the steps to the field that makes the count, None where no field of the object does.
+    `beside`: not part of the gang, each pod by itself. `replica`: number of pods of one replica, None without replicas.
+    `counted`: the steps to the field that determines the count, None where no field does.
     """
 
     name: str
@@ -44,7 +44,7 @@ class ParsedPodSet:
 
     @property
     def ranked(self) -> bool:
-        """True when a pod's labels tell its rank."""
+        """True when a pod's labels give its rank."""
         return self.rank is not None
 
     @property
@@ -70,9 +70,9 @@ class ParsedGang:
 
 @dataclass(frozen=True, slots=True)
 class ParsedSuspension:
-    """The field that suspends: `steps` lead to it, `allowed` says whether the kind's controller lets it be set.
+    """The field that suspends: `steps` lead to it, `allowed`: the kind's controller permits setting it.
 
-    `fixed`: the pod templates cannot be changed with it.
+    `fixed`: the pod templates cannot be changed together with it.
     """
 
     steps: Steps
@@ -88,10 +88,10 @@ class ParsedSuspension:
 
 @dataclass(frozen=True, slots=True)
 class ParsedWorkload:
-    """An object as its entry reads it.
+    """An object, parsed by its entry.
 
-    `suspension` is None where the kind cannot be suspended; `stand_aside` is the
-    reason code when somebody else places it; `scheduler` the one that the object names for all pods.
+    `suspension` is None where the kind cannot be suspended; `stand_aside` is the reason code when another system
+    places the object; `scheduler` is the one that the object names for all pods.
     """
 
     version: str
@@ -101,6 +101,6 @@ class ParsedWorkload:
     suspension: ParsedSuspension | None
     started: bool
     finished: bool
-    failed: bool  # finished, and not well
+    failed: bool  # finished without success
     stand_aside: AsideReason | None
     scheduler: str | None

@@ -1,4 +1,4 @@
-"""The rules of a registry entry that one field alone cannot break."""
+"""The rules across fields of a registry entry."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from engine.kinds.schema import KindEntry, PodSetSpec, Text
 
 Steps = tuple[str | int, ...]
 Problem = tuple[Steps, str]
-# Of the core group: what has pods. A policy that names anything else would have us hold all Secrets in memory.
+# The kinds of the core group that have pods. With any other one a policy could make us hold all Secrets in memory.
 _CORE = frozenset({"Pod", "ReplicationController"})
 
 
 def problems(entry: KindEntry) -> Iterator[Problem]:
-    """Yield what is wrong across the fields of an entry: steps inside the entry, and a sentence."""
+    """Yield the errors across the fields of an entry: steps inside the entry, and a sentence."""
     yield from _core(entry)
     yield from _handling(entry)
     yield from _gang(entry)
