@@ -28,10 +28,10 @@ from engine.gang.request import PlacementRequest
 class GangIndex:
     """All gangs by key; not thread-safe by itself. `lineage` returns the resolver under the policy in force."""
 
-    def __init__(self, homes: PodIndex, coming: PodShapes, *, lineage: Callable[[], OwnerResolver]) -> None:
-        self._homes = homes
-        self._coming = coming
-        self._lineage = lineage
+    def __init__(self, pods: PodIndex, pod_shapes: PodShapes, *, owners: Callable[[], OwnerResolver]) -> None:
+        self._pods = pods
+        self._pod_shapes = pod_shapes
+        self._owners = owners
         self._workloads: dict[str, Workload] = {}
         self._placements: dict[str, dict[tuple[str, str], Placement]] = {}
         self._held: dict[str, Placement] = {}
@@ -93,9 +93,9 @@ class GangIndex:
             understanding=self._understanding(workload, pods, placement),
             placement=placement,
             pods=pods,
-            shapes=self._coming.shapes_of(workload),
+            shapes=self._pod_shapes.shapes_of(workload),
             group=parts(key)[1],
-            later=plain_pods.in_turn(self._homes.members(key))[1] if plain_pods.is_single(key) else (),
+            later=plain_pods.in_turn(self._pods.members(key))[1] if plain_pods.is_single(key) else (),
         )
 
     def as_reviewed(self, workload: Workload, understanding: PlacementRequest) -> Gang:
@@ -105,29 +105,29 @@ class GangIndex:
         placement = known.placement if known is not None else None
         return Gang(
             workload=workload,
-            understanding=effective_request(understanding, placement, self._lineage().policy),
+            understanding=effective_request(understanding, placement, self._owners().policy),
             placement=placement,
             pods=known.pods if known is not None else (),
-            shapes=self._coming.shapes_of(workload),
+            shapes=self._pod_shapes.shapes_of(workload),
             group=parts(key)[1],
         )
 
     def workload_of(self, key: str) -> Workload | None:
         """Return the live workload with a gang of that key, with all its pod sets."""
         if plain_pods.is_plain(key):
-            pods = self._homes.members(key)
-            dialects = self._lineage().policy.annotations.dialects
+            pods = self._pods.members(key)
+            dialects = self._owners().policy.annotations.dialects
             return plain_pods.plain_workload(key, pods, dialects=dialects) if pods else None
         if plain_pods.is_single(key):
             return self._single_workload(self.pods_of(key))
         uid, group = parts(key)
         workload = self._workloads.get(uid)
-        return self._lineage().with_pod_sets(workload) if workload is not None and has_group(workload, group) else None
+        return self._owners().with_pod_sets(workload) if workload is not None and has_group(workload, group) else None
 
     def namespace_of(self, key: str) -> str:
         """Return the namespace of a gang; "" when there is none of that key."""
         if plain_pods.is_plain(key) or plain_pods.is_single(key):
-            return next((pod.namespace for pod in self._homes.members(key)), "")
+            return next((pod.namespace for pod in self._pods.members(key)), "")
         workload = self._workloads.get(parts(key)[0])
         return workload.namespace if workload is not None else ""
 
@@ -173,27 +173,27 @@ class GangIndex:
     def pods_of(self, key: str) -> tuple[Pod, ...]:
         """Return the pods of a gang: their controller references lead to its workload, and to its group."""
         if plain_pods.is_single(key):
-            return plain_pods.in_turn(self._homes.members(key))[0]
-        return self._homes.members(key) if self.knows(key) else ()
+            return plain_pods.in_turn(self._pods.members(key))[0]
+        return self._pods.members(key) if self.knows(key) else ()
 
     def gang_of(self, pod: Pod) -> str | None:
         """Return the key of the gang that a pod belongs to; None when it belongs to no gang."""
-        key = self._homes.gang_key_of(pod.key)
+        key = self._pods.gang_key_of(pod.key)
         return key if key is not None and self.knows(key) else None
 
     def knows(self, key: str) -> bool:
         """True when there is a gang of that key."""
         if plain_pods.is_single(key):
-            return any(not pod.finished for pod in self._homes.members(key))
+            return any(not pod.finished for pod in self._pods.members(key))
         if plain_pods.is_plain(key):
             # Called for every held pod, and the workload of such a gang would be built from all of them.
-            return self._homes.has_members(key)
+            return self._pods.has_members(key)
         return self.workload_of(key) is not None
 
     def keys(self) -> list[str]:
         """Return the keys of all gangs and of all Placements."""
         of_workloads = {key for one in self._workloads.values() for key in keys_of(one)}
-        return sorted(of_workloads | self._placements.keys() | set(self._homes.plain_keys()))
+        return sorted(of_workloads | self._placements.keys() | set(self._pods.plain_keys()))
 
     def waiting(self) -> Iterator[tuple[str, Workload, Placement]]:
         """Yield the gangs with a Placement that waits, with their live workloads, the pod sets as written."""
@@ -209,7 +209,7 @@ class GangIndex:
         """Return the key of the gang that is placed through a workload."""
         if child.owner is None:
             return set()
-        above = self._homes.find(key_to(child.namespace, child.owner))
+        above = self._pods.find(key_to(child.namespace, child.owner))
         return {key_of(above)} if isinstance(above, Workload) and above.handling == "through" else set()
 
     def pending(self, gang: Gang, capacity: Capacity) -> dict[str, int]:
@@ -222,10 +222,10 @@ class GangIndex:
             if other is None or other.namespace != gang.workload.namespace:
                 continue
             unbound = [pod for pod in self.pods_of(key) if not pod.finished and not pod.spec.node_name]
-            coming = capacity.reserved_by(key)
+            pod_shapes = capacity.reserved_by(key)
             for pod_set, pods in by_pod_set(other, unbound):
-                if (missing := coming.get(pod_set.name, 0) - len(pods)) > 0:
-                    total.update(usage_of(self._coming.spec_of(other, pod_set), missing))
+                if (missing := pod_shapes.get(pod_set.name, 0) - len(pods)) > 0:
+                    total.update(usage_of(self._pod_shapes.spec_of(other, pod_set), missing))
         return dict(total)
 
     # -- internal ----------------------------------------------------------------------------------------------------
@@ -246,16 +246,16 @@ class GangIndex:
     def _single_workload(self, pods: Sequence[Pod]) -> Workload | None:
         if not pods:
             return None
-        above = self._lineage().owner_of(in_order(pods)[0]).controller
-        return plain_pods.single_workload(above, pods, dialects=self._lineage().policy.annotations.dialects)
+        above = self._owners().owner_of(in_order(pods)[0]).controller
+        return plain_pods.single_workload(above, pods, dialects=self._owners().policy.annotations.dialects)
 
     def _understanding(self, workload: Workload, pods: Sequence[Pod], placement: Placement | None) -> PlacementRequest:
-        lineage = self._lineage()
-        found = effective_request(lineage.understand(workload), placement, lineage.policy)
+        owners = self._owners()
+        found = effective_request(owners.understand(workload), placement, owners.policy)
         if workload.handling != "pods" or workload.unit == "pod" or found.ignored is not None:
             return found
         placed = placement is not None and placement.assignment is not None
-        errors = plain_pods.faults(workload, pods, placed=placed, dialects=lineage.policy.annotations.dialects)
+        errors = plain_pods.faults(workload, pods, placed=placed, dialects=owners.policy.annotations.dialects)
         return PlacementRequest(errors=errors) if errors else found
 
 

@@ -53,7 +53,7 @@ class GraceReservations:
         """Record that a workload that ran is suspended now."""
         self._suspended[uid] = self._clock()
 
-    def ran(self, workload: Workload) -> float | None:
+    def created_until(self, workload: Workload) -> float | None:
         """Return until when pods of a workload may have been created; None when that is long ago."""
         return self._suspended.get(workload.uid) if workload.suspended else self._clock()
 
@@ -94,7 +94,7 @@ class GraceReservations:
                         self._write(key, {name: grace.hosts[name]})
                         return
 
-    def pass_by(self) -> bool:
+    def release_expired(self) -> bool:
         """Release the slots of every grace period that is over; True when there was one."""
         now = self._clock()
         for uid in [uid for uid, when in self._suspended.items() if when + self._seconds <= now]:

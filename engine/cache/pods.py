@@ -27,12 +27,12 @@ class PodIndex:
         # Namespace and uid -> the objects that name it as their controller there, in the order of arrival.
         self._below: dict[tuple[str, str], dict[Key, None]] = {}
         self._members: dict[str, dict[PodKey, Pod]] = {}
-        self._strays: dict[str, Pod] = {}
+        self._orphans: dict[str, Pod] = {}
         self._home: dict[PodKey, tuple[str, bool]] = {}  # the key, and whether it is indexed as a member
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
-    def set_pod(self, old: Pod | None, new: Pod | None, lineage: OwnerResolver) -> set[str]:
+    def set_pod(self, old: Pod | None, new: Pod | None, owners: OwnerResolver) -> set[str]:
         """Apply a change of a pod; returns the keys of the gangs that it affects."""
         touched: set[str] = set()
         if old is not None:
@@ -42,12 +42,12 @@ class PodIndex:
         if new is not None:
             self._pods[new.key] = new
             self._link(new)
-            touched |= self._file(new, lineage)
+            touched |= self._file(new, owners)
         if _identity(old) != _identity(new):
-            touched |= self._refile_below(old, new, lineage)
+            touched |= self._refile_below(old, new, owners)
         return touched
 
-    def set_link(self, old: Workload | Owned | None, new: Workload | Owned | None, lineage: OwnerResolver) -> set[str]:
+    def set_link(self, old: Workload | Owned | None, new: Workload | Owned | None, owners: OwnerResolver) -> set[str]:
         """Apply a change of an object above pods; returns the keys of the gangs with changed pods."""
         if old is not None:
             self._unlink(old)
@@ -55,13 +55,13 @@ class PodIndex:
         if new is not None:
             self._links[new.key] = new
             self._link(new)
-        return self._refile_below(old, new, lineage) if _identity(old) != _identity(new) else set()
+        return self._refile_below(old, new, owners) if _identity(old) != _identity(new) else set()
 
-    def reindex(self, lineage: OwnerResolver) -> set[str]:
+    def reindex(self, owners: OwnerResolver) -> set[str]:
         """Index every pod again, because a new policy changes which objects have a request."""
         touched: set[str] = set()
         for pod in self._pods.values():
-            touched |= self._take_out(pod.key) | self._file(pod, lineage)
+            touched |= self._take_out(pod.key) | self._file(pod, owners)
         return touched
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ class PodIndex:
 
     def orphan(self, key: str) -> Pod | None:
         """Return the pod with our marks that no chain leads to a gang; each has a key of its own."""
-        return self._strays.get(key)
+        return self._orphans.get(key)
 
     def gang_key_of(self, pod: PodKey) -> str | None:
         """Return the key of the gang that a pod is indexed under."""
@@ -93,14 +93,14 @@ class PodIndex:
 
     # -- internal ----------------------------------------------------------------------------------------------------
 
-    def _file(self, pod: Pod, lineage: OwnerResolver) -> set[str]:
-        key = lineage.owner_of(pod).key
+    def _file(self, pod: Pod, owners: OwnerResolver) -> set[str]:
+        key = owners.owner_of(pod).key
         member = key is not None
         if key is not None:
             self._members.setdefault(key, {})[pod.key] = pod
         elif names.MANAGED in pod.spec.labels:
             key = f"pod/{pod.namespace}/{pod.name}"
-            self._strays[key] = pod
+            self._orphans[key] = pod
         else:
             return set() if pod.owner is None else {pod.owner.uid}
         self._home[pod.key] = (key, member)
@@ -111,7 +111,7 @@ class PodIndex:
             return set()
         key, member = self._home.pop(pod)
         if not member:
-            del self._strays[key]
+            del self._orphans[key]
             return {key}
         self._members[key].pop(pod)
         if not self._members[key]:
@@ -130,7 +130,7 @@ class PodIndex:
             if not below:
                 self._below.pop(above, None)
 
-    def _refile_below(self, old: Link | None, new: Link | None, lineage: OwnerResolver) -> set[str]:
+    def _refile_below(self, old: Link | None, new: Link | None, owners: OwnerResolver) -> set[str]:
         touched: set[str] = set()
         # An object that names the uid in another namespace is not below it, however many there are.
         waiting = list({(link.namespace, link.uid) for link in (old, new) if link is not None})
@@ -143,7 +143,7 @@ class PodIndex:
             for key in self._below.get(above, {}):
                 below = self.find(key)
                 if isinstance(below, Pod):
-                    touched |= self._take_out(below.key) | self._file(below, lineage)
+                    touched |= self._take_out(below.key) | self._file(below, owners)
                 if below is not None:
                     waiting.append((below.namespace, below.uid))
         return touched

@@ -18,22 +18,22 @@ class Coverage:
     """Reports the node coverage of the topologies in force at every change; for one thread at a time."""
 
     def __init__(self) -> None:
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
 
     def changed(self, topologies: Mapping[str, Topology]) -> None:
         """Report the topologies that are in force now."""
         metrics.topology_nodes.clear()
-        told: dict[str, str] = {}
+        current: dict[str, str] = {}
         for name, topology in topologies.items():
             reasons = Counter(topology.outside.values())
             others = reasons.pop(OUTSIDE_SELECTOR, 0)
             counts = {"in": len(topology.tree.hosts), "unlabelled": reasons.total(), "unselected": others}
             for state, number in counts.items():
                 metrics.topology_nodes.labels(name, state).set(number)
-            told[name] = left_out(topology)
-            if told[name] != self._told.get(name, ""):
-                _topology_log.warning("topology %s: %s", name, told[name] or "every node has its labels")
-        self._told = told
+            current[name] = left_out(topology)
+            if current[name] != self._reported.get(name, ""):
+                _topology_log.warning("topology %s: %s", name, current[name] or "every node has its labels")
+        self._reported = current
 
 
 _device_log = logging.getLogger("topogate.devices")

@@ -22,17 +22,17 @@ from engine.gang.shape import with_requests
 class Reservations:
     """Writes the reservations of gangs into the capacity, by key; not thread-safe by itself."""
 
-    def __init__(self, capacity: Capacity, coming: PodShapes, *, schedulers: Callable[[], Collection[str]]) -> None:
+    def __init__(self, capacity: Capacity, pod_shapes: PodShapes, *, schedulers: Callable[[], Collection[str]]) -> None:
         """`schedulers`: the names of the schedulers with pods that we place."""
         self._capacity = capacity
-        self._coming = coming
+        self._pod_shapes = pod_shapes
         self._schedulers = schedulers
-        self._adrift: set[str] = set()
+        self._unreserved: set[str] = set()
 
     @property
-    def adrift(self) -> AbstractSet[str]:
+    def unreserved(self) -> AbstractSet[str]:
         """The keys of gangs with released pods that may be bound without a reservation."""
-        return self._adrift
+        return self._unreserved
 
     def keep(
         self,
@@ -47,25 +47,25 @@ class Reservations:
 
         Without a workload and a Placement nothing is reserved for pods that do not exist yet.
         """
-        self._adrift.discard(key)
+        self._unreserved.discard(key)
         shapes: dict[str, Shape] = {}
         hosts: dict[str, Counter[str]] = {}
         uses: dict[str, Mapping[str, tuple[Uses, ...]]] = {}
         if workload is not None and placement is not None:
             for kept in reservations(workload, placement, pods):
                 if kept.hosts:
-                    shapes[kept.pod_set.name] = self._coming.shape_of(workload, kept.pod_set)
+                    shapes[kept.pod_set.name] = self._pod_shapes.shape_of(workload, kept.pod_set)
                     hosts[kept.pod_set.name] = Counter(kept.hosts)
                     uses[kept.pod_set.name] = kept.uses
         for name, members in _by_pod_set(related, workload).items():
             if unreserved_pods(workload, placement, members):
-                self._adrift.add(key)
-            landing = [pod for pod in members if self._may_land(pod)]
-            if drifting := unreserved_pods(workload, placement, landing):
+                self._unreserved.add(key)
+            pinned = [pod for pod in members if self._may_land(pod)]
+            if unreserved := unreserved_pods(workload, placement, pinned):
                 requests = shapes[name].requests if name in shapes else ()
-                requests = largest((requests, *(pod.spec.shape.requests for pod in landing)))
+                requests = largest((requests, *(pod.spec.shape.requests for pod in pinned)))
                 shapes[name] = with_requests(shapes.get(name) or Shape(()), requests)
-                hosts.setdefault(name, Counter()).update(drifting)
+                hosts.setdefault(name, Counter()).update(unreserved)
         for name in self._capacity.reserved_by(key).keys() | hosts.keys():
             shape = shapes.get(name) or Shape(())
             self._capacity.reserve(

@@ -1,8 +1,8 @@
-"""What a replica knows of the cluster, made consistent: stores of records, topologies, and the capacity ledger.
+"""The consistent state of the cluster in one replica: stores of records, topologies, and free capacity.
 
-Reflectors (or a file, for `simulate`) fill the stores; `refresh` folds what changed since the last call into
-topologies, usage and reservations in one go. Gangs are read from what was folded, never from the stores, which may be a
-step ahead: so a pod is never missing as usage and as reservation at once. Every replica keeps a view; only the leader
+Reflectors (or a file, for `simulate`) fill the stores; `refresh` applies the changes since the last call to topologies,
+usage and reservations in one go. Gangs are read from the applied changes, never from the stores, which may be a step
+ahead: so a pod is never missing as usage and as reservation at once. Every replica keeps this state; only the leader
 acts on it.
 """
 
@@ -40,13 +40,13 @@ from engine.policy.model import Policy, default_policy
 from engine.topology.objects import PLURAL
 from engine.topology.topology import Topology, topologies_of
 
-# Another thread is telling what a write of ours answered: a matter of microseconds, unless the machine is drowning.
+# Another thread is delivering the answer to a write of ours: microseconds, unless the machine is overloaded.
 TOLD_WITHIN = 2.0
 
 
 @dataclass(slots=True)
 class Changes:
-    """What `refresh` found: keys of gangs to look at again, and whether room may have appeared for waiting ones.
+    """The result of `refresh`: keys of gangs to reconcile again, and whether capacity was freed for waiting ones.
 
     `hosts`: not because pods have ended, but because hosts, their devices or the topologies are others.
     """
@@ -59,7 +59,7 @@ class Changes:
 
 
 class ClusterState:
-    """The consistent view. What changes it takes the lock; readers of records go to `stores` directly."""
+    """The consistent state of the cluster. Methods that change it take the lock; `stores` are read without it."""
 
     def __init__(
         self,
@@ -72,8 +72,10 @@ class ClusterState:
         clock: Callable[[], float] = time.monotonic,
         linger: float = LINGER,
     ) -> None:
-        """`device_faults` hears, at every change, what is wrong with what a host tells of its devices, `covered` which
-        topologies there are. `clock` is the leader's; `linger` is 0 where nothing happens beside what the stores tell.
+        """Subscribe to the stores; nothing is applied before the first `refresh`.
+
+        `device_faults` is called at every change with the faults in a host's reported devices, `covered` with the
+        topologies. `clock` is the leader's; `linger` is 0 where nothing happens but changes of the stores.
         """
         self._covered = covered
         self._own_namespace = own_namespace
@@ -83,16 +85,16 @@ class ClusterState:
         self.changed = threading.Event()
         self.capacity = Capacity()
         self.coming = PodShapes(stores)
-        self._kept = Reservations(self.capacity, self.coming, schedulers=lambda: self.policy.schedulers)
-        self._lingering = GraceReservations(self.capacity, clock, seconds=linger)
+        self._reservations = Reservations(self.capacity, self.coming, schedulers=lambda: self.policy.schedulers)
+        self._grace = GraceReservations(self.capacity, clock, seconds=linger)
         self.topologies: Mapping[str, Topology] = {}
         self.policy = policy or default_policy()
         self._inbox: deque[tuple[str, Any, Any]] = deque()
         self._homes = PodIndex()
-        self._lineage: OwnerResolver | None = None
-        self.gangs = GangIndex(self._homes, self.coming, lineage=lambda: self.owners)
+        self._owners: OwnerResolver | None = None
+        self.gangs = GangIndex(self._homes, self.coming, owners=lambda: self.owners)
         self._topology_stale = True
-        self._refile = False
+        self._reindex = False
         self._pending = Changes(everything=True)
         for what, store in stores.all().items():
             store.subscribe(self._subscriber(what))
@@ -109,41 +111,41 @@ class ClusterState:
         """The workload kinds under the policy in force."""
         return self.policy.registry
 
-    # -- taking in what happened -------------------------------------------------------------------------------------
+    # -- changes -----------------------------------------------------------------------------------------------------
 
     def set_policy(self, policy: Policy) -> None:
-        """Make a policy effective: topologies are rebuilt and every gang is looked at again."""
+        """Make a policy effective: topologies are rebuilt and every gang is reconciled again."""
         with self.lock:
             self.policy = policy
             self._topology_stale = True
             self._pending.everything = self._pending.hosts = True
-            self._refile = True
+            self._reindex = True
             self.refresh()  # reviews read both: never the new policy beside the old one's topologies
         self.changed.set()
 
     def refresh(self) -> None:
-        """Fold everything that happened since the last call into topologies, usage and reservations."""
+        """Apply all changes since the last call to topologies, usage and reservations."""
         with self.lock:
             touched: set[str] = set()
-            if self._refile:
-                self._refile = False
+            if self._reindex:
+                self._reindex = False
                 touched |= self._homes.reindex(self.owners)
             while self._inbox:
                 what, old, new = self._inbox.popleft()
-                self._fold(what, old, new, touched)
+                self._apply(what, old, new, touched)
             if self._topology_stale:
                 self._build_topologies()
             for key in touched:
                 self._reserve(key)
             self._pending.gangs |= touched
-            if self._lingering.pass_by():
+            if self._grace.release_expired():
                 self._pending.capacity_freed = True
                 self.changed.set()
 
     def take_changes(self) -> Changes:
-        """Refresh, then hand out (once) what is to be looked at again.
+        """Refresh, then return (once) what is to be reconciled again.
 
-        Only this clears `changed`: a refresh for a review must not keep from the leader that something happened.
+        Only this clears `changed`: a refresh for a review must not hide a change from the leader.
         """
         with self.lock:
             self.changed.clear()
@@ -151,7 +153,7 @@ class ClusterState:
             pending, self._pending = self._pending, Changes()
             return pending
 
-    def _fold(self, what: str, old: Any, new: Any, touched: set[str]) -> None:
+    def _apply(self, what: str, old: Any, new: Any, touched: set[str]) -> None:
         match what:
             case "nodes":
                 node: Node = new or old
@@ -165,12 +167,12 @@ class ClusterState:
                 if old is None or new is None or _takes_pods(old) != _takes_pods(new):
                     self._pending.everything = True
                 if old is None or new is None or old.allocatable != new.allocatable:
-                    touched |= self._kept.adrift
+                    touched |= self._reservations.unreserved
             case "pods":
                 pod: Pod = new or old
                 self.capacity.set_pod(pod.key, new)
                 if new is not None and host_of(new) is not None and (old is None or host_of(old) is None):
-                    self._lingering.arrived(new)
+                    self._grace.arrived(new)
                 touched |= self._homes.set_pod(old, new, self.owners)
                 if new is None or new.finished or (old is not None and not old.deleting and new.deleting):
                     self._pending.capacity_freed = True
@@ -182,7 +184,7 @@ class ClusterState:
             case "workloads":
                 workload: Workload = new or old
                 if old is not None:
-                    self._stop(old, new if new is not None and new.uid == old.uid else None)
+                    self._keep_unwanted_slots(old, new if new is not None and new.uid == old.uid else None)
                 touched |= self.gangs.set_workload(old, new)
                 if old is not None and (new is None or new.uid != old.uid):
                     self.coming.forget(old.uid)
@@ -190,13 +192,13 @@ class ClusterState:
                 if new is not None:
                     if new.finished:
                         self.coming.forget(new.uid)
-                    if old is not None and _wants(old) != _wants(new):
+                    if old is not None and _slot_fields(old) != _slot_fields(new):
                         self._pending.capacity_freed = True
                 touched |= self._homes.set_link(old, new, self.owners)
                 touched |= self.gangs.keys_through(workload)
             case "placements":
                 if old is not None and (new is None or new.assignment is None):
-                    self._give_up(old)
+                    self._keep_dropped_slots(old)
                 touched |= self.gangs.set_placement(old, new)
                 if old is not None and old.assignment is not None and (new is None or new.assignment != old.assignment):
                     self._pending.capacity_freed = True
@@ -219,7 +221,7 @@ class ClusterState:
                 self._pending.everything = True
 
     def topologies_under(self, policy: Policy) -> dict[str, Topology]:
-        """The topologies that a policy would have over the nodes there are now."""
+        """Return the topologies that a policy would have over the current nodes."""
         nodes = list(self.stores.nodes.values())
         objects = {
             group: {item.name: item for item in store.values()} for group, store in self.stores.topology_objects.items()
@@ -233,7 +235,7 @@ class ClusterState:
         self._covered(self.topologies)
 
     def _reserve(self, key: str, plan: Placement | None = None) -> None:
-        """Write into the ledger what a gang keeps free under a plan: the one in force, unless another is given."""
+        """Replace a gang's reservation by that of a plan: the one in force, unless another is given."""
         workload, placement = self.gangs.workload_of(key), plan or self.gangs.plan_of(key)
         if workload is None and (plain_pods.is_plain(key) or plain_pods.is_single(key)):
             self.coming.forget(key)
@@ -243,35 +245,38 @@ class ClusterState:
             pods = self.gangs.pods_of(key)
             if not workload.finished and not plain_pods.is_single(key):
                 self.coming.observe(workload, pods)
-        stray = self._homes.orphan(key)
-        related = self._homes.members(key) if stray is None else (stray,)
-        self._kept.keep(key, workload, placement, pods=pods, related=related)
+        orphan = self._homes.orphan(key)
+        related = self._homes.members(key) if orphan is None else (orphan,)
+        self._reservations.keep(key, workload, placement, pods=pods, related=related)
 
-    def _stop(self, old: Workload, new: Workload | None) -> None:
-        """Keep the room of pods that a workload may have got just before it stopped to want them.
+    def _keep_unwanted_slots(self, old: Workload, new: Workload | None) -> None:
+        """Keep the slots of pods that may have been created just before their workload was scaled down or deleted.
 
-        Not of one that has ended by itself: no pods are made for it any more before it says so.
+        Not of a workload that has ended by itself: its controller creates no more pods before the status shows the end.
         """
         if over(old) or (new is not None and new.finished):
             return
         if new is not None and new.suspended and not old.suspended:
-            self._lingering.suspended(old.uid)
+            self._grace.suspended(old.uid)
         if new is None or over(new) or _fewer(old, new):
             for key in keys_of(old):
                 if self.gangs.placed(key):
-                    self._linger(key, old, new, self.gangs.plan_of(key))
+                    self._keep_slots(key, old, new, self.gangs.plan_of(key))
 
-    def _give_up(self, placement: Placement) -> None:
-        """Keep the room of pods that a gang may have got just before it lost its slots; one that is held stays held."""
+    def _keep_dropped_slots(self, placement: Placement) -> None:
+        """Keep the slots of pods that may have been released just before their gang lost its slots.
+
+        Held pods need none: they stay held.
+        """
         key = placed_key(placement)
         workload = self.gangs.workload_of(key)
         if workload is not None and not self.gangs.holds(key) and self.gangs.placement_of(key) == placement:
-            self._linger(key, workload, None, placement, held=False)
+            self._keep_slots(key, workload, None, placement, held=False)
 
-    def _linger(
+    def _keep_slots(
         self, key: str, old: Workload, new: Workload | None, placement: Placement | None, *, held: bool = True
     ) -> None:
-        since = self._lingering.ran(old)
+        since = self._grace.created_until(old)
         if placement is None or placement.assignment is None or since is None:
             return
         pods, whole = self._homes.members(key), self.owners.with_pod_sets(old)
@@ -280,9 +285,9 @@ class ClusterState:
         if new is not None and has_group(new, parts(key)[1]):
             after = open_slots(self.owners.with_pod_sets(new), placement, pods, held=held)
         left = {name: counts - after.get(name, Counter()) for name, counts in before.items()}
-        self._lingering.keep(placement, left, self.coming.shapes_of(whole), since=since)
+        self._grace.keep(placement, left, self.coming.shapes_of(whole), since=since)
 
-    # -- decisions that are on their way to the API server -----------------------------------------------------------
+    # -- assumed plans -----------------------------------------------------------------------------------------------
 
     def assume(self, key: str, placement: Placement) -> None:
         """Count a plan as reserved before its Placement is written."""
@@ -292,10 +297,10 @@ class ClusterState:
 
     @contextmanager
     def release_slots(self, key: str, *, stays: Assignment) -> Iterator[None]:
-        """Count as free, while the block runs, what a placed gang has reserved beyond the slots that stay.
+        """Count as free, while the block runs, the slots of a placed gang beyond those that stay.
 
         So its pods that lost their slots can be planned there too. Afterwards the plan that is then in force is
-        reserved: the same one, unless another was held meanwhile. The caller has the lock.
+        reserved: the same one, unless another was assumed meanwhile. The caller has the lock.
         """
         plan = self.gangs.plan_of(key)
         if plan is not None:
@@ -307,7 +312,7 @@ class ClusterState:
                 self._reserve(key)
 
     def confirm(self, key: str, *, failed: bool) -> None:
-        """The write has come through (the store has it) or has failed: the stores speak for themselves again."""
+        """End an assumed plan: its write has succeeded (the store has it) or failed, and the stores are right again."""
         for store in (self.stores.placements, self.stores.workloads, self.stores.pods):
             store.wait_told(TOLD_WITHIN)
         with self.lock:
@@ -317,19 +322,19 @@ class ClusterState:
             self._reserve(key)
 
     def begin_term(self) -> None:
-        """Keep the room of Placements whose workload went before anybody who is left saw it."""
+        """Keep the slots of Placements without a workload: no running replica may have seen its deletion."""
         with self.lock:
             self.refresh()
             for placement in self.gangs.orphaned():
-                self._lingering.keep_all(placement, self.stores.pods.get_by(placement.key))
+                self._grace.keep_all(placement, self.stores.pods.get_by(placement.key))
 
     def grace_until(self) -> float | None:
-        """When room is free that is kept for a moment, on the clock; None when none is."""
+        """Return when the next grace period ends, on the clock; None when there is none."""
         with self.lock:
-            return self._lingering.end
+            return self._grace.end
 
     def look_again(self, key: str) -> None:
-        """Have a gang looked at in the next turn."""
+        """Have a gang reconciled in the next turn."""
         with self.lock:
             self._pending.gangs.add(key)
         self.changed.set()
@@ -337,19 +342,19 @@ class ClusterState:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def request_of(self, workload: Workload) -> PlacementRequest:
-        """The request of a workload under the policy and topologies in force."""
+        """Return the request of a workload under the policy and topologies in force."""
         return self.owners.understand(workload)
 
     def settled_before(self, now: float) -> float:
-        """The time of day by which a node must have become ready to be planned on now (`nodes.settle`)."""
+        """Return the time of day by which a node must have become ready to be planned on now (`nodes.settle`)."""
         return now - self.policy.nodes.settle
 
     @property
     def owners(self) -> OwnerResolver:
-        """Owner chains as they were folded in, under the policy in force."""
-        known = self._lineage
+        """The resolver of owner chains, as they were applied, under the policy in force."""
+        known = self._owners
         if known is None or known.policy is not self.policy or known.topologies is not self.topologies:
-            known = self._lineage = OwnerResolver(self._homes.find, self.policy, self.topologies, self._own_namespace)
+            known = self._owners = OwnerResolver(self._homes.find, self.policy, self.topologies, self._own_namespace)
         return known
 
 
@@ -357,8 +362,8 @@ def _takes_pods(node: Node) -> tuple[object, ...]:
     return (node.ready, node.unschedulable, node.taints, node.labels)
 
 
-def _wants(workload: Workload) -> tuple[object, ...]:
-    """What decides how many slots a placed workload keeps: a change may make room for others."""
+def _slot_fields(workload: Workload) -> tuple[object, ...]:
+    """Return the fields that decide how many slots a placed workload keeps: a change may free capacity."""
     return (
         tuple((one.name, one.slots, one.total, one.remaining, one.finished_ranks) for one in workload.pod_sets),
         (workload.finished, workload.deleting, workload.suspended, workload.annotations.get(names.HELD_BY)),
@@ -366,6 +371,6 @@ def _wants(workload: Workload) -> tuple[object, ...]:
 
 
 def _fewer(old: Workload, new: Workload) -> bool:
-    """True when a workload has no use any more for slots that it had a use for."""
+    """True when a workload does not need slots any more that it needed before."""
     slots = {pod_set.name: pod_set.slots for pod_set in new.pod_sets}
     return new.groups < old.groups or any(slots.get(one.name, 0) < one.slots for one in old.pod_sets)

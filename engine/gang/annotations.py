@@ -224,8 +224,8 @@ class RequestScope:
     said: tuple[RequestAnnotation, ...]
     meanings: Mapping[str, str]
 
-    def saying(self, about: str) -> RequestAnnotation | None:
-        """The scope's annotation for a key; the first by path."""
+    def annotation_for(self, about: str) -> RequestAnnotation | None:
+        """Return the scope's annotation for a key; the first by path."""
         return next((one for one in self.said if one.about == about), None)
 
 

@@ -16,18 +16,18 @@ from engine.gang.request import PlacementRequest
 from engine.policy.model import Policy
 
 
-def relaxed(understanding: PlacementRequest) -> PlacementRequest:
+def relaxed(request: PlacementRequest) -> PlacementRequest:
     """Return the request with every required level as a preferred one; slices stay as they are."""
-    gang = understanding.gang
+    gang = request.gang
     if gang is not None and gang.require is not None:
         gang = replace(gang, require=None, prefer=gang.prefer or _preferred(gang.require), relaxed=gang.require)
     asks = tuple(
         replace(ask, require=None, prefer=ask.prefer or _preferred(ask.require), relaxed=ask.require)
         if ask.require is not None
         else ask
-        for ask in understanding.pod_sets
+        for ask in request.pod_sets
     )
-    return replace(understanding, gang=gang, pod_sets=asks)
+    return replace(request, gang=gang, pod_sets=asks)
 
 
 def _preferred(required: str) -> str:
@@ -38,71 +38,67 @@ def _preferred(required: str) -> str:
 Relaxed = tuple[str | None, tuple[tuple[str, str | None], ...]]
 
 
-def effective_request(understanding: PlacementRequest, placement: Placement | None, policy: Policy) -> PlacementRequest:
+def effective_request(request: PlacementRequest, placement: Placement | None, policy: Policy) -> PlacementRequest:
     """Return the request to plan: as the user wrote it, or relaxed if the Placement records that for this very request.
 
     A placed gang keeps its relaxed request even when nothing is to be relaxed any more; a waiting gang does not.
     """
-    if (
-        placement is None
-        or _relaxed_levels(placement.gang, placement.pod_sets) == _NOTHING
-        or not understanding.pod_sets
-    ):
-        return understanding
-    if placement.assignment is None and relax_after(understanding, policy) is None:
-        return understanding
-    softer = relaxed(understanding)
-    same = _relaxed_levels(softer.gang, softer.pod_sets) == _relaxed_levels(placement.gang, placement.pod_sets)
-    return softer if same else understanding
+    if placement is None or _relaxed_levels(placement.gang, placement.pod_sets) == _NOTHING or not request.pod_sets:
+        return request
+    if placement.assignment is None and relax_after(request, policy) is None:
+        return request
+    softened = relaxed(request)
+    same = _relaxed_levels(softened.gang, softened.pod_sets) == _relaxed_levels(placement.gang, placement.pod_sets)
+    return softened if same else request
 
 
-def relaxes_at(understanding: PlacementRequest, placement: Placement | None, policy: Policy) -> float | None:
+def relaxes_at(request: PlacementRequest, placement: Placement | None, policy: Policy) -> float | None:
     """Return when required levels become preferred (seconds since the epoch); None when never, or while not waiting."""
-    after = relax_after(understanding, policy)
+    after = relax_after(request, policy)
     since = waiting_since(placement.status) if placement is not None else None
-    if after is None or since is None or relaxed(understanding) == understanding:
+    if after is None or since is None or relaxed(request) == request:
         return None
     return since + after
 
 
-def relaxing_text(understanding: PlacementRequest, policy: Policy) -> str:
-    """Return the message for the moment when a request is relaxed; `understanding` is the request before."""
-    waited = format_duration(relax_after(understanding, policy) or 0.0)
-    return f"has waited for {waited}: {_named(_required(understanding))} is preferred from now on, not required"
+def relaxing_text(request: PlacementRequest, policy: Policy) -> str:
+    """Return the message for the moment when a request is relaxed; `request` is the one before."""
+    waited = format_duration(relax_after(request, policy) or 0.0)
+    return f"has waited for {waited}: {_named(_required(request))} is preferred from now on, not required"
 
 
-def relaxing_forecast(understanding: PlacementRequest, policy: Policy) -> str:
+def relaxing_forecast(request: PlacementRequest, policy: Policy) -> str:
     """Return the notice for submit time: `after 10m rack is preferred, not required`; "" if that never happens."""
-    levels = _required(understanding)
-    after = relax_after(understanding, policy)
+    levels = _required(request)
+    after = relax_after(request, policy)
     if after is None or not any(levels):
         return ""
     return f"after {format_duration(after)} {_named(levels)} is preferred, not required"
 
 
-def relaxed_text(understanding: PlacementRequest, policy: Policy) -> str:
+def relaxed_text(request: PlacementRequest, policy: Policy) -> str:
     """Return the end of the message about a waiting gang with a relaxed request; "" for any other."""
-    levels = [understanding.gang.relaxed] if understanding.gang is not None else []
-    levels += [ask.relaxed for ask in understanding.pod_sets]
-    after = relax_after(understanding, policy)
+    levels = [request.gang.relaxed] if request.gang is not None else []
+    levels += [ask.relaxed for ask in request.pod_sets]
+    after = relax_after(request, policy)
     if after is None or not any(levels):
         return ""
     return f"; {_named(levels)} was required until it had waited for {format_duration(after)}"
 
 
-def _required(understanding: PlacementRequest) -> list[str | None]:
+def _required(request: PlacementRequest) -> list[str | None]:
     """Return the levels that the gang and each of its pod sets require."""
-    levels = [understanding.gang.require] if understanding.gang is not None else []
-    return levels + [ask.require for ask in understanding.pod_sets]
+    levels = [request.gang.require] if request.gang is not None else []
+    return levels + [ask.require for ask in request.pod_sets]
 
 
 def _named(levels: list[str | None]) -> str:
     return join_and([sanitize(level) for level in dict.fromkeys(levels) if level is not None])
 
 
-def relax_after(understanding: PlacementRequest, policy: Policy) -> float | None:
+def relax_after(request: PlacementRequest, policy: Policy) -> float | None:
     """Return the seconds of waiting after which required levels become preferred; None: never."""
-    return understanding.relax_after if understanding.relax_after is not None else policy.timeouts.relax_after
+    return request.relax_after if request.relax_after is not None else policy.timeouts.relax_after
 
 
 def _relaxed_levels(gang: GangRequest | None, pod_sets: tuple[PodSetRequest, ...]) -> Relaxed:

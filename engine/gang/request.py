@@ -49,11 +49,11 @@ _GANG_WIDE = frozenset({names.TOPOLOGY, names.RELAX_AFTER})  # about the whole g
 
 @dataclass(frozen=True, slots=True)
 class PlacementRequest:
-    """A workload's request: `asks` (with `topology`), or `errors` (ordered by path), or `ignored` (a reason code).
+    """A workload's request: `pod_sets` (with `topology`), or `errors` (ordered by path), or `ignored` (a reason code).
 
-    `asks` has one request per pod set, in their order; `gang` applies to all of them together (None with one pod set).
-    `relax_after`: seconds of waiting after which required levels become preferred. `warnings` are sentences for the
-    user, without a prefix.
+    `pod_sets` has one request per pod set, in their order; `gang` applies to all of them together (None with one pod
+    set). `relax_after`: seconds of waiting after which required levels become preferred. `warnings` are sentences for
+    the user, without a prefix.
     """
 
     pod_sets: tuple[PodSetRequest, ...] = ()
@@ -71,7 +71,7 @@ class PlacementRequest:
 
     @property
     def asking(self) -> bool:
-        """True when the workload has a valid request; one placed through its child has no `asks` of its own."""
+        """True when the workload has a valid request; one placed through its child has no `pod_sets` of its own."""
         return self.ignored is None and not self.errors
 
     @property
@@ -100,23 +100,23 @@ def parse_request(
     """
     sources = _sources(workload)
     said = read_annotations(sources, dialects=policy.annotations.dialects)
-    strange = tuple(unknown_keys(sources, short=policy.annotations.unknown != "deny"))
+    unknown = tuple(unknown_keys(sources, short=policy.annotations.unknown != "deny"))
     warnings = tuple(unread(sources, dialects=policy.annotations.dialects))
-    if not said and not strange:
+    if not said and not unknown:
         if asks_in_pod_group_labels(sources, dialects=policy.annotations.dialects):
             warnings = (_POD_GROUP_ONLY, *warnings)
         if warnings and exemption_reason(workload, policy=policy, own_namespace=own_namespace):
             warnings = ()
         return PlacementRequest(ignored="NoTopologyRequested", warnings=warnings)
-    aside = exemption_reason(workload, policy=policy, own_namespace=own_namespace)
-    if aside is not None:
-        return PlacementRequest(ignored=aside)
+    exemption = exemption_reason(workload, policy=policy, own_namespace=own_namespace)
+    if exemption is not None:
+        return PlacementRequest(ignored=exemption)
 
     errors: list[FieldError] = []
     if policy.annotations.unknown == "deny":
-        errors.extend(strange)
+        errors.extend(unknown)
     else:
-        warnings = (*(f"{error.field}: {error.message}" for error in strange), *warnings)
+        warnings = (*(f"{error.field}: {error.message}" for error in unknown), *warnings)
     if not errors and all(one.about == names.UNCONSTRAINED and one.value == "false" for one in said):
         return PlacementRequest(ignored="NoTopologyRequested", warnings=warnings)
 
@@ -132,21 +132,21 @@ def parse_request(
     errors += [*nesting_errors(whole, scopes[1:], levels), *colocation_errors(scopes)]
     if said and not any(one.about in LEVELS for one in said):
         # The rules above already report slice sizes, keys of plain gangs and shared domains without a level.
-        silent = [one for one in said if one.about in _NEEDS_LEVEL] or ([] if errors else said)
-        errors += map(asks_for_no_level, silent[:1])
+        without_level = [one for one in said if one.about in _NEEDS_LEVEL] or ([] if errors else said)
+        errors += map(asks_for_no_level, without_level[:1])
     if errors:
         return PlacementRequest(errors=tuple(sorted(set(errors), key=_order)), warnings=warnings)
     gang = _gang(whole, workload) if whole.pod_set is None else None
     asks = _asks(whole, of_pods, gang, workload)
     relax = of_all.get(names.RELAX_AFTER)
-    told = request_warnings(
+    about_request = request_warnings(
         workload, scopes, asks, gang, relaxes=relax is not None, dialects=policy.annotations.dialects
     )
     return PlacementRequest(
         pod_sets=asks,
         gang=gang,
         topology=chosen,
-        warnings=(*warnings, *told),
+        warnings=(*warnings, *about_request),
         relax_after=float(relax) if relax is not None else None,
     )
 

@@ -103,14 +103,14 @@ def assign_slots(workload: Workload, placement: Placement, pods: Iterable[Pod]) 
         _assign_pod_set(pod_set, placement.assignment.plan_of(pod_set.name), members)
         for pod_set, members in by_pod_set(workload, pods)
     ]
-    strays = tuple(
+    unmatched = tuple(
         Unassigned(pod, "its labels are of no pod set of this gang")
         for pod in pods
         if names.GATE in pod.spec.gates and pod_set_of(pod, workload) is None
     )
     return SlotAssignments(
-        tuple(seat for one in found for seat in one.seats),
-        (*(refused for one in found for refused in one.refused), *strays),
+        tuple(one_pod for one in found for one_pod in one.seats),
+        (*(refused for one in found for refused in one.refused), *unmatched),
         tuple(pod for one in found for pod in one.foreign),
     )
 
@@ -129,7 +129,7 @@ def _assign_pod_set(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> S
     if not held:
         return SlotAssignments(foreign=tuple(foreign))
     held.sort(key=lambda pod: (pod.created, pod.uid))
-    seats: list[SlotAssignment] = []
+    assigned: list[SlotAssignment] = []
     refused: list[Unassigned] = []
     if rank_is_slot(pod_set):
         by_rank, devices = slot_by_rank(plan), devices_by_rank(plan)
@@ -142,8 +142,8 @@ def _assign_pod_set(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> S
                 refused.append(Unassigned(pod, f"rank {rank} of this gang belongs to another live pod"))
             else:
                 taken.add(rank)
-                seats.append(SlotAssignment(pod, by_rank[rank], rank, devices.get(rank, ())))
-        return SlotAssignments(tuple(seats), tuple(refused), tuple(foreign))
+                assigned.append(SlotAssignment(pod, by_rank[rank], rank, devices.get(rank, ())))
+        return SlotAssignments(tuple(assigned), tuple(refused), tuple(foreign))
     used = Counter(host for pod in others if (host := host_of(pod)))
     free = [slot for slot in plan.slots for _ in range(max(0, slot.count - used.pop(slot.host, 0)))]
     spare = {
@@ -153,9 +153,9 @@ def _assign_pod_set(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> S
     }
     for pod, slot in zip(held, free, strict=False):
         left = spare.get(slot.host)
-        seats.append(SlotAssignment(pod, slot, rank_of(pod, pod_set), left.pop(0) if left else ()))
+        assigned.append(SlotAssignment(pod, slot, rank_of(pod, pod_set), left.pop(0) if left else ()))
     refused.extend(Unassigned(pod, "every slot of this gang is taken") for pod in held[len(free) :])
-    return SlotAssignments(tuple(seats), tuple(refused), tuple(foreign))
+    return SlotAssignments(tuple(assigned), tuple(refused), tuple(foreign))
 
 
 def scaled_down(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> Assignment | None:

@@ -39,8 +39,8 @@ def minimum_errors(scope: RequestScope) -> Iterator[FieldError]:
 def contradictions(scope: RequestScope, levels: LevelNames) -> Iterator[FieldError]:
     """Yield errors for levels that exclude each other."""
     require, prefer = scope.meanings.get(names.REQUIRE), scope.meanings.get(names.PREFER)
-    nothing, preferred = scope.saying(names.UNCONSTRAINED), scope.saying(names.PREFER)
-    other = scope.saying(names.REQUIRE) if require else preferred
+    nothing, preferred = scope.annotation_for(names.UNCONSTRAINED), scope.annotation_for(names.PREFER)
+    other = scope.annotation_for(names.REQUIRE) if require else preferred
     if scope.meanings.get(names.UNCONSTRAINED) == "true" and (require or prefer) and nothing and other:
         yield conflict(nothing, f"asks for no level, but {other.field} asks for one")
     if require and prefer and preferred and require != names.AUTO and not levels.coarser(require, prefer):
@@ -54,7 +54,7 @@ def nesting_errors(whole: RequestScope, of_pods: Iterable[RequestScope], levels:
     """Yield errors for pod sets that require a coarser level than their gang."""
     gang = whole.meanings.get(names.REQUIRE)
     for scope in of_pods:
-        require, said = scope.meanings.get(names.REQUIRE), scope.saying(names.REQUIRE)
+        require, said = scope.meanings.get(names.REQUIRE), scope.annotation_for(names.REQUIRE)
         if gang and require and said and names.AUTO not in (gang, require) and levels.coarser(require, gang):
             yield conflict(said, f"must not be a coarser level than the one required of the whole gang ({gang})")
 
@@ -69,15 +69,15 @@ def colocation_errors(scopes: Sequence[RequestScope]) -> Iterator[FieldError]:
         if value is None or require is None:
             continue
         first, named_by = required.setdefault(value, (require, scope))
-        said = scope.saying(names.REQUIRE)
+        said = scope.annotation_for(names.REQUIRE)
         if first != require and said is not None:
-            other = named_by.saying(names.REQUIRE)
+            other = named_by.annotation_for(names.REQUIRE)
             where = other.field if other is not None else first
             yield conflict(said, f"shares a domain with a pod set that requires {first} ({where}); require the same")
     levelled = [scope for scope in scopes if not {names.REQUIRE, names.PREFER}.isdisjoint(scope.meanings)]
     known = {scope.meanings.get(names.COLOCATE, default) for scope in levelled}
     for scope in scopes if whole not in levelled else ():
-        said = scope.saying(names.COLOCATE)
+        said = scope.annotation_for(names.COLOCATE)
         if said is not None and scope.meanings.get(names.COLOCATE) not in (None, *known):
             yield _missing(said, names.REQUIRE, "needs the level of the domain to share beside it")
 
@@ -86,7 +86,7 @@ def slice_errors(
     scope: RequestScope, whole: RequestScope, workload: Workload, levels: LevelNames
 ) -> Iterator[FieldError]:
     """Yield errors for slices: level or size missing, level too coarse, size no divisor of the pods."""
-    of_level, of_size = scope.saying(names.SLICE_TOPOLOGY), scope.saying(names.SLICE_SIZE)
+    of_level, of_size = scope.annotation_for(names.SLICE_TOPOLOGY), scope.annotation_for(names.SLICE_SIZE)
     if of_level is not None and of_size is None and not _size_known(scope, workload):
         yield _missing(of_level, names.SLICE_SIZE, "needs the number of pods of a slice beside it")
     if of_size is not None and of_level is None:
@@ -99,7 +99,7 @@ def slice_errors(
         what = "of the gang (spec.parallelism)" if _is_job(workload) else f"of {scope.pod_set.name}"
         yield invalid(of_size, f"must divide the {plural(scope.pods, 'pod')} {what}", reason="SegmentNotDivisor")
     elif scope.pod_set is not None and scope is not whole and level is None:
-        said = whole.saying(names.SLICE_SIZE)
+        said = whole.annotation_for(names.SLICE_SIZE)
         for _, pods in slices_of(scope, whole) if said is not None else ():
             if scope.pods % pods and said is not None:
                 message = f"must divide the {plural(scope.pods, 'pod')} of {scope.pod_set.name}"
