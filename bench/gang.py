@@ -19,7 +19,6 @@ from engine.scheduler.schedule import new_placement, schedule_gang
 from local import nodes
 from local.nodes import Grid
 from webhook.admission.live_reader import LiveReader
-from webhook.admission.patch import apply_patch
 from webhook.admission.review import decode_review
 from webhook.handlers.mutate import mutate
 
@@ -52,8 +51,8 @@ class PlacedGang:
         sent = job_body(JOB, pods=pods, annotations=annotations)
         sent["metadata"]["namespace"] = NAMESPACE
         review = decode_review(review_body(sent, group="batch", user="alice"))
-        held = apply_patch(sent, mutate(review, live, math.inf).patch)
-        held["metadata"] |= {"uid": UID, "resourceVersion": "100", "generation": 1}
+        held = dict(mutate(review, live, math.inf).document or sent)
+        held["metadata"] = held["metadata"] | {"uid": UID, "resourceVersion": "100", "generation": 1}
         view.stores.workloads.replace([workloads.job(json.dumps(held).encode())])
         view.refresh()
         gang = view.gangs.get(UID)
@@ -183,8 +182,9 @@ class PlacedGang:
         """That pod as the watch shows it after admission."""
         pod = self.pod(rank)
         answer = mutate(decode_review(review_body(pod, group="", user=CONTROLLER)), self.live, math.inf)
-        stored = apply_patch(pod, answer.patch)
-        stored["metadata"] |= {"name": f"{JOB}-{rank}-abcde", "uid": f"pod-{rank}", "resourceVersion": f"{1000 + rank}"}
+        stored = dict(answer.document or pod)
+        known = {"name": f"{JOB}-{rank}-abcde", "uid": f"pod-{rank}", "resourceVersion": f"{1000 + rank}"}
+        stored["metadata"] = stored["metadata"] | known
         return json.dumps(stored).encode()
 
 

@@ -28,7 +28,6 @@ from engine.policy.model import parse_policy
 from local import nodes
 from local.nodes import Grid, HostShape
 from webhook.admission.live_reader import LiveReader
-from webhook.admission.patch import apply_patch
 from webhook.admission.review import decode_review, encode
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
@@ -82,7 +81,7 @@ def _reviews(live: LiveReader, size: int) -> list[tuple[str, Callable[[bytes], o
         return encode(validate(review, live, math.inf), review.uid)
 
     plain, asking = _job(size, gpus=False), _job(size, gpus=True)
-    translated = apply_patch(asking, mutate(decode_review(_body(asking, "batch")), live, math.inf).patch)
+    translated = mutate(decode_review(_body(asking, "batch")), live, math.inf).document or asking
     assert CORE in json.dumps(translated)
     pod, plain_pod = _pod(asking), _pod(plain)
     return [

@@ -173,7 +173,8 @@ def review(
 def apply(obj: Json, response: Response) -> Json:
     """The object after the answer's patch, applied as the API server does."""
     assert response.allowed
-    result: Json = jsonpatch.apply_patch(copy.deepcopy(obj), [dict(one) for one in response.patch])
+    result: Json = jsonpatch.apply_patch(json.loads(json.dumps(obj)), [dict(one) for one in response.patch])
+    assert response.document == (result if response.document is not None or response.patch else None)
     return result
 
 

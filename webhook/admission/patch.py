@@ -1,4 +1,4 @@
-"""Builds JSON Patches (RFC 6902) from edits, and applies them as the API server does.
+"""Builds JSON Patches (RFC 6902) from edits.
 
 A patch that does not apply is a 500 for the user, whatever the failurePolicy, so operations are never written by hand:
 `Edits` applies each one to a private copy of the containers on its path (the rest of the object is shared, not copied).
@@ -6,8 +6,7 @@ A patch that does not apply is a 500 for the user, whatever the failurePolicy, s
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 Path = tuple[str | int, ...]
@@ -104,55 +103,3 @@ class Edits:
             return  # nothing below it either: opening a container opens those above it
         depth = len(path)
         self._own = {one for one in self._own if one[:depth] != path or (not itself and one == path)}
-
-
-class PatchError(ValueError):
-    """A patch does not fit the object; the API server would answer the user's request with a 500."""
-
-
-def apply_patch(document: Mapping[str, Any], operations: Sequence[Operation]) -> dict[str, Any]:
-    """Return the object after the operations (RFC 6902: add, replace, remove), without changing the argument.
-
-    Raises PatchError for any other operation and for a path that does not exist.
-    """
-    result: dict[str, Any] = copy.deepcopy(dict(document))
-    for operation in operations:
-        try:
-            _apply(result, operation)
-        except (KeyError, IndexError, TypeError, ValueError):
-            raise PatchError(f"{operation.get('op')} {operation.get('path')} does not fit the object") from None
-    return result
-
-
-def _apply(document: dict[str, Any], operation: Operation) -> None:
-    first, *steps = operation["path"].split("/")
-    if first or not steps:
-        raise ValueError("no JSON Pointer below the root")
-    *parents, last = [step.replace("~1", "/").replace("~0", "~") for step in steps]
-    parent: Any = document
-    for step in parents:
-        parent = parent[_index(step)] if isinstance(parent, list) else parent[step]
-    op = operation["op"]
-    if op == "add" and isinstance(parent, list):
-        at = len(parent) if last == "-" else _index(last)
-        if at > len(parent):
-            raise IndexError
-        parent.insert(at, copy.deepcopy(operation["value"]))
-        return
-    key = _index(last) if isinstance(parent, list) else last
-    match op:
-        case "add":
-            parent[key] = copy.deepcopy(operation["value"])
-        case "replace":
-            parent[key]  # it must exist
-            parent[key] = copy.deepcopy(operation["value"])
-        case "remove":
-            del parent[key]
-        case _:
-            raise ValueError(op)
-
-
-def _index(step: str) -> int:
-    if not (step.isascii() and step.isdigit()):
-        raise ValueError("no index of a list")
-    return int(step)

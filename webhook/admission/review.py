@@ -98,13 +98,15 @@ class Cause:
 class Response:
     """The answer to a review.
 
-    `patch` holds JSON Patch operations; `code`, `reason`, `message` and the other fields matter only if `allowed` is
-    False. `errors` are the source of `causes`, for callers that want our own codes. `blamed` are the errors, also of an
-    admitted object, that an entry of the policy's kinds may have caused.
+    `patch` holds JSON Patch operations, `document` the patched object (None where nothing is patched). `code`,
+    `reason`, `message` and the other fields matter only if `allowed` is False. `errors` are the source of `causes`, for
+    callers that want our own codes. `blamed` are the errors, also of an admitted object, that an entry of the policy's
+    kinds may have caused.
     """
 
     allowed: bool
     patch: tuple[Mapping[str, Any], ...] = ()
+    document: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     warnings: tuple[str, ...] = ()
     code: int = 200
     reason: str = ""
@@ -227,9 +229,14 @@ def allowed(warnings: Sequence[str] = ()) -> Response:
     return Response(allowed=True, warnings=_cleaned(warnings))
 
 
-def patched(operations: Sequence[Mapping[str, Any]], warnings: Sequence[str] = ()) -> Response:
-    """Admit the object with JSON Patch (RFC 6902) `operations`; without any the same as `allowed`."""
-    return Response(allowed=True, patch=tuple(operations), warnings=_cleaned(warnings))
+def patched(
+    operations: Sequence[Mapping[str, Any]],
+    warnings: Sequence[str] = (),
+    *,
+    document: Mapping[str, Any] | None = None,
+) -> Response:
+    """Admit the object with JSON Patch (RFC 6902) `operations`, which make it `document`; without any as `allowed`."""
+    return Response(allowed=True, patch=tuple(operations), document=document, warnings=_cleaned(warnings))
 
 
 def denied(errors: Sequence[FieldError], review: Review, warnings: Sequence[str] = ()) -> Response:

@@ -112,18 +112,21 @@ def _errors(
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """The review of a new workload with the requests that are written into it, the patch that puts them there, and
+    """The review of a new workload with the requests that are written into it, the edits that put them there, and
     what to tell its user of those that are not.
     """
 
     review: Review
-    patch: tuple[Mapping[str, object], ...] = ()
+    edits: Edits | None = None
     warnings: tuple[str, ...] = ()
 
     def answer(self, response: Response) -> Response:
         """Return the answer to this review as one to the review that came."""
-        patch, warnings = (*self.patch, *response.patch), (*self.warnings, *response.warnings)
-        return replace(response, patch=patch, warnings=warnings)
+        response = replace(response, warnings=(*self.warnings, *response.warnings))
+        if self.edits is None:
+            return response
+        document = self.edits.document if response.document is None else response.document
+        return replace(response, patch=(*self.edits.operations, *response.patch), document=document)
 
 
 def with_defaults(review: Review, view: Reader, policy: Policy) -> Asking:
@@ -149,7 +152,7 @@ def with_defaults(review: Review, view: Reader, policy: Policy) -> Asking:
         return Asking(
             review, warnings=(truncate_bytes(f"topogate: the policy's default is left out: {told}", MAX_WARNING),)
         )
-    return Asking(asking, tuple(edits.operations))
+    return Asking(asking, edits)
 
 
 def _understood(review: Review, view: Reader, policy: Policy) -> PlacementRequest:

@@ -64,7 +64,7 @@ def mutate_pod(review: Review, view: Reader, policy: Policy, deadline: float) ->
                 _pin(edits, pod, seat)
             if member.workload.handling == "pods":  # of any other the template was translated
                 translate_in(edits, (), managed=True, view=view, policy=policy)
-    return patched(edits.operations)
+    return patched(edits.operations, document=edits.document)
 
 
 def _membership(pod: Pod, view: Reader, policy: Policy, deadline: float) -> Membership:

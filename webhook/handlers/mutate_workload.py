@@ -92,13 +92,13 @@ def mutate_workload(review: Review, view: Reader, policy: Policy) -> Response:
         for root in templates(workload) if translates else ():
             review.budget.check()
             translate_in(edits, root, managed=asked.managed, view=view, policy=policy)
-        return patched(edits.operations, warnings)
+        return patched(edits.operations, warnings, document=edits.document)
     before = _Before(workload_of(review, review.old_object, view), decoded(review.old_object))
     if translates:
         _translate_again(edits, before, workload, managed=asked.managed, view=view, policy=policy, budget=review.budget)
     _pass_on(edits, before.workload, workload)
     warnings = () if asked.wrong else _update(edits, before, workload, asked, view, budget=review.budget)
-    return patched(edits.operations, warnings)
+    return patched(edits.operations, warnings, document=edits.document)
 
 
 def _create(edits: Edits, workload: Workload, asked: _Asked) -> tuple[str, ...]:

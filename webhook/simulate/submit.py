@@ -20,7 +20,7 @@ from engine.api.workload import Workload
 from engine.cluster.wire import ProjectionError
 from engine.kinds.read import UnreadableWorkload
 from webhook.admission.objects import located
-from webhook.admission.patch import Edits, Operation, Path, apply_patch
+from webhook.admission.patch import Edits, Operation, Path
 from webhook.admission.reader import Reader
 from webhook.admission.review import BadReview, Response, Review, decode_review
 from webhook.handlers.gating import templates
@@ -91,7 +91,7 @@ def submit(
         return Submitted(sent, (), _with_device_errors(one, sent, errors, view), ())
     try:
         mutated = mutate(_review(one, sent), view, DEADLINE)
-        stored = apply_patch(sent, mutated.patch)
+        stored = sent if mutated.document is None else mutated.document
         validated = validate(_review(one, stored), view, DEADLINE)
     except BadReview as fault:
         return Submitted(sent, (), (_invalid("", fault.message),), ())
