@@ -49,11 +49,12 @@ test-fast: $(STAMP) ## The tests without a control plane: unit, property, contra
 	@$(BIN)/pytest --numprocesses=$(WORKERS) tests/unit tests/property tests/contract $(ARGS)
 
 .PHONY: check
-check: $(STAMP) ## Lint, format, types, import contracts
+check: $(STAMP) ## Lint, format, types, import contracts, the rooms of the code
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/pytest --quiet tests/unit/repository/test_house.py
 
 .PHONY: fmt
 fmt: $(STAMP) ## Format, and repair what the linter can repair
