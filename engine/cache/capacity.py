@@ -202,7 +202,7 @@ class Capacity:
         return list(self._reservations)
 
     def overcommitted(self, host: str, requests: Requests) -> bool:
-        """True when a host has less than nothing left of a resource that `requests` names."""
+        """True when a host is overcommitted in a resource that `requests` names."""
         row = self._rows.get(host)
         if row is None:
             return False

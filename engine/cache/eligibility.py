@@ -24,7 +24,7 @@ ClassKey = tuple[object, object, object]
 # of expressions (1.5 MiB), and they are the key of its class.
 MAX_CLASSES = 256
 MAX_WEIGHT = 50_000
-# So many characters weigh one more. Nobody has checked a label's length when a review comes: it may have 3 MiB.
+# So many characters weigh one more. A review comes before any check of a label's length: it may have 3 MiB.
 LONG_WORD = 256
 # Up to so many changes are checked one by one, and more of them while they are fewer than one in so many nodes.
 FEW = 32

@@ -143,7 +143,7 @@ class ClusterState:
                 self.changed.set()
 
     def take_changes(self) -> Changes:
-        """Refresh, then return (once) what is to be reconciled again.
+        """Refresh and return the changes since the last call; each is returned once.
 
         Only this clears `changed`: a refresh for a review must not hide a change from the leader.
         """

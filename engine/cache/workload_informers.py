@@ -119,7 +119,7 @@ class WorkloadInformers:
             return True
 
     def reflectors(self) -> dict[str, Reflector[Any]]:
-        """The reflectors that run now, by name of the collection."""
+        """Return the running reflectors, by name of the collection."""
         return {watch.reading.collection.name: watch.reflector for watch in list(self._watches.values())}
 
     def hidden(self) -> AbstractSet[tuple[str, str]]:
@@ -127,7 +127,7 @@ class WorkloadInformers:
         return {key for key, watch in list(self._watches.items()) if watch.reflector.forbidden}
 
     def missing(self) -> list[str]:
-        """Return what readiness waits for: the first discovery, then the kinds that it found."""
+        """Return the collections that readiness waits for: the first discovery, then the kinds that it found."""
         if not self._looked.is_set():
             return [f"workload kinds ({self._problem})"]
         found = []

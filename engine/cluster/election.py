@@ -71,7 +71,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """Write our name into the Lease, if it is still the one that we saw; `transitions` is what it then counts."""
+    """Write our name into the Lease, if it is still the one that we saw; `transitions` is its new count."""
 
     lease: Lease
     transitions: int

@@ -220,7 +220,7 @@ class Reflector(Generic[R]):
 
     @property
     def left_out(self) -> int:
-        """How many objects of the collection are left out because they cannot be read (counted up to 1024)."""
+        """The number of objects left out because they cannot be read (counted up to 1024)."""
         return len(self._bad)
 
     @property

@@ -1,4 +1,4 @@
-"""Gang keys and Placement names, made from the workload's uid and the group of a kind with several gangs."""
+"""Builds gang keys and Placement names from the workload's uid and the group of a kind with several gangs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from engine.gang.plain_pods import KIND
 _MAX_NAME: Final = 63  # the name is also the value of the pods' gang label
 _HASH_DIGITS: Final = 8
 _MAX_KIND: Final = 24
-_FOREIGN: Final = re.compile(r"[^a-z0-9.-]")
+_NOT_IN_NAME: Final = re.compile(r"[^a-z0-9.-]")
 
 
 def placement_name(kind: str, workload_name: str, uid: str, group: str = "") -> str:
     """Return `<kind>-<workload name, cut>-<8 digits of the hash of uid>[-<group>]`.
 
-    At most 63 characters, a valid object name and label value, whatever is handed in.
+    At most 63 characters, and a valid object name and label value for any arguments.
     """
     digest = hashlib.sha256(uid.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
     tail = f"-{digest}-{_clean(group)}" if group else f"-{digest}"
@@ -34,7 +34,7 @@ def placement_name(kind: str, workload_name: str, uid: str, group: str = "") -> 
 def name_of(workload: Workload, group: str | None = None) -> str:
     """Return the name of the Placement of a gang; `pods-<gang-name>-<8 digits>` for a gang of plain pods.
 
-    Pods that are placed each by itself share the Placement `<kind>-<name>-<8 digits>` of their controller.
+    Single pods share the Placement `<kind>-<name>-<8 digits>` of their controller.
     """
     if not workload.uid and workload.handling == "pods":
         return placement_name("Pods", workload.name, workload.name)
@@ -44,23 +44,23 @@ def name_of(workload: Workload, group: str | None = None) -> str:
 
 
 def _clean(text: str) -> str:
-    return _FOREIGN.sub("-", text.lower()).strip("-.")
+    return _NOT_IN_NAME.sub("-", text.lower()).strip("-.")
 
 
-# Replicas of one workload that are gangs; pods of more are held and told so.
+# Replicas of one workload that are gangs; pods of further replicas stay held, with an Event.
 MAX_GROUPS = 10_000
 _GROUP_DIGITS = 7
 
 
 def key_of(workload: Workload, group: str | None = None) -> str:
-    """The key of a gang: `<uid>`, `<uid>/<group>` for that of one replica, `pods/<namespace>/<name>` for plain pods."""
+    """Return a gang's key: `<uid>`, `<uid>/<group>` for one replica, `pods/<namespace>/<name>` for plain pods."""
     if not workload.uid and workload.kind == KIND:
         return plain_pods.gang_key(workload.namespace, workload.name)
     return _key(workload.uid, group)
 
 
 def placed_key(placement: Placement) -> str:
-    """The key of the gang that a Placement says it is of."""
+    """Return the key of the gang that a Placement names."""
     workload = placement.workload
     if not workload.uid and workload.kind == KIND:
         return plain_pods.gang_key(placement.namespace, workload.name)
@@ -68,21 +68,21 @@ def placed_key(placement: Placement) -> str:
 
 
 def joined_key(workload: Workload, pod: Pod) -> str:
-    """The key of the gang of a workload that a pod joins; one that no gang has when its label is no plain index."""
+    """Return the key of the workload's gang that a pod joins; a key of no gang when its label is no index."""
     if workload.group_label is None:
         return _key(workload.uid, None)
     group = pod.spec.labels.get(workload.group_label, "")
-    return _key(workload.uid, group if _plain(group) else "")
+    return _key(workload.uid, group if _is_index(group) else "")
 
 
 def parts(key: str) -> tuple[str, str | None]:
-    """The uid of the workload and the group that a key names; the group is None for a gang of a whole workload."""
+    """Return the workload's uid and the group of a key; the group is None for a gang of a whole workload."""
     uid, slash, group = key.partition("/")
     return (uid, group if slash else None)
 
 
 def keys_of(workload: Workload) -> tuple[str, ...]:
-    """The keys of all gangs of a workload; none where its children are gangs of their own."""
+    """Return the keys of all gangs of a workload; none where its children are gangs of their own."""
     if workload.unit == "child":
         return ()
     if workload.group_label is None:
@@ -91,18 +91,18 @@ def keys_of(workload: Workload) -> tuple[str, ...]:
 
 
 def has_group(workload: Workload, group: str | None) -> bool:
-    """True when a workload has a gang of that group: None for all of it, else the plain index of a replica."""
+    """True when a workload has a gang of that group: None for all of it, else the index of a replica."""
     if workload.unit == "child":
         return False
     if workload.group_label is None or group is None:
         return workload.group_label is None and group is None
-    return _plain(group) and int(group) < min(workload.groups, MAX_GROUPS)
+    return _is_index(group) and int(group) < min(workload.groups, MAX_GROUPS)
 
 
 def _key(uid: str, group: str | None) -> str:
     return uid if group is None else f"{uid}/{group}"
 
 
-def _plain(group: str) -> bool:
+def _is_index(group: str) -> bool:
     digits = group.isascii() and group.isdigit() and len(group) <= _GROUP_DIGITS
     return digits and str(int(group)) == group

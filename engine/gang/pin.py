@@ -1,4 +1,4 @@
-"""What a placed pod carries: the pin that ties it to its slot, our labels and annotations, as JSON for patches.
+"""Builds the patch that binds a placed pod to its slot: node affinity, labels, annotations, and no gate.
 
 Required node affinity on `metadata.name` in every term makes the scheduler look at one node instead of all; the
 domain's labels in nodeSelector keep the pod out when the host was moved. A gated pod's terms may only be extended, an
@@ -19,7 +19,7 @@ _NAME_FIELD = "metadata.name"
 
 
 def bind_terms(affinity: Sequence[SelectorTerm] | None, host: str) -> list[dict[str, Any]]:
-    """Return `nodeSelectorTerms` with `metadata.name In [host]` in every term that says something; idempotent."""
+    """Return `nodeSelectorTerms` with `metadata.name In [host]` in every non-empty term; idempotent."""
     pin = SelectorRequirement(key=_NAME_FIELD, operator="In", values=(host,))
     if affinity is None:
         return [_term(SelectorTerm(expressions=(), fields=(pin,)))]
@@ -36,10 +36,10 @@ def bind_labels(
 
 @dataclass(frozen=True, slots=True)
 class PlacedPod:
-    """What a pod carries once it is placed, beside what its user gave it; our gate is off it then.
+    """The changes to a pod once it is placed, beside removing our gate.
 
-    An annotation that is None comes off. `terms` are its `nodeSelectorTerms` as a whole, `selector` is what is added to
-    its nodeSelector.
+    An annotation that is None is removed. `terms` are its `nodeSelectorTerms` as a whole, `selector` is added to its
+    nodeSelector.
     """
 
     labels: Mapping[str, str]
@@ -59,7 +59,7 @@ def placed_pod(
     labels: Mapping[str, str],
     devices: str | None = None,
 ) -> PlacedPod:
-    """What a pod carries on a slot of a revision of its gang's Placement; the same at its creation and afterwards.
+    """Return the changes to a pod on a slot of its gang's Placement; the same at its creation and afterwards.
 
     `labels` are those of the topology above the host (`bind_labels` is applied here), `devices` the annotation that
     names the pod's devices.
@@ -80,7 +80,7 @@ def placed_pod(
 
 
 def release_patch(pod: Pod, placed: PlacedPod) -> dict[str, Any]:
-    """Return the strategic-merge PATCH that pins a held pod to its slot and takes our gate off, in one write.
+    """Return the strategic-merge PATCH that pins a held pod to its slot and removes our gate, in one write.
 
     The uid is a precondition: another pod of that name is not touched. nodeSelectorTerms are replaced as a whole; the
     rest of the pod's affinity stays.

@@ -31,7 +31,7 @@ def relaxed(request: PlacementRequest) -> PlacementRequest:
 
 
 def _preferred(required: str) -> str:
-    """The level to prefer instead of one that was required; `auto` prefers the lowest one."""
+    """Return the level to prefer instead of a required one; `auto` prefers the lowest one."""
     return names.HOST_LEVEL if required == names.AUTO else required
 
 

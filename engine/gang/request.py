@@ -1,4 +1,4 @@
-"""Parses what a workload requests for its gang and for each pod set, or every error in the request."""
+"""Parses a workload's request, for its gang and for each pod set, or every error in it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class PlacementRequest:
 
     @property
     def asked(self) -> PodSetRequest | None:
-        """The request of the first pod set; None when the workload asks for nothing that could be planned."""
+        """The request of the first pod set; None when the workload requests nothing that can be planned."""
         return self.pod_sets[0] if self.pod_sets else None
 
     @property
@@ -76,7 +76,7 @@ class PlacementRequest:
 
     @property
     def count(self) -> int:
-        """The pods of the gang."""
+        """The number of pods of the gang."""
         return sum(ask.count for ask in self.pod_sets)
 
     @property

@@ -41,7 +41,7 @@ def reservations(workload: Workload, placement: Placement, pods: Iterable[Pod]) 
 
 
 def reservation(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> dict[str, int]:
-    """Host -> number of pods that are still to be bound there, all pod sets together."""
+    """Return, by host, the number of pods that are still to be bound there, all pod sets together."""
     total: Counter[str] = Counter()
     for one in reservations(workload, placement, pods):
         total.update(one.hosts)
@@ -84,7 +84,7 @@ def unreserved_pods(workload: Workload | None, placement: Placement | None, pods
 
 
 def _hosts(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[str, int]:
-    """Host -> number of pods of one pod set that are still to be bound there.
+    """Return, by host, the number of pods of one pod set that are still to be bound there.
 
     Finished ranks give their slot back; a pod that landed elsewhere, or is on its way there (see `unreserved_pods`),
     fills the slot of its rank. A terminating pod shares its slot with its replacement, but only on that slot's host: a
@@ -112,7 +112,7 @@ def _hosts(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[str, 
 
 
 def _ranks(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[int, str]:
-    """Rank -> host of the pods that are still to be bound, where each rank is a slot."""
+    """Return rank -> host of the pods that are still to be bound, where each rank is a slot."""
     pods = [pod for pod in pods if pod.phase == "Succeeded" or not pod.finished]
     by_rank = slot_by_rank(plan)
     filled: set[int | None] = set()
@@ -152,7 +152,7 @@ def _mispinned(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> Counte
 
 
 def _devices(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[str, tuple[Uses, ...]]:
-    """Host -> devices of the pods of one pod set that are still to be bound there, where they are known."""
+    """Return, by host, the known devices of the pods of one pod set that are still to be bound there."""
     if all(slot.devices is None for slot in plan.slots):
         return {}
     found: dict[str, list[Uses]] = {}

@@ -58,7 +58,7 @@ def slot_by_rank(plan: PodSetPlan) -> dict[int, Slot]:
 
 
 def slot_of_rank(plan: PodSetPlan, rank: int) -> Slot | None:
-    """The slot of one rank; None when it has none."""
+    """Return the slot of one rank; None when it has none."""
     for slot in plan.slots:
         for first, last in slot.ranks or ():
             if first <= rank <= last:
@@ -67,7 +67,7 @@ def slot_of_rank(plan: PodSetPlan, rank: int) -> Slot | None:
 
 
 def done_ranks(pod_set: PodSet, pods: Iterable[Pod]) -> set[int]:
-    """Ranks that need no slot any more, where each rank is a slot."""
+    """Return the ranks that need no slot any more, where each rank is a slot."""
     done = {rank for first, last in pod_set.finished_ranks for rank in range(first, min(last, pod_set.slots) + 1)}
     for pod in pods:
         if pod.phase == "Succeeded" and (rank := rank_of(pod, pod_set)) is not None:
