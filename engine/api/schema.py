@@ -203,7 +203,7 @@ def distinct(items: tuple[_Text, ...]) -> tuple[_Text, ...]:
     """Return the items. Raises ValueError when one stands twice."""
     for index, item in enumerate(items):
         if item in items[:index]:
-            raise ValueError(f"{quote(item)} stands twice")
+            raise ValueError(f"{quote(item)} is a duplicate")
     return items
 
 

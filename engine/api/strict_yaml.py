@@ -199,7 +199,7 @@ class _Builder:
             self._problem(event, f"keys must be text, not {sanitize(text) or 'empty'}")
         elif text in here.value:
             first = f" (first in line {here.lines[text]})" if text in here.lines else ""
-            self._problem(event, f"{quote(text)} stands twice{first}")
+            self._problem(event, f"duplicate key {quote(text)}{first}")
         elif self._text_keys:
             here.lines[text] = event.start_mark.line + 1
         here.key = text

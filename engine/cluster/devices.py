@@ -116,7 +116,7 @@ def _devices(raw: Iterable[Any], faults: list[str]) -> tuple[Device, ...]:
         key = (device.kind, device.minor)
         if key in found:
             twice.add(key)
-            faults.append(f"devices[{position}]: {device.kind} {device.minor} stands twice")
+            faults.append(f"devices[{position}]: {device.kind} {device.minor} is a duplicate")
         found[key] = device
     # Two devices under one number: it is unknown which of them a pod would get.
     return tuple(found[key] for key in sorted(found) if key not in twice)

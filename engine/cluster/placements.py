@@ -39,7 +39,7 @@ def device_uses(raw: Iterable[wire.PlacementDevice], path: str) -> tuple[DeviceU
         where = f"{path}[{position}]"
         use = _use(one, where)
         if (use.kind, use.minor) in found:
-            raise ProjectionError(f"{where}: {use.kind} {use.minor} stands twice")
+            raise ProjectionError(f"{where}: {use.kind} {use.minor} is a duplicate")
         found[use.kind, use.minor] = use
     return tuple(found.values())
 
@@ -226,7 +226,7 @@ def _assignment(raw: wire.PlacementAssignment, pod_sets: list[wire.PlacementPodS
     for position, plan in enumerate(raw.pod_sets):
         path = f"$.spec.assignment.podSets[{position}]"
         if plan.name not in known or plan.name in plans:
-            raise ProjectionError(f"{path}.name: {plan.name[:63]!r} is not one of spec.podSets, or stands twice")
+            raise ProjectionError(f"{path}.name: {plan.name[:63]!r} is not one of spec.podSets, or is a duplicate")
         plans[plan.name] = _plan(plan, path)
     return Assignment(revision=raw.revision, pod_sets=tuple(plans.values()))
 
@@ -248,7 +248,7 @@ def _plan(raw: wire.PlacementPlan, path: str) -> PodSetPlan:
             taken.extend(ranges)
         domain = tuple(slot.domain)
         if domain[-1] in hosts:
-            raise ProjectionError(f"{where}.domain: host {domain[-1][:253]!r} stands twice")
+            raise ProjectionError(f"{where}.domain: host {domain[-1][:253]!r} is a duplicate")
         hosts.add(domain[-1])
         devices = None
         if slot.devices is not None:
@@ -259,5 +259,5 @@ def _plan(raw: wire.PlacementPlan, path: str) -> PodSetPlan:
     taken.sort()
     for (_, last), (first, _) in pairwise(taken):
         if first <= last:
-            raise ProjectionError(f"{path}.slots: rank {first} stands twice")
+            raise ProjectionError(f"{path}.slots: rank {first} is a duplicate")
     return PodSetPlan(name=raw.name, slots=tuple(slots))

@@ -385,7 +385,7 @@ class Reflector(Generic[R]):
             )
         elif not reported:
             _log.info(
-                "%s is not there: nothing to watch; looked for every %.0f s (%s)", self._path, ABSENT_LOOK, reason
+                "%s not found: nothing to watch; checked again every %.0f s (%s)", self._path, ABSENT_LOOK, reason
             )
 
     def _confirm(self, page: _Page) -> None:

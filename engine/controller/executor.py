@@ -156,7 +156,7 @@ class ActionExecutor:
             host = seat.slot.host
             devices = allocation(seat.devices, self._view.stores.devices.get(host)) if seat.devices else None
             if seat.devices and devices is None:
-                raise StaleObject(f"a device of {host} that {pod.name} was to get is not there any more")
+                raise StaleObject(f"a device of {host} planned for {pod.name} was not found")
             placed = placed_pod(
                 pod,
                 seat.slot,

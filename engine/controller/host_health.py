@@ -167,6 +167,6 @@ def named(hosts: Iterable[str]) -> str:
 def _why(lost: set[str], down: dict[str, float], policy: Policy) -> str:
     gone = sum(1 for host in lost if down[host] == GONE)
     if gone == len(lost):
-        return "no such node any more"
+        return "node not found"
     late = f"not ready for {policy.timeouts.node:g} s"
     return f"{late} or gone" if gone else late

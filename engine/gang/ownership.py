@@ -272,6 +272,6 @@ class OwnerResolver:
         aside = exemption_reason(workload, policy=self.policy, own_namespace=self.own_namespace)
         if not said or aside is not None:
             return PlacementRequest(ignored=aside if said else NOT_ASKING)
-        message = "what it is placed through is not there yet"
+        message = "the object that carries its pods does not exist yet"
         error = FieldError("spec", "Invalid value", None, "WaitingForMembers", message)
         return PlacementRequest(errors=(error,))

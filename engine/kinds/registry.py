@@ -124,14 +124,14 @@ def _twice(where: str, entry: KindEntry, before: Iterable[tuple[str, KindEntry]]
     for place, other in before:
         first = "it is built in" if place == _BUILT_IN else f"first at {place}"
         if other.name == entry.name:
-            found.append(wrong(f"{where}.name", f"{entry.name} stands twice ({first})", kind="Duplicate value"))
+            found.append(wrong(f"{where}.name", f"{entry.name} is a duplicate ({first})", kind="Duplicate value"))
         if (other.match.group, other.match.kind) != (entry.match.group, entry.match.kind):
             continue
         kind = f"{entry.match.kind} of {entry.match.group or 'the core group'}"
         for number, version in enumerate(entry.match.versions):
             if version in other.match.versions:
                 path = f"{where}.match.versions[{number}]"
-                found.append(wrong(path, f"{kind} has {version} twice ({first})", kind="Duplicate value"))
+                found.append(wrong(path, f"{version} of {kind} is a duplicate ({first})", kind="Duplicate value"))
         if other.match.resource != entry.match.resource:
             path = f"{where}.match.resource"
             found.append(wrong(path, f"{kind} is {other.match.resource} elsewhere ({first})", kind="Duplicate value"))

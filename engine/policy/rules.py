@@ -132,7 +132,7 @@ def _twice(values: Iterable[tuple[tuple[str | int, ...], Any]]) -> Iterator[Fiel
         if not isinstance(value, str):
             continue
         if value in first:
-            yield wrong(path, f"{quote(value)} stands twice (first at {first[value]})", kind="Duplicate value")
+            yield wrong(path, f"{quote(value)} is a duplicate (first at {first[value]})", kind="Duplicate value")
         else:
             first[value] = path
 

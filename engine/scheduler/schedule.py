@@ -188,7 +188,7 @@ def _creation_problem(view: ClusterState, gang: Gang) -> Waits | None:
     for pod_set, _ in coming:
         if (name := view.coming.missing_class(pod_set)) is not None:
             hint = did_you_mean(name, view.coming.known_classes())
-            return Waits("PriorityClassMissing", f"no PriorityClass {quote(name)}: no pod can be created{hint}")
+            return Waits("PriorityClassMissing", f"PriorityClass {quote(name)} not found: no pod can be created{hint}")
     missing = _quota_shortfall(view, gang, coming)
     return None if missing is None else Waits("QuotaExceeded", missing)
 

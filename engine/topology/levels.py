@@ -68,7 +68,7 @@ def _levels(preset: str, entries: strict_yaml.Value) -> tuple[Level, ...]:
     if not all(is_label_key(key) and key != names.HOSTNAME for key in keys_used):
         raise ValueError(f"preset {preset}: keys are label keys other than {names.HOSTNAME}")
     if len({*names_used, *keys_used}) < len(names_used) + len(keys_used):
-        raise ValueError(f"preset {preset}: a level name or key stands twice")
+        raise ValueError(f"preset {preset}: a level name or key is a duplicate")
     return tuple(levels)
 
 

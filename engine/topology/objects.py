@@ -55,7 +55,7 @@ def levels_of(keys: Sequence[tuple[str, str]]) -> tuple[Level, ...]:
         if name in found:
             raise ValueError(f"two levels would be called {quote(name)}")
         if any(key in level.keys for level in found.values()):
-            raise ValueError(f"{quote(key)} stands twice")
+            raise ValueError(f"{quote(key)} is a duplicate")
         found[name] = Level(name, (key,))
     return (*found.values(), HOST)
 
@@ -65,7 +65,7 @@ def from_object(reference: ObjectRef, objects: Objects) -> tuple[Level, ...] | s
     what = f"the Topology {reference.name} of {reference.group}"
     found = objects.get(reference.group, {}).get(reference.name)
     if found is None:
-        return f"{what} is not there"
+        return f"{what} was not found"
     if found.problem:
         return f"{what} cannot be read: {found.problem}"
     try:

@@ -178,7 +178,7 @@ def _disagreements(view: ClusterState) -> list[str]:
     for devices in view.stores.devices.values():
         notes = [note for note in view.capacity.device_notes(devices.name) if note not in devices.faults]
         if view.stores.nodes.get(devices.name) is None:
-            notes.append("there is no node of that name")
+            notes.append("node not found")
         lines += [f"Device {sanitize(devices.name)}: {note}" for note in notes]
     return lines
 

@@ -65,7 +65,7 @@ def entries(workloads: Iterable[FileObject], view: ClusterState, *, namespace: s
         metadata = sent["metadata"] if isinstance(sent["metadata"], dict) else {}
         key = (one.group, one.kind, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
         if key[3] and seen.setdefault(key, one.where) != one.where:
-            raise FileProblem(f"{one.where}: {one.kind} {key[2]}/{key[3]} stands in {seen[key]} already")
+            raise FileProblem(f"{one.where}: {one.kind} {key[2]}/{key[3]} is a duplicate of the one in {seen[key]}")
         priority, created = _rank_in_queue(one, raw, view)
         found.append(SubmittedWorkload(one, sent, key, priority, created, len(found), _plain_gang_key(one, sent, view)))
     if not found:

@@ -68,7 +68,7 @@ def test_levels_of_an_object_that_comes_goes_wrong_and_is_mended(
     gangs.fleet.grid("1x1x2")
     policy.set(FROM_OBJECT)
     gangs.submit("first", pods=2, annotations=require(LEVEL))
-    says(gangs, "first", f"the Topology fabric of {KUEUE} is not there")
+    says(gangs, "first", f"the Topology fabric of {KUEUE} was not found")
     body = {"apiVersion": f"{KUEUE}/v1beta1", "kind": "Topology", "metadata": {"name": "fabric"}}
     gangs.client.create(OBJECTS, {**body, **spec_of(BLOCK, RACK, "kubernetes.io/hostname")})
     first = gangs.all_bound("first", 2)

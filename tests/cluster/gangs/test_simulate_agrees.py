@@ -122,7 +122,7 @@ def test_a_dry_run_tells_what_the_leader_will_say(gangs: Namespace, kubectl: Kub
         told[name] = gangs.waits(name, reason)["status"]["message"]
         assert f"topogate: would wait: {told[name]}" in answer.stderr
     assert told["quota"].startswith("quota few leaves 1 of pods")
-    assert told["class"].startswith('no PriorityClass "hihg": no pod can be created')
+    assert told["class"].startswith('PriorityClass "hihg" not found: no pod can be created')
 
 
 def test_a_dry_run_only_tells(control_plane: ControlPlane, gangs: Namespace) -> None:

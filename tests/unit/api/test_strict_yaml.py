@@ -38,8 +38,8 @@ BOMB = "a: &a [1,1,1,1,1,1,1,1,1]\n" + "".join(
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a: 1\nb: 2\na: 3", 'line 3: "a" stands twice (first in line 1)'),
-        ("x: {a: 1, a: 2}", 'line 1: "a" stands twice (first in line 1)'),
+        ("a: 1\nb: 2\na: 3", 'line 3: duplicate key "a" (first in line 1)'),
+        ("x: {a: 1, a: 2}", 'line 1: duplicate key "a" (first in line 1)'),
         ("1: a", "line 1: keys must be text, not 1"),
         ("null: a", "line 1: keys must be text, not null"),
         ("[a]: b", "line 1: keys must be text"),

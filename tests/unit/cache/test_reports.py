@@ -87,5 +87,5 @@ def test_simulate_tells_where_nodes_and_devices_disagree() -> None:
     notes = offline_cluster(objects(listed, name="cluster.json")).notes
     assert notes == (
         "Device h: GPUs disagree (its Device object 1, nvidia.com/gpu 4): 1 counted",
-        "Device elsewhere: there is no node of that name",
+        "Device elsewhere: node not found",
     )

@@ -120,7 +120,7 @@ def test_two_devices_of_one_number_are_both_left_out() -> None:
     """Nobody can tell which of them a pod would get."""
     found = node_devices(an_object(GPU, changed(GPU, id="GPU-other"), changed(GPU, minor=1)))
     assert [one.minor for one in found.devices] == [1]
-    assert found.faults == ("devices[1]: gpu 0 stands twice",)
+    assert found.faults == ("devices[1]: gpu 0 is a duplicate",)
 
 
 @pytest.mark.parametrize("spec", [None, {}, {"devices": None}, {"devices": []}])

@@ -216,7 +216,7 @@ def _gpu(**fields: Any) -> dict[str, Any]:
         (changed("spec", "assignment", "podSets", 0, "name", to="x"), "$.spec.assignment.podSets[0].name: 'x' is not"),
         (
             changed("spec", "assignment", "podSets", to=[_BODY["spec"]["assignment"]["podSets"][0]] * 2),
-            "$.spec.assignment.podSets[1].name: 'main' is not one of spec.podSets, or stands twice",
+            "$.spec.assignment.podSets[1].name: 'main' is not one of spec.podSets, or is a duplicate",
         ),
         (changed(*_SLOTS, to=None), "$.spec.assignment.podSets[0].slots: Expected `array`"),
         (changed(*_SLOTS, 0, "domain", to=[]), "$.spec.assignment.podSets[0].slots[0].domain: Expected `array`"),
@@ -224,7 +224,7 @@ def _gpu(**fields: Any) -> dict[str, Any]:
         (changed(*_SLOTS, 0, "count", to=0), "$.spec.assignment.podSets[0].slots[0].count: Expected `int` >= 1"),
         (changed(*_SLOTS, 0, "count", to=3), "$.spec.assignment.podSets[0].slots[0].ranks: 4 ranks for 3 pods"),
         (changed(*_SLOTS, 0, "ranks", to="0-2,x"), "$.spec.assignment.podSets[0].slots[0].ranks: 'x' is not a rank"),
-        (changed(*_SLOTS, 1, "ranks", to="2-3"), "$.spec.assignment.podSets[0].slots: rank 2 stands twice"),
+        (changed(*_SLOTS, 1, "ranks", to="2-3"), "$.spec.assignment.podSets[0].slots: rank 2 is a duplicate"),
         (changed(*_SLOTS, 1, "domain", to=["b", "h-28"]), "$.spec.assignment.podSets[0].slots[1].domain: host 'h-28'"),
         (changed(*_DEVICES, to="0"), "$.spec.assignment.podSets[0].slots[1].devices: Expected `array | null`"),
         (changed(*_DEVICES, to=[[]]), "$.spec.assignment.podSets[0].slots[1].devices: of 1 pods, but there are 2"),
@@ -234,7 +234,7 @@ def _gpu(**fields: Any) -> dict[str, Any]:
         (changed(*_DEVICES, to=[[], [_gpu(core=101)]]), f"{_AT}.core: 101 is more than 100"),
         (changed(*_DEVICES, to=[[], [_gpu(memory="much")]]), f"{_AT}.memory: 'much' is not a quantity"),
         (changed(*_DEVICES, to=[[], [_gpu(memory="-1Gi")]]), f"{_AT}.memory: must be from 0"),
-        (changed(*_DEVICES, to=[[], [_gpu(), _gpu()]]), f"{_AT[:-3]}[1]: gpu 0 stands twice"),
+        (changed(*_DEVICES, to=[[], [_gpu(), _gpu()]]), f"{_AT[:-3]}[1]: gpu 0 is a duplicate"),
         (changed("status", to="Placed"), "$.status: Expected `object | null`"),
     ],
 )

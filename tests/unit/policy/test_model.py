@@ -203,7 +203,7 @@ def test_faults_of_kinds_are_told_by_path() -> None:
         parse_policy("mode: x\n" + KIND.replace("default: 1", "default: many").replace("name: bench", "name: job"))
     paths = [error.field for error in caught.value.errors]
     assert paths == ["kinds[0].podSets[0].count.default", "mode"]
-    with pytest.raises(PolicyError, match=r"kinds\[0\].name: job stands twice \(it is built in\)"):
+    with pytest.raises(PolicyError, match=r"kinds\[0\].name: job is a duplicate \(it is built in\)"):
         parse_policy(KIND.replace("name: bench", "name: job"))
 
 

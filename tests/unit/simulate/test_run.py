@@ -328,7 +328,7 @@ def test_pods_of_a_priority_class_that_is_not_there_are_never_made() -> None:
     """It holds no room for pods that nobody can create, and says so at submit time and afterwards."""
     found = answer([*GRID, priority_class("high", 1000)], [with_class(job("a", 4, RACK), "hihg")])["workloads"][0]
     assert (found["verdict"], found["reason"]) == ("waits", "PriorityClassMissing")
-    assert found["message"] == 'no PriorityClass "hihg": no pod can be created; did you mean "high"?'
+    assert found["message"] == 'PriorityClass "hihg" not found: no pod can be created; did you mean "high"?'
 
 
 @pytest.mark.parametrize("classes", [(), ("high",)])
@@ -481,7 +481,9 @@ def test_other_kinds() -> None:
 
 def test_the_same_workload_twice_is_wrong_use() -> None:
     """The API server would refuse the second create."""
-    with pytest.raises(FileProblem, match=r"jobs.json, item 2: Job default/a stands in jobs.json, item 1 already"):
+    with pytest.raises(
+        FileProblem, match=r"jobs.json, item 2: Job default/a is a duplicate of the one in jobs.json, item 1"
+    ):
         verdicts(GRID, [job("a", 1), job("a", 2)])
 
 

@@ -60,7 +60,7 @@ def test_a_policy_can_take_levels_from_a_topology_object() -> None:
     assert levels([*EVERY, policy_map(FROM_OBJECT), halls, topology("rows", "example.com/row")]) == ["hall", "host"]
     [found] = answer([*EVERY, policy_map(FROM_OBJECT)], [job("a", 1, {"require": "hall"})])["workloads"]
     assert (found["verdict"], found["reason"]) == ("waits", "LabelsMissing")
-    assert found["message"] == "the Topology halls of kueue.x-k8s.io is not there"
+    assert found["message"] == "the Topology halls of kueue.x-k8s.io was not found"
 
 
 def test_a_policy_without_topologies_leaves_the_levels_to_others() -> None:
@@ -303,5 +303,5 @@ def test_faulty_devices_are_left_out_and_told() -> None:
     assert cluster.notes == (
         "cluster.json, item 1: Device h0 is not wholly read: devices[1].minor: expected a whole number, got text",
         "cluster.json, item 2: the Device is left out: metadata.name: is required",
-        "Device h0: there is no node of that name",
+        "Device h0: node not found",
     )

@@ -101,7 +101,7 @@ def bomb(levels: int) -> str:
         ("a: &a [*a]", "no complete anchor"),
         ("a: &a {b: *a}", "no complete anchor"),
         ("[" * 5000, f"nested deeper than {MAX_DEPTH} levels"),
-        ("a: 1\nb: 2\na: 3", '"a" stands twice'),
+        ("a: 1\nb: 2\na: 3", 'duplicate key "a"'),
         ("{a: 1, [b]: 2}", "keys must be text"),
         ("&a a: 1\n*b : 2", "keys must be text"),
         ("a: !!python/object/apply:os.system [ls]", "the tag"),

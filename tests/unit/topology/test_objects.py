@@ -86,7 +86,7 @@ def test_what_is_no_object_is_left_out(source: bytes) -> None:
 def test_without_its_object_a_topology_waits_and_any_level_may_be_named() -> None:
     """It has no nodes; what is asked of it is not refused, as nobody knows the levels."""
     topologies = topologies_of(POLICY.topologies, NODES)
-    assert topologies["main"].waits == "the Topology default of kueue.x-k8s.io is not there"
+    assert topologies["main"].waits == "the Topology default of kueue.x-k8s.io was not found"
     assert len(topologies["main"].tree.hosts) == 0
     levels = level_names(POLICY.topologies, topologies, "main")
     assert levels.resolve("rack") == "rack"
@@ -123,7 +123,7 @@ def test_objects_of_another_group_or_name_are_none() -> None:
         "kai.scheduler": {"default": TopologyObject("default", "1", (("x/rack", ""),))},
         "kueue.x-k8s.io": {"other": TopologyObject("other", "1", (("x/rack", ""),))},
     }
-    assert from_object(KUEUE, objects) == "the Topology default of kueue.x-k8s.io is not there"
+    assert from_object(KUEUE, objects) == "the Topology default of kueue.x-k8s.io was not found"
     assert from_object(ObjectRef(group="kai.scheduler", name="default"), objects) == (Level("rack", ("x/rack",)), HOST)
 
 
