@@ -303,7 +303,7 @@ class Controller:
         for pod in loose:
             if pod.uid not in known:
                 self._errands.pod_event(
-                    pod, "GateRemoved", "its gate was not taken off by us; it counts where it lands"
+                    pod, "GateRemoved", "someone else removed its scheduling gate; it counts on the node where it runs"
                 )
         if decision.status is not None:
             self._telling.report(key, gang, decision.status, now)

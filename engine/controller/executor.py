@@ -236,12 +236,12 @@ class ActionExecutor:
         claim = self._view.owners.owner_of(pod)
         if (missing := claim.missing) is not None:
             name = quote(f"{missing.kind} {missing.name}")
-            return f"its owners lead to {name}, no live object of this namespace that can be read: it joins no gang"
+            return f"its owner {name} was not found in this namespace or cannot be read: it joins no gang"
         if (workload := claim.workload) is not None:
             if workload.group_label is None:
-                return f"nothing that {workload.kind} {workload.name} has made its gangs of owns it: it joins no gang"
+                return f"its owner is not a replica of {workload.kind} {workload.name}: it joins no gang"
             label = f"{workload.group_label}={quote(pod.spec.labels.get(workload.group_label or '', ''))}"
-            return f"{label} is no replica of {workload.kind} {workload.name}: it joins no gang"
+            return f"{label} is not a replica of {workload.kind} {workload.name}: it joins no gang"
         return None
 
     def pod_event(self, pod: Pod, reason: EventReason, message: str) -> None:
@@ -251,8 +251,8 @@ class ActionExecutor:
     def too_many(self, gang: Gang, limit: int) -> None:
         """Tell of a workload that not all of its gangs can be looked after now."""
         message = (
-            f"the namespace has {limit:,} gangs, as many as it may have (policy queue.maxNamespaceGangs): the others "
-            "are held until some have ended; delete some that wait, or scale down"
+            f"the namespace has reached its limit of {limit:,} gangs (policy queue.maxNamespaceGangs): the others "
+            "are held until some have ended; delete waiting gangs, or scale down"
         )
         self._event(gang, "GangLimitExceeded", message)
 

@@ -102,12 +102,12 @@ def losses(gang: Gang, *, hosts: HostHealth, timers: Timers, policy: Policy, now
     if policy.node_loss == "restart" and can_suspend(gang.workload):
         return Decision(Unplace(suspend=True, reason="NodeLost", message=f"{said}; the gang is restarted"))
     if policy.node_loss == "wait":
-        message = f"{said}; Kubernetes removes them after their toleration"
+        message = f"{said}; Kubernetes evicts them when their toleration ends"
         return Decision(NoAction(), Status("Incomplete", "NodeLost", message), wake=wake)
     status = Status("Incomplete", "NodeLost", f"{said}; they are evicted")
     orphans = [pod for pod in pods if down[pod.spec.node_name] == GONE]
     if due := timers.remove(orphans, now):
-        return Decision(EvictPods(due, evict=False, reason="NodeLost", message=f"{said}; they are removed"), status)
+        return Decision(EvictPods(due, evict=False, reason="NodeLost", message=f"{said}; they are deleted"), status)
     due = timers.remove([pod for pod in pods if pod not in orphans], now)
     if not due:
         return Decision(NoAction(), status, wake=now + REMOVE_AGAIN)
@@ -153,7 +153,7 @@ def in_the_way(host: str, hosts: HostHealth) -> tuple[Code, str]:
     """Why no pod of the gang can go to its slot on a host: the reason code, and the same for people."""
     if hosts.usable(host):
         return "ReservedByOthers", f"room reserved on {host} was taken by other pods"
-    return "NodeLost", f"{host} takes no pods any more"
+    return "NodeLost", f"{host} no longer accepts pods"
 
 
 def named(hosts: Iterable[str]) -> str:

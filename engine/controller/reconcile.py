@@ -123,17 +123,17 @@ def _without_request(gang: Gang, gated: tuple[Pod, ...], policy: Policy) -> Deci
     reason = gang.understanding.ignored or "PolicyOff"
     loses = placement is not None and placement.assignment is not None
     if loses:
-        outcome = "its slots are given up: pods that run stay where they are, new ones may go anywhere"
+        outcome = "its slots are released: running pods stay where they are, new pods may run anywhere"
     else:
-        outcome = "it is resumed and runs like any other" if held else "its pods are held no longer"
+        outcome = "it is resumed and runs like any other workload" if held else "its pods are no longer held"
     message = f"{_no_request(reason, policy)}; {outcome}"
     return Decision(Unmanage(gated, resume=held, forget=forget, reason=reason, message=message, loses=loses))
 
 
 def _no_request(reason: Code, policy: Policy) -> str:
     if asks_nothing(reason):
-        return "asks for no topology and for no gang any more"
-    return f"the policy's mode is {policy.mode}" if policy.mode != "enforce" else f"is left alone now ({reason})"
+        return "no longer asks for a topology or a gang"
+    return f"the policy's mode is {policy.mode}" if policy.mode != "enforce" else f"is no longer managed ({reason})"
 
 
 def _misunderstood(gang: Gang, gated: tuple[Pod, ...]) -> Decision:
@@ -164,9 +164,9 @@ def _before_resume(gang: Gang, health: HostHealth) -> Decision:
     assert placement is not None and placement.assignment is not None
     hosts = sorted({slot.host for slot in slots_of(placement.assignment)})
     if stale(gang):
-        return Decision(Unplace(suspend=False, reason="", message="the request changed: it is planned anew"))
+        return Decision(Unplace(suspend=False, reason="", message="the request changed: it is planned again"))
     if (gone := next((host for host in hosts if not health.usable(host)), None)) is not None:
-        message = f"{gone} does not take the gang any more"
+        message = f"{gone} no longer accepts the gang"
         return Decision(Unplace(suspend=False, reason="NodesUnhealthy", message=message))
     if (taken := next((host for host in hosts if health.overcommitted(host)), None)) is not None:
         message = f"room reserved on {taken} was taken by other pods"

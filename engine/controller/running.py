@@ -79,7 +79,9 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
         status = _not_bound(futile or late or unmet, policy, started)
         late = [pod for pod in late if pod not in futile]
         if futile and not started and can_suspend(workload):
-            message = f"{status.message}; no other host would help: the room goes back, and it is tried again later"
+            message = (
+                f"{status.message}; another host would not help: the slots are released, and it is tried again later"
+            )
             return Decision(Unplace(suspend=True, reason=status.reason, message=message, pause=True))
         if late and not started and can_suspend(workload):
             for pod in late:
@@ -109,7 +111,7 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
             return Decision(Unplace(suspend=can_suspend(workload), reason=reason, message=message))
         if grown is not None and not _enough(placement, gang):
             return Decision(
-                Unplace(suspend=can_suspend(workload), reason="", message="the request changed: it is planned anew")
+                Unplace(suspend=can_suspend(workload), reason="", message="the request changed: it is planned again")
             )
     refused = () if grown is not None else seating.refused
     if seats:
@@ -175,7 +177,10 @@ def _waiting(
         end = timers.empty_since + policy.timeouts.hold
         if now >= end:
             timers.expired = True
-            message = f"no pod appeared in {policy.timeouts.hold:g} s; the slots go back (quota? a failing creation?)"
+            message = (
+                f"no pod was created within {policy.timeouts.hold:g} s; the slots are released "
+                "(quota exceeded, or pod creation failing?)"
+            )
             back = Unplace(suspend=can_suspend(workload), reason="HoldExpired", message=message, pause=True)
             return Decision(back)
         wake = end if wake is None else min(wake, end)
@@ -200,7 +205,7 @@ def _recovery(
     if now < end:
         return None, end
     reason = known_code(placement.status.get("reason")) or "WaitingForMembers"
-    message = f"not whole again in {policy.timeouts.recover:g} s; the gang is restarted"
+    message = f"not complete again after {policy.timeouts.recover:g} s; the gang is restarted"
     return Decision(Unplace(suspend=True, reason=reason, message=message)), None
 
 
@@ -234,7 +239,7 @@ def _replaced_freely(gang: Gang, pod: Pod, started: bool) -> bool:
 def _not_bound(pods: list[Pod], policy: Policy, started: bool) -> Status:
     """How a gang stands whose pods wait for the scheduler; the first one's refusal is quoted."""
     reason: Code = "SchedulerSilent"
-    said = "has not said why"
+    said = "has given no reason"
     if words := pods[0].unschedulable:
         reason, said = "SchedulerRefused", f"says: {sanitize(words, MAX_REASON)}"
     message = f"{plural(len(pods), 'pod')} not bound after {policy.timeouts.bind:g} s; the scheduler {said}"
@@ -248,7 +253,9 @@ def _lost(part: ExtensionRequest, placement: Placement, status: Status | None, h
     assert placement.assignment is not None
     gone = part.left(placement.assignment)
     taken = all(hosts.usable(host) for host in gone)
-    return f"{plural(part.missing, 'pod')} lost the room on {named(gone)}" + ("" if taken else ", which takes no pods")
+    return f"{plural(part.missing, 'pod')} lost the room on {named(gone)}" + (
+        "" if taken else " (no longer accepting pods)"
+    )
 
 
 def _progress(gang: Gang, live: list[Pod], hosts: HostHealth) -> Status:
@@ -265,10 +272,10 @@ def _progress(gang: Gang, live: list[Pod], hosts: HostHealth) -> Status:
         return Status("Placed", "", f"{plural(missing, 'pod')} to be bound")
     if not bound and not waiting:
         return Status("Incomplete", "WaitingForMembers", _all_lost(gang, missing))
-    back = f"{plural(max(missing, len(waiting)), 'pod')} of the gang to come back to its slot"
+    back = f"{plural(max(missing, len(waiting)), 'pod')} of the gang to return to a slot"
     if waiting:
         where = named({host_of(pod) or "" for pod in waiting})
-        back += f"; {plural(len(waiting), 'pod')} cannot end on {where}: delete by force if it is dead"
+        back += f"; {plural(len(waiting), 'pod')} cannot terminate on {where}: delete by force if the node is dead"
     return Status("Incomplete", "WaitingForMembers", back)
 
 
@@ -276,4 +283,4 @@ def _all_lost(gang: Gang, missing: int) -> str:
     """Nothing of a gang that ran is there: people wonder who is to do something now."""
     kind = gang.workload.kind
     after = f" after its back-off of up to {JOB_BACK_OFF}" if kind == "Job" else ""
-    return f"{plural(missing, 'pod')} lost; the {sanitize(kind)} makes new ones{after}"
+    return f"{plural(missing, 'pod')} lost; the {sanitize(kind)} creates new ones{after}"

@@ -174,7 +174,7 @@ class LeaderTerm:
             try:
                 errand()
             except NotLeader:
-                log.info("not the leader any more: a write was left undone")
+                log.info("no longer the leader: a write was skipped")
                 self._fenced()
             except StaleObject as error:
                 failed = True
@@ -184,7 +184,7 @@ class LeaderTerm:
                 log.warning("a write failed and is tried again: %s", error)
             except Exception:
                 failed = True
-                log.exception("an errand failed")
+                log.exception("an action failed")
                 metrics.controller_faults.inc()
             finally:
                 self._done(key, failed=failed)

@@ -40,8 +40,8 @@ def test_one_more_than_a_namespace_may_have_is_refused() -> None:
     refused = answered(raw_job(RACK), FakeView(policy=FEW, gangs=3))
     assert (refused.allowed, refused.code) == (False, 403)
     assert refused.message == (
-        "metadata.namespace: Forbidden: the namespace has 3 gangs that have not ended, and may have 3 (policy "
-        "queue.maxNamespaceGangs); submit it when some have ended, or delete some that wait"
+        "metadata.namespace: Forbidden: the namespace has 3 gangs that have not ended; the limit is 3 (policy "
+        "queue.maxNamespaceGangs); submit it when some have ended, or delete waiting ones"
     )
 
 

@@ -122,7 +122,7 @@ def test_slots_for_another_question_are_given_back_before_the_resume() -> None:
     placed = placement(gang, {"h0": 2})
     grown = changed(gang, slots=3, total=3)
     action = look(grown, placed).action
-    assert action == Unplace(suspend=False, reason="", message="the request changed: it is planned anew")
+    assert action == Unplace(suspend=False, reason="", message="the request changed: it is planned again")
 
 
 def test_slots_on_a_host_that_is_gone_are_given_back_before_the_resume() -> None:
@@ -233,7 +233,7 @@ def test_a_pod_on_which_the_scheduler_says_nothing_moves_nobody(free: bool) -> N
     look(gang, placement(gang, {"h0": 1}), (mute,), timers=timers, now=0.0)
     decision = look(gang, placement(gang, {"h0": 1}), (mute,), timers=timers, now=3600.0)
     assert decision.action == NoAction()
-    message = "1 pod not bound after 30 s; the scheduler has not said why"
+    message = "1 pod not bound after 30 s; the scheduler has given no reason"
     assert decision.status == Status("Placed", "SchedulerSilent", message)
     assert timers.hosts_out(3600.0) == frozenset()
     spoken = replace(mute, unschedulable=REFUSAL)

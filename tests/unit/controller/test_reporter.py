@@ -323,8 +323,8 @@ def test_a_running_gang_whose_request_is_taken_off_says_so() -> None:
     assert leader.placed() is None
     assert leader.hands.notes[-1] == (
         "train",
-        "asks for no topology and for no gang any more; "
-        "its slots are given up: pods that run stay where they are, new ones may go anywhere",
+        "no longer asks for a topology or a gang; "
+        "its slots are released: running pods stay where they are, new pods may run anywhere",
     )
 
 
@@ -337,7 +337,7 @@ def test_gangs_that_are_let_go_by_the_policy_say_so(mode: str) -> None:
     leader.hands.notes.clear()
     leader.view.set_policy(parse_policy(f"{POLICY}mode: {mode}\n"))
     leader.settle()
-    said = f"the policy's mode is {mode}; it is resumed and runs like any other"
+    said = f"the policy's mode is {mode}; it is resumed and runs like any other workload"
     assert sorted(leader.hands.notes) == [("one", said), ("two", said)]
 
 

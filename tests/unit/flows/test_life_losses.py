@@ -456,7 +456,7 @@ def test_a_pod_that_blocks_its_own_replacement_is_named() -> None:
     leader.later(10.0)
     assert leader.status() == ("Incomplete", "WaitingForMembers")
     message = leader.hands.told[-1][1].message
-    assert f"1 pod cannot end on {host}: delete by force if it is dead" in message
+    assert f"1 pod cannot terminate on {host}: delete by force if the node is dead" in message
 
 
 def test_a_pod_that_ends_on_a_sound_node_is_no_trouble() -> None:
@@ -505,7 +505,7 @@ def test_a_gang_that_has_lost_all_its_pods_says_so() -> None:
     assert leader.status() == ("Incomplete", "WaitingForMembers")
     assert leader.hands.notes[-1] == (
         "train",
-        "3 pods lost; the Job makes new ones after its back-off of up to 6 min",
+        "3 pods lost; the Job creates new ones after its back-off of up to 6 min",
     )
     assert not [status for _, status in leader.hands.told if status.phase == "Placed"]
 

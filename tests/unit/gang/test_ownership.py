@@ -308,14 +308,16 @@ def test_a_held_pod_with_an_odd_group_label_is_told_why() -> None:
     odd = replica(top, "x", 7, made[1])  # type: ignore[arg-type]
     assert ("serve-x-7", "HeldWithoutGang") in told(leader, *made, odd)
     why = leader.hands.unclaimed(odd)
-    assert why == 'leaderworkerset.sigs.k8s.io/group-index="x" is no replica of LeaderWorkerSet serve: it joins no gang'
+    assert (
+        why == 'leaderworkerset.sigs.k8s.io/group-index="x" is not a replica of LeaderWorkerSet serve: it joins no gang'
+    )
 
 
 def test_a_held_pod_whose_owner_is_of_another_namespace_is_told_why() -> None:
     one, leader = job(count=1), Leader(nodes=gpu_nodes(1, 1, 4))
     claims = pod(one, 0, gated=True, namespace="elsewhere", name="thief")
     assert told(leader, one, claims) == [("thief", "HeldWithoutGang")]
-    assert "no live object of this namespace" in (leader.hands.unclaimed(claims) or "")
+    assert "was not found in this namespace" in (leader.hands.unclaimed(claims) or "")
     assert leader.hands.of("free") == []
 
 
