@@ -307,7 +307,7 @@ def policy_check(file: str, cluster_files: tuple[str, ...], samples: tuple[str, 
         click.echo(rights, nl=False)
     empty = [(topology.name, why) for topology in topologies if (why := uncovered(topology))]
     for name, why in empty:
-        click.echo(f"topology {name} takes no node: {why}", err=True)
+        click.echo(f"topology {name} matches no node: {why}", err=True)
     for trial in tried:
         for line in trial.lines:
             click.echo(line, err=True)

@@ -33,8 +33,8 @@ Uses = tuple[DeviceUse, ...]
 
 # Why devices of a host do not count; the words appear in lists of nodes as they are.
 UNHEALTHY: Final = "with unhealthy devices"
-NOT_UNDERSTOOD: Final = "whose devices are not understood"
-DISAGREEING: Final = "whose devices are not what the node reports"
+NOT_UNDERSTOOD: Final = "with devices that cannot be read"
+DISAGREEING: Final = "with devices that differ from its resources"
 
 
 @dataclass(frozen=True, slots=True)

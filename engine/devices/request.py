@@ -98,24 +98,25 @@ def _names(asked: Asked, whole: Collection[str]) -> Iterator[Contradiction]:
     dimensions = [name for name in DIMENSIONS if name in asked]
     percent = [GPU] if GPU in asked else []
     for name in vendors[1:]:
-        yield _pair(name, f"cannot stand beside {vendors[0]}: a pod gets GPUs of one kind; remove one of them")
+        yield _pair(name, f"cannot be combined with {vendors[0]}: a pod gets GPUs of one kind; remove one of them")
     if vendors and (percent or dimensions):
         ours = join_and([*percent, *dimensions])
-        yield _pair(vendors[0], f"asks for whole GPUs and cannot stand beside {ours}; keep one way of asking")
+        yield _pair(vendors[0], f"asks for whole GPUs and cannot be combined with {ours}; use only one of these forms")
     if percent and dimensions:
         yield _pair(
-            GPU, f"stands for {CORE} and {RATIO} and cannot stand beside {join_and(dimensions)}; keep one way of asking"
+            GPU,
+            f"means {CORE} and {RATIO} and cannot be combined with {join_and(dimensions)}; use only one of these forms",
         )
     if MEMORY in asked and RATIO in asked:
         yield _pair(
-            MEMORY, f"cannot stand beside {RATIO}: give the memory in bytes or in percent, and remove the other"
+            MEMORY, f"cannot be combined with {RATIO}: give the memory in bytes or in percent, and remove the other"
         )
     if vendors or percent or MEMORY in asked or RATIO in asked:
         return
     if CORE in asked:
         yield _pair(CORE, f"asks for compute without memory; {_ADD_MEMORY}")
     elif SHARED in asked:
-        yield _pair(SHARED, f"does not say how much of the shared GPUs is asked for; {_ADD_MEMORY}")
+        yield _pair(SHARED, f"needs the share of each GPU; {_ADD_MEMORY}")
 
 
 def _values(asked: Asked, whole: Collection[str]) -> Iterator[Contradiction]:
@@ -147,7 +148,7 @@ def _shares(asked: Asked) -> Iterator[Contradiction]:
         if amount is None or spans is None:
             continue
         if amount % spans:
-            text = f"must be a multiple of {SHARED} ({spans}): each of the GPUs gives the same part"
+            text = f"must be a multiple of {SHARED} ({spans}): each GPU gives the same share"
         elif amount > spans * WHOLE:
             text = f"is {amount // spans} on each of {plural(spans, 'GPU')} ({SHARED}); a GPU has {WHOLE}; use at most"
             text += f" {spans * WHOLE} or raise {SHARED}"
@@ -179,7 +180,7 @@ def _hundreds(name: str, amount: int | None, noun: str) -> Contradiction | None:
 
 
 def _too_many(name: str, noun: str) -> Contradiction:
-    return Contradiction(name, f"is more than {plural(MAX_DEVICES, noun)}; no host has so many", combination=False)
+    return Contradiction(name, f"is more than {plural(MAX_DEVICES, noun)}; no host has that many", combination=False)
 
 
 def _pair(name: str, message: str) -> Contradiction:

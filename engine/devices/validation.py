@@ -110,7 +110,7 @@ def _error(container: Container, path: str, one: Contradiction, total: int | Non
 
 def _unequal(container: Container, path: str, name: str) -> FieldError:
     limit = container.limits[name]
-    text = f"must equal the limit ({_shown(limit)}): devices are not overcommitted; write the same in both, or only one"
+    text = f"must equal the limit ({_shown(limit)}): devices are not overcommitted; make them equal, or set only one"
     return _at(container, path, name, text, side="requests")
 
 

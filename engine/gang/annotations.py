@@ -23,8 +23,8 @@ _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _HINTS = 64  # users do not read more, and each is compared with every key
 # Keys that users try under our prefix, and where that is set instead.
 _ELSEWHERE: Mapping[str, str] = {
-    "priority": "priorityClassName of the pods says it",
-    "priority-class": "priorityClassName of the pods says it",
+    "priority": "set priorityClassName on the pods",
+    "priority-class": "set priorityClassName on the pods",
     "queue": "there are no queues: gangs wait by priority, then by age",
     "queue-name": "there are no queues: gangs wait by priority, then by age",
     "timeout": f"a gang waits until it has room; {names.RELAX_AFTER} gives up its level after a while",

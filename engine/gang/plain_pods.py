@@ -173,7 +173,7 @@ def faults(
     sizes: set[int] = set()
     for pod, said in zip(pods, asked, strict=True):
         if (text := _value(said, names.GANG_SIZE)) is None:
-            message = f"names a gang without its size{_of(pod)}; add {names.GANG_SIZE}"
+            message = f"names a gang but not its size{_of(pod)}; add {names.GANG_SIZE}"
             return (FieldError(field, "Required value", None, "MissingValue", message),)
         if (number := _size(text)) is None:
             message = f"must be a whole number, 1 or more; got {sanitize(text, 63)}{_of(pod)}"
@@ -187,7 +187,7 @@ def faults(
         return (FieldError(field, "Invalid value", None, "GangSizeMismatch", message),)
     alike = [{(one.about, one.value) for one in said} for said in asked]
     if (peer := next((pod for pod, each in zip(pods, alike, strict=True) if each != alike[0]), None)) is not None:
-        message = f"{pods[0].name} and {peer.name} ask for different things; the pods of one gang must ask for the same"
+        message = f"{pods[0].name} and {peer.name} have different requests; the pods of one gang must have the same"
         return (FieldError("metadata.annotations", "Invalid value", None, "ConflictingAnnotations", message),)
     if (peer := next((pod for pod in pods if eligible(pod) != eligible(pods[0])), None)) is not None:
         message = (
@@ -330,7 +330,7 @@ def errors(pod: Pod, *, dialects: Collection[str]) -> list[FieldError]:
 
 def _not_alone(one: RequestAnnotation) -> FieldError:
     beside = names.GANG_NAME if one.about == names.GANG_SIZE else f"{names.GANG_NAME} and {names.GANG_SIZE}"
-    message = f"is about a gang: add {beside}, or remove it"
+    message = f"needs a gang: add {beside}, or remove it"
     return invalid(one, message, reason="ConflictingAnnotations", kind="Forbidden")
 
 

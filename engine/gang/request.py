@@ -41,7 +41,7 @@ from engine.policy.model import Policy
 from engine.topology.choice import LevelNames, choose_topology, level_names
 from engine.topology.topology import Topology
 
-_POD_GROUP_ONLY = "pod-group labels ask when a workload is created; add topogate.dev/unconstrained-topology: true"
+_POD_GROUP_ONLY = "pod-group labels are read only at creation; add topogate.dev/unconstrained-topology: true"
 LEVELS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY})
 _NEEDS_LEVEL = frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.MIN_AVAILABLE})
 _GANG_WIDE = frozenset({names.TOPOLOGY, names.RELAX_AFTER})  # about the whole gang, wherever they are set
@@ -229,7 +229,7 @@ def _fold(
         if isinstance(meaning, FieldError):
             errors.append(meaning)
         elif meanings.setdefault(one.about, meaning) != meaning:
-            errors.append(conflict(one, f"says something else than {first[one.about].field}; keep one of them"))
+            errors.append(conflict(one, f"contradicts {first[one.about].field}; keep one of them"))
         else:
             first.setdefault(one.about, one)
     return meanings, errors

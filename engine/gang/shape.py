@@ -18,7 +18,7 @@ from engine.api.resources import Requests, add, is_claim
 from engine.devices.request import device_request
 
 TAINT: Final = "taint "  # prefix of the reasons that come from taints
-REFUSED_LATELY: Final = "refused by the scheduler lately"
+REFUSED_LATELY: Final = "recently refused by the scheduler"
 ROOM_KEPT: Final = "kept for a gang that has waited longer"
 _PASSING: Final = frozenset({"cordoned", "not ready", "just joined", REFUSED_LATELY, ROOM_KEPT})
 _UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", value="", effect="NoSchedule")

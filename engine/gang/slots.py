@@ -104,7 +104,7 @@ def assign_slots(workload: Workload, placement: Placement, pods: Iterable[Pod]) 
         for pod_set, members in by_pod_set(workload, pods)
     ]
     unmatched = tuple(
-        Unassigned(pod, "its labels are of no pod set of this gang")
+        Unassigned(pod, "its labels match no pod set of this gang")
         for pod in pods
         if names.GATE in pod.spec.gates and pod_set_of(pod, workload) is None
     )

@@ -25,7 +25,7 @@ def of_plain_pods(scope: RequestScope) -> Iterator[FieldError]:
     """Yield errors for keys that make a gang of plain pods: a workload is a gang by itself."""
     for one in scope.said:
         if one.about in _OF_PLAIN_PODS and one.about in scope.meanings:
-            yield conflict(one, "makes a gang of plain pods; a workload is a gang by itself, so leave it out")
+            yield conflict(one, "is for gangs of plain pods; a workload is a gang by itself, so remove it")
 
 
 def minimum_errors(scope: RequestScope) -> Iterator[FieldError]:
@@ -79,7 +79,7 @@ def colocation_errors(scopes: Sequence[RequestScope]) -> Iterator[FieldError]:
     for scope in scopes if whole not in levelled else ():
         said = scope.annotation_for(names.COLOCATE)
         if said is not None and scope.meanings.get(names.COLOCATE) not in (None, *known):
-            yield _missing(said, names.REQUIRE, "needs the level of the domain to share beside it")
+            yield _missing(said, names.REQUIRE, "also needs the level of the shared domain")
 
 
 def slice_errors(
@@ -88,9 +88,9 @@ def slice_errors(
     """Yield errors for slices: level or size missing, level too coarse, size no divisor of the pods."""
     of_level, of_size = scope.annotation_for(names.SLICE_TOPOLOGY), scope.annotation_for(names.SLICE_SIZE)
     if of_level is not None and of_size is None and not _size_known(scope, workload):
-        yield _missing(of_level, names.SLICE_SIZE, "needs the number of pods of a slice beside it")
+        yield _missing(of_level, names.SLICE_SIZE, "also needs the number of pods in a slice")
     if of_size is not None and of_level is None:
-        yield _missing(of_size, names.SLICE_TOPOLOGY, "needs the level of a slice beside it")
+        yield _missing(of_size, names.SLICE_TOPOLOGY, "also needs the level of a slice")
     level, require = scope.meanings.get(names.SLICE_TOPOLOGY), scope.meanings.get(names.REQUIRE)
     if of_level is not None and level and require and require != names.AUTO and levels.coarser(level, require):
         yield conflict(of_level, f"must not be a coarser level than the required one ({require})")
@@ -131,7 +131,7 @@ def bounds(workload: Workload, policy: Policy) -> Iterator[FieldError]:
             kind="Invalid value",
             value=str(workload.groups),
             reason="GangLimitExceeded",
-            message=f"each replica is a gang, and a {workload.kind} has at most {MAX_GROUPS:,} of them",
+            message=f"each replica is a gang; a {workload.kind} may have at most {MAX_GROUPS:,}",
         )
 
 
@@ -144,7 +144,7 @@ def gang_count_errors(workload: Workload, policy: Policy, *, others: int) -> Ite
             kind="Invalid value",
             value=str(workload.groups),
             reason="GangLimitExceeded",
-            message=f"each replica is a gang, and a namespace has at most {limit:,} (policy queue.maxNamespaceGangs)",
+            message=f"each replica is a gang; a namespace may have at most {limit:,} (policy queue.maxNamespaceGangs)",
         )
     elif others + workload.groups > limit:
         yield FieldError(
@@ -152,8 +152,8 @@ def gang_count_errors(workload: Workload, policy: Policy, *, others: int) -> Ite
             kind="Forbidden",
             value=None,
             reason="GangLimitExceeded",
-            message=f"the namespace has {plural(others, 'gang')} that have not ended, and may have {limit:,} (policy "
-            f"queue.maxNamespaceGangs); submit it when some have ended, or delete some that wait",
+            message=f"the namespace has {plural(others, 'gang')} that have not ended; the limit is {limit:,} (policy "
+            f"queue.maxNamespaceGangs); submit it when some have ended, or delete waiting ones",
         )
 
 
@@ -181,13 +181,13 @@ def asks_for_no_level(one: RequestAnnotation) -> FieldError:
     """Return the error for a key that has no effect without a level."""
     needed = "require-topology, prefer-topology or unconstrained-topology"
     if one.about == names.RELAX_AFTER:
-        needed = "require-topology, which it gives up after a while"
+        needed = "require-topology, the level to relax"
     return FieldError(
         field=f"metadata.annotations[{names.REQUIRE}]",
         kind="Required value",
         value=None,
         reason="MissingValue",
-        message=f"{one.key} needs a level beside it: {needed}",
+        message=f"{one.key} also needs a level: {needed}",
     )
 
 
@@ -228,10 +228,12 @@ def template_errors(workload: Workload) -> Iterator[FieldError]:
             (affinity, "values", _values(terms), MAX_VALUES),
         ):
             if found > most:
-                yield _too_many(field, f"{found:,} {what}; a template may have {most:,}")
+                yield _too_many(field, f"{found:,} {what}; a template may have at most {most:,}")
     found = sum(template.containers for template in templates.values())
     if len(templates) > 1 and found > MAX_ALL_CONTAINERS:
-        yield _too_many("spec", f"{found:,} containers in all templates; a workload may have {MAX_ALL_CONTAINERS:,}")
+        yield _too_many(
+            "spec", f"{found:,} containers in all templates; a workload may have at most {MAX_ALL_CONTAINERS:,}"
+        )
 
 
 def requirements(terms: tuple[SelectorTerm, ...]) -> int:

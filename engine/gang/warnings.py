@@ -28,7 +28,7 @@ def misspelt(keys: Iterable[str], *, dialects: Collection[str]) -> Iterator[str]
     """Yield a warning with the right name for each annotation that was probably meant for us."""
     found = ((key, meant) for key in dict.fromkeys(keys) if (meant := _meant(key, dialects)) is not None)
     for key, meant in islice(found, _MAX_WARNINGS):
-        yield f"{sanitize(key, _SHOWN)} is not read; did you mean {meant}?"
+        yield f"{sanitize(key, _SHOWN)} is ignored; did you mean {meant}?"
 
 
 def _meant(key: str, dialects: Collection[str]) -> str | None:
@@ -62,7 +62,7 @@ def request_warnings(
     """
     yield from _slices(asks)
     if relaxes and not any(ask.require for ask in asks) and (gang is None or gang.require is None):
-        yield "relax-after does nothing without require-topology: no level is required"
+        yield "relax-after has no effect without require-topology: no level is required"
     yield from _unshared_domains(asks, scopes)
     yield from _minimum(workload, scopes)
     if POD_GROUP_DIALECT in dialects:
@@ -83,17 +83,17 @@ def _unshared_domains(asks: Iterable[PodSetRequest], scopes: Iterable[RequestSco
     alone = [value for value, pod_sets in Counter(ask.colocate for ask in asks).items() if pod_sets == 1]
     for value in alone:
         if value is not None and value in written:
-            yield f"colocate {quote(value)} does nothing: no second pod set has it"
+            yield f"colocate {quote(value)} has no effect: no other pod set has it"
 
 
 def _minimum(workload: Workload, scopes: Iterable[RequestScope]) -> Iterator[str]:
     """Warn of a minimum that has no effect, or that is larger than the number of pods."""
     said = any(names.MIN_AVAILABLE in scope.meanings for scope in scopes)
     if said and workload.unit == "pod":
-        yield f"min-available does nothing on a {workload.kind}: each of its pods starts by itself"
+        yield f"min-available has no effect on a {workload.kind}: its pods start independently"
     elif not said and workload.minimum is not None and workload.minimum > workload.slots > 0:
         pods = plural(workload.slots, "pod")
-        yield f"the {workload.kind} wants {workload.minimum:,} pods to start together and has {pods}: all of them do"
+        yield f"the {workload.kind} wants {workload.minimum:,} pods to start together but has {pods}: these do"
 
 
 def _pod_group_minimum(workload: Workload, asks: Iterable[PodSetRequest], gang: GangRequest | None) -> Iterator[str]:
@@ -107,14 +107,14 @@ def _pod_group_minimum(workload: Workload, asks: Iterable[PodSetRequest], gang: 
         least = gang.min_available
     for value in sorted(said - {str(least)}):
         shown = quote(sanitize(value, _MAX_VALUE))
-        yield f"the pod group's min-available {shown} is not read: {least:,} start together; use {names.MIN_AVAILABLE}"
+        yield f"the pod group's min-available {shown} is ignored: {least:,} start together; use {names.MIN_AVAILABLE}"
 
 
 def _not_planned_for(workload: Workload) -> Iterator[str]:
     templates = [pod_set.template for pod_set in workload.pod_sets]
     unseen = tuple(dict.fromkeys(name for template in templates for name in template.unmodelled))
     if unseen:
-        yield f"not planned for: {join_and(unseen)} of the pods; the scheduler may refuse a chosen host"
+        yield f"not considered: {join_and(unseen)} of the pods; the scheduler may refuse a chosen host"
     preferred = tuple(dict.fromkeys(name for template in templates for name in template.preferences))
     if preferred:
         yield f"preferences ({', '.join(preferred)}) have no effect: pods are pinned to hosts"
@@ -122,12 +122,12 @@ def _not_planned_for(workload: Workload) -> Iterator[str]:
 
 # The text after the key; with the key and our prefix a warning has at most 120 characters.
 HELP: Final[Mapping[str, str]] = {
-    "kueue.x-k8s.io/podset-slice-required-topology-constraints": "is not read; one layer: slice-topology, slice-size",
-    "kueue.x-k8s.io/podset-topology-spreading": "is not read: ask for nothing and use topologySpreadConstraints",
-    "kai.scheduler/segment-size": f"is not read: use {names.SLICE_SIZE}",
-    "kai.scheduler/segment-topology-required-placement": f"is not read: use {names.SLICE_TOPOLOGY}",
-    "kai.scheduler/segment-topology-preferred-placement": "is not read: slice-topology can only require a level",
-    "kai.scheduler/batch-min-member": f"is not read: use {names.MIN_AVAILABLE}",
+    "kueue.x-k8s.io/podset-slice-required-topology-constraints": "is ignored; one layer: slice-topology, slice-size",
+    "kueue.x-k8s.io/podset-topology-spreading": "is ignored: ask for nothing and use topologySpreadConstraints",
+    "kai.scheduler/segment-size": f"is ignored: use {names.SLICE_SIZE}",
+    "kai.scheduler/segment-topology-required-placement": f"is ignored: use {names.SLICE_TOPOLOGY}",
+    "kai.scheduler/segment-topology-preferred-placement": "is ignored: slice-topology can only require a level",
+    "kai.scheduler/batch-min-member": f"is ignored: use {names.MIN_AVAILABLE}",
 }
 
 

@@ -130,7 +130,7 @@ def _down(node: PathNode, key: str | None, index: str | None, path: PathNode, te
         return PathNode(value[key], (*node.steps, key))
     if index is not None and isinstance(value, list) and int(index) < len(value) and value[int(index)] is not None:
         return PathNode(value[int(index)], (*node.steps, int(index)))
-    raise NodeError(path.steps, f"leads to nothing; got {shown(text)}")
+    raise NodeError(path.steps, f"not found in the object; got {shown(text)}")
 
 
 def _named(index: int, name: str, steps: Steps) -> str:

@@ -64,7 +64,7 @@ class ObjectCondition(Part):
         if self.path is not None and tests != 1:
             raise ValueError("needs exactly one of equals, in, exists and where beside path")
         if self.path is None and (tests or self.default is not None):
-            raise ValueError("equals, in, exists, where and default stand beside path only")
+            raise ValueError("equals, in, exists, where and default are allowed only with path")
         return self
 
 

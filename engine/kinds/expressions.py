@@ -66,11 +66,11 @@ class IntExpression(Part):
         if sum(one is not None for one in (*leaves, self.min, self.max, self.sum, self.mul)) != 1:
             raise ValueError("needs exactly one of path, annotation, label, const, var, min, max, sum, mul and when")
         if self.default is not None and self.path is None and self.annotation is None:
-            raise ValueError("default stands beside path or annotation only")
+            raise ValueError("default is allowed only with path or annotation")
         if self.below is not None and self.label is None:
-            raise ValueError("below stands beside label only")
+            raise ValueError("below is allowed only with label")
         if (self.when is None) != (self.then is None) or (self.when is None) != (self.otherwise is None):
-            raise ValueError("when, then and else stand together")
+            raise ValueError("when, then and else must be given together")
         return self
 
     def parts(self) -> Iterator[tuple[tuple[str | int, ...], IntExpression]]:

@@ -193,14 +193,14 @@ def shown(value: object) -> str:
         case str():
             return quote(value)
         case int() if not -_READABLE < value < _READABLE:
-            return "a number out of all bounds"
+            return "a number out of range"
         case int() | float():
             return sanitize(str(value))
         case list() | tuple():
             return "a list"
         case Mapping():
             return "a mapping"
-    return "a value of another kind"
+    return "a value of another type"
 
 
 def _entries(nodes: Iterable[PathNode], step: str, limit: int) -> list[PathNode]:

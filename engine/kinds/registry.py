@@ -116,7 +116,7 @@ def _entry(raw: object) -> tuple[KindEntry | None, list[FieldError]]:
     except ValidationError as error:
         return None, structural_errors(error, KindEntry)
     except (TypeError, ValueError, RecursionError):
-        return None, [wrong("", "is nested too deeply or holds what is no JSON")]
+        return None, [wrong("", "is nested too deeply or is not JSON")]
 
 
 def _twice(where: str, entry: KindEntry, before: Iterable[tuple[str, KindEntry]]) -> list[FieldError]:

@@ -66,7 +66,7 @@ class Text(Part):
         if sum(one is not None for one in (self.text, self.path, self.key, self.present)) != 1:
             raise ValueError("needs exactly one of text, path, key and present")
         if self.fallback is not None and self.path is None:
-            raise ValueError("fallback stands beside path only")
+            raise ValueError("fallback is allowed only with path")
         return self
 
 

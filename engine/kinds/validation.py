@@ -20,7 +20,7 @@ def problems(entry: KindEntry) -> Iterator[Problem]:
     yield from _handling(entry)
     yield from _gang(entry)
     if (entry.finished.path is None) != (not entry.finished.values):
-        yield ("finished",), "path and values stand together"
+        yield ("finished",), "path and values must be given together"
     known: list[str] = []
     for index, spec in enumerate(entry.pod_sets):
         yield from _pod_set(("podSets", index), spec, known=known)
@@ -37,10 +37,10 @@ def _core(entry: KindEntry) -> Iterator[Problem]:
 
 def _handling(entry: KindEntry) -> Iterator[Problem]:
     if (entry.handling == "through") != (entry.through is not None):
-        yield ("through",), "stands with handling: through, and only there"
+        yield ("through",), "is required with handling: through, and allowed only there"
     pods = bool(entry.pod_sets) or entry.contains is not None
     if entry.handling in ("placed", "pods") and not pods:
-        yield ("podSets",), "is required: what is placed has pods"
+        yield ("podSets",), "is required: a kind that is placed has pods"
     if entry.handling in ("through", "hint") and pods:
         yield ("podSets",), f"handling: {entry.handling} has no pods of its own"
     if entry.handling == "hint" and entry.suspend is not None:
@@ -48,7 +48,7 @@ def _handling(entry: KindEntry) -> Iterator[Problem]:
     if pods and entry.gang is None:
         yield ("gang",), "is required"
     if pods and entry.replace is None and not all(spec.replace for spec in entry.pod_sets):
-        yield ("replace",), "is required: what does deleting an unbound pod cost?"
+        yield ("replace",), "is required: the cost of deleting an unbound pod"
 
 
 def _gang(entry: KindEntry) -> Iterator[Problem]:
@@ -56,9 +56,9 @@ def _gang(entry: KindEntry) -> Iterator[Problem]:
         return
     groups = (entry.gang.replicas is not None, entry.gang.replica_label is not None)
     if groups != ((entry.gang.unit == "replica"),) * 2:
-        yield ("gang",), "replicas and replicaLabel stand with unit: replica, and only there"
+        yield ("gang",), "replicas and replicaLabel are required with unit: replica, and allowed only there"
     if entry.gang.unit == "child" and not entry.owners:
-        yield ("owners",), "is required: with unit: child they name what is a gang of its own"
+        yield ("owners",), "is required: with unit: child they name the objects that are gangs"
     for name, expression in (("minimum", entry.gang.minimum), ("replicas", entry.gang.replicas)):
         if expression is not None:
             yield from _expression(("gang", name), expression, variables=(), labels=False)
@@ -77,14 +77,14 @@ def _pod_set(at: Steps, spec: PodSetSpec, *, known: list[str]) -> Iterator[Probl
     if spec.rank is not None:
         yield from _expression((*at, "rank"), spec.rank, variables=variables, labels=True)
     if spec.ranked is not None and spec.rank is None:
-        yield (*at, "ranked"), "stands beside rank only"
+        yield (*at, "ranked"), "is allowed only with rank"
     if spec.keys is not None and spec.for_each is None:
-        yield (*at, "keys"), "stands beside forEach only"
+        yield (*at, "keys"), "is allowed only with forEach"
     sources: dict[Steps, Text] = {(*at, "name"): spec.name}
     sources |= {(*at, "selector", key): source for key, source in spec.selector.items()}
     for where, source in sources.items():
         if source.key is not None and spec.for_each is None:
-            yield (*where, "key"), "stands beside forEach only"
+            yield (*where, "key"), "is allowed only with forEach"
     if spec.name.present:
         yield (*at, "name", "present"), "a name is a text of its own"
 
@@ -98,7 +98,7 @@ def _expression(
     if expression.var is not None and expression.var not in variables:
         yield (*at, "var"), f"{quote(expression.var)} is none of the variables before it"
     if expression.label is not None and not labels:
-        yield (*at, "label"), "labels of pods stand in rank only"
+        yield (*at, "label"), "labels of pods are allowed only in rank"
     for steps, part in expression.parts():
         inside = labels and steps != ("below",)
         yield from _expression((*at, *steps), part, variables=variables, labels=inside, depth=depth + 1)

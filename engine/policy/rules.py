@@ -46,7 +46,7 @@ def _topology(at: tuple[str | int, ...], spec: Mapping[str, Any]) -> Iterator[Fi
     if not sources:
         yield wrong(path_of(at), "needs one of preset, levels and fromObject", kind="Required value")
     elif len(sources) > 1:
-        yield wrong(path_of(at), f"has {join_and(sources)}; exactly one of them may stand", kind="Forbidden")
+        yield wrong(path_of(at), f"has {join_and(sources)}; exactly one is allowed", kind="Forbidden")
 
     levels = _list(spec.get("levels"))
     yield from _twice(((*at, "levels", index, "name"), _get(level, "name")) for index, level in levels)
@@ -88,9 +88,11 @@ def _level(
 
 def _default_request(path: str, key: Any, value: Any, *, levels: frozenset[str] | None) -> Iterator[FieldError]:
     if key not in DEFAULT_REQUESTS:
-        yield wrong(path, f"is no request that a namespace can make; use one of {join_comma(sorted(DEFAULT_REQUESTS))}")
+        yield wrong(
+            path, f"is not a request that a namespace can make; use one of {join_comma(sorted(DEFAULT_REQUESTS))}"
+        )
     elif key in _LEVELLED and levels is not None and isinstance(value, str) and value not in levels:
-        yield wrong(path, f"{quote(value)} is no level of the topologies of this policy")
+        yield wrong(path, f"{quote(value)} is not a level of this policy's topologies")
     elif key == names.UNCONSTRAINED and value != "true":
         yield wrong(path, 'can only be "true"')
 
@@ -122,7 +124,7 @@ def _vendor(path: str, name: str) -> Iterator[FieldError]:
     elif name in KOORDINATOR:
         yield wrong(path, f"{name} does not count whole GPUs; leave it out")
     elif "/" not in name or name.partition("/")[0].endswith("kubernetes.io"):
-        yield wrong(path, f"{quote(name)} is no resource of a device plugin, such as amd.com/gpu")
+        yield wrong(path, f"{quote(name)} is not a resource of a device plugin, such as amd.com/gpu")
 
 
 def _twice(values: Iterable[tuple[tuple[str | int, ...], Any]]) -> Iterator[FieldError]:

@@ -82,7 +82,7 @@ def forecast(
     in words, and the outcome then; `room`: free hosts and hosts of the one domain that it goes to; `groups`: the number
     of equal gangs of its workload, of which this is the first; `suspended`: by its user.
     """
-    would = "resumed now it would" if suspended else "would"
+    would = "if resumed now it would" if suspended else "would"
     match outcome:
         case Placed():
             lines = [_would_place(outcome, room, would)]
@@ -96,11 +96,11 @@ def forecast(
                 case (when, Placed() as placed):
                     lines.append(f"topogate: {when}: it would start{_across(placed)}")
                 case (when, Waits()):
-                    lines.append(f"topogate: {when}: it waits for room then")
+                    lines.append(f"topogate: {when}: it then waits for room")
     if suspended:
         lines.insert(0, "topogate: stays suspended, and nothing is reserved for it, until you resume it")
     if groups > 1:
-        lines.append(f"topogate: this is about the first of {groups:,} groups; each is a gang of its own")
+        lines.append(f"topogate: this is for the first of {groups:,} groups; each is a gang of its own")
     return tuple(truncate_bytes(line, MAX_WARNING) for line in lines)
 
 

@@ -89,7 +89,7 @@ def plan_pod_sets(
         try:
             answer = plan_gang(tree, resources.free, _with_columns(gang, resources), scarce)
         except ValueError:  # kept pods are not where the request wants them: another program put them there
-            return Waits("Fragmented", "the pods that run are not all in the domains that it requires; it cannot grow")
+            return Waits("Fragmented", "not all running pods are in the required domains; the gang cannot grow")
         match answer:
             case GangPlan():
                 if (conflict := _device_conflict(question, answer, capacity)) is None:
@@ -336,7 +336,7 @@ def _no_room(
     if any(question.kept.values()):
         missing = plural(max(1, _wanted(question) - sum(map(len, question.kept.values()))), "pod")
         level = _alias(topology, answer.level if answer.level >= 0 else None)
-        where = f"the {level} of those that run" if level else "the topology"
+        where = f"the {level} of the running pods" if level else "the topology"
         return Waits("Fragmented", f"needs room for {missing} more in {where}")
     if answer.pod_set is not None:
         ask = question.asks[answer.pod_set]
@@ -354,12 +354,14 @@ def _no_room(
     of_all = f"{wanted:,} of " if wanted < _count(question) else ""
     asked = f"needs room for {of_all}{plural(_count(question), 'pod')} ({shares}){where}"
     if isinstance(plan_gang(topology.tree, ever.free, _with_columns(gang, ever)), NoFit):
-        return Never("GangTooLarge", f"{asked}; each pod set has room alone, even empty hosts have none for all")
+        return Never(
+            "GangTooLarge", f"{asked}; each pod set fits alone, but all of them together do not fit even on empty hosts"
+        )
     reason: Code = "Fragmented"
     if answer.level < 0:
         gpus = any("gpu" in name for shape in question.shapes.values() for name, _ in shape.requests)
         reason = "InsufficientFreeGPUs" if gpus else "InsufficientFreeHosts"
-    return Waits(reason, f"{asked}; each pod set has room alone, all of them together have none now")
+    return Waits(reason, f"{asked}; each pod set fits alone, but not all of them together now")
 
 
 def _count(question: PlanInput) -> int:

@@ -117,7 +117,7 @@ def schedule_extension(
     if not isinstance(outcome, Placed):
         return outcome
     if sum(slot.count for plan in outcome.pod_sets for slot in plan.slots) <= sum(map(len, kept.values())):
-        return Waits("Fragmented", f"no room for {plural(extension.missing, 'pod')} more beside those that are placed")
+        return Waits("Fragmented", f"no room for {plural(extension.missing, 'pod')} more beside the placed ones")
     return _within_object_size(allocate_devices(outcome, gang.shapes, view.capacity, kept))
 
 
@@ -132,7 +132,7 @@ def _within_object_size(outcome: Outcome) -> Outcome:
         return outcome
     hosts = sum(len(plan.slots) for plan in outcome.pod_sets)
     slots = f"the slots of {plural(pods, 'pod')} on {plural(hosts, 'host')}"
-    return Never("GangLimitExceeded", f"{slots} are too many for one Placement; make it several gangs")
+    return Never("GangLimitExceeded", f"{slots} are too many for one Placement; split it into several gangs")
 
 
 def extended_placement(gang: Gang, extension: ExtensionRequest, placed: Placed) -> Placement:

@@ -49,7 +49,7 @@ def levels_of(keys: Sequence[tuple[str, str]]) -> tuple[Level, ...]:
         if key == names.HOSTNAME:
             raise ValueError(f"{names.HOSTNAME} is the last level")
         if not is_label_key(key):
-            raise ValueError(f"{quote(key)} is no node label key")
+            raise ValueError(f"{quote(key)} is not a node label key")
         if name in RESERVED_NAMES:
             raise ValueError(f"{quote(key)} would be the level {quote(name)}, which has its own meaning")
         if name in found:

@@ -174,7 +174,7 @@ def uncovered(topology: Topology) -> str:
     if topology.waits or topology.tree.hosts:
         return topology.waits
     if not topology.outside:
-        return "there is none"
+        return "there are none"
     unlabelled = sum(1 for reason in topology.outside.values() if reason != OUTSIDE_SELECTOR)
     if not unlabelled:
         return f"no node of {len(topology.outside):,} has the labels of its nodeSelector"

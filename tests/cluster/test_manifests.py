@@ -374,7 +374,7 @@ def test_nobody_but_the_service_writes_placements(powerful: Client, service: Cli
     name = "guarded"
     path = f"{TGP}/{name}"
     body = ownerless(name)
-    refused = pytest.raises(ClientError, match="written by topogate alone: annotate the workload")
+    refused = pytest.raises(ClientError, match="written only by topogate: annotate the workload")
     eventually(lambda: _forbidden(lambda: create(powerful, body, path=TGP)), message="the guard is in force")
     service.create(TGP, body)
     with refused:
@@ -942,7 +942,7 @@ def test_device_annotations_change_by_their_writers_alone(admin: Client, service
 
     try:
         eventually(lambda: _forbidden(lambda: powerful.patch(path, said("{}"))), message="the guard is in force")
-        refused = pytest.raises(ClientError, match="says which devices a pod has")
+        refused = pytest.raises(ClientError, match="records the devices of a pod")
         with refused:
             powerful.patch(f"{path}/status", said("{}"))
         powerful.patch(path, {"metadata": {"annotations": {"example.com/x": "y"}}})

@@ -69,7 +69,7 @@ def child_requests(
         if _has_our_key(template):
             where = f"{path_of(steps)}.metadata"
             findings.warnings.append(
-                f"{where} is of no pod of the gang: ask on the {entry.match.kind} or other templates"
+                f"{where} belongs to no pod of the gang: ask on the {entry.match.kind} or other templates"
             )
     findings.warnings += _not_read(entry, document, policy)
     return findings
@@ -89,12 +89,12 @@ def _not_read(entry: KindEntry, document: Mapping[str, Any], policy: Policy) -> 
             meant = any(unknown_keys((source,))) or any(misspelt(source.annotations, dialects=dialects))
             if meant or read_annotations((source,), dialects=dialects):
                 template = "" if entry.handling == "through" else " or on a pod template"
-                yield f"{at}.{name} is not read: ask on the {entry.match.kind}{template}"
+                yield f"{at}.{name} is ignored: ask on the {entry.match.kind}{template}"
     for prefix, settings in configured_annotations(entry, document):
         for key, value in settings.items():
             source = AnnotationSource(prefix, {key: value}, {})
             if read_annotations((source,), dialects=dialects) or any(unknown_keys((source,))):
-                yield f"{prefix}{key} is not read: ask in metadata"  # the longest key leaves no space for more
+                yield f"{prefix}{key} is ignored: ask in metadata"  # the longest key leaves no space for more
 
 
 def _keys(part: Mapping[str, Any], name: str) -> Mapping[str, str]:

@@ -150,7 +150,7 @@ def with_defaults(review: Review, view: Reader, policy: Policy) -> Asking:
     if not of_labels and (errors := _understood(asking, view, policy).errors):
         told = f"{errors[0].field.removeprefix('metadata.')}: {render(errors[0])}"
         return Asking(
-            review, warnings=(truncate_bytes(f"topogate: the policy's default is left out: {told}", MAX_WARNING),)
+            review, warnings=(truncate_bytes(f"topogate: the policy's default is not applied: {told}", MAX_WARNING),)
         )
     return Asking(asking, edits)
 

@@ -124,7 +124,7 @@ def annotation_errors(
         kind="Forbidden",
         value=None,
         reason="ReservedName",
-        message="says which devices a pod got, and is written when it is placed; remove it",
+        message="is written when the pod is placed; remove it",
     )
     return (error,)
 

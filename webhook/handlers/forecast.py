@@ -38,7 +38,7 @@ def soft_taints(placed: Placed, workload: Workload, node: Callable[[str], Node |
     if not avoided:
         return None
     of = f"{len(avoided):,} of {plural(len(hosts), 'host')}"
-    return f"{of} prefer no pods (taint {sanitize(min(avoided.values()), 40)}): pinned pods go there all the same"
+    return f"{of} prefer no pods (taint {sanitize(min(avoided.values()), 40)}): pinned pods run there anyway"
 
 
 def forecast_warnings(

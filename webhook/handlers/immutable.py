@@ -51,7 +51,7 @@ def _template(
     had, has = old is not None and names.GATE in old.template.gates, names.GATE in new.template.gates
     if has not in (had, asks):
         gates = path_of_steps((*new.path, "spec", "schedulingGates"))
-        yield _forbidden(gates, f"{names.GATE} is set and removed by topogate alone")
+        yield _forbidden(gates, f"{names.GATE} is set and removed only by topogate")
 
 
 def _our_labels(pod_set: PodSet, asks: bool, child: bool) -> Mapping[str, str]:
@@ -114,9 +114,9 @@ def request_errors(
         return
     if after.asked is not None:
         for field in dict.fromkeys(_changed(new, before, after, policy)):
-            yield _forbidden(field, f"the gang is placed and runs; {_remedy(new)}")
+            yield _forbidden(field, f"the gang is placed and running; {_remedy(new)}")
     elif asks_nothing(after.ignored) and _removal_is_mistake(old, new, policy):
-        message = f"the gang is placed and runs, and would lose its slots; {_remedy(new)}, or say {_NOTHING_ASKED}"
+        message = f"the gang is placed and running, and would lose its slots; {_remedy(new)}, or say {_NOTHING_ASKED}"
         for one in request_annotations(old, policy=policy):
             if one.about in LEVELS:
                 yield _forbidden(one.field, message)
@@ -127,7 +127,7 @@ def lost_request(
 ) -> Iterator[str]:
     """Yield the warning that a running, placed gang no longer has a request, if that is allowed."""
     if before.asked is not None and after.ignored is not None and _runs(old, new, placements):
-        yield "the request is gone: the gang's slots are given back, and the pods made from now on go anywhere"
+        yield "the request was removed: the gang's slots are released, and new pods may run anywhere"
 
 
 def _runs(old: Workload, new: Workload, placements: Iterable[Placement]) -> bool:
@@ -187,9 +187,9 @@ def _forbidden(field: str, message: str) -> FieldError:
 
 def _messages(workload: Workload) -> Mapping[str, str]:
     """Return the message for each of our annotations when others write it."""
-    start = f"to start the {workload.kind} without a placement take its request off"
-    held = f"written by topogate alone; {start}, to give it up delete it"
+    start = f"to start the {workload.kind} without a placement remove its request"
+    held = f"written only by topogate; {start}, to cancel it delete it"
     return {key: _WRITTEN for key in ANNOTATIONS} | {names.HELD_BY: held}
 
 
-_WRITTEN = "written by topogate alone; leave it as it is"
+_WRITTEN = "written only by topogate; do not change it"

@@ -37,8 +37,8 @@ from webhook.handlers.gating import (
 from webhook.handlers.membership import Standing, parent_relation
 
 HELD_BY: Path = ("metadata", "annotations", names.HELD_BY)
-HELD_AGAIN = "topogate: the gang has no slots yet: it is held, and resumed by itself when it is placed"
-LET_GO = "topogate: the gang has no slots yet: its pods are made and stay gated until it is placed"
+HELD_AGAIN = "topogate: the gang has no slots yet: it is held, and resumed automatically when placed"
+LET_GO = "topogate: the gang has no slots yet: its pods are created and stay gated until it is placed"
 # The controller of a child copies these out of the template of its parent, where the leader writes them.
 _COPIED = (names.PLACEMENT, names.REVISION)
 
@@ -133,7 +133,7 @@ def _create(edits: Edits, workload: Workload, asked: _Asked) -> tuple[str, ...]:
 def _taken_off(workload: Workload, asked: _Asked, *, held: bool) -> tuple[str, ...]:
     """The warning about marks of ours that somebody else wrote; what somebody else places is none of our business."""
     found = forged(workload, held=held, managed=asked.marks) if asked.standing == "alone" else ()
-    return (f"topogate: taken off, as only topogate writes them: {', '.join(found)}",) if found else ()
+    return (f"topogate: removed, as only topogate sets them: {', '.join(found)}",) if found else ()
 
 
 def _mark_new(edits: Edits, root: Path, pod_set: PodSet) -> None:

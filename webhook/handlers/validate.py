@@ -66,7 +66,7 @@ def _validate_policy(review: Review, view: Reader) -> Response:
             kind="Required value",
             value=None,
             reason="MissingValue",
-            message="the policy stands in this key; delete the ConfigMap to get the default policy",
+            message="the policy must be in this key; delete the ConfigMap to get the default policy",
         )
         return denied([missing], review)
     try:
@@ -76,7 +76,7 @@ def _validate_policy(review: Review, view: Reader) -> Response:
     topologies = view.topologies_under(policy)
     if errors := tuple(default_errors(policy, topologies)):
         return denied([replace(one, field=_policy_field(one.field)) for one in errors], review)
-    told = [f"topology {name} takes no node: {why}" for name, one in topologies.items() if (why := uncovered(one))]
+    told = [f"topology {name} matches no node: {why}" for name, one in topologies.items() if (why := uncovered(one))]
     return allowed(told)
 
 

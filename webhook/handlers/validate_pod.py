@@ -44,7 +44,7 @@ def validate_pod(review: Review, view: Reader, policy: Policy, deadline: float) 
     found = alone(pod, view, policy)
     if not managed and policy.mode == "enforce" and _lost_marks(pod, view, policy):
         return forbidden(
-            "the pod asks for a topology, but its topogate.dev labels were taken off on the way", "ImmutableField"
+            "the pod asks for a topology, but its topogate.dev labels were removed during admission", "ImmutableField"
         )
     errors, warnings = _request(pod, found, policy)
     devices, noted = checked(document, (), managed=found is not None, view=view, policy=policy)

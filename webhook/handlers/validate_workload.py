@@ -35,7 +35,7 @@ from webhook.handlers.membership import parent_relation, whole
 from webhook.handlers.warnings import workload_warnings
 
 _MAX_GANGS: Final = 1_000
-_ADDED: Final = "the policy asks for this in the whole namespace (namespaces.defaults): tell its admin"
+_ADDED: Final = "the policy sets this for the whole namespace (namespaces.defaults): tell the cluster's admin"
 
 
 def validate_workload(review: Review, view: Reader, policy: Policy, deadline: float) -> Response:
@@ -172,9 +172,9 @@ def _late(old: Workload, new: Workload, before: PlacementRequest, after: Placeme
     if before.ignored is None or not after.asking or (old.suspended and new.suspended):
         return
     if not _gated(new):
-        yield f"the request came after the {new.kind}: its pods are not held, and stay where they are"
+        yield f"the request came after the {new.kind}: its pods are not held and stay where they are"
     elif _gated(old):
-        yield f"the {new.kind} runs already: its pods stay where they are, only those made from now on are held"
+        yield f"the {new.kind} is already running: its pods stay where they are, only new pods are held"
 
 
 def _gated(workload: Workload) -> bool:

@@ -155,7 +155,7 @@ def _of_registry(
                 workloads.append(_completed(_decoded(one, projection), one, namespace))
             except UnreadableWorkload as error:
                 first = error.errors[0]
-                notes.append(f"{one.where}: the {one.kind} is left out: {first.field}: {first.message}")
+                notes.append(f"{one.where}: the {one.kind} is skipped: {first.field}: {first.message}")
     return {"workloads": workloads, "owned": links}
 
 
@@ -164,11 +164,11 @@ def _devices(one: FileObject, notes: list[str]) -> list[NodeDevices]:
     try:
         devices = cluster_devices.node_devices(one.source)
     except ProjectionError as error:
-        notes.append(f"{one.where}: the Device is left out: {': '.join(filter(None, located(error)))}")
+        notes.append(f"{one.where}: the Device is skipped: {': '.join(filter(None, located(error)))}")
         return []
     for fault in devices.faults:
         path, _, text = fault.partition(": ")
-        notes.append(f"{one.where}: Device {sanitize(devices.name)} is not wholly read: {path}: {in_words(text)}")
+        notes.append(f"{one.where}: Device {sanitize(devices.name)} is only partly read: {path}: {in_words(text)}")
     return [devices]
 
 

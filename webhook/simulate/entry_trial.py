@@ -45,7 +45,7 @@ def _of_sample(one: FileObject, registry: Registry) -> Trial:
     entry = registry.find(one.group, one.kind, one.version)
     if entry is None:
         kind = f"{one.group}/{one.version} {one.kind}".removeprefix("/")
-        return Trial((f"{one.where}: no entry is about {sanitize(kind)}",), good=False)
+        return Trial((f"{one.where}: no entry for {sanitize(kind)}",), good=False)
     try:
         structure = read(entry, one.decoded(), registry=registry)
     except UnreadableWorkload as fault:
@@ -65,7 +65,7 @@ def _of_definition(one: FileObject, registry: Registry) -> Trial:
     group, kind = _kind(one.decoded())
     entries = registry.of_kind(group, kind)
     if not entries:
-        return Trial((f"{one.where}: no entry is about {sanitize(kind)} of {sanitize(group)}",), good=False)
+        return Trial((f"{one.where}: no entry for {sanitize(kind)} of {sanitize(group)}",), good=False)
     return _fitting(one, entries, registry)
 
 
@@ -83,7 +83,7 @@ def _unserved(one: FileObject, entry: KindEntry, definition: Mapping[str, Any], 
         yield f"{one.where}: {where}: none of match.versions is served"
         return
     for steps, path in unserved_paths(entry, schemas):
-        yield f"{one.where}: {where}: {path_of(steps)}: {sanitize(str(path))} leads to no field of the kind"
+        yield f"{one.where}: {where}: {path_of(steps)}: {sanitize(str(path))} matches no field of the kind"
 
 
 def _kind(definition: Mapping[str, Any]) -> tuple[str, str]:

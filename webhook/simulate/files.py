@@ -121,7 +121,7 @@ def policy_text(content: bytes, *, name: str) -> str:
         return text
     ours = [one for one in maps if isinstance(meta := one.get("metadata"), dict) and _is_ours(meta)] or maps
     if len(ours) > 1:
-        raise FileProblem(f"{name}: {len(ours)} ConfigMaps, and it takes one, named {names.POLICY_NAME}")
+        raise FileProblem(f"{name}: {len(ours)} ConfigMaps; expected one, named {names.POLICY_NAME}")
     data = ours[0].get("data")
     found = data.get(names.POLICY_KEY) if isinstance(data, dict) else None
     if not isinstance(found, str):
@@ -200,7 +200,7 @@ def _objects(
     head = _head(value, where=where)
     version, what = head.api_version or api_version, head.kind or kind
     if not version or not what:
-        raise FileProblem(f"{where}: no Kubernetes object: it needs apiVersion and kind")
+        raise FileProblem(f"{where}: not a Kubernetes object: it needs apiVersion and kind")
     if what.endswith(_LIST) and head.items is not None:
         if listed:
             raise FileProblem(f"{where}: a list in a list")
@@ -225,6 +225,6 @@ def _head(value: Any, *, where: str) -> _Heading:
             listed = bytes(memoryview(head.items)[:1]) == b"["
             return _Heading(head.api_version, head.kind, _ITEMS.decode(head.items) if listed else None)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise FileProblem(f"{where}: no Kubernetes object: {sanitize(in_words(str(error)))}") from None
+        raise FileProblem(f"{where}: not a Kubernetes object: {sanitize(in_words(str(error)))}") from None
     shown = "a list" if isinstance(value, list) else quote(str(value))
-    raise FileProblem(f"{where}: no Kubernetes object but {shown}")
+    raise FileProblem(f"{where}: not a Kubernetes object but {shown}")

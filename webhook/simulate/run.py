@@ -48,7 +48,7 @@ from webhook.simulate.submit import Submitted, submit
 _UIDS: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "simulate.topogate.dev")
 _MAX_GROUPS: Final = 1_000  # gangs of one workload; each has an answer of its own
 
-_THROUGH: Final = "it is placed through the object that its controller makes of it"
+_THROUGH: Final = "it is placed through the object that its controller creates"
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +316,6 @@ class _Run:
             kind="Unsupported value",
             value=entry.one.kind,
             reason="UnsupportedKind",
-            message="no kind that can be placed; add it to the policy's kinds, or remove the annotation",
+            message="not a kind that can be placed; add it to the policy's kinds, or remove the annotation",
         )
         return Simulated(rejected(about, (error,)), None, ())

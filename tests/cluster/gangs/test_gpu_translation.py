@@ -265,6 +265,6 @@ def test_users_choose_no_devices(gangs: Namespace, control_plane: ControlPlane) 
     with pytest.raises(ClientError, match="device-allocated"):
         user.create(gangs.jobs_path, job_body("own", pods=1, annotations=require("host"), pod_annotations=chosen))
     user.create(path, body)
-    with pytest.raises(ClientError, match="says which devices a pod has") as refusal:
+    with pytest.raises(ClientError, match="records the devices of a pod") as refusal:
         user.patch(f"{path}/own", {"metadata": {"annotations": chosen}})
     assert refusal.value.status == 403

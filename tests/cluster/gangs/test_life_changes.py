@@ -110,13 +110,13 @@ def test_a_running_gang_keeps_its_request_until_its_user_says_that_he_means_it(
     assert "would lose its slots" in refused.stderr
     assert gangs.placement("train") is not None
     meant = kubectl("annotate", "job", "train", gone, "topogate.dev/unconstrained-topology=false")
-    assert "Warning: topogate: the request is gone" in meant.stderr
+    assert "Warning: topogate: the request was removed" in meant.stderr
     eventually(lambda: gangs.placement("train") is None, message="its slots are given back")
     assert len(gangs.bound("train")) == 2
     back = kubectl(
         "annotate", "job", "train", "topogate.dev/require-topology=rack", "topogate.dev/unconstrained-topology-"
     )
-    assert "Warning: topogate: the Job runs already" in back.stderr
+    assert "Warning: topogate: the Job is already running" in back.stderr
     assert len(gangs.bound("train")) == 2
 
 

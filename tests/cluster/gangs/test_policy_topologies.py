@@ -75,7 +75,7 @@ def test_levels_of_an_object_that_comes_goes_wrong_and_is_mended(
     gangs.submit("second", pods=2, annotations=require(LEVEL))
     gangs.waits("second", "InsufficientFreeGPUs")
     gangs.client.patch(f"{OBJECTS}/fabric", spec_of(BLOCK, "no label key!"))
-    says(gangs, "second", f'the Topology fabric of {KUEUE} cannot be used: "no label key!" is no')
+    says(gangs, "second", f'the Topology fabric of {KUEUE} cannot be used: "no label key!" is not a node label key')
     assert gangs.bound("first") == first
     gangs.client.patch(f"{OBJECTS}/fabric", spec_of(BLOCK, RACK))
     delete_job(gangs, "first")

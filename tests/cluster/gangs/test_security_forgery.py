@@ -91,7 +91,7 @@ def test_rights_do_not_make_a_forged_placement_good(gangs: Namespace, control_pl
     with pytest.raises(ClientError) as error:
         powerful.create(path, body)
     assert error.value.status == 403
-    assert "placements are written by topogate alone" in error.value.message
+    assert "placements are written only by topogate" in error.value.message
 
 
 def test_a_bare_pod_with_our_marks_is_cleaned_and_runs(gangs: Namespace, user: Client) -> None:

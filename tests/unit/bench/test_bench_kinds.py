@@ -11,7 +11,7 @@ from engine.kinds.schema import KindEntry
 from local.controllers.catalogue import CONTROLLERS
 
 PODS = 64
-# Their controllers do not run here, and the older MPIJob cannot stand beside the other.
+# Their controllers do not run here, and the older MPIJob cannot be combined with the other.
 ELSEWHERE = {"sparkapplication", "mpijob-v1"}
 
 

@@ -482,7 +482,7 @@ def test_a_policy_that_takes_no_node_is_a_negative_answer(files: Any, text: str,
     result = run("policy", "check", files("p.yaml", text + BENCH), "--cluster", files("nodes.json", json.dumps(node)))
     assert result.exit_code == bool(why)
     last = result.stderr.splitlines()[-1]
-    assert last.startswith(f"topology a takes no node: {why}" if why else "topology a (block, rack, host): 1 node")
+    assert last.startswith(f"topology a matches no node: {why}" if why else "topology a (block, rack, host): 1 node")
     assert "kind: ClusterRole" in result.stdout
 
 
@@ -490,7 +490,7 @@ def test_a_cluster_without_nodes_is_a_negative_answer(files: Any) -> None:
     """Whoever gives files for nodes gave the wrong ones."""
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": []}}
     result = run("policy", "check", "-", "--cluster", files("pods.json", json.dumps(pod)), stdin="{}")
-    assert (result.exit_code, result.stderr.splitlines()[-1]) == (1, "topology default takes no node: there is none")
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (1, "topology default matches no node: there are none")
 
 
 def test_a_default_that_the_nodes_cannot_meet_is_refused_with_them(files: Any) -> None:

@@ -150,7 +150,7 @@ def test_requests_must_equal_limits() -> None:
     """Unequal sides are refused at the request; the same amount in another writing is the same amount."""
     assert lines(only({NVIDIA: "1"}, {NVIDIA: "2"})) == (
         "* spec.containers[0].resources.requests[nvidia.com/gpu]: Invalid value: 1: must equal the limit (2): "
-        "devices are not overcommitted; write the same in both, or only one"
+        "devices are not overcommitted; make them equal, or set only one"
     )
     assert only({GPU: "1k"}, {GPU: 1000}) == ()
 

@@ -230,7 +230,7 @@ def test_an_unknown_key_of_ours_is_refused_with_the_nearest_one() -> None:
 @pytest.mark.parametrize(
     ("key", "told"),
     [
-        ("priority", "no such annotation; priorityClassName of the pods says it"),
+        ("priority", "no such annotation; set priorityClassName on the pods"),
         ("Queue", "no such annotation; there are no queues: gangs wait by priority, then by age"),
         (
             "rack",
@@ -370,9 +370,7 @@ def test_a_key_that_needs_a_level_beside_it_says_so() -> None:
 
 def test_a_time_to_give_up_a_level_needs_a_required_one() -> None:
     error = only(read({names.RELAX_AFTER: "10m"}))
-    assert error.message == (
-        "topogate.dev/relax-after needs a level beside it: require-topology, which it gives up after a while"
-    )
+    assert error.message == ("topogate.dev/relax-after also needs a level: require-topology, the level to relax")
 
 
 @pytest.mark.parametrize(
@@ -449,7 +447,7 @@ def test_pod_group_labels_alone_ask_for_nothing_and_the_user_is_told() -> None:
     found = read(labels={names.POD_GROUP_NAME: "g", names.POD_GROUP_MIN: "4"})
     assert found.ignored == "NoTopologyRequested"
     assert found.warnings == (
-        "pod-group labels ask when a workload is created; add topogate.dev/unconstrained-topology: true",
+        "pod-group labels are read only at creation; add topogate.dev/unconstrained-topology: true",
     )
 
 
@@ -494,7 +492,7 @@ def test_a_named_topology_brings_its_levels() -> None:
 def test_what_the_planner_does_not_look_at_is_a_warning() -> None:
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]
     found = read({names.REQUIRE: "rack"}, pod_spec={"volumes": volumes})
-    assert found.warnings == ("not planned for: volumes of the pods; the scheduler may refuse a chosen host",)
+    assert found.warnings == ("not considered: volumes of the pods; the scheduler may refuse a chosen host",)
 
 
 def test_the_path_of_a_request_is_where_its_user_wrote_it() -> None:

@@ -165,7 +165,7 @@ def test_replicas_that_are_too_many_gangs_are_refused_at_their_own_path() -> Non
     assert faults(most) == []
     (error,) = read(more).errors
     assert (error.field, error.reason) == ("spec.replicas", "GangLimitExceeded")
-    assert "a LeaderWorkerSet has at most 10,000" in error.message
+    assert "a LeaderWorkerSet may have at most 10,000" in error.message
 
 
 def test_a_job_of_another_group_has_its_own_paths() -> None:

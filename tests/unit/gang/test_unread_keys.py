@@ -38,7 +38,7 @@ def test_each_key_is_told_with_what_helps() -> None:
 def test_beside_a_request_it_is_told_too() -> None:
     """The request is honoured, and the warning says which key of it is not."""
     answer = told({names.REQUIRE: "rack", **SEGMENTS})
-    assert answer.warnings[0].startswith("topogate: kai.scheduler/segment-size is not read")
+    assert answer.warnings[0].startswith("topogate: kai.scheduler/segment-size is ignored")
 
 
 def test_a_key_on_the_template_and_on_the_workload_is_told_once() -> None:

@@ -47,31 +47,31 @@ def read(spec: Json, annotations: Json | None = None) -> PlacementRequest:
             {"containers": containers(MAX_CONTAINERS - 6), "initContainers": containers(6)},
             {"containers": containers(MAX_CONTAINERS - 6), "initContainers": containers(7)},
             "spec.template.spec.containers",
-            "257 containers and init containers; a template may have 256",
+            "257 containers and init containers; a template may have at most 256",
         ),
         (
             {"nodeSelector": {f"k{n}": "v" for n in range(MAX_REQUIREMENTS)}},
             {"nodeSelector": {f"k{n}": "v" for n in range(MAX_REQUIREMENTS + 1)}},
             "spec.template.spec.nodeSelector",
-            "257 labels; a template may have 256",
+            "257 labels; a template may have at most 256",
         ),
         (
             {"tolerations": [{"key": f"k{n}", "operator": "Exists"} for n in range(MAX_REQUIREMENTS)]},
             {"tolerations": [{"key": f"k{n}", "operator": "Exists"} for n in range(MAX_REQUIREMENTS + 1)]},
             "spec.template.spec.tolerations",
-            "257 tolerations; a template may have 256",
+            "257 tolerations; a template may have at most 256",
         ),
         (
             {"affinity": affinity(one_term(MAX_REQUIREMENTS - 1))},
             {"affinity": affinity(one_term(MAX_REQUIREMENTS))},
             AFFINITY,
-            "257 terms and requirements; a template may have 256",
+            "257 terms and requirements; a template may have at most 256",
         ),
         (
             {"affinity": affinity(one_term(1, MAX_VALUES))},
             {"affinity": affinity(one_term(1, MAX_VALUES + 1))},
             AFFINITY,
-            "4,097 values; a template may have 4,096",
+            "4,097 values; a template may have at most 4,096",
         ),
     ],
     ids=["containers", "nodeSelector", "tolerations", "requirements", "values"],
@@ -119,5 +119,5 @@ def test_the_containers_of_all_templates_are_bounded_together() -> None:
     (error,) = [error for error in jobset(MAX_ALL_CONTAINERS // 8 + 1).errors if error.kind == "Too many"]
     assert (error.field, error.message) == (
         "spec",
-        "1,032 containers in all templates; a workload may have 1,024",
+        "1,032 containers in all templates; a workload may have at most 1,024",
     )

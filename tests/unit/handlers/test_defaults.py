@@ -122,7 +122,7 @@ def test_a_default_that_cannot_be_met_is_left_out(said: dict[str, str], job: Jso
     answer = mutate(review(job), at, 0.0)
     assert answer.patch == ()
     assert len(answer.warnings) == 1
-    assert answer.warnings[0].startswith(f"topogate: the policy's default is left out: {told}")
+    assert answer.warnings[0].startswith(f"topogate: the policy's default is not applied: {told}")
     assert validate(review(apply(job, answer)), at, 0.0).allowed
 
 
@@ -144,7 +144,7 @@ def test_a_refusal_for_a_default_says_who_asked() -> None:
     answer = validate(review(edited(old, parallelism=20_000, completions=20_000), old=old), at, 0.0)
     assert not answer.allowed
     assert answer.message.endswith(
-        "; the policy asks for this in the whole namespace (namespaces.defaults): tell its admin"
+        "; the policy sets this for the whole namespace (namespaces.defaults): tell the cluster's admin"
     )
 
 

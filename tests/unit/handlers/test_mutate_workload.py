@@ -235,7 +235,7 @@ def test_an_absurd_count_is_left_to_the_api_server(count: int) -> None:
 def test_marks_of_ours_that_somebody_else_wrote_are_named_when_they_are_taken_off(job: Json, told: str) -> None:
     """Also an old manifest's: the second call for one CREATE, and what carries no mark, are told nothing."""
     answer = mutate(review(job), FakeView(), 0.0)
-    assert answer.warnings == (f"topogate: taken off, as only topogate writes them: {told}",)
+    assert answer.warnings == (f"topogate: removed, as only topogate sets them: {told}",)
     again = mutate(review(apply(job, answer)), FakeView(), 0.0)
     assert (again.patch, again.warnings) == ((), ())
 
@@ -243,9 +243,7 @@ def test_marks_of_ours_that_somebody_else_wrote_are_named_when_they_are_taken_of
 def test_a_suspended_gang_that_is_made_anew_is_told_that_its_user_suspended_it() -> None:
     """A `held-by` beside a suspension of the user's own is no mark of ours."""
     job = raw_job({names.REQUIRE: "rack", names.HELD_BY: "suspend"}, suspend=True)
-    assert mutate(review(job), FakeView(), 0.0).warnings == (
-        "topogate: taken off, as only topogate writes them: held-by",
-    )
+    assert mutate(review(job), FakeView(), 0.0).warnings == ("topogate: removed, as only topogate sets them: held-by",)
 
 
 def test_a_user_who_resumes_a_waiting_gang_gets_held_pods_and_is_not_suspended_again() -> None:

@@ -36,8 +36,8 @@ def test_a_policy_for_other_nodes_is_warned_about() -> None:
     )
     assert answer.allowed
     assert answer.warnings == (
-        "topology b takes no node: no node of 16 has a label of level block (cloud.google.com/gce-topology-block)",
-        "topology c takes no node: no node of 16 has the labels of its nodeSelector",
+        "topology b matches no node: no node of 16 has a label of level block (cloud.google.com/gce-topology-block)",
+        "topology c matches no node: no node of 16 has the labels of its nodeSelector",
     )
 
 
@@ -51,7 +51,7 @@ def test_a_policy_for_other_nodes_is_warned_about() -> None:
             '"block": must',
         ),
         ("topogate.dev/require-topology: rack, topogate.dev/topology: x", "topology", '"x": allowed: default'),
-        ("topogate.dev/relax-after: 10m", "require-topology", "topogate.dev/relax-after needs a level beside it"),
+        ("topogate.dev/relax-after: 10m", "require-topology", "topogate.dev/relax-after also needs a level"),
     ],
 )
 def test_a_default_that_no_workload_can_carry_is_refused_with_the_policy(said: str, field: str, message: str) -> None:

@@ -214,7 +214,7 @@ def test_a_host_that_prefers_no_pods_is_named_as_a_pin_overrides_that(tolerates:
     assert answer.warnings[1:] == (
         ()
         if tolerates
-        else ("topogate: 2 of 4 hosts prefer no pods (taint dedicated=infra): pinned pods go there all the same",)
+        else ("topogate: 2 of 4 hosts prefer no pods (taint dedicated=infra): pinned pods run there anyway",)
     )
 
 
@@ -260,7 +260,7 @@ def never_unless_preferred(then: Outcome) -> Callable[[PlacementRequest], Outcom
     ("then", "told"),
     [
         (PLACED, "topogate: after 10m rack is preferred, not required: it would start across 4 hosts"),
-        (WAITS, "topogate: after 10m rack is preferred, not required: it waits for room then"),
+        (WAITS, "topogate: after 10m rack is preferred, not required: it then waits for room"),
     ],
 )
 def test_a_gang_that_relax_after_would_place_is_not_refused(then: Outcome, told: str) -> None:
@@ -292,7 +292,7 @@ def test_a_job_that_its_user_suspends_is_told_that_it_stays_so() -> None:
     """Nothing is placed before it is resumed: the forecast is of that."""
     assert check(rack_job(suspend=True), FakeView(outcome=PLACED)).warnings == (
         "topogate: stays suspended, and nothing is reserved for it, until you resume it",
-        "topogate: resumed now it would place 4 pods in b0 / b0-r0 (4 hosts), ranks 0-3 in host order",
+        "topogate: if resumed now it would place 4 pods in b0 / b0-r0 (4 hosts), ranks 0-3 in host order",
     )
 
 
@@ -304,7 +304,7 @@ def test_a_job_that_we_suspend_is_told_where_it_goes() -> None:
 def test_warnings_of_the_request_are_passed_on() -> None:
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]
     answer = check(stored(rack_job(pod_spec={"volumes": volumes})))
-    assert answer.warnings[0].startswith("topogate: not planned for: volumes of the pods")
+    assert answer.warnings[0].startswith("topogate: not considered: volumes of the pods")
 
 
 def test_no_time_for_a_forecast_is_no_warning() -> None:
@@ -326,7 +326,7 @@ def test_our_annotations_may_not_be_written_by_users(key: str) -> None:
     answer = admitted(old, annotated(old, **{key: MARKS[key]}), gang_view(old, HOSTS))
     assert answer.code == 422
     assert reasons(answer) == [f"metadata.annotations[topogate.dev/{key.replace('_', '-')}]"]
-    assert "written by topogate alone" in answer.causes[0].message
+    assert "written only by topogate" in answer.causes[0].message
 
 
 @pytest.mark.parametrize("label", [names.GANG, names.MANAGED, names.POD_SET])
@@ -348,7 +348,7 @@ def test_a_held_by_may_not_be_taken_off_a_waiting_job() -> None:
     old = stored(rack_job())
     answer = admitted(old, annotated(old, held_by=None), gang_view(old))
     assert reasons(answer) == [f"metadata.annotations[{names.HELD_BY}]"]
-    assert "to start the Job without a placement take its request off" in answer.causes[0].message
+    assert "to start the Job without a placement remove its request" in answer.causes[0].message
 
 
 def test_a_held_by_may_not_be_changed() -> None:
@@ -407,7 +407,7 @@ def test_a_gate_taken_off_behind_the_mutating_webhook_is_refused() -> None:
     assert reasons(answer) == ["spec.template.spec.schedulingGates"]
 
 
-GONE = "topogate: the request is gone: the gang's slots are given back, and the pods made from now on go anywhere"
+GONE = "topogate: the request was removed: the gang's slots are released, and new pods may run anywhere"
 
 
 def test_a_job_that_waits_may_stop_asking() -> None:
@@ -425,8 +425,8 @@ def test_a_request_that_vanishes_from_a_running_gang_is_refused_like_a_change() 
     )
     assert reasons(answer) == [f"metadata.annotations[{key}]" for key in (names.PREFER, names.REQUIRE)]
     assert answer.causes[0].message == (
-        "Forbidden: the gang is placed and runs, and would lose its slots; suspend the Job, change it and resume it, "
-        'or say topogate.dev/unconstrained-topology: "false"'
+        "Forbidden: the gang is placed and running, and would lose its slots; suspend the Job, change it and "
+        'resume it, or set topogate.dev/unconstrained-topology: "false"'
     )
 
 
@@ -469,7 +469,7 @@ def test_a_request_that_comes_back_to_a_running_job_is_told_what_it_reaches() ->
     old = annotated(asking, require_topology=None)
     answer = admitted(old, asking, gang_view(old))
     assert answer.warnings[0] == (
-        "topogate: the Job runs already: its pods stay where they are, only those made from now on are held"
+        "topogate: the Job is already running: its pods stay where they are, only new pods are held"
     )
 
 

@@ -102,14 +102,14 @@ def test_nothing_is_told_of_what_is_placed() -> None:
 )
 def test_a_key_that_looks_like_ours_is_told_with_what_it_should_be_called(key: str, meant: str | None) -> None:
     found = [*misspelt([key], dialects=DIALECTS)]
-    assert found == ([f"{key} is not read; did you mean {meant}?"] if meant is not None else [])
+    assert found == ([f"{key} is ignored; did you mean {meant}?"] if meant is not None else [])
     assert all(len(f"topogate: {one}") <= MAX_WARNING for one in found)
 
 
 @pytest.mark.parametrize("place", ["annotations", "template"])
 def test_a_key_that_looks_like_ours_is_told_wherever_it_stands(place: str) -> None:
     foreign: dict[str, Any] = {place: {"topogate.io/require-topology": "rack"}}
-    expected = "topogate: topogate.io/require-topology is not read; did you mean topogate.dev/require-topology?"
+    expected = "topogate: topogate.io/require-topology is ignored; did you mean topogate.dev/require-topology?"
     assert told(raw_job(**foreign)) == (expected,)
     assert told(raw_job(**{**foreign, "annotations": {**foreign.get("annotations", {}), **ASKS}})) == (expected,)
     if place == "annotations":
@@ -133,4 +133,4 @@ def test_a_key_that_only_another_dialect_reads_is_not_suggested() -> None:
 
 def test_a_key_that_is_not_read_is_told_on_a_pod() -> None:
     (warning,) = told(raw_pod(annotations={"kai.scheduler/segment-size": "2"}, gates=()))
-    assert warning.startswith("topogate: kai.scheduler/segment-size is not read")
+    assert warning.startswith("topogate: kai.scheduler/segment-size is ignored")

@@ -133,9 +133,9 @@ def test_a_written_policy_reads_back() -> None:
 @pytest.mark.parametrize(
     ("vendor", "said"),
     [
-        ("cpu", '"cpu" is no resource of a device plugin'),
-        ("kubernetes.io/gpu", '"kubernetes.io/gpu" is no resource'),
-        ("node.kubernetes.io/x", "is no resource of a device plugin"),
+        ("cpu", '"cpu" is not a resource of a device plugin'),
+        ("kubernetes.io/gpu", '"kubernetes.io/gpu" is not a resource'),
+        ("node.kubernetes.io/x", "is not a resource of a device plugin"),
         ("nvidia.com/gpu", "nvidia.com/gpu is always counted; leave it out"),
         ("koordinator.sh/gpu-core", "does not count whole GPUs"),
     ],
@@ -236,10 +236,10 @@ def test_namespaces_can_make_requests(said: str) -> None:
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ("x: y", "is no request that a namespace can make"),
-        ("topogate.dev/gang-size: '3'", "is no request that a namespace can make"),
-        ("kueue.x-k8s.io/podset-required-topology: rack", "is no request that a namespace can make"),
-        ("topogate.dev/prefer-topology: rakc", '"rakc" is no level of the topologies of this policy'),
+        ("x: y", "is not a request that a namespace can make"),
+        ("topogate.dev/gang-size: '3'", "is not a request that a namespace can make"),
+        ("kueue.x-k8s.io/podset-required-topology: rack", "is not a request that a namespace can make"),
+        ("topogate.dev/prefer-topology: rakc", '"rakc" is not a level of this policy\'s topologies'),
         ("topogate.dev/unconstrained-topology: 'false'", 'can only be "true"'),
         ("topogate.dev/prefer-topology: 7", "must be text"),
     ],
@@ -256,7 +256,7 @@ def test_levels_of_defaults_are_those_of_the_policy_s_topologies() -> None:
     topologies = "topologies: [{name: a, levels: [{name: pod, keys: [example.com/pod]}]}]\n"
     for good in ("pod", "example.com/pod", "host", "auto"):
         assert parse_policy(topologies + DEFAULTS % f"topogate.dev/require-topology: {good}")
-    with pytest.raises(PolicyError, match="is no level"):
+    with pytest.raises(PolicyError, match="is not a level"):
         parse_policy(topologies + DEFAULTS % "topogate.dev/require-topology: rack")
 
 
@@ -264,7 +264,7 @@ def test_a_topology_takes_its_levels_from_one_place() -> None:
     """From a preset, from levels, or from somebody else's Topology object."""
     [spec] = parse_policy("topologies: [{name: a, fromObject: {group: kai.scheduler, name: b}}]").topologies
     assert spec.from_object is not None
-    with pytest.raises(PolicyError, match="exactly one of them"):
+    with pytest.raises(PolicyError, match="exactly one is allowed"):
         parse_policy("topologies: [{name: a, preset: demo, fromObject: {group: kai.scheduler, name: b}}]")
     with pytest.raises(PolicyError, match=r"topologies\[0\].fromObject.group: must be one of"):
         parse_policy("topologies: [{name: a, fromObject: {group: example.com, name: b}}]")

@@ -151,7 +151,7 @@ def test_devices_that_are_not_understood_are_told() -> None:
     outcome = plan_on([gpu_node("h")], asking(gpu=4), devices=[faulty])
     assert waits(outcome) == (
         "NodesUnhealthy",
-        "needs room for 1 pod x 4 GPUs; no node is left: 1 node = 1 whose devices are not understood",
+        "needs room for 1 pod x 4 GPUs; no node is left: 1 node = 1 with devices that cannot be read",
     )
 
 
@@ -160,7 +160,7 @@ def test_a_device_object_that_tells_of_fewer_than_its_node_is_told() -> None:
     outcome = plan_on([gpu_node("h")], asking(gpu=4), devices=[gpus("h", 3)])
     assert waits(outcome) == (
         "NodesUnhealthy",
-        "needs room for 1 pod x 4 GPUs; no node is left: 1 node = 1 whose devices are not what the node reports",
+        "needs room for 1 pod x 4 GPUs; no node is left: 1 node = 1 with devices that differ from its resources",
     )
 
 

@@ -57,7 +57,7 @@ def test_without_room_in_that_rack_the_rest_waits() -> None:
     answer = planned(gpu_nodes(1, 2, 2), gang, [pod(gang, 0, host="b0-r0-h0")], pod(other, 0, host="b0-r0-h1"))
     assert isinstance(answer, Waits)
     assert answer.reason == "Fragmented"
-    assert "the rack of those that run" in answer.message
+    assert "the rack of the running pods" in answer.message
 
 
 def test_a_pod_that_is_pinned_and_not_bound_stays_where_it_will_be() -> None:

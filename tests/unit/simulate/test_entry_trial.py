@@ -93,7 +93,7 @@ def test_a_path_that_the_definition_does_not_know_is_told(tmp_path: Path, pod_se
     """With its place in the policy; what starts at it is told too, and the exit status is 1."""
     result = check(tmp_path, entry(**pod_set), definition())
     assert result.exit_code == 1
-    assert told(result)[0] == f"kinds[0] (bench): podSets[0].{at}: {path} leads to no field of the kind"
+    assert told(result)[0] == f"kinds[0] (bench): podSets[0].{at}: {path} matches no field of the kind"
 
 
 def test_what_a_definition_leaves_open_is_not_blamed(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_the_definitions_of_a_cluster_are_tried_too(tmp_path: Path) -> None:
     wrong = check(tmp_path, entry(template=".tempalte"), *cluster, option="--cluster")
     about_kinds = [line for line in wrong.stderr.splitlines() if "object.json" in line]
     assert (wrong.exit_code, len(about_kinds)) == (1, 1)
-    assert "kinds[0] (bench): podSets[0].template: .tempalte leads to no field of the kind" in about_kinds[0]
+    assert "kinds[0] (bench): podSets[0].template: .tempalte matches no field of the kind" in about_kinds[0]
     good = check(tmp_path, ENTRY, *cluster, option="--cluster")
     about_kinds = [line for line in good.stderr.splitlines() if "object.json" in line]
     assert (good.exit_code, len(about_kinds)) == (0, 1)
@@ -130,7 +130,7 @@ def test_a_version_that_is_not_served_knows_nothing(tmp_path: Path) -> None:
 def test_an_object_of_another_kind_is_told(tmp_path: Path) -> None:
     """Most often the group or the version of the entry is misspelt."""
     result = check(tmp_path, ENTRY, {**SAMPLE, "apiVersion": "exmaple.com/v1"})
-    assert (result.exit_code, told(result)) == (1, ["no entry is about exmaple.com/v1 Bench"])
+    assert (result.exit_code, told(result)) == (1, ["no entry for exmaple.com/v1 Bench"])
 
 
 @pytest.mark.parametrize(

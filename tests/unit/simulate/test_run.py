@@ -283,7 +283,7 @@ def test_what_admission_warns_of_is_told_but_not_twice() -> None:
     found = gang(GRID, workload)
     assert found["verdict"] == "placed"
     (warning,) = found["warnings"]
-    assert "not planned for: volumes of the pods" in warning
+    assert "not considered: volumes of the pods" in warning
 
 
 @pytest.mark.parametrize("mode", ["observe", "off"])

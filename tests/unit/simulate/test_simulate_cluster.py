@@ -106,8 +106,8 @@ def test_keys_may_hold_what_a_policys_level_name_may_not() -> None:
         (["example.com/host"], 'would be the level "host", which has its own meaning'),
         (["example.com/auto"], 'would be the level "auto"'),
         ([names.HOSTNAME, "example.com/rack"], "kubernetes.io/hostname is the last level"),
-        (["no key!"], '"no key!" is no node label key'),
-        ([""], '"" is no node label key'),
+        (["no key!"], '"no key!" is not a node label key'),
+        ([""], '"" is not a node label key'),
         ([f"example.com/l{n}" for n in range(7)], "at most 6 levels"),
     ],
 )
@@ -301,7 +301,7 @@ def test_faulty_devices_are_left_out_and_told() -> None:
     known = cluster.view.stores.devices.get("h0")
     assert known is not None and [one.minor for one in known.devices] == [0]
     assert cluster.notes == (
-        "cluster.json, item 1: Device h0 is not wholly read: devices[1].minor: expected a whole number, got text",
-        "cluster.json, item 2: the Device is left out: metadata.name: is required",
+        "cluster.json, item 1: Device h0 is only partly read: devices[1].minor: expected a whole number, got text",
+        "cluster.json, item 2: the Device is skipped: metadata.name: is required",
         "Device h0: node not found",
     )
