@@ -116,7 +116,7 @@ def request_errors(
         for field in dict.fromkeys(_changed(new, before, after, policy)):
             yield _forbidden(field, f"the gang is placed and running; {_remedy(new)}")
     elif asks_nothing(after.ignored) and _removal_is_mistake(old, new, policy):
-        message = f"the gang is placed and running, and would lose its slots; {_remedy(new)}, or say {_NOTHING_ASKED}"
+        message = f"the gang is placed and running, and would lose its slots; {_remedy(new)}, or set {_NOTHING_ASKED}"
         for one in request_annotations(old, policy=policy):
             if one.about in LEVELS:
                 yield _forbidden(one.field, message)
