@@ -1,7 +1,7 @@
 """Resolves the owner chain of a pod (pod -> Job -> JobSet -> TrainJob) to the workload that decides for it. Pure.
 
-Only controller references count, and each one must name the very object that is there: group, kind, name and uid, in
-the pod's own namespace. Labels prove nothing.
+Only controller references count, and each one must match the existing object by group, kind, name and uid, in the pod's
+own namespace. Labels prove nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from engine.kinds.registry import Registry
 from engine.policy.model import Policy
 from engine.topology.topology import Topology
 
-# Pod -> StatefulSet -> leader pod -> StatefulSet -> LeaderWorkerSet, and what stands above that; more is a cycle.
+# Pod -> StatefulSet -> leader pod -> StatefulSet -> LeaderWorkerSet, and its own owners; more is a cycle.
 MAX_DEPTH = 8
 
 Link = Workload | Owned | Pod
@@ -35,7 +35,7 @@ NOT_ASKING: Final[Code] = "NoTopologyRequested"
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The proven links, nearest first. `missing`: the reference that leads to nothing that we know; None at the top."""
+    """The proven links, nearest first; `missing`: the reference to an unknown object; None at the top."""
 
     links: tuple[Link, ...] = ()
     missing: OwnerRef | None = None
@@ -47,7 +47,7 @@ class Chain:
 
 
 def chain_of(namespace: str, owner: OwnerRef | None, *, find: Find) -> Chain:
-    """Follow controller references as far as they are proven; `find` gives the object of a key, in any version."""
+    """Follow controller references as far as they are proven; `find` returns the object of a key, in any version."""
     links: list[Link] = []
     seen: set[str] = set()
     while owner is not None and owner.controller and len(links) < MAX_DEPTH:
@@ -70,25 +70,25 @@ def leads_to(namespace: str, owner: OwnerRef | None, link: Link) -> bool:
 
 
 def key_to(namespace: str, owner: OwnerRef) -> Key:
-    """The key of the object that a reference names: the same in every version of the kind."""
+    """Return the key of the object that a reference names: the same in every version of the kind."""
     return (owner.api_version.rpartition("/")[0], owner.kind, namespace, owner.name)
 
 
 def object_key(link: Link) -> Key:
-    """Group, kind, namespace and name of an object."""
+    """Return the group, kind, namespace and name of an object."""
     return ("", "Pod", link.namespace, link.name) if isinstance(link, Pod) else link.key
 
 
 def reference_to(link: Link) -> OwnerRef:
-    """The controller reference that leads to an object."""
+    """Return the controller reference that leads to an object."""
     version = "v1" if isinstance(link, Pod) else link.api_version
     return OwnerRef(version, object_key(link)[1], link.name, link.uid, controller=True)
 
 
 def gang_root(chain: Chain, *, ignored: Callable[[Workload], Code | None]) -> Workload | None:
-    """The workload that decides for what is below it: the top-most that asks or stands aside, else the nearest.
+    """Return the workload that decides for those below: the top-most with a request or an exemption, else the nearest.
 
-    `ignored(workload)`: the reason code why the workload, seen by itself, is none of ours; None when it asks.
+    `ignored(workload)`: the reason code why the workload, by itself, is not managed; None when it has a request.
     """
     workloads = chain.workloads
     for workload in reversed(workloads):
@@ -119,9 +119,10 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class Above:
-    """What stands above a workload: what decides for it, and the reason code why that is none of ours.
+    """The workload above another one that decides for it, and the reason code why that is not managed.
 
-    None for a reason when it asks, NOT_ASKING also when there is nothing. `missing`: a link that must be there.
+    The reason is None when it has a request, NOT_ASKING also when there is none above. `missing`: a link that must
+    exist and is not known.
     """
 
     workload: Workload | None
@@ -131,14 +132,14 @@ class Above:
 
 @dataclass(frozen=True, slots=True)
 class OwnerResolver:
-    """Reads owner chains in one set of records (`find`) under one policy."""
+    """Resolves owner chains in one set of records (`find`) under one policy."""
 
     find: Find
     policy: Policy
     topologies: Mapping[str, Topology]
     own_namespace: str = names.NAMESPACE
-    # uid -> what was understood of which record: every pod of a gang asks the same.
-    _understood: dict[str, tuple[Workload, PlacementRequest]] = field(default_factory=dict, repr=False, compare=False)
+    # uid -> record and its parsed request: the same for every pod of a gang.
+    _parsed: dict[str, tuple[Workload, PlacementRequest]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def registry(self) -> Registry:
@@ -146,7 +147,7 @@ class OwnerResolver:
         return self.policy.registry
 
     def owner_of(self, pod: Pod) -> Ownership:
-        """Whose a pod is, by its controller references and nothing else."""
+        """Return the owner of a pod, by its controller references alone."""
         chain = chain_of(pod.namespace, pod.owner, find=self.find)
         if chain.missing is not None and self.watched(chain.missing):
             return Ownership(missing=chain.missing)
@@ -161,14 +162,14 @@ class OwnerResolver:
         return Ownership(workload, joined_key(workload, pod))
 
     def above(self, workload: Workload) -> Above:
-        """What stands above a workload."""
+        """Return the workload above another one that decides for it."""
         chain = chain_of(workload.namespace, workload.owner, find=self.find)
         found = gang_root(chain, ignored=self.ignored)
         missing = chain.missing if chain.missing is not None and self.watched(chain.missing) else None
         return Above(found, NOT_ASKING if found is None else self.ignored(found), missing)
 
     def understand(self, workload: Workload) -> PlacementRequest:
-        """The request of a workload; `ignored` when something above it asks, stands aside, or is not known yet."""
+        """Return the request of a workload; `ignored` when one above has a request, is exempt, or is not known yet."""
         if workload.owner is None:
             return self.own(workload)
         above = self.above(workload)
@@ -176,20 +177,20 @@ class OwnerResolver:
             return PlacementRequest(ignored=PART_OF_GANG)
         decides = above.workload
         if decides is not None and decides.unit == CHILD and leads_to(workload.namespace, workload.owner, decides):
-            return self.own(workload)  # a gang of its own, with what is asked above
+            return self.own(workload)  # a gang of its own, with the request of the workload above
         if not asks_nothing(above.reason):
             return PlacementRequest(ignored=above.reason or PART_OF_GANG)
         return self.own(workload)
 
     def own(self, workload: Workload) -> PlacementRequest:
-        """The request of a workload seen by itself; of a kind whose entry has left the policy nothing asks any more."""
-        known = self._understood.get(workload.uid)
+        """Return the request of a workload by itself; none for a kind without an entry in the policy."""
+        known = self._parsed.get(workload.uid)
         if known is not None and known[0] is workload:
             return known[1]
         group, _, version = workload.api_version.rpartition("/")
         if workload.handling != "pods" and self.registry.find(group, workload.kind, version) is None:
             return PlacementRequest(ignored=NOT_ASKING)
-        above = self._gangs_apart(workload)
+        above = self._parent_of_gangs(workload)
         reason = self._reason(above, self._read(above)) if above is not None else None
         if reason is not None and REASONS[reason].asks:
             return PlacementRequest(ignored=reason)
@@ -199,15 +200,15 @@ class OwnerResolver:
         return self._read(whole, remember=whole is workload and above is None)
 
     def ignored(self, workload: Workload) -> Code | None:
-        """The reason code why a workload, seen by itself, is none of ours; None when it asks.
+        """Return the reason code why a workload, by itself, is not managed; None when it has a request.
 
-        One that stands aside without asking stands aside for what is below it.
+        A workload that is exempt without a request makes those below it exempt too.
         """
         return self._reason(workload, self.own(workload))
 
     def with_pod_sets(self, workload: Workload) -> Workload:
-        """A workload as it is placed: with the pod sets of what it is placed through, or what is asked above it."""
-        if (above := self._gangs_apart(workload)) is not None and self._read(above).ignored is None:
+        """Return a workload as it is placed: with its child's pod sets, or with the request of the workload above."""
+        if (above := self._parent_of_gangs(workload)) is not None and self._read(above).ignored is None:
             known = meanings(self.policy.annotations.dialects)
             asked = {key: value for key, value in above.annotations.items() if key in known}
             return replace(workload, annotations={**workload.annotations, **asked})
@@ -224,7 +225,7 @@ class OwnerResolver:
         return replace(workload, pod_sets=child.pod_sets, minimum=child.minimum)
 
     def watched(self, owner: OwnerRef) -> bool:
-        """True when the object that a reference names would be known if it were there."""
+        """True when the object that a reference names would be known if it existed."""
         group = owner.api_version.rpartition("/")[0]
         if any(entry.handling in ("placed", "through") for entry in self.registry.of_kind(group, owner.kind)):
             return True
@@ -232,27 +233,27 @@ class OwnerResolver:
         return any((ref.group, ref.kind) == (group, owner.kind) for ref in links)
 
     def _read(self, workload: Workload, *, remember: bool = True) -> PlacementRequest:
-        known = self._understood.get(workload.uid)
+        known = self._parsed.get(workload.uid)
         if known is not None and known[0] is workload:
             return known[1]
         found = parse_request(
             workload, policy=self.policy, topologies=self.topologies, own_namespace=self.own_namespace
         )
         if remember and workload.uid:
-            if len(self._understood) >= _REMEMBERED:
-                self._understood.clear()
-            self._understood[workload.uid] = (workload, found)
+            if len(self._parsed) >= _REMEMBERED:
+                self._parsed.clear()
+            self._parsed[workload.uid] = (workload, found)
         return found
 
     def _reason(self, workload: Workload, understanding: PlacementRequest) -> Code | None:
         reason = understanding.ignored
         if asks_nothing(reason) and self.policy.mode != "off":
-            aside = exemption_reason(workload, policy=self.policy, own_namespace=self.own_namespace)
-            return aside or reason
+            exemption = exemption_reason(workload, policy=self.policy, own_namespace=self.own_namespace)
+            return exemption or reason
         return reason
 
-    def _gangs_apart(self, workload: Workload) -> Workload | None:
-        """The workload that controls this one and whose children are gangs of their own."""
+    def _parent_of_gangs(self, workload: Workload) -> Workload | None:
+        """Return the workload that controls this one and has children that are gangs of their own."""
         owner = workload.owner
         above = self.find(key_to(workload.namespace, owner)) if owner is not None else None
         if isinstance(above, Workload) and above.unit == CHILD and leads_to(workload.namespace, owner, above):
@@ -260,7 +261,7 @@ class OwnerResolver:
         return None
 
     def _unowned(self, pod: Pod, chain: Chain) -> Ownership:
-        """A pod that no workload owns: of a gang that it names, or by itself if it asks."""
+        """Return the gang that a pod without a workload names, or its own if it has a request."""
         above = chain.missing
         if above is None and chain.links:
             above = reference_to(chain.links[-1])
@@ -269,9 +270,9 @@ class OwnerResolver:
 
     def _without_pods(self, workload: Workload) -> PlacementRequest:
         said = read_own_annotations(workload, dialects=self.policy.annotations.dialects)
-        aside = exemption_reason(workload, policy=self.policy, own_namespace=self.own_namespace)
-        if not said or aside is not None:
-            return PlacementRequest(ignored=aside if said else NOT_ASKING)
+        exemption = exemption_reason(workload, policy=self.policy, own_namespace=self.own_namespace)
+        if not said or exemption is not None:
+            return PlacementRequest(ignored=exemption if said else NOT_ASKING)
         message = "the object that carries its pods does not exist yet"
         error = FieldError("spec", "Invalid value", None, "WaitingForMembers", message)
         return PlacementRequest(errors=(error,))
