@@ -1,4 +1,4 @@
-"""The generated files of the repository: reference pages, JSON Schemas, manifests; one module each kind of page.
+"""The generated files of the repository: reference pages, schemas, manifests, a picture; one module each kind of file.
 
 `python -m hack.reference` rewrites them all, and a test holds the committed files against what it would write. This is
 a tool of the checkout and no part of the wheel: it may import everything, and nothing of the product imports it.
@@ -6,14 +6,20 @@ a tool of the checkout and no part of the wheel: it may import everything, and n
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Final
+
 from hack.reference.cli_page import cli_page
 from hack.reference.kind_entries_page import kind_entries_page
 from hack.reference.kinds_page import kinds_page
 from hack.reference.manifest_pages import webhooks_page, workloads_role_page
 from hack.reference.messages_page import messages_page
 from hack.reference.policy_page import policy_page
+from hack.reference.rooms_picture import rooms_picture
 from hack.reference.schemas import kind_entry_schema, policy_schema, schema_text, simulate_schema
 from local.controllers.catalogue import how_tested
+
+_ROOT: Final = Path(__file__).parents[2]
 
 
 def pages() -> dict[str, str]:
@@ -22,6 +28,7 @@ def pages() -> dict[str, str]:
         "schemas/policy.schema.json": schema_text(policy_schema()),
         "schemas/kind-entry.schema.json": schema_text(kind_entry_schema()),
         "schemas/simulate.schema.json": schema_text(simulate_schema()),
+        "docs/images/rooms.svg": rooms_picture(_ROOT),
         "docs/reference/policy.md": policy_page(),
         "docs/reference/messages.md": messages_page(),
         "docs/reference/cli.md": cli_page(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -71,6 +72,14 @@ def test_a_room_opens_with_its_charter(at: Path) -> None:
     charter = ast.get_docstring(tree(at / "__init__.py"))
     assert charter is not None
     assert charter.splitlines()[0].endswith(".")
+
+
+def test_the_architecture_page_has_the_charters() -> None:
+    """Its table names every room, with the first line of the room's `__init__`."""
+    page = (ROOT / "docs/contributor/architecture.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([a-z/]+)/` \| (.+) \|$", page, re.MULTILINE))
+    charters = {str(at): (ast.get_docstring(tree(at / "__init__.py")) or "").splitlines()[0] for at in ROOMS}
+    assert rows == charters
 
 
 def test_a_class_name_has_one_meaning() -> None:
