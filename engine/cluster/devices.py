@@ -16,11 +16,11 @@ import msgspec
 
 from engine.api import names
 from engine.api.device import Device, NodeDevices
-from engine.api.resources import Quantity, QuantityError, nano
+from engine.api.resources import Quantity, QuantityError
 from engine.api.text import quote, sanitize
 from engine.cluster import wire
 from engine.cluster.wire import ProjectionError, Source, decode
-from engine.devices.resources import CORE, FPGA, MEMORY, RATIO, RDMA, WHOLE
+from engine.devices.resources import CORE, KINDS, MAX_BYTES, MEMORY, RATIO, SHARES, WHOLE, amount
 
 API_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"
 PLURAL: Final = "devices"
@@ -31,12 +31,6 @@ _MAX_TEXT: Final = 253  # characters of an id or of a PCIe name
 _MAX_TABLE: Final = 65536  # characters of the partition table
 _MAX_PARTITIONS: Final = 1024
 _MAX_CHECKPOINT: Final = 262144  # characters: the API server stores no more annotations than that
-_MAX_MEMORY: Final = 2**50  # bytes of one device; beyond that it is a mistake
-_NANO: Final = 10**9
-
-_KINDS: Final = ("gpu", "rdma", "fpga")
-
-_SHARES: Final = {"rdma": RDMA, "fpga": FPGA}
 _PARTITIONS: Final = "scheduling.koordinator.sh/gpu-partitions"
 
 Text = Annotated[str, msgspec.Meta(max_length=_MAX_TEXT)]
@@ -128,14 +122,14 @@ def _device(raw: Any) -> Device:
     except (msgspec.MsgspecError, RecursionError, TypeError) as error:
         text, _, path = sanitize(str(error), _MAX_TEXT).partition(" - at `$")
         raise _Faulty(f"{path.removesuffix('`')}: {text}") from None
-    if one.type not in _KINDS:
-        raise _Faulty(f".type: {quote(one.type)} is none of {', '.join(_KINDS)}")
+    if one.type not in KINDS:
+        raise _Faulty(f".type: {quote(one.type)} is none of {', '.join(KINDS)}")
     topology = one.topology or _Topology()
     gpu = one.type == "gpu"
     resources = one.resources or {}
     core, ratio = (_percent(resources, CORE), _percent(resources, RATIO)) if gpu else (0, 0)
-    memory = _amount(resources, MEMORY, most=_MAX_MEMORY) if gpu else 0
-    share = 0 if gpu else _percent(resources, _SHARES[one.type])
+    memory = _amount(resources, MEMORY, most=MAX_BYTES) if gpu else 0
+    share = 0 if gpu else _percent(resources, SHARES[one.type])
     if one.health and not (core or ratio or memory or share):
         raise _Faulty(".resources: nothing is offered")
     return Device(
@@ -162,7 +156,7 @@ def _amount(resources: Mapping[str, Quantity | None], name: str, *, most: int) -
     if quantity is None:
         return 0
     try:
-        found = nano(name, quantity) // _NANO
+        found = amount(name, quantity)
     except QuantityError as error:
         raise _Faulty(f".resources[{name}]: {error}") from None
     if not 0 <= found <= most:

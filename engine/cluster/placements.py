@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 from engine.api import names
 from engine.api.device import DeviceUse
@@ -17,14 +17,10 @@ from engine.api.duration import epoch
 from engine.api.placement import Assignment, GangRequest, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
 from engine.api.pod import OwnerRef
 from engine.api.rank import count_ranks, format_ranks, parse_ranks
-from engine.api.resources import QuantityError, format_bytes, nano
+from engine.api.resources import QuantityError, format_bytes
 from engine.cluster import wire
 from engine.cluster.wire import ProjectionError, Source, decode
-
-_KINDS: Final = frozenset({"gpu", "rdma", "fpga"})
-_WHOLE: Final = 100
-_NANO: Final = 10**9
-_MAX_MEMORY: Final = 2**50
+from engine.devices.resources import KINDS, MAX_BYTES, WHOLE, amount
 
 
 def uses_body(uses: Iterable[DeviceUse]) -> list[dict[str, Any]]:
@@ -55,17 +51,17 @@ def _body(use: DeviceUse) -> dict[str, Any]:
 
 
 def _use(raw: wire.PlacementDevice, where: str) -> DeviceUse:
-    if raw.type not in _KINDS:
-        raise ProjectionError(f"{where}.type: {raw.type[:63]!r} is none of {', '.join(sorted(_KINDS))}")
+    if raw.type not in KINDS:
+        raise ProjectionError(f"{where}.type: {raw.type[:63]!r} is none of {', '.join(sorted(KINDS))}")
     for key, percent in (("core", raw.core), ("memoryRatio", raw.memory_ratio), ("share", raw.share)):
-        if percent is not None and percent > _WHOLE:
-            raise ProjectionError(f"{where}.{key}: {percent:,} is more than {_WHOLE}")
+        if percent is not None and percent > WHOLE:
+            raise ProjectionError(f"{where}.{key}: {percent:,} is more than {WHOLE}")
     try:
-        memory = nano("memory", raw.memory) // _NANO if raw.memory is not None else 0
+        memory = amount("memory", raw.memory) if raw.memory is not None else 0
     except QuantityError as error:
         raise ProjectionError(f"{where}.memory: {error}") from None
-    if not 0 <= memory <= _MAX_MEMORY:
-        raise ProjectionError(f"{where}.memory: must be from 0 to {_MAX_MEMORY:,} bytes")
+    if not 0 <= memory <= MAX_BYTES:
+        raise ProjectionError(f"{where}.memory: must be from 0 to {MAX_BYTES:,} bytes")
     return DeviceUse(
         kind=raw.type,
         minor=raw.minor,

@@ -18,23 +18,20 @@ from engine.api import names
 from engine.api.device import DeviceRequest, DeviceUse, NodeDevices
 from engine.api.placement import PodSetPlan, Slot
 from engine.api.pod import Pod
-from engine.api.resources import QuantityError, format_bytes, nano
+from engine.api.resources import QuantityError, format_bytes
 from engine.api.text import quote, sanitize
-from engine.devices.free import MAX_BYTES
 from engine.devices.inventory import MAX_DEVICES
-from engine.devices.resources import CORE, FPGA, MEMORY, RATIO, RDMA, WHOLE
+from engine.devices.resources import CORE, FPGA, KINDS, MAX_BYTES, MEMORY, RATIO, RDMA, WHOLE, amount
 
 # Characters; the longest that hosts of 256 devices of each kind can cause, and what the API server keeps at most.
 MAX_TEXT: Final = 256 * 1024
 _MAX_ID: Final = 253
 _MAX_MINOR: Final = 2**31 - 1
-_NANO: Final = 10**9
 _FIELDS: Final = {
     "fpga": {FPGA: "share"},
     "gpu": {CORE: "core", MEMORY: "memory", RATIO: "ratio"},
     "rdma": {RDMA: "share"},
 }
-_ORDER: Final = ("gpu", "rdma", "fpga")
 
 
 class _Unreadable(ValueError):
@@ -75,7 +72,7 @@ def parse_allocated(text: str) -> tuple[tuple[DeviceUse, ...] | None, str]:
     if not isinstance(found, dict):
         return None, "not a JSON object"
     try:
-        return tuple(use for kind in _ORDER for use in _uses(kind, found.get(kind))), ""
+        return tuple(use for kind in KINDS for use in _uses(kind, found.get(kind))), ""
     except _Unreadable as error:
         return None, str(error)
 
@@ -118,12 +115,12 @@ def _use(kind: str, entry: object, path: str) -> DeviceUse:
 def _amount(name: str, quantity: Any, path: str) -> int:
     most = MAX_BYTES if name == MEMORY else WHOLE
     try:
-        amount = nano(name, quantity) // _NANO
+        found = amount(name, quantity)
     except QuantityError as error:
         raise _Unreadable(f"{path}: {sanitize(str(error))}") from None
-    if not 0 <= amount <= most:
+    if not 0 <= found <= most:
         raise _Unreadable(f"{path}: {quote(str(quantity))} is not from 0 to {most:,}")
-    return amount
+    return found
 
 
 def _json(value: object) -> str:

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.api.device import DeviceRequest
-from engine.devices.free import MAX_BYTES, FreeDevice, devices_asked, gpu_part
-from engine.devices.resources import WHOLE
+from engine.devices.free import FreeDevice, devices_asked, gpu_part
+from engine.devices.resources import MAX_BYTES, WHOLE
 
 Ints = npt.NDArray[np.int64]
 Percents = npt.NDArray[np.int16]

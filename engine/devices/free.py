@@ -14,8 +14,6 @@ from typing import Final
 from engine.api.device import Device, DeviceRequest, DeviceUse
 from engine.devices.resources import WHOLE
 
-# The most bytes that a device is believed to have (1 PiB): a hundred times that stays inside int64.
-MAX_BYTES: Final = 2**50
 # More than any device has: what is asked of a device that does not report how much memory it has.
 _NEVER: Final = WHOLE + 1
 

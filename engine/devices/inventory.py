@@ -8,16 +8,13 @@ from typing import Final
 
 from engine.api.device import Device, NodeDevices
 from engine.api.resources import Resources
-from engine.devices.free import MAX_BYTES
-from engine.devices.resources import CORE, FPGA, GPU, MEMORY, RATIO, RDMA, WHOLE, whole_names
+from engine.devices.resources import CORE, GPU, KINDS, MAX_BYTES, MEMORY, RATIO, SHARES, WHOLE, whole_names
 
 # Devices of one kind on one host. The densest have 16 GPUs, time slicing multiplies that; beyond it is a mistake.
 MAX_DEVICES: Final = 256
 # Sets of one size in a table of partitions, and sizes: 16 GPUs have 120 pairs. Choosing compares each with each.
 MAX_PARTITIONS: Final = 128
 MAX_SIZES: Final = 16
-KINDS: Final = ("gpu", "rdma", "fpga")
-_SHARED: Final = {"rdma": RDMA, "fpga": FPGA}
 _NAMES: Final = {"gpu": "GPUs", "rdma": "RDMA devices", "fpga": "FPGAs"}
 
 
@@ -86,7 +83,7 @@ def _within(amount: int, most: int) -> int:
 def _counts(kind: str, allocatable: Resources, vendors: Collection[str]) -> dict[str, int]:
     """Return the number of devices by reported resource name."""
     if kind != "gpu":
-        name = _SHARED[kind]
+        name = SHARES[kind]
         return {name: max(0, allocatable[name]) // WHOLE} if name in allocatable else {}
     whole = [name for name in sorted(whole_names(vendors)) if allocatable.get(name, 0) > 0]
     counts = {name: max(0, allocatable[name]) // WHOLE for name in (GPU, CORE, RATIO) if name in allocatable}

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Final, TypeVar
 
 from engine.api.objects import Node
+from engine.api.resources import Quantity, nano
 
 NVIDIA: Final = "nvidia.com/gpu"
 GPU: Final = "koordinator.sh/gpu"  # percent of compute and of memory alike
@@ -33,9 +34,19 @@ KOORDINATOR: Final = frozenset({GPU, *DIMENSIONS, RDMA, FPGA})
 VENDORS: Final = frozenset({"amd.com/gpu", "dcu.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"})
 
 WHOLE: Final = 100  # of a percentage: one device
+_NANO: Final = 10**9
+MAX_BYTES: Final = 2**50  # of one device (1 PiB), beyond that it is a mistake: a hundred times that stays inside int64
+
+KINDS: Final = ("gpu", "rdma", "fpga")  # of devices that are told apart, in the order of their lists
+SHARES: Final = {"rdma": RDMA, "fpga": FPGA}  # whose amounts are percent of a device
 
 # No host comes near it, and nothing that loops over a pod's devices may be made to loop for ever.
 MAX_DEVICES: Final = 4096
+
+
+def amount(name: str, quantity: Quantity) -> int:
+    """Return a quantity in whole units (percent, bytes), rounded down. Raises QuantityError."""
+    return nano(name, quantity) // _NANO
 
 
 def whole_names(vendors: Collection[str] = ()) -> frozenset[str]:
