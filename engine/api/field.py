@@ -58,6 +58,11 @@ def path_of(steps: Sequence[str | int]) -> str:
     return path
 
 
+def json_pointer(steps: Sequence[str | int]) -> str:
+    """Return the JSON Pointer (RFC 6901) of steps into an object: `~` and `/` in keys escaped, in this order."""
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
+
+
 def natural_order(path: str) -> list[tuple[int, str]]:
     """Return a sort key that orders the numbers in a path by value."""
     return [(int(part), "") if part.isdigit() and len(part) < 10 else (-1, part) for part in _DIGITS.split(path)]  # noqa: PLR2004

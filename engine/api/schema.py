@@ -25,7 +25,7 @@ from pydantic_core import CoreSchema, ErrorDetails, core_schema
 from engine.api.duration import PATTERN, DurationError, format_duration, parse_duration
 from engine.api.field import FieldError, is_dns_label, is_label_key, is_label_value, natural_order, path_of
 from engine.api.reasons import Code
-from engine.api.text import did_you_mean, join_comma, quote, sanitize
+from engine.api.text import did_you_mean, join_comma, quote, shown
 
 
 class Section(BaseModel):
@@ -129,18 +129,18 @@ def _told(detail: ErrorDetails, model: type[BaseModel]) -> FieldError:
             allowed = re.findall(r"'([^']*)'", context["expected"])
             meant = did_you_mean(seen, allowed) if isinstance(seen, str) else ""
             choice = f"must be one of {join_comma(allowed)}" if len(allowed) > 1 else f"must be {allowed[0]}"
-            return wrong(path, f"{choice}; got {_shown(seen)}{meant}", kind="Unsupported value")
+            return wrong(path, f"{choice}; got {shown(seen)}{meant}", kind="Unsupported value")
         case "value_error":
             return wrong(path, str(context["error"]))
         case "greater_than_equal":
-            return wrong(path, f"must be at least {context['ge']:,}; got {_shown(seen)}")
+            return wrong(path, f"must be at least {context['ge']:,}; got {shown(seen)}")
         case "less_than_equal":
-            return wrong(path, f"must be at most {context['le']:,}; got {_shown(seen)}")
+            return wrong(path, f"must be at most {context['le']:,}; got {shown(seen)}")
         case "too_short":
             return wrong(path, f"must have at least {context['min_length']} entry; got none")
         case "too_long":
             return wrong(path, f"must have at most {context['max_length']:,} entries")
-    return wrong(path, f"{_wanted(detail['type'])}; got {_shown(seen)}")
+    return wrong(path, f"{_wanted(detail['type'])}; got {shown(seen)}")
 
 
 def _wanted(error_type: str) -> str:
@@ -157,21 +157,6 @@ def _wanted(error_type: str) -> str:
         if error_type.startswith(start):
             return wanted
     return "is not valid here"
-
-
-def _shown(value: object) -> str:
-    match value:
-        case None:
-            return "nothing"
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return quote(value)
-        case list():
-            return "a list"
-        case dict():
-            return "a mapping"
-    return sanitize(str(value))
 
 
 _Text = TypeVar("_Text", bound=str)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 MAX_QUOTED: Final = 63  # the longest label value
 MAX_WARNING: Final = 120  # the API server's own advice for Warning headers
 _MAX_LISTED: Final = 12
+_READABLE: Final = 10**18  # Python refuses to print integers of thousands of digits
 _CUTOFF: Final = 0.6
 _COMPARED: Final = 256  # closest-match work grows with the length; nobody means a name this long
 
@@ -22,6 +23,26 @@ def sanitize(text: str, limit: int = MAX_QUOTED) -> str:
 def quote(text: str) -> str:
     r"""Return user input in double quotes, escaped and cut at 63 characters."""
     return '"' + sanitize(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
+
+
+def shown(value: object) -> str:
+    """Return a value as shown in error messages; lists and mappings without their content."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return quote(value)
+        case int() if not -_READABLE < value < _READABLE:
+            return "a number out of range"
+        case int() | float():
+            return sanitize(str(value))
+        case list() | tuple():
+            return "a list"
+        case Mapping():
+            return "a mapping"
+    return "a value of another type"
 
 
 def suggest(text: str, allowed: Iterable[str]) -> str | None:

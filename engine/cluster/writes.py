@@ -17,7 +17,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from engine import metrics
-from engine.api.field import path_of
+from engine.api.field import json_pointer, path_of
 from engine.api.names import (
     API_VERSION,
     FIELD_MANAGER,
@@ -70,18 +70,20 @@ def annotate_patch(workload: Workload, annotations: Mapping[str, str]) -> Operat
     assert workload.suspend_path is not None
     known = {"generation": workload.generation} if workload.generation else _version_known(workload)
     operations: Operations = [
-        {"op": "test", "path": pointer(("metadata", field)), "value": value}
+        {"op": "test", "path": json_pointer(("metadata", field)), "value": value}
         for field, value in ({"uid": workload.uid} | known).items()
     ]
-    operations.append({"op": "add", "path": pointer(workload.suspend_path), "value": False})
+    operations.append({"op": "add", "path": json_pointer(workload.suspend_path), "value": False})
     if HELD_BY in workload.annotations:
-        operations.append({"op": "remove", "path": pointer(("metadata", "annotations", HELD_BY))})
+        operations.append({"op": "remove", "path": json_pointer(("metadata", "annotations", HELD_BY))})
     for one in own_templates(workload):
         where = (*one.path, *(step for step in TO_ANNOTATIONS if step not in one.missing))
         added: Mapping[str, object] = annotations
         for step in reversed(one.missing):
             added = {step: added}
-        operations += [{"op": "add", "path": pointer((*where, key)), "value": value} for key, value in added.items()]
+        operations += [
+            {"op": "add", "path": json_pointer((*where, key)), "value": value} for key, value in added.items()
+        ]
     return operations
 
 
@@ -96,11 +98,6 @@ def concerns_templates(workload: Workload, fields: tuple[str, ...]) -> bool:
     """True when a refusal that names these fields may concern the templates: it names one of them, or no field."""
     paths = tuple(path_of(one.path) for one in own_templates(workload))
     return not fields or any(field.startswith(paths) for field in fields)
-
-
-def pointer(steps: tuple[str | int, ...]) -> str:
-    """Return the JSON pointer (RFC 6901) of steps into an object."""
-    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
 
 
 def _set(workload: Workload, suspended: bool) -> Body:

@@ -12,9 +12,10 @@ from typing import Final
 
 from engine.api.field import is_label_value
 from engine.api.rank import MAX_NUMBER, Missing
+from engine.api.text import shown
 from engine.kinds.conditions import holds
 from engine.kinds.expressions import number
-from engine.kinds.paths import NodeError, Path, PathNode, PathScope, Steps, each, find, mapping_at, shown, text_at
+from engine.kinds.paths import NodeError, Path, PathNode, PathScope, Steps, each, find, mapping_at, text_at
 from engine.kinds.pod_sets import Found, cost, pod_sets_of
 from engine.kinds.registry import Registry
 from engine.kinds.schema import MAX_POD_SETS, Contained, KindEntry

@@ -15,9 +15,10 @@ from pydantic import Field, model_validator
 
 from engine.api.rank import MAX_NUMBER, LabelTerm, Missing, Operator, Term, combine, index_of
 from engine.api.schema import LabelKey
+from engine.api.text import shown
 from engine.kinds.conditions import MAX_PARTS, ObjectCondition, holds, metadata
 from engine.kinds.fields import OnePath, Part, VariableName
-from engine.kinds.paths import NodeError, PathScope, find, shown, whole_number
+from engine.kinds.paths import NodeError, PathScope, find, whole_number
 
 MAX_DEPTH: Final = 8
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from engine.api.field import FieldError, path_of
 from engine.api.rank import MAX_NUMBER
-from engine.api.text import quote, sanitize
+from engine.api.text import quote, shown
 
 MAX_STEPS: Final = 16  # the deepest template of a known kind is ten steps down
 MAX_TEXT: Final = 256
@@ -24,7 +24,6 @@ ITEMS: Final = "[*]"
 VALUES: Final = "{*}"
 MAX_ENTRIES: Final = 256  # that a condition looks through, all lists of one path together
 _STEP: Final = re.compile(r'\.([A-Za-z_][-_A-Za-z0-9]*)|\["([^"\[\]{}\\]{1,253})"\]|(\[\*\]|\{\*\})', re.ASCII)
-_READABLE: Final = 10**18  # Python refuses to print integers of thousands of digits
 
 Steps = tuple[str | int, ...]
 
@@ -181,26 +180,6 @@ def mapping_at(node: PathNode) -> Mapping[str, Any]:
     if not isinstance(node.value, Mapping):
         raise NodeError(node.steps, f"must be a mapping; got {shown(node.value)}")
     return node.value
-
-
-def shown(value: object) -> str:
-    """Return a value as shown in error messages; lists and mappings without their content."""
-    match value:
-        case None:
-            return "nothing"
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return quote(value)
-        case int() if not -_READABLE < value < _READABLE:
-            return "a number out of range"
-        case int() | float():
-            return sanitize(str(value))
-        case list() | tuple():
-            return "a list"
-        case Mapping():
-            return "a mapping"
-    return "a value of another type"
 
 
 def _entries(nodes: Iterable[PathNode], step: str, limit: int) -> list[PathNode]:

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from engine.api.field import is_label_value
 from engine.api.rank import Missing, Term
+from engine.api.text import shown
 from engine.kinds.conditions import holds
 from engine.kinds.expressions import IntExpression, Variables, bind, number
-from engine.kinds.paths import NodeError, Path, PathNode, PathScope, Steps, each, find, mapping_at, shown, text_at
+from engine.kinds.paths import NodeError, Path, PathNode, PathScope, Steps, each, find, mapping_at, text_at
 from engine.kinds.schema import MAX_POD_SETS, Cost, Creation, KindEntry, PodSetSpec, Text
 from engine.kinds.structure import ParsedPodSet
 

@@ -11,10 +11,11 @@ from typing import Final, TypeVar
 
 from engine.api.field import FieldError
 from engine.api.rank import MAX_NUMBER, Missing
+from engine.api.text import shown
 from engine.kinds.components import contained_pod_sets
 from engine.kinds.conditions import holds
 from engine.kinds.expressions import IntExpression, number
-from engine.kinds.paths import NodeError, PathNode, PathScope, each, find, mapping_at, parse_path, shown, text_at
+from engine.kinds.paths import NodeError, PathNode, PathScope, each, find, mapping_at, parse_path, text_at
 from engine.kinds.pod_sets import pod_sets_of
 from engine.kinds.registry import Registry
 from engine.kinds.schema import AsideReason, Finished, GangSpec, KindEntry

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from engine.api.field import FieldError, render
+from engine.api.field import FieldError, natural_order, render
 from engine.api.reasons import REASONS
 from engine.api.text import MAX_WARNING, quote, truncate_bytes
 from engine.policy.model import Policy
@@ -247,7 +247,7 @@ def denied(errors: Sequence[FieldError], review: Review, warnings: Sequence[str]
     """
     if not errors:
         raise ValueError("a denial needs at least one error")
-    ordered = sorted(errors, key=lambda error: _path_order(error.field))
+    ordered = sorted(errors, key=lambda error: natural_order(error.field))
     causes = [
         Cause(CAUSE_REASONS.get(error.kind, "FieldValueInvalid"), error.field, render(error))
         for error in ordered[:MAX_CAUSES]
@@ -334,11 +334,6 @@ def _object_name(review: Review) -> str:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return ""
     return metadata.name or metadata.generate_name
-
-
-def _path_order(path: str) -> list[tuple[bool, int, str]]:
-    """Return the sort key of a path, with list indexes as numbers: containers[10] comes after containers[2]."""
-    return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in re.split(r"(\d{1,9})", path)]
 
 
 def _joined(causes: Sequence[Cause], total: int) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import jsonpatch
 
-from webhook.admission.patch import Edits, pointer
+from engine.api.field import json_pointer
+from webhook.admission.patch import Edits
 
 
 def applied(document: dict[str, object], edits: Edits) -> object:
@@ -12,7 +13,7 @@ def applied(document: dict[str, object], edits: Edits) -> object:
 
 
 def test_tilde_is_escaped_before_slash() -> None:
-    assert pointer(("a", "x/~1", 0)) == "/a/x~1~01/0"
+    assert json_pointer(("a", "x/~1", 0)) == "/a/x~1~01/0"
 
 
 def test_absent_and_null_parents_are_created_once() -> None:
