@@ -65,7 +65,7 @@ def json_pointer(steps: Sequence[str | int]) -> str:
 
 def natural_order(path: str) -> list[tuple[int, str]]:
     """Return a sort key that orders the numbers in a path by value."""
-    return [(int(part), "") if part.isdigit() and len(part) < 10 else (-1, part) for part in _DIGITS.split(path)]  # noqa: PLR2004
+    return [(int(part), "") if part.isdecimal() and len(part) < 10 else (-1, part) for part in _DIGITS.split(path)]  # noqa: PLR2004
 
 
 _LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)
