@@ -1,4 +1,4 @@
-"""What can be done next for a gang: one action at a time, and what people are told."""
+"""The actions of the control loop: one at a time per gang, each with the status that users read."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from engine.gang.slots import SlotAssignment, Unassigned
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What people read of a gang."""
+    """The status of a gang for its users."""
 
     phase: Phase
     reason: Why
     message: str
-    hosts: tuple[str, ...] = ()  # kept free for it
+    hosts: tuple[str, ...] = ()  # nominated for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +28,19 @@ class NoAction:
 
 @dataclass(frozen=True, slots=True)
 class Enqueue:
-    """Find slots for the whole gang; then write them down and, if it is held by suspension, resume it."""
+    """Find slots for the whole gang; then write the Placement and, if it is held by suspension, resume it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """The slots are written down: let the workload run."""
+    """Resume the workload; its slots are in the Placement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unplace:
-    """Drop the assignment; with `suspend` the workload is suspended first.
+    """Remove the assignment; with `suspend` the workload is suspended first.
 
-    `pause`: it would fare no better elsewhere, so it is planned again only after a while, longer every time.
+    `pause`: other hosts would not help, so it is planned again only after a delay, longer every time.
     """
 
     suspend: bool
@@ -51,23 +51,23 @@ class Unplace:
 
 @dataclass(frozen=True, slots=True)
 class Shrink:
-    """The workload was scaled down: write the smaller assignment, so that its slots are not taken for granted again."""
+    """Write a smaller assignment for a workload that was scaled down, so that the removed slots are free."""
 
     assignment: Assignment
 
 
 @dataclass(frozen=True, slots=True)
 class ReassignDevices:
-    """Devices that pods to come were to get are not there any more: write others, on the same hosts."""
+    """Write other devices on the same hosts, as those of future pods are no longer available."""
 
     assignment: Assignment
 
 
 @dataclass(frozen=True, slots=True)
 class Extend:
-    """Find slots for a part of a placed gang beside what stays of it, and write them into the same Placement.
+    """Find slots for a part of a placed gang beside the kept ones, and write them into the same Placement.
 
-    `why` says for people what is missing. Until there is room the gang goes on as it is: `meanwhile`.
+    `why` tells users what is missing. Until capacity is free the gang continues as it is, with the status `meanwhile`.
     """
 
     extension: ExtensionRequest
@@ -77,7 +77,7 @@ class Extend:
 
 @dataclass(frozen=True, slots=True)
 class EvictPods:
-    """Have pods go that cannot go on where they are; `evict`: as their disruption budgets allow, else at once."""
+    """Remove pods that cannot continue where they are; `evict`: as their disruption budgets allow, else at once."""
 
     pods: tuple[Pod, ...]
     evict: bool
@@ -87,16 +87,16 @@ class EvictPods:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Pin and release these pods."""
+    """Bind and release these pods."""
 
     seats: tuple[SlotAssignment, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Unmanage:
-    """The workload asks for nothing (any more): resume it if we hold it, free its pods, forget its Placement.
+    """Stop managing a workload without a request: resume it if we hold it, free its pods, forget its Placement.
 
-    `message` says so to people; `loses`: it had slots, which hold for its pods to come no more.
+    `message` tells users so; `loses`: it had slots, which are no longer reserved for its future pods.
     """
 
     pods: tuple[Pod, ...]
@@ -112,7 +112,7 @@ Action = NoAction | Enqueue | Resume | Unplace | Shrink | ReassignDevices | Exte
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The next action, what to tell (None: nothing new to say), pods without a slot, and when to look again."""
+    """The next action, the status to report (None: nothing new), pods without a slot, and when to reconcile again."""
 
     action: Action
     status: Status | None = None

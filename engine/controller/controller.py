@@ -1,8 +1,8 @@
-"""The leader's loop: what changed -> decide -> plan -> write.
+"""The leader's control loop: changes -> reconcile -> plan -> write.
 
-One thread decides; a bounded pool writes. While a gang's write is under way the gang is left alone, and its plan counts
-as reserved from the moment it is made. Everything here can be lost at any moment: the next leader rebuilds it from
-Placements and pods. A replica that does not lead keeps its view current and decides nothing.
+One thread decides; a bounded pool writes. While a gang's write is in progress the gang is left alone, and its plan
+counts as reserved from the moment it is made. All state here can be lost at any moment: the next leader rebuilds it
+from Placements and pods. A replica that does not lead keeps its cluster state current and decides nothing.
 """
 
 from __future__ import annotations
@@ -47,26 +47,26 @@ from engine.scheduler.queue import GangQueue
 
 log = logging.getLogger("topogate.controller")
 
-IDLE = 5.0  # the loop looks at its timers at least this often
-# A burst of changes is taken in together: a turn costs as much as its gangs have pods, so one turn an event would make
-# the cost of a gang grow with the square of its size. The first change after a rest is never made to wait; a
-# turn that took longer is followed by as long a rest. Seconds; without the Lease a turn only keeps the view current.
+IDLE = 5.0  # the loop checks its timers at least this often
+# Seconds. A burst of changes is handled in one turn: a turn costs as much as its gangs have pods, so one turn per event
+# would make the cost of a gang grow with the square of its size. The first change after a rest is never delayed; a turn
+# that took longer is followed by as long a rest. Without the Lease a turn only keeps the cluster state current.
 TURN_EVERY, FOLLOW_EVERY, LONGEST_REST = 0.05, 0.2, 0.25
-# A gang is looked at again after this many times as long as the last look took: while hundreds of its pods come one by
-# one, most looks would find that nothing is to be done yet.
+# A gang is reconciled again after this many times the duration of its last reconcile: while hundreds of its pods come
+# one by one, most reconciles would find nothing to do yet.
 GANG_REST = 9.0
-# Gangs that their namespace may not have now are looked at again after this long (seconds).
+# Gangs above the limit of their namespace are reconciled again after this long (seconds).
 BEYOND_LOOK = 30.0
 _LATER = "older pods beside it may go to other hosts (nodeSelector, affinity, tolerations, devices) and go first"
 
 
 class Controller:
-    """Owns the loop; `run` in a thread of its own, `stop` from any."""
+    """Owns the control loop; call `run` in a thread of its own, `stop` from any."""
 
     def __init__(
         self,
         view: ClusterState,
-        errands: ActionExecutor,
+        executor: ActionExecutor,
         *,
         leads: Callable[[], bool],
         begin_term: Callable[[], bool],
@@ -75,13 +75,13 @@ class Controller:
         wall: Callable[[], float] = time.time,
         pool: Executor | None = None,
     ) -> None:
-        """`begin_term` reads the cluster afresh and answers False when that failed (tried again).
+        """Take callbacks: `begin_term` refreshes the caches and returns False if that failed (it is retried).
 
-        `hidden`: kinds of workloads, by group and name, that may not be read: that they are gone proves nothing.
-        `pool` runs the errands; it is shut down at the end.
+        `hidden` returns the kinds of workloads, by group and name, that may not be read: their absence proves nothing.
+        `pool` runs the writes; it is shut down at the end.
         """
         self._view = view
-        self._errands = errands
+        self._executor = executor
         self._leads = leads
         self._begin_term = begin_term
         self._hidden = hidden
@@ -90,25 +90,27 @@ class Controller:
         self._pool = pool or ThreadPoolExecutor(max_workers=WRITERS, thread_name_prefix="write")
         self._stop = threading.Event()
         self._in_term = False
-        self._counts = QueueMetrics()
-        self._fenced = threading.Event()  # a write was stopped: the term in which it was decided is over
+        self._queue_metrics = QueueMetrics()
+        self._fenced = threading.Event()  # a write was stopped because its term is over
         self._reset()
 
     def _reset(self) -> None:
         self._term = LeaderTerm(self._view, self._pool, monotonic=self._monotonic, fenced=self._fenced.set)
-        self._telling = StatusReporter(self._view, self._errands, self._term)
-        self._waiting = GangScheduler(
-            self._view, self._errands, self._term, self._telling, monotonic=self._monotonic, wall=self._wall
+        self._reporter = StatusReporter(self._view, self._executor, self._term)
+        self._gangs = GangScheduler(
+            self._view, self._executor, self._term, self._reporter, monotonic=self._monotonic, wall=self._wall
         )
-        self._parts = ExtensionScheduler(self._view, self._errands, self._term, self._telling, wall=self._wall)
-        self._unclaimed = OrphanCollector(self._view, self._errands, self._term, hidden=self._hidden)
+        self._extensions = ExtensionScheduler(self._view, self._executor, self._term, self._reporter, wall=self._wall)
+        self._orphans = OrphanCollector(self._view, self._executor, self._term, hidden=self._hidden)
         self._settling = False
-        self._behind: dict[str, None] = {}  # gangs to look at whose namespace had used its share up
+        self._behind: dict[
+            str, None
+        ] = {}  # gangs to reconcile that were postponed, as their namespace had used its share
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Loop until `stop`; a fault of one turn is logged and the next one starts afresh."""
+        """Loop until `stop`; an exception in a turn is logged, and the next turn starts a new term."""
         not_before = float("-inf")
         while not self._stop.is_set():
             began = self._monotonic()
@@ -130,27 +132,27 @@ class Controller:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def stop(self) -> None:
-        """End the loop after the turn that is under way; writes that have started are finished."""
+        """End the loop after the current turn; writes that have started are finished."""
         self._stop.set()
         self._view.changed.set()
 
     def turn(self) -> None:
-        """One look at everything that changed."""
+        """Run one turn: reconcile what changed, plan, report."""
         if self._fenced.is_set():
-            # The Lease was lost, and perhaps won again, since the last turn: what was decided is of an earlier term.
+            # The Lease was lost, and perhaps won again, since the last turn: decisions are of an earlier term.
             self._fenced.clear()
             self._in_term = False
         if not self._leads():
             self._in_term = False
-            self._view.take_changes()  # and forget them: a term begins with a look at everything
+            self._view.take_changes()  # and drop them: a term begins by reconciling everything
             self._term.queue = GangQueue()
-            self._counts.show(self._term)
+            self._queue_metrics.show(self._term)
             return
         begins = False
         if not self._in_term:
             if self._term.busy:
                 self._view.take_changes()
-                return  # writes of the last term are still under way
+                return  # writes of the last term are still in progress
             self._reset()
             if not self._begin_term():
                 self._stop.wait(0.5)
@@ -163,18 +165,18 @@ class Controller:
         else:
             changes = self._view.take_changes()
         now = self._monotonic()
-        self._look_at(self._due(changes, now), now, all_of_them=begins)
+        self._reconcile_all(self._due(changes, now), now, all_of_them=begins)
         if changes.hosts:
             self._term.queue.hosts_changed()
         if changes.everything or changes.capacity_freed:
             self._term.room_appeared()
-        self._parts.plan(now, growing=False)
-        self._waiting.plan(now)
-        self._parts.plan(now, growing=True)
-        self._telling.flush_due(now)
-        self._unclaimed.pods(changes, now)
-        self._unclaimed.placements(now)
-        self._counts.show(self._term)
+        self._extensions.plan(now, growing=False)
+        self._gangs.plan(now)
+        self._extensions.plan(now, growing=True)
+        self._reporter.flush_due(now)
+        self._orphans.pods(changes, now)
+        self._orphans.placements(now)
+        self._queue_metrics.show(self._term)
 
     def _due(self, changes: Changes, now: float) -> list[str]:
         due = changes.gangs | self._behind.keys()
@@ -189,10 +191,10 @@ class Controller:
                 memory.wake = memory.rests_until
         return sorted(due - self._term.busy)
 
-    def _look_at(self, keys: list[str], now: float, *, all_of_them: bool) -> None:
-        """Look at gangs, of each namespace as many as it has a share for; the others first at the next turn.
+    def _reconcile_all(self, keys: list[str], now: float, *, all_of_them: bool) -> None:
+        """Reconcile gangs within the shares of their namespaces; postponed ones go first in the next turn.
 
-        At the beginning of a term everybody has to be in the queue before the first of it is planned.
+        At the beginning of a term all gangs have to be in the queue before the first of them is planned.
         """
         with self._view.lock:
             namespaces = {key: self._view.gangs.namespace_of(key) for key in keys}
@@ -204,20 +206,20 @@ class Controller:
                 self._behind[key] = None
                 continue
             with shares.used_by(namespace):
-                self._term.guarded(key, now, partial(self._look, key, now))
+                self._term.guarded(key, now, partial(self._reconcile_one, key, now))
 
     def _pause(self) -> float:
         if not self._in_term:
             return 0.2
         now = self._monotonic()
         times = [now + IDLE]
-        if self._behind or self._waiting.behind:
+        if self._behind or self._gangs.behind:
             times.append(now)
         if (end := self._view.grace_until()) is not None:
             times.append(end)
         for key, memory in self._term.memory.items():
             if key in self._term.busy:
-                continue  # the end of its errand wakes the loop
+                continue  # the end of its write wakes the loop
             if memory.wake is not None:
                 times.append(memory.wake)
             if memory.pending_status is not None:
@@ -231,15 +233,15 @@ class Controller:
                 settling = self._view.capacity.unsettled(self._view.settled_before(self._wall()))
             if settling or self._settling:
                 times.append(now + 0.25)
-                self._term.room_appeared()  # one more try after the last one has settled
+                self._term.room_appeared()  # one more try after the last node has settled
             self._settling = bool(settling)
-        if len(self._unclaimed):
+        if len(self._orphans):
             times.append(now + 1.0)
         return max(0.01, min(times) - now)
 
     # -- one gang ----------------------------------------------------------------------------------------------------
 
-    def _look(self, key: str, now: float) -> None:
+    def _reconcile_one(self, key: str, now: float) -> None:
         view = self._view
         began = self._monotonic()
         with view.lock:
@@ -259,28 +261,28 @@ class Controller:
         ended = self._monotonic()
         memory.rests_until = ended + min(GANG_REST * (ended - began), LONGEST_REST)
 
-    def _may_be_one_more(self, key: str, gang: Gang) -> bool:
-        """False when a gang's namespace has as many already as the policy lets it have."""
+    def _below_limit(self, key: str, gang: Gang) -> bool:
+        """Return False if the gang's namespace already has as many gangs as the policy allows."""
         limit = self._view.policy.queue.max_namespace_gangs
         namespace = gang.workload.namespace
         known = max(self._term.counted[namespace], self._view.gangs.in_namespace(namespace))
         return self._term.memory[key].counts or known < limit
 
-    def _beyond(self, key: str, gang: Gang, now: float) -> None:
-        """Leave a gang alone that its namespace may not have now: it has no Placement, and is looked at again later.
+    def _wait_for_limit(self, key: str, gang: Gang, now: float) -> None:
+        """Leave a gang above the limit of its namespace alone: it has no Placement, and is reconciled again later.
 
         Its submission was not refused: replicas were scaled up, or many came at once.
         """
         self._term.queue.drop(key)
         self._term.memory[key].wake = now + BEYOND_LOOK
-        if gang.workload.uid not in self._term.told_beyond:
-            self._term.told_beyond.add(gang.workload.uid)
-            self._errands.too_many(gang, self._view.policy.queue.max_namespace_gangs)
+        if gang.workload.uid not in self._term.limit_reported:
+            self._term.limit_reported.add(gang.workload.uid)
+            self._executor.report_limit(gang, self._view.policy.queue.max_namespace_gangs)
 
     def _act(self, key: str, gang: Gang, decision: Decision, memory: GangState, now: float) -> None:
         memory.wake = decision.wake
-        if isinstance(decision.action, Enqueue) and gang.placement is None and not self._may_be_one_more(key, gang):
-            self._beyond(key, gang, now)
+        if isinstance(decision.action, Enqueue) and gang.placement is None and not self._below_limit(key, gang):
+            self._wait_for_limit(key, gang, now)
             return
         self._term.count(
             key,
@@ -293,53 +295,55 @@ class Controller:
             memory.waiting_since = None
         if not isinstance(decision.action, Extend):
             self._term.parts.drop(key)
-        loose = ungated_pods(gang.workload, gang.pods) if gang.understanding.asked is not None else []
+        ungated = ungated_pods(gang.workload, gang.pods) if gang.understanding.asked is not None else []
         known = memory.refused
         refusals = (*decision.refused, *(Unassigned(pod, _LATER) for pod in gang.later))
-        memory.refused = frozenset(pod.uid for pod in (*(refused.pod for refused in refusals), *loose))
+        memory.refused = frozenset(pod.uid for pod in (*(refused.pod for refused in refusals), *ungated))
         for refused in refusals:
             if refused.pod.uid not in known:
-                self._errands.pod_event(refused.pod, "HeldWithoutSlot", refused.why)
-        for pod in loose:
+                self._executor.pod_event(refused.pod, "HeldWithoutSlot", refused.why)
+        for pod in ungated:
             if pod.uid not in known:
-                self._errands.pod_event(
+                self._executor.pod_event(
                     pod, "GateRemoved", "someone else removed its scheduling gate; it counts on the node where it runs"
                 )
         if decision.status is not None:
-            self._telling.report(key, gang, decision.status, now)
-        errands = self._errands
+            self._reporter.report(key, gang, decision.status, now)
+        executor = self._executor
         match decision.action:
             case NoAction():
                 return
             case Enqueue():
-                self._waiting.add(key, gang, decision.wake, now)
+                self._gangs.add(key, gang, decision.wake, now)
             case Resume():
-                self._term.send(key, lambda: errands.resume(gang))
+                self._term.send(key, lambda: executor.resume(gang))
             case Unplace(suspend=suspend, reason=reason, message=message, pause=pause):
                 memory.last_plan = None
                 status = Status("Waiting", reason, message)
-                # With the write, not after it: the next plan, and its own reason, may come a moment later.
-                event = self._telling.reported(key, gang, status, now)
+                # Reported with the write, not after it: the next plan, and its own reason, may come a moment later.
+                event = self._reporter.reported(key, gang, status, now)
 
-                def give_back() -> None:
-                    errands.give_back(gang, status, suspend=suspend, event=event)
-                    # A write that failed ends no waiting time: it is tried again after the ordinary back-off.
+                def unplace() -> None:
+                    executor.unplace(gang, status, suspend=suspend, event=event)
+                    # A failed write does not end the waiting times: it is retried after the ordinary back-off.
                     memory.timers.given_back(now, rest=self._view.policy.timeouts.bind / 10 if suspend else 0.0)
                     if pause and suspend:
                         memory.timers.pause(now)
 
-                self._term.send(key, give_back)
+                self._term.send(key, unplace)
             case Shrink(assignment=assignment) | ReassignDevices(assignment=assignment):
-                self._term.send(key, lambda: errands.rewrite(gang, assignment))
+                self._term.send(key, lambda: executor.rewrite(gang, assignment))
             case Extend() as part:
-                self._parts.add(key, gang, part, now)
+                self._extensions.add(key, gang, part, now)
             case EvictPods() as gone:
                 self._term.send(
                     key,
-                    lambda: errands.remove(gang, gone.pods, evict=gone.evict, reason=gone.reason, message=gone.message),
+                    lambda: executor.remove(
+                        gang, gone.pods, evict=gone.evict, reason=gone.reason, message=gone.message
+                    ),
                 )
             case Release(seats=seats):
-                self._term.send(key, lambda: errands.release(gang, seats))
+                self._term.send(key, lambda: executor.release(gang, seats))
             case Unmanage() as let:
                 log.info("letting go of %s: %s", gang.workload.key, let.reason)
-                self._term.send(key, lambda: errands.let_go(gang, let))
+                self._term.send(key, lambda: executor.unmanage(gang, let))

@@ -1,7 +1,7 @@
-"""What the leader does about one gang: each errand is a few writes, in the order that survives a crash in between.
+"""Executes the leader's actions: each is a few API writes, in an order that survives a crash in between.
 
-Placement before resume: a workload never runs without its slots written down. Suspend before giving back: a slot is
-never free while a pod may still be pinned to it. What a write answers goes into the stores at once.
+Placement before resume: a workload never runs without its slots in a Placement. Suspend before unplacing: a slot is
+never free while a pod may still be bound to it. Responses to writes go into the stores at once.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ log = logging.getLogger("topogate.errands")
 T = TypeVar("T")
 
 ACTION = "Place"
-# A gang of plain pods has no object but its pods: that many of them get its Events.
+# A gang of plain pods has no object but its pods: this many of them get its Events.
 TOLD_PODS = 8
 
 
 class ActionExecutor:
-    """The leader's hands; every method may run in any thread, one at a time per gang.
+    """Executes actions: each method performs the API writes of one action. Thread-safe; one call per gang at a time.
 
-    Raises `ApiFault` when it was not done (tried again by the caller, after a pause) and `NotLeader` from `fence` when
-    the Lease is lost: then nothing was written.
+    Raises `ApiFault` if it failed (the caller retries after a delay) and `NotLeader` from `fence` if the Lease is lost:
+    then nothing was written.
     """
 
     def __init__(
@@ -70,30 +70,30 @@ class ActionExecutor:
         self._recorder = recorder
         self._fence = fence
         self._wall = wall
-        self._written = Writer(view, api, fence=fence)
-        # A pool of its own: an errand waits for its pods' PATCHes, and must not hold a thread that one of them needs.
+        self._writer = Writer(view, api, fence=fence)
+        # A pool of its own: an action waits for its pods' PATCHes, and must not hold a thread that one of them needs.
         self._patchers = ThreadPoolExecutor(max_workers=patchers, thread_name_prefix="release")
 
     def close(self) -> None:
-        """Finish the PATCHes that have started; no errand may follow."""
+        """Finish the PATCHes that have started; no further action may follow."""
         self._patchers.shutdown(wait=True, cancel_futures=True)
 
     # -- writes ------------------------------------------------------------------------------------------------------
 
     def place(self, gang: Gang, placement: Placement) -> None:
-        """Write the plan down; then, if the workload is held by suspension, let it run."""
+        """Write the Placement; then, if the workload is held by suspension, resume it."""
         try:
-            written = self._written.write(placement, gang)
+            written = self._writer.write(placement, gang)
         except writes.WriteRefused:
             raise
         except ApiFault:
-            self._written.read_back(placement)
+            self._writer.read_back(placement)
             raise
         if gang.workload.suspended:
             self.resume(replace(gang, placement=written))
 
     def resume(self, gang: Gang) -> None:
-        """Let a held workload run: one PATCH that also tells its pods where to look."""
+        """Resume a held workload with one PATCH that also names the Placement for its pods."""
         placement = gang.placement
         assert placement is not None and placement.assignment is not None
         revision = placement.assignment.revision
@@ -103,15 +103,15 @@ class ActionExecutor:
                 self._api, workload, placement=placement.name, revision=revision, fence=self._fence
             )
 
-        if isinstance(result := self._written.on_newest(gang.workload, attempt), Refused):
+        if isinstance(result := self._writer.on_newest(gang.workload, attempt), Refused):
             self._event(gang, "ResumeRefused", f"cannot be resumed: {result.message}")
             raise writes.WriteRefused(result.message)
         was_done(result, gang.workload.name)
 
-    def give_back(self, gang: Gang, status: Status, *, suspend: bool, event: bool) -> None:
-        """Drop the assignment; with `suspend`, only after the workload is suspended again. Then say why."""
+    def unplace(self, gang: Gang, status: Status, *, suspend: bool, event: bool) -> None:
+        """Remove the assignment; with `suspend`, only after the workload is suspended again. Then report the reason."""
         if suspend and not gang.workload.suspended:
-            result = self._written.on_newest(
+            result = self._writer.on_newest(
                 gang.workload, lambda workload: writes.suspend_workload(self._api, workload, fence=self._fence)
             )
             if isinstance(result, Refused):
@@ -119,33 +119,33 @@ class ActionExecutor:
                 raise writes.WriteRefused(result.message)
             was_done(result, gang.workload.name)
         assert gang.placement is not None
-        written = self._written.write(replace(gang.placement, assignment=None), gang)
-        self._tell(replace(gang, placement=written), written, status, None, event=event)
+        written = self._writer.write(replace(gang.placement, assignment=None), gang)
+        self._write_status(replace(gang, placement=written), written, status, None, event=event)
 
     def extend(self, gang: Gang, placement: Placement, extension: ExtensionRequest, message: str) -> None:
-        """Write new slots of a part of the gang beside the others; then have the pods go that were to be replaced."""
+        """Write new slots of a part of the gang beside the others; then delete the pods to be replaced."""
         try:
-            self._written.write(placement, gang)
+            self._writer.write(placement, gang)
         except writes.WriteRefused:
             raise
         except ApiFault:
-            self._written.read_back(placement)
+            self._writer.read_back(placement)
             raise
         self._event(gang, "Grown" if extension.more else "Repaired", message)
-        self._all(self._delete_pod, extension.replaced)
+        self._in_parallel(self._delete_pod, extension.replaced)
 
     def remove(self, gang: Gang, pods: tuple[Pod, ...], *, evict: bool, reason: Code, message: str) -> None:
-        """Have pods go: by eviction, or at once. What a disruption budget does not allow is told, and tried again."""
+        """Evict or delete pods. A refusal by a disruption budget is reported, and retried later."""
         self._event(gang, reason, message)
-        self._all(self._evict_pod if evict else self._delete_pod, pods)
+        self._in_parallel(self._evict_pod if evict else self._delete_pod, pods)
 
     def rewrite(self, gang: Gang, assignment: Assignment) -> None:
-        """Write another assignment of the same gang: of a scaled-down workload, or with other devices."""
+        """Write another assignment of the same gang: for a scaled-down workload, or with other devices."""
         assert gang.placement is not None
-        self._written.write(rewritten(gang, assignment), gang)
+        self._writer.write(rewritten(gang, assignment), gang)
 
     def release(self, gang: Gang, seats: tuple[SlotAssignment, ...]) -> None:
-        """Pin and release held pods, in parallel, one PATCH each."""
+        """Bind and release held pods, in parallel, one PATCH each."""
         placement = gang.placement
         assert placement is not None and placement.assignment is not None
         assignment = placement.assignment
@@ -168,16 +168,16 @@ class ActionExecutor:
                 devices=devices,
             )
             body = release_patch(pod, placed)
-            self._written.took_pod(pod, writes.release_pod(self._api, pod, body, fence=self._fence))
+            self._writer.took_pod(pod, writes.release_pod(self._api, pod, body, fence=self._fence))
 
-        self._all(release_one, seats)
+        self._in_parallel(release_one, seats)
 
-    def let_go(self, gang: Gang, let: Unmanage) -> None:
-        """The workload is none of ours: free its pods, let it run, forget its Placement, and say so."""
+    def unmanage(self, gang: Gang, let: Unmanage) -> None:
+        """Stop managing a workload: free its pods, resume it, delete its Placement, and report it."""
         pods, resume, forget = let.pods, let.resume, let.forget
-        self._all(self.free_pod, pods)
+        self._in_parallel(self.free_pod, pods)
         if resume:
-            result = self._written.on_newest(
+            result = self._writer.on_newest(
                 gang.workload, lambda workload: writes.resume_workload(self._api, workload, fence=self._fence)
             )
             if isinstance(result, Refused):
@@ -188,12 +188,12 @@ class ActionExecutor:
         self._event(gang, let.reason, let.message, warning=let.loses)
 
     def free_pod(self, pod: Pod) -> None:
-        """Take our gate off a pod without placing it."""
+        """Remove our gate from a pod without placing it."""
         body = {
             "metadata": {"uid": pod.uid},
             "spec": {"schedulingGates": [{"$patch": "delete", "name": names.GATE}]},
         }
-        self._written.took_pod(pod, writes.release_pod(self._api, pod, body, fence=self._fence))
+        self._writer.took_pod(pod, writes.release_pod(self._api, pod, body, fence=self._fence))
 
     def forget(self, placement: Placement) -> None:
         """Delete a Placement."""
@@ -201,36 +201,38 @@ class ActionExecutor:
             case Refused(message=message):
                 raise writes.WriteRefused(message)
             case _:
-                # If somebody's finalizer keeps it, the watch shows it again, as one that is being deleted.
+                # If a finalizer keeps it, the watch shows it again, as one that is being deleted.
                 self._view.stores.placements.apply("DELETED", placement)
 
-    def tell(self, gang: Gang, status: Status, facts: Placed | None, *, event: bool, since: str | None = None) -> None:
-        """Write a gang's status, and with `event` one Event; its Placement too when there is none or it asks otherwise.
+    def report(
+        self, gang: Gang, status: Status, facts: Placed | None, *, event: bool, since: str | None = None
+    ) -> None:
+        """Write a gang's status, with `event` also one Event, and its Placement if that is missing or outdated.
 
-        `since`: since when the gang waits (RFC 3339), for a Placement that has forgotten it.
+        `since`: since when the gang waits (RFC 3339), for a Placement that has lost that.
         """
         placement, asks = gang.placement, gang.understanding.asked is not None
         priority = self._view.coming.priority_of(gang.workload)
         if asks and (placement is None or not request_written(gang, priority=priority)):
-            placement = self._written.write(new_placement(gang, None, priority=priority, now=self._wall()), gang)
-        self._tell(gang, placement, status, facts, event=event, since=since)
+            placement = self._writer.write(new_placement(gang, None, priority=priority, now=self._wall()), gang)
+        self._write_status(gang, placement, status, facts, event=event, since=since)
 
     def relax(self, gang: Gang) -> None:
-        """Write down that what the gang requires is preferred from now on, and tell it."""
+        """Write a Placement in which the required level is preferred from now on, and report it."""
         assert gang.placement is not None
         text = relaxing_text(gang.understanding, self._view.policy)
         softer = replace(gang, understanding=relaxed(gang.understanding))
         priority = self._view.coming.priority_of(gang.workload)
-        written = self._written.write(new_placement(softer, None, priority=priority, now=self._wall()), gang)
+        written = self._writer.write(new_placement(softer, None, priority=priority, now=self._wall()), gang)
         status = Status("Waiting", known_code(gang.placement.status.get("reason")), text)
         body = status_body(gang.placement.status, status, facts=None, now=self._wall())
         result = writes.patch_placement_status(self._api, written, body, fence=self._fence)
         if not isinstance(result, Gone):
-            self._written.took_placement(result)
+            self._writer.took_placement(result)
         self._event(gang, "LevelRelaxed", text)
 
-    def unclaimed(self, pod: Pod) -> str | None:
-        """Why a held pod that no gang claims stays held; None when nothing asks for it to be."""
+    def orphan_reason(self, pod: Pod) -> str | None:
+        """Return why an orphaned pod stays held; None if nothing requires it."""
         if self._view.policy.mode != "enforce":
             return None
         claim = self._view.owners.owner_of(pod)
@@ -245,11 +247,11 @@ class ActionExecutor:
         return None
 
     def pod_event(self, pod: Pod, reason: EventReason, message: str) -> None:
-        """Tell a pod's readers why it is held."""
-        self._tell_pod(pod, reason, message, warning=is_warning(reason))
+        """Record an Event on a pod with the reason why it is held."""
+        self._record_pod_event(pod, reason, message, warning=is_warning(reason))
 
-    def too_many(self, gang: Gang, limit: int) -> None:
-        """Tell of a workload that not all of its gangs can be looked after now."""
+    def report_limit(self, gang: Gang, limit: int) -> None:
+        """Record an Event on a workload with gangs above the limit of its namespace."""
         message = (
             f"the namespace has reached its limit of {limit:,} gangs (policy queue.maxNamespaceGangs): the others "
             "are held until some have ended; delete waiting gangs, or scale down"
@@ -258,7 +260,7 @@ class ActionExecutor:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _tell(
+    def _write_status(
         self,
         gang: Gang,
         placement: Placement | None,
@@ -273,11 +275,11 @@ class ActionExecutor:
             body = status_body(before, status, facts=facts, now=self._wall())
             result = writes.patch_placement_status(self._api, placement, body, fence=self._fence)
             if not isinstance(result, Gone):
-                self._written.took_placement(result)
+                self._writer.took_placement(result)
         if event:
             self._event(gang, status.reason or status.phase, event_text(status, facts))
 
-    def _tell_pod(self, pod: Pod, reason: EventReason, message: str, *, warning: bool) -> None:
+    def _record_pod_event(self, pod: Pod, reason: EventReason, message: str, *, warning: bool) -> None:
         self._recorder.record(
             api_version="v1",
             kind="Pod",
@@ -290,8 +292,8 @@ class ActionExecutor:
             warning=warning,
         )
 
-    def _all(self, do: Callable[[T], None], items: Iterable[T]) -> None:
-        """Do the same to many, in parallel: one that fails stops no other. Raises the worst of what went wrong."""
+    def _in_parallel(self, do: Callable[[T], None], items: Iterable[T]) -> None:
+        """Run one function for many items in parallel; a failure stops no other. Raises the most severe exception."""
         futures: list[Future[None]] = []
         faults: list[Exception] = []
         for item in items:
@@ -308,7 +310,7 @@ class ActionExecutor:
             except Exception as fault:
                 faults.append(fault)
         if faults:
-            raise min(faults, key=_mildness)
+            raise min(faults, key=_retry_priority)
 
     def _evict_pod(self, pod: Pod) -> None:
         match writes.evict_pod(self._api, pod, fence=self._fence):
@@ -322,12 +324,12 @@ class ActionExecutor:
             raise writes.WriteRefused(result.message)
 
     def _event(self, gang: Gang, reason: EventReason, message: str, *, warning: bool | None = None) -> None:
-        """`warning`: the type of the Event where its reason does not say it."""
+        """Record an Event on the gang's workload or pods; `warning` overrides the type that the reason has."""
         warning = is_warning(reason) if warning is None else warning
         workload: Workload = gang.workload
         if workload.handling == "pods":
             for pod in in_order(gang.pods)[:TOLD_PODS]:
-                self._tell_pod(pod, reason, message, warning=warning)
+                self._record_pod_event(pod, reason, message, warning=warning)
             return
         self._recorder.record(
             api_version=workload.api_version,
@@ -342,12 +344,12 @@ class ActionExecutor:
         )
 
 
-def _mildness(fault: Exception) -> int:
-    """What ends the term first, then what cannot be mended by looking again, then the rest."""
+def _retry_priority(fault: Exception) -> int:
+    """Return the rank of an exception: first those that end the term, then those that a new reconcile cannot solve."""
     return 0 if isinstance(fault, NotLeader) else 2 if isinstance(fault, StaleObject) else 1
 
 
 def _pod_set_name(gang: Gang, pod: Pod) -> str:
-    """The name of a pod's pod set; a pod that is placed by itself has its own mark for it."""
+    """Return the name of a pod's pod set; a pod that is placed alone has its own label for it."""
     found = None if gang.workload.unit == "pod" else pod_set_of(pod, gang.workload)
     return found.name if found is not None else pod.spec.labels.get(names.POD_SET, names.MAIN)

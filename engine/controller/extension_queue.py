@@ -1,4 +1,4 @@
-"""Parts of placed gangs that wait for slots: lost ones before everything else, more pods after whoever waits."""
+"""The queue of extensions of placed gangs: lost slots go before everything else, growth after waiting gangs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class _Entry:
 
 
 class ExtensionQueue:
-    """One entry per gang; not thread-safe.
+    """Waiting extensions, one per gang; not thread-safe.
 
-    A gang that has lost a part keeps the rest of its slots idle meanwhile: it goes before gangs that have not started.
-    One that is to grow runs as it is: what it wants is taken from what is left.
+    A gang that has lost slots keeps the others idle meanwhile: it goes before gangs that have not started. A gang that
+    grows is running: it gets what is left.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class ExtensionQueue:
         return len(self._entries)
 
     def add(self, key: str, action: Extend, *, priority: int, created: float, out: frozenset[str]) -> None:
-        """Put a part in, or keep it: the same question is asked again only when room appears."""
+        """Add an extension, or keep an equal one, which is planned again only when capacity is freed."""
         known = self._entries.get(key)
         same = known is not None and known.action.extension == action.extension and known.out == out
         entry = _Entry(action, (-priority, created, key), out, True)
@@ -41,12 +41,12 @@ class ExtensionQueue:
         self._entries[key] = entry
 
     def missed(self, key: str, answer: Waits | Never) -> None:
-        """Remember why there was no room."""
+        """Record why an extension did not fit."""
         if (known := self._entries.get(key)) is not None:
             self._entries[key] = replace(known, answer=answer)
 
     def status(self, key: str) -> Status | None:
-        """What people read of a part that waits; None when it was not looked for yet."""
+        """Return the status of a gang with a waiting extension; None if it was not planned yet."""
         known = self._entries.get(key)
         if known is None or known.answer is None:
             return None
@@ -54,17 +54,17 @@ class ExtensionQueue:
         return Status(action.meanwhile.phase, answer.reason, f"{action.why}: {answer.message}")
 
     def drop(self, key: str) -> None:
-        """Forget the part of a gang."""
+        """Remove the extension of a gang."""
         self._entries.pop(key, None)
 
     def room(self) -> None:
-        """Room may have appeared: all of them are tried again."""
+        """Make all extensions due again, because capacity may have been freed."""
         self._entries = {key: replace(entry, due=True) for key, entry in self._entries.items()}
 
     def take(self, *, growing: bool, busy: Container[str]) -> list[tuple[str, Extend]]:
-        """Those that are due, highest priority first, then oldest: of gangs that grow, or of those that lost a part.
+        """Return the due extensions of growing gangs or of those that lost slots, by priority and age.
 
-        The `busy` ones stay due.
+        Those of `busy` gangs stay due.
         """
         due = [
             (key, one)

@@ -1,4 +1,4 @@
-"""Parts of placed gangs that are planned: what they have lost, or what they are to grow by."""
+"""Schedules extensions of placed gangs: replacements for lost slots, and growth."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from engine.scheduler.schedule import extended_placement, schedule_extension
 
 
 class ExtensionScheduler:
-    """Plans the parts that wait in the term's `parts`."""
+    """Plans the extensions in the term's `parts`."""
 
     def __init__(
         self,
         view: ClusterState,
-        errands: ActionExecutor,
+        executor: ActionExecutor,
         term: LeaderTerm,
-        telling: StatusReporter,
+        reporter: StatusReporter,
         *,
         wall: Callable[[], float],
     ) -> None:
         self._view = view
-        self._errands = errands
+        self._executor = executor
         self._term = term
-        self._telling = telling
+        self._reporter = reporter
         self._wall = wall
 
     def add(self, key: str, gang: Gang, part: Extend, now: float) -> None:
-        """Have slots found for a part of a gang."""
+        """Queue an extension of a gang."""
         priority, created = self._view.coming.priority_of(gang.workload), gang.workload.created
         out = self._term.of(key).timers.hosts_out(now)
         self._term.parts.add(key, part, priority=priority, created=created, out=out)
-        self._tell_part(key, gang, now)
+        self._report_status(key, gang, now)
 
     def plan(self, now: float, *, growing: bool) -> None:
-        """Find slots for parts of placed gangs: of those that lost some, or of those that are to grow."""
+        """Plan the due extensions: growth, or the replacement of lost slots."""
         if growing and self._view.policy.queue.order == "strict" and len(self._term.queue):
-            return  # nobody goes before those who wait
+            return  # in strict order growth must not overtake waiting gangs
         for key, part in self._term.parts.take(growing=growing, busy=self._term.busy):
             self._term.guarded(key, now, partial(self._extend_one, key, part, now))
 
@@ -58,7 +58,7 @@ class ExtensionScheduler:
                 return
             ahead = self._term.room.before(key, view.coming.priority_of(gang.workload)) if extension.more else []
             room_kept = frozenset[str]().union(*(room.hosts for room in ahead))
-            # What the lost slots kept free is free for their successors.
+            # The capacity of lost slots is free for their replacements.
             with view.release_slots(key, stays=extension.standing(gang.placement.assignment)):
                 with metrics.plan_seconds.time():
                     outcome = schedule_extension(
@@ -76,15 +76,15 @@ class ExtensionScheduler:
         if isinstance(outcome, Placed):
             self._term.parts.drop(key)
             memory.last_plan = outcome
-            memory.pending_status = None  # what was lost is told already, and mended now
+            memory.pending_status = None  # the loss was reported already, and is repaired now
             self._term.send(
-                key, lambda: self._errands.extend(gang, placement, extension, f"{part.why}: {outcome.message}")
+                key, lambda: self._executor.extend(gang, placement, extension, f"{part.why}: {outcome.message}")
             )
             return
         self._term.parts.missed(key, outcome)
-        self._tell_part(key, gang, now)
+        self._report_status(key, gang, now)
         memory.wake_at(memory.timers.next_back(now))
 
-    def _tell_part(self, key: str, gang: Gang, now: float) -> None:
+    def _report_status(self, key: str, gang: Gang, now: float) -> None:
         if (status := self._term.parts.status(key)) is not None:
-            self._telling.report(key, gang, status, now)
+            self._reporter.report(key, gang, status, now)

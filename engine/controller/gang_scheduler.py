@@ -1,4 +1,4 @@
-"""Gangs that wait for room: who is planned when, what is kept free for whom, and why the others wait."""
+"""Schedules waiting gangs: which is planned when, which hosts are nominated, and why the others wait."""
 
 from __future__ import annotations
 
@@ -37,37 +37,37 @@ class GangScheduler:
     def __init__(
         self,
         view: ClusterState,
-        errands: ActionExecutor,
+        executor: ActionExecutor,
         term: LeaderTerm,
-        telling: StatusReporter,
+        reporter: StatusReporter,
         *,
         monotonic: Callable[[], float],
         wall: Callable[[], float],
     ) -> None:
         self._view = view
-        self._errands = errands
+        self._executor = executor
         self._term = term
-        self._telling = telling
+        self._reporter = reporter
         self._monotonic = monotonic
         self._wall = wall
 
     @property
     def behind(self) -> bool:
-        """True when gangs are to be planned as soon as can be that had no share of the last turn."""
+        """Return True if postponed gangs should be planned as soon as possible."""
         return self._term.queue.behind
 
     def add(self, key: str, gang: Gang, not_before: float | None, now: float) -> None:
-        """Put a gang into the queue, unless it has waited so long that its request is to be relaxed first."""
+        """Queue a gang, or relax its request first if it has waited long enough for that."""
         workload, policy, memory = gang.workload, self._view.policy, self._term.memory[key]
-        clock = now - self._wall()  # what makes a time of day one of our own
+        clock = now - self._wall()  # from time of day to our own clock
         if gang.placement is not None:
             memory.waiting_since = gang.placement.status.get("waitingSince")
         relaxes = relaxes_at(gang.understanding, gang.placement, policy)
         if relaxes is not None and relaxes + clock <= now:
             self._term.queue.drop(key)
-            self._term.send(key, lambda: self._errands.relax(gang))
+            self._term.send(key, lambda: self._executor.relax(gang))
             return
-        since = waiting_since({"waitingSince": memory.waiting_since})  # also while the Placement is deleted by hand
+        since = waiting_since({"waitingSince": memory.waiting_since})  # also if the Placement was deleted by hand
         patient_until = since + policy.queue.patience + clock if since is not None else inf
         memory.wake_at(relaxes + clock if relaxes is not None else None)
         memory.wake_at(patient_until if now < patient_until < inf else None)
@@ -84,12 +84,12 @@ class GangScheduler:
         )
 
     def plan(self, now: float) -> None:
-        """Plan those whose turn it is, in the order of the queue."""
+        """Plan the gangs that are due, in the order of the queue."""
         view = self._view
         strict = view.policy.queue.order == "strict"
-        self._keep_room(now, strict=strict)
+        self._nominate(now, strict=strict)
         if self._term.queue.room and not strict:
-            for key in self._term.queue.for_hosts:  # their numbers may be others now, if not their answer
+            for key in self._term.queue.for_hosts:  # their numbers may have changed, if not their outcome
                 if (memory := self._term.memory.get(key)) is not None:
                     self._term.numbers.put(key, None, due=max(now, memory.reported_at + TEXT_EVERY))
         keys = self._term.queue.take(now, strict=strict)
@@ -100,25 +100,25 @@ class GangScheduler:
         self._find_numbers(now, strict=strict)
 
     def _plan_in_order(self, keys: list[str], now: float) -> None:
-        """Plan one gang after the other up to the first that waits for room: nobody overtakes it."""
+        """Plan the gangs one by one up to the first that waits for capacity, which must not be overtaken."""
         queue = self._term.queue
         for key in keys:
             if key in self._term.busy:
-                queue.room = True  # all of them again when it is free
+                queue.room = True  # plan all of them again when it is no longer busy
                 break
             if key not in queue.for_hosts:
                 self._term.guarded(key, now, partial(self._plan_one, key, now))
             if key in queue and self._blocks(key):
                 queue.stop_behind(key)
                 for later in queue.later_than(key):
-                    self._tell_behind(later, key, now)
+                    self._report_behind(later, key, now)
                 break
 
     def _plan_by_shares(self, keys: list[str], now: float) -> None:
-        """Plan gangs in order, of each namespace as many as it has a share for.
+        """Plan gangs in order, within the shares of their namespaces.
 
-        One half of a share goes by the order, the other by who was put off for longest: the first of many gangs are
-        tried whenever room appears, and the last ones come to their turn too.
+        One half of a share goes by the order, the other by the time since postponement: so the first of many gangs are
+        tried whenever capacity is freed, and the last ones get their turn too.
         """
         queue = self._term.queue
         namespaces = {key: entry.namespace for key in keys if (entry := queue.entry(key)) is not None}
@@ -129,7 +129,7 @@ class GangScheduler:
                 queue.put_off(key)
 
     def _plan_within(self, key: str, namespaces: Mapping[str, str], shares: Shares, part: float, now: float) -> bool:
-        """Plan a gang if its namespace has not used up that part of its share; False when it has."""
+        """Plan a gang if its namespace has not used up this part of its share; return False if it has."""
         namespace = namespaces.get(key, "")
         if not shares.left(namespace, of=part):
             return False
@@ -138,24 +138,24 @@ class GangScheduler:
             self._term.guarded(key, now, partial(self._plan_one, key, now))
         return True
 
-    def _keep_room(self, now: float, *, strict: bool) -> None:
-        """Keep room for gangs that have waited too long; in strict order nobody overtakes them anyway."""
+    def _nominate(self, now: float, *, strict: bool) -> None:
+        """Nominate hosts for starving gangs; in strict order they cannot be overtaken anyway."""
         waiting = []
         for key in [] if strict else self._term.queue.impatient(now):
             entry = self._term.queue.entry(key)
             if entry is not None and self._blocks(key):
                 waiting.append(StarvingGang(key, entry.priority, entry.topology, entry.namespace))
         kept = {room.key: room for room in self._term.room.kept()}
-        if self._term.room.renew(waiting, now, partial(self._find_room, now)):
+        if self._term.room.renew(waiting, now, partial(self._find_nomination, now)):
             self._term.room_appeared()
         for room in self._term.room.kept():
             if room.key not in kept:
                 log.info("keeping %s for %s", room.where, room.name)
             if kept.get(room.key) != room:
-                self._term.queue.requeue(room.key)  # so that it says so
+                self._term.queue.requeue(room.key)  # so that its status shows the nomination
         metrics.rooms_kept.set(len(self._term.room))
 
-    def _find_room(
+    def _find_nomination(
         self, now: float, waiting: StarvingGang, kept: Nomination | None, taken: frozenset[str]
     ) -> Nomination | None:
         view, memory = self._view, self._term.of(waiting.key)
@@ -186,9 +186,9 @@ class GangScheduler:
             )
 
     def _plan_one(self, key: str, now: float, *, alone: bool = False) -> None:
-        """Plan a queued gang: it leaves the queue when it is placed, or is told why it waits.
+        """Plan a queued gang: it leaves the queue if it is placed, else its status gets the reason.
 
-        What others of this turn were answered is not asked again, unless it is planned `alone`.
+        A problem that was already answered in this turn is not planned again, unless with `alone`.
         """
         view = self._view
         with view.lock:
@@ -203,7 +203,7 @@ class GangScheduler:
             classes = tuple(map(view.coming.missing_class, gang.workload.pod_sets))
             question = plan_key(gang.understanding, gang.shapes, excluded, hosts, classes)
             kept = kept_assignment(gang)
-            joins = bool(kept)  # pods that stay make it a question of its own
+            joins = bool(kept)  # kept pods make it a problem of its own
             if not joins and not alone and not self._term.room.of(key) and self._answered(key, gang, question, now):
                 return
             with metrics.plan_seconds.time():
@@ -219,40 +219,40 @@ class GangScheduler:
             self._term.rush.placed(now)
             memory.last_plan = outcome
             memory.pending_status = None
-            self._term.send(key, lambda: self._errands.place(gang, placement))
+            self._term.send(key, lambda: self._executor.place(gang, placement))
             return
         miss = Miss(outcome, first)
-        self._tell(key, gang, miss, now)
+        self._report(key, gang, miss, now)
         if excluded:
-            memory.wake_at(memory.timers.next_back(now))  # no event will tell that its hosts count again
+            memory.wake_at(memory.timers.next_back(now))  # no event will show that its excluded hosts count again
         if not joins and outcome.for_hosts:
             self._term.queue.waits_for_hosts(key)
         if not joins and REASONS[outcome.reason].shared:
             self._term.queue.record_miss(question, miss)
 
     def _answered(self, key: str, gang: Gang, question: PlanKey, now: float) -> bool:
-        """True when it is clear from what others were answered in this turn that a gang has no room.
+        """Return True if earlier answers of this turn show that a gang does not fit.
 
-        The very same question has the same answer, numbers and all. Where fewer pods of the kind do not fit either, a
-        gang that has been told why it waits learns its own numbers when there is time for them; so does one whose
-        namespace has a quota, which comes first.
+        Exactly the same problem has the same answer, with its numbers. If fewer equal pods do not fit either, a gang
+        with a reported reason learns its own numbers when there is time for them; so does one in a namespace with a
+        quota, which comes first.
         """
         memory, queue = self._term.of(key), self._term.queue
         same, miss = queue.answered(question), queue.known_miss(question)
         if miss is not None and miss.outcome.for_hosts:
             queue.waits_for_hosts(key)
         if same is not None and not self._view.stores.quotas.get_by(gang.workload.namespace):
-            self._tell(key, gang, same, now)
+            self._report(key, gang, same, now)
             return True
-        if miss is None or memory.reported is None or not _as_told(_reason(miss), memory.reported.reason):
+        if miss is None or memory.reported is None or not _already_reported(_reason(miss), memory.reported.reason):
             return False
         self._term.numbers.put(key, None, due=max(now, memory.reported_at + TEXT_EVERY))
         return True
 
     def _find_numbers(self, now: float, *, strict: bool) -> None:
-        """Plan a few of those whose text may be out of date, and that are hopeless as far as is known.
+        """Plan a few of the gangs with possibly outdated numbers, which are known not to fit.
 
-        Not in strict order: nobody is planned before his turn there.
+        Not in strict order: there no gang is planned before its turn.
         """
         for key, _ in self._term.numbers.take(now, busy=self._term.busy):
             if key in self._term.queue and not strict:
@@ -270,15 +270,15 @@ class GangScheduler:
             self._view, gang, kept=kept, settled_before=settled_before, excluded=excluded, room_kept=room_kept
         )
 
-    def _tell(self, key: str, gang: Gang, miss: Miss, now: float) -> None:
+    def _report(self, key: str, gang: Gang, miss: Miss, now: float) -> None:
         memory, outcome = self._term.memory[key], miss.outcome
         memory.unschedulable_alone = own_trouble(outcome)
         if miss.first:
             outcome = kept_for(miss.first, gang)
-        self._telling.report(key, gang, self._why(key, gang, outcome), now)
+        self._reporter.report(key, gang, self._why(key, gang, outcome), now)
 
     def _why(self, key: str, gang: Gang, outcome: Waits | Never) -> Status:
-        """What people read of a gang that was not placed."""
+        """Return the status of a gang that was not placed."""
         room = self._term.room.of(key)
         if room is None or self._term.memory[key].unschedulable_alone:
             since = relaxed_text(gang.understanding, self._view.policy)
@@ -289,23 +289,27 @@ class GangScheduler:
         return Status("Waiting", "RoomKept", message, tuple(sorted(room.hosts)))
 
     def _blocks(self, key: str) -> bool:
-        """True when a gang that was not placed waits for room: what only its own people can mend holds up nobody."""
+        """Return True if a gang waits for capacity; one with a problem that only its users can correct holds up no
+        other.
+        """
         memory = self._term.memory.get(key)
         return memory is None or not memory.unschedulable_alone
 
-    def _tell_behind(self, key: str, first: str, now: float) -> None:
+    def _report_behind(self, key: str, first: str, now: float) -> None:
         with self._view.lock:
             gang, ahead = self._view.gangs.get(key), self._term.queue.entry(first)
         if gang is not None and ahead is not None:
-            told = goes_first(ahead.name, gang)
-            self._telling.report(key, gang, Status("Waiting", told.reason, told.message), now)
+            outcome_behind = goes_first(ahead.name, gang)
+            self._reporter.report(key, gang, Status("Waiting", outcome_behind.reason, outcome_behind.message), now)
 
 
 def _reason(miss: Miss) -> Code:
     return "QueuedBehind" if miss.first else miss.outcome.reason
 
 
-def _as_told(miss: Code, told: Why) -> bool:
-    """True when a gang that meets the same answer as another need not be told: numbers are no news, a rank is."""
-    before = reason_of(told)
-    return miss == told or not (REASONS[miss].of_order or (before is not None and before.of_order))
+def _already_reported(miss: Code, outcome_behind: Why) -> bool:
+    """Return True if a gang with this reason needs no new status: other numbers are no news, but a rank in the queue
+    is.
+    """
+    before = reason_of(outcome_behind)
+    return miss == outcome_behind or not (REASONS[miss].of_order or (before is not None and before.of_order))

@@ -23,7 +23,7 @@ GONE = float("inf")
 
 
 class HostHealth:
-    """The hosts of one gang as one reconcile sees them; `now` is the time of day (seconds since the epoch)."""
+    """The health of one gang's hosts in one reconcile; `now` is the time of day (seconds since the epoch)."""
 
     def __init__(self, gang: Gang, capacity: Capacity, topologies: Mapping[str, Topology], *, now: float) -> None:
         self._gang = gang
@@ -32,21 +32,21 @@ class HostHealth:
         self._now = now
 
     def down(self, host: str) -> float | None:
-        """For how long a node is not ready (seconds); None when it is, `GONE` when there is no such node."""
+        """Return for how long a node is not ready (seconds); None if it is, `GONE` if the node does not exist."""
         node = self._capacity.node(host)
         if node is None:
             return GONE
         return None if node.ready else max(0.0, self._now - node.settled_at) if node.settled_at else 0.0
 
     def overcommitted(self, host: str) -> bool:
-        """True when others took room that is reserved there for pods of the gang, or devices of theirs."""
+        """Return True if other pods use capacity or devices that are reserved on the host for the gang."""
         return self._capacity.lost_devices(self._gang.key, host) or any(
             self._capacity.overcommitted(host, self._gang.shapes[name].requests)
             for name, _ in self._slots.get(host, ())
         )
 
     def usable(self, host: str) -> bool:
-        """True when the pods of the gang that were to go there still can: the node is there, ready, and takes them."""
+        """Return True if future pods of the gang can still run there: the node exists, is ready, and accepts them."""
         node, placement = self._capacity.node(host), self._gang.placement
         if node is None or placement is None:
             return node is not None
@@ -57,12 +57,12 @@ class HostHealth:
         )
 
     def other_devices(self) -> Assignment | None:
-        """The assignment with other devices where those of pods to come are lost; None: keep it."""
+        """Return the assignment with other devices where those of future pods are lost; None to keep it."""
         return reallocate_devices(self._gang, self._capacity)
 
     @cached_property
     def _slots(self) -> dict[str, list[tuple[str, Slot]]]:
-        """The gang's slots by host, with the names of their pod sets; read once, when it is first asked."""
+        """Return the gang's slots by host, with the names of their pod sets; computed once."""
         assignment = self._gang.placement.assignment if self._gang.placement is not None else None
         found: dict[str, list[tuple[str, Slot]]] = {}
         for plan in assignment.pod_sets if assignment is not None else ():
@@ -71,17 +71,17 @@ class HostHealth:
         return found
 
 
-# A node that is deleted may be registered again at once, with its pods still on it (seconds).
+# Seconds. A deleted node may be registered again at once, with its pods still on it.
 GONE_AFTER = 5.0
-_SHOWN = 3  # hosts that a message names
+_SHOWN = 3  # hosts that a message lists
 
 
 def losses(gang: Gang, *, hosts: HostHealth, timers: Timers, policy: Policy, now: float) -> Decision | None:
-    """What to do about live pods on nodes that are lost; None while none is.
+    """Return the reaction to live pods on lost nodes; None if there are none.
 
-    Lost is a node that is not ready for `timeouts.node`, and one that is not there any more. With `wait` Kubernetes
-    itself evicts the pods, or removes those without a node, and there is only something to tell; a decision to rest
-    may then be followed by others. `wake` is set also for nodes that are not lost yet.
+    A node is lost if it is not ready for `timeouts.node`, or does not exist any more. With `wait` Kubernetes itself
+    evicts the pods, or removes those without a node, and there is only a status to report; a NoAction decision may then
+    be followed by others. `wake` is also set for nodes that are not lost yet.
     """
     bound = [pod for pod in gang.pods if pod.spec.node_name and not (pod.finished or pod.deleting)]
     down = {host: since for host in {pod.spec.node_name for pod in bound} if (since := hosts.down(host)) is not None}
@@ -115,9 +115,9 @@ def losses(gang: Gang, *, hosts: HostHealth, timers: Timers, policy: Policy, now
 
 
 def stuck(gang: Gang, hosts: HostHealth) -> list[Pod]:
-    """Pods that terminate on a node that is not there to end them, and that nothing has replaced.
+    """Return the pods that terminate on a node that cannot end them, and that were not replaced.
 
-    Controllers whose pods have fixed names make no other one while the old object exists.
+    Controllers of pods with fixed names make no replacement while the old object exists.
     """
     if not any(_stranded(pod, hosts) for pod in gang.pods):
         return []
@@ -140,8 +140,9 @@ def _stranded(pod: Pod, hosts: HostHealth) -> bool:
 
 
 def on_gone_node(gang: Gang, hosts: HostHealth) -> bool:
-    """True when a live pod is bound to a node that does not exist: it may be registered again with the pod on it, and
-    no topology tells meanwhile where that was.
+    """Return True if a live pod is bound to a node that does not exist.
+
+    The node may be registered again with the pod on it, and until then its place in the topology is unknown.
     """
     return any(
         pod.spec.node_name and not (pod.finished or pod.deleting) and hosts.down(pod.spec.node_name) == GONE
@@ -150,14 +151,14 @@ def on_gone_node(gang: Gang, hosts: HostHealth) -> bool:
 
 
 def in_the_way(host: str, hosts: HostHealth) -> tuple[Code, str]:
-    """Why no pod of the gang can go to its slot on a host: the reason code, and the same for people."""
+    """Return why no pod of the gang can use its slot on a host: the reason code and the message."""
     if hosts.usable(host):
         return "ReservedByOthers", f"room reserved on {host} was taken by other pods"
     return "NodeLost", f"{host} no longer accepts pods"
 
 
 def named(hosts: Iterable[str]) -> str:
-    """The first few of these hosts, and how many more."""
+    """Return the first few of these hosts in words, and the number of the others."""
     ordered = sorted(hosts)
     shown = [sanitize(host) for host in ordered[:_SHOWN]]
     rest = len(ordered) - len(shown)

@@ -1,4 +1,4 @@
-"""Pods and Placements that no gang claims: what becomes of them."""
+"""Cleans up orphans: held pods and Placements that belong to no gang."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from engine.controller.executor import ActionExecutor
 from engine.controller.term import LeaderTerm
 from engine.gang.key import placed_key
 
-# A pod that no gang claims is given this long for its owner to show up in the cache (seconds).
+# An orphaned pod waits this long for its owner to appear in the cache (seconds).
 UNCLAIMED_AFTER: Final = 10.0
-# So often Placements are looked for whose gangs are gone; one goes when it was found twice (seconds).
+# Seconds between searches for Placements without a gang; one that is found twice is deleted.
 SWEEP_EVERY: Final = 30.0
 
 
 class OrphanCollector:
-    """Remembers since when nobody claims what."""
+    """Tracks orphaned pods and Placements with the time since when they are orphaned."""
 
     def __init__(
         self,
         view: ClusterState,
-        errands: ActionExecutor,
+        executor: ActionExecutor,
         term: LeaderTerm,
         *,
         hidden: Callable[[], AbstractSet[tuple[str, str]]],
     ) -> None:
-        """`hidden`: the kinds of workloads, by group and name, that may not be read."""
+        """Take `hidden`: the kinds of workloads, by group and name, that may not be read."""
         self._view = view
-        self._errands = errands
+        self._executor = executor
         self._term = term
         self._hidden = hidden
         self._pods: dict[tuple[str, str], float] = {}
@@ -42,11 +42,11 @@ class OrphanCollector:
         self._swept_at = float("-inf")
 
     def __len__(self) -> int:
-        """How many pods are waited for."""
+        """Return how many pods are tracked."""
         return len(self._pods)
 
     def pods(self, changes: Changes, now: float) -> None:
-        """Free the held pods that nothing asks to be held, and tell of the others why they are."""
+        """Free orphaned pods without a reason to be held, and report the reason on the others."""
         keys = set(changes.unclaimed_pods)
         if changes.everything:
             keys |= {pod.key for pod in self._view.stores.pods.values() if names.GATE in pod.spec.gates}
@@ -60,22 +60,22 @@ class OrphanCollector:
             with self._view.lock:
                 claimed = self._view.gangs.gang_of(pod) is not None
             if claimed:
-                del self._pods[key]  # its gang decides
+                del self._pods[key]  # its gang decides about it
                 continue
             if now - since >= UNCLAIMED_AFTER:
                 del self._pods[key]
-                self._nobodys(pod, now)
+                self._free_or_report(pod, now)
 
-    def _nobodys(self, pod: Pod, now: float) -> None:
-        why = self._errands.unclaimed(pod)
+    def _free_or_report(self, pod: Pod, now: float) -> None:
+        why = self._executor.orphan_reason(pod)
         if why is not None:
-            self._errands.pod_event(pod, "HeldWithoutGang", why)
+            self._executor.pod_event(pod, "HeldWithoutGang", why)
             return
-        self._pods[pod.key] = now  # until the watch shows it free: a lost PATCH is sent again
-        self._term.send(f"pod/{pod.uid}", lambda: self._errands.free_pod(pod))
+        self._pods[pod.key] = now  # until the watch shows it without the gate: a lost PATCH is sent again
+        self._term.send(f"pod/{pod.uid}", lambda: self._executor.free_pod(pod))
 
     def placements(self, now: float) -> None:
-        """Forget Placements of gangs that are gone (`--cascade=orphan` hides them from the garbage collector)."""
+        """Delete Placements of gangs that are gone (`--cascade=orphan` hides them from the garbage collector)."""
         if now - self._swept_at < SWEEP_EVERY:
             return
         self._swept_at = now
@@ -91,10 +91,10 @@ class OrphanCollector:
             del self._placements[key]
         for key, placement in lost.items():
             if now - self._placements.setdefault(key, now) >= SWEEP_EVERY:
-                self._term.send(placed_key(placement), partial(self._errands.forget, placement))
+                self._term.send(placed_key(placement), partial(self._executor.forget, placement))
 
     def _knows(self, key: str) -> bool:
-        with self._view.lock:  # for one at a time: reviews want it too
+        with self._view.lock:  # locked for one at a time: reviews need the lock too
             return self._view.gangs.knows(key)
 
 

@@ -1,8 +1,8 @@
-"""The life of a gang as a state machine. Pure: what is seen in, what to do next out.
+"""The life of a gang as a state machine: from the observed state to the next action. Pure.
 
-The machine is level-triggered: `reconcile` looks at the workload, its Placement, its pods and the clock, and names the
-one next action; it keeps nothing but the timers that its caller hands back (`Timers`: losing them at a fail-over only
-restarts a waiting time). Steps and rules: docs/concepts/gangs.md.
+The machine is level-triggered: `reconcile` reads the workload, its Placement, its pods and the clock, and returns the
+one next action; its only memory are the timers that its caller passes in (`Timers`: losing them at a fail-over only
+restarts waiting times). Steps and rules: docs/concepts/gangs.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from engine.policy.model import Policy
 
 
 def stale(gang: Gang) -> bool:
-    """True when the assignment answers another question than the workload asks now."""
+    """Return True if the assignment was planned for another request than the current one."""
     asked, placement = gang.understanding, gang.placement
     if not asked.pod_sets or placement is None or placement.assignment is None:
         return False
@@ -35,14 +35,15 @@ def stale(gang: Gang) -> bool:
 
 
 def request_of(pod_set: PodSetRequest) -> tuple[object, ...]:
-    """What two requests for a pod set must share to have the same answer."""
+    """Return the parts of a pod set's request that decide its plan."""
     levels = (pod_set.require, pod_set.prefer, pod_set.unconstrained, pod_set.slices, pod_set.colocate)
     return (pod_set.name, pod_set.count, pod_set.min_available, *levels, pod_set.shape_hash, pod_set.ranked)
 
 
 def request_written(gang: Gang, *, priority: int) -> bool:
-    """True when the Placement of a gang without slots says what the workload asks for now; of one with slots it says
-    what they were planned for.
+    """Return True if the Placement of a gang without slots has the workload's current request.
+
+    A Placement with slots keeps the request that they were planned for.
     """
     asked, placement = gang.understanding, gang.placement
     if not asked.pod_sets or placement is None or placement.assignment is not None or placement.deleting:
@@ -64,7 +65,7 @@ def reconcile(
     hosts: HostHealth,
     wall: float = 0.0,
 ) -> Decision:
-    """The next step of a gang. `now` is the leader's own clock, `wall` the time of day."""
+    """Return the next step of a gang. `now` is the leader's own clock, `wall` the time of day."""
     workload, placement = gang.workload, gang.placement
     gated = tuple(pod for pod in gang.pods if names.GATE in pod.spec.gates and not pod.finished and not pod.deleting)
     if workload.finished or workload.deleting:
@@ -78,23 +79,23 @@ def reconcile(
         return _without_request(gang, gated, policy)
     assigned = placement is not None and placement.assignment is not None
     if gang.understanding.errors and (not assigned or workload.suspended):
-        return _misunderstood(gang, gated)
-    # A gang that was placed goes on in its slots, also when the policy in force would refuse its request today.
+        return _invalid_request(gang, gated)
+    # A placed gang keeps its slots, even if the current policy would refuse its request.
     if (placement is None or placement.assignment is None) and not gated and (not ours(workload) or _runs(gang)):
-        return Decision(NoAction())  # it ran before we were asked, or was let go: new workloads only
+        return Decision(NoAction())  # it ran before it had a request, or was unmanaged: only new workloads are placed
     if suspended_by_user(workload):
         timers.retry_at = 0.0
-        timers.forget_pauses()  # whoever takes it up again has mended what was wrong
+        timers.forget_pauses()  # the user who resumes it has corrected the problem
         return _user_suspension(gang)
     if placement is None or placement.assignment is None:
         if not gated and _expired(gang, timers):
-            return Decision(NoAction())  # no pod ever appeared: planned again when one does
+            return Decision(NoAction())  # no pod appeared: planned again when one does
         timers.expired = False
         return Decision(Enqueue(), wake=timers.retry_at if timers.retry_at > now else None)
     if (fresh := hosts.other_devices()) is not None and not stale(gang):
         return Decision(ReassignDevices(fresh))
     if workload.suspended:
-        timers.empty_since = None  # once it runs again its pods have their whole time to appear
+        timers.empty_since = None  # after the resume its pods have the whole timeout to appear
         return _before_resume(gang, hosts)
     return running(gang, timers=timers, policy=policy, now=now, wall=wall, hosts=hosts)
 
@@ -104,14 +105,16 @@ def _end(workload: Workload) -> str:
 
 
 def _expired(gang: Gang, timers: Timers) -> bool:
-    """True when its slots went back because no pod appeared, and only a pod can tell that it is wanted again."""
+    """Return True if its slots were released because no pod appeared, and only a new pod shows that it is wanted
+    again.
+    """
     known = reason_of(known_code(gang.placement.status.get("reason"))) if gang.placement is not None else None
     expired = timers.expired or (known is not None and known.until == "pods")
     return not can_suspend(gang.workload) and not gang.workload.suspended and expired
 
 
 def _runs(gang: Gang) -> bool:
-    """True when pods of the gang have a node and nothing of ours stops the others."""
+    """Return True if pods of the gang have a node and the others are not held by us."""
     return not gang.workload.suspended and any(pod.spec.node_name and not pod.finished for pod in gang.pods)
 
 
@@ -136,8 +139,8 @@ def _no_request(reason: Code, policy: Policy) -> str:
     return f"the policy's mode is {policy.mode}" if policy.mode != "enforce" else f"is no longer managed ({reason})"
 
 
-def _misunderstood(gang: Gang, gated: tuple[Pod, ...]) -> Decision:
-    """It asks for something that the policy in force does not allow or know: nothing of it starts."""
+def _invalid_request(gang: Gang, gated: tuple[Pod, ...]) -> Decision:
+    """Return the decision for a request that the current policy does not allow or know: nothing of it starts."""
     placement, error = gang.placement, gang.understanding.errors[0]
     if suspended_by_user(gang.workload):
         return _user_suspension(gang)
@@ -159,7 +162,10 @@ def _user_suspension(gang: Gang) -> Decision:
 
 
 def _before_resume(gang: Gang, health: HostHealth) -> Decision:
-    """Mostly plan and resume are one errand. Else time has passed in between: the slots must still be there."""
+    """Return the decision before resuming: if time has passed since the plan, the slots must still be usable.
+
+    Mostly plan and resume are one action.
+    """
     placement = gang.placement
     assert placement is not None and placement.assignment is not None
     hosts = sorted({slot.host for slot in slots_of(placement.assignment)})

@@ -1,8 +1,8 @@
-"""Reports a gang's status and Events, delayed where they may change again at once, and the metrics of the queue.
+"""Reports a gang's status and Events, delayed if they may change again at once, and the metrics of the queue.
 
-A change of phase or reason is news: a status and an Event. Where only the text has changed (its numbers, mostly), the
-status follows without an Event, some seconds after it was written last. A Placement that says another request than the
-workload makes now is corrected at once.
+A change of phase or reason is news: a status and an Event. If only the text has changed (mostly its numbers), the
+status follows without an Event, some seconds after the last write. A Placement with another request than the workload's
+current one is corrected at once.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from engine.controller.term import LeaderTerm
 from engine.gang.gang import Gang
 from engine.gang.plain_pods import in_order
 
-# The text of one gang's status is written again no sooner than this after it was written last (seconds).
+# Minimum time between writes of the text of one gang's status (seconds).
 TEXT_EVERY: Final = 10.0
-# Pods of one gang that get their Events at one look; the queue of Events holds a thousand.
+# Pods of one gang that get their Events in one reconcile; the queue of Events holds a thousand.
 PODS_AT_A_TIME: Final = 200
 
 
 class StatusReporter:
-    """Takes in what each look found, and writes it when it is due."""
+    """Takes the status of each reconcile, and writes it when it is due."""
 
-    def __init__(self, view: ClusterState, errands: ActionExecutor, term: LeaderTerm) -> None:
+    def __init__(self, view: ClusterState, executor: ActionExecutor, term: LeaderTerm) -> None:
         self._view = view
-        self._errands = errands
+        self._executor = executor
         self._term = term
 
     def report(self, key: str, gang: Gang, status: Status, now: float) -> None:
-        """Take in how a gang stands; nothing is written of what its Placement says already."""
+        """Take the status of a gang; a status that its Placement already has is not written."""
         memory = self._term.of(key)
         if self._is_news(memory, gang, status):
             self._term.texts.drop(key)
@@ -50,7 +50,7 @@ class StatusReporter:
             memory.pending_status = (due, status)
             return
         memory.pending_status = None
-        self._tell_pods(memory, gang, status, now)
+        self._report_pods(memory, gang, status, now)
         if not self._request_written(gang):
             memory.pending_status = (now, status)
         elif gang.placement is not None and status_of(gang) != status:
@@ -58,10 +58,10 @@ class StatusReporter:
         else:
             self._term.texts.drop(key)
 
-    def _tell_pods(self, memory: GangState, gang: Gang, status: Status, now: float) -> None:
-        """Tell the held pods of a gang that waits why they are: whoever looks at a pod finds nothing else there.
+    def _report_pods(self, memory: GangState, gang: Gang, status: Status, now: float) -> None:
+        """Record Events on the held pods of a waiting gang, because users who look at a pod find nothing else there.
 
-        Of plain pods that make no gang each one, as they have neither workload nor Placement; of others the first few.
+        Plain pods that make no gang all get one, as they have neither workload nor Placement; of others the first few.
         """
         plain = gang.workload.handling == "pods"
         if status.phase != "Waiting" or not status.reason or (plain and not gang.understanding.errors):
@@ -76,16 +76,16 @@ class StatusReporter:
         if not plain:
             held = held[:TOLD_PODS]
             why = f"the {gang.workload.kind} {gang.workload.name} waits for slots ({reason}): {why}"
-        untold = [pod for pod in held if known.get(pod.uid) != reason]
-        for pod in untold[:PODS_AT_A_TIME]:
+        unreported = [pod for pod in held if known.get(pod.uid) != reason]
+        for pod in unreported[:PODS_AT_A_TIME]:
             known[pod.uid] = reason
-            self._errands.pod_event(pod, reason if plain else "HeldWithoutSlot", why)
-        if len(untold) > PODS_AT_A_TIME:
+            self._executor.pod_event(pod, reason if plain else "HeldWithoutSlot", why)
+        if len(unreported) > PODS_AT_A_TIME:
             memory.wake_at(now + 1.0)
         memory.reported_pods = known
 
     def reported(self, key: str, gang: Gang, status: Status, now: float) -> bool:
-        """Take in what an errand tells by itself; True when that is worth an Event."""
+        """Record a status that the executor reports with its own write; return True if it deserves an Event."""
         memory = self._term.of(key)
         news = self._is_news(memory, gang, status)
         self._term.texts.drop(key)
@@ -93,7 +93,7 @@ class StatusReporter:
         return news
 
     def flush_due(self, now: float) -> None:
-        """Write what has lasted long enough to be told."""
+        """Write the statuses that are due."""
         for key, memory in list(self._term.memory.items()):
             if memory.pending_status is None or memory.pending_status[0] > now or key in self._term.busy:
                 continue
@@ -101,11 +101,11 @@ class StatusReporter:
             if status.phase == "Waiting" and (later := self._term.pace.wait(memory.namespace, now)):
                 memory.pending_status = (now + later, status)
                 continue
-            self._term.guarded(key, now, partial(self._tell_one, key, status, now))
+            self._term.guarded(key, now, partial(self._write_status, key, status, now))
         for key, status in self._term.texts.take(now, busy=self._term.busy):
-            self._term.guarded(key, now, partial(self._tell_one, key, status, now))
+            self._term.guarded(key, now, partial(self._write_status, key, status, now))
 
-    def _tell_one(self, key: str, status: Status, now: float) -> None:
+    def _write_status(self, key: str, status: Status, now: float) -> None:
         memory = self._term.memory[key]
         with self._view.lock:
             gang = self._view.gangs.get(key)
@@ -118,11 +118,11 @@ class StatusReporter:
         if written == status and self._request_written(gang):
             return
         facts, since = memory.last_plan, memory.waiting_since
-        self._term.send(key, lambda: self._errands.tell(gang, status, facts, event=event, since=since))
+        self._term.send(key, lambda: self._executor.report(gang, status, facts, event=event, since=since))
 
     def _is_news(self, memory: GangState, gang: Gang, status: Status) -> bool:
         if gang.placement is None and gang.understanding.asked is not None:
-            return True  # none is there yet, or somebody has deleted it
+            return True  # there is no Placement yet, or it was deleted
         known = memory.reported or status_of(gang)
         return known is None or differs(known, status)
 
@@ -131,13 +131,13 @@ class StatusReporter:
 
 
 class QueueMetrics:
-    """Outlives terms: what was shown of one is taken back in the next."""
+    """The metrics of waiting gangs; outlives terms, so that values of one term are reset in the next."""
 
     def __init__(self) -> None:
-        self._counted: set[str] = set()  # reasons that the metrics show gangs for
+        self._counted: set[str] = set()  # reasons with a value in the metrics
 
     def show(self, term: LeaderTerm) -> None:
-        """Tell the metrics who waits, and why: of reason codes there are few."""
+        """Set the metrics to the number of waiting gangs by reason code, of which there are few."""
         reasons = Counter[str]()
         for key in term.queue:
             memory = term.memory.get(key)

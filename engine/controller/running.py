@@ -24,31 +24,31 @@ _OF_HOSTS: Final = "node(s)"
 
 
 def about_the_pod(words: str) -> bool:
-    """True when a pod was refused before any host was looked at: no other host would do, until somebody mends the pod.
+    """Return True if the scheduler refused the pod itself, so that no other host would help until the pod is corrected.
 
-    The scheduler counts hosts by reason ("3 Insufficient cpu, 5 node(s) had untolerated taint(s)"). Where a plugin
-    refuses the pod as such (a volume claim that is not there or not bound yet, claims that are not made) its words
-    stand there without a number (`FitError` of kube-scheduler; `PreFilterMsg`).
+    The scheduler counts hosts by reason ("3 Insufficient cpu, 5 node(s) had untolerated taint(s)"). If a plugin refuses
+    the pod as such (a volume claim that does not exist or is not bound yet, claims that are not made) its message has
+    no number (`FitError` of kube-scheduler; `PreFilterMsg`).
     """
     _, found, said = words.partition(_BEGINNING)
     said = said.partition(" preemption:")[0]
     return bool(found and said) and not said[0].isdigit() and not said.startswith(_OF_HOSTS)
 
 
-# Characters of the scheduler's own words that are passed on; its list of reasons over all nodes can be far longer.
+# Characters of the scheduler's message that are quoted; its list of reasons over all nodes can be far longer.
 MAX_REASON = 300
-# Room that comes back on a host is no event of the gang whose pods wait for it (seconds).
+# Seconds. Capacity freed on a host is no event of a gang with pods that wait for it, so it is reconciled after this.
 BLOCKED_LOOK = 5.0
-# The pod of a rank that has ended well is out of sight before its workload's status counts it (seconds).
+# Seconds. A pod that has succeeded leaves the cache before its workload's status counts it.
 MISSED_AFTER = 5.0
-# The Job controller makes a lost pod again after 10, 20, 40 s ..., and no later than this.
+# The Job controller recreates a lost pod after 10, 20, 40 s ..., and no later than this.
 JOB_BACK_OFF = "6 min"
 
 
 def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: float, hosts: HostHealth) -> Decision:
-    """The next step of a gang whose slots are written down and whose workload is not suspended.
+    """Return the next step of a gang that is placed and not suspended.
 
-    `now` is the leader's own clock, `wall` the time of day, by which the status says since when something is so.
+    `now` is the leader's own clock, `wall` the time of day, in which the status records since when a phase lasts.
     """
     workload, placement = gang.workload, gang.placement
     assert placement is not None and placement.assignment is not None
@@ -71,8 +71,8 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     timers.age(unbound, now)
     wakes += [since + policy.timeouts.bind for since in timers.unbound_since.values()]
     unmet = [pod for pod in unbound if now - timers.unbound_since[pod.uid] >= policy.timeouts.bind]
-    # Without a word of the scheduler the host is not to blame: it is down, far behind, or waits for a volume that is
-    # being made, and on any other host the gang would wait for that once more.
+    # Without a message of the scheduler the host is not the cause: the scheduler is down, far behind, or waits for a
+    # volume that is being made, and on any other host the gang would wait for that once more.
     late = [pod for pod in unmet if pod.unschedulable]
     if unmet:
         futile = [pod for pod in late if about_the_pod(pod.unschedulable)]
@@ -100,14 +100,14 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
 
     seating = assign_slots(workload, placement, gang.pods)
     seats = tuple(one for one in seating.seats if not blocked(one.slot.host))
-    closed = next((one.slot.host for one in seating.seats if blocked(one.slot.host)), None)
+    blocked_host = next((one.slot.host for one in seating.seats if blocked(one.slot.host)), None)
     orphaned = on_gone_node(gang, hosts)
     grown = None if orphaned else _growth(gang)
     if not started and not unbound:
-        if closed is not None:
-            # Nothing of it was let go yet: all of it goes elsewhere, none of it starts without the rest. The host is
-            # not left out: the ledger knows what is wrong with it, and pods that grew may still find room there.
-            reason, message = in_the_way(closed, hosts)
+        if blocked_host is not None:
+            # No pod was released yet: the whole gang moves, so that no part starts without the rest. The host is not
+            # excluded: the ledger knows what is wrong with it, and pods that grew may still fit there.
+            reason, message = in_the_way(blocked_host, hosts)
             return Decision(Unplace(suspend=can_suspend(workload), reason=reason, message=message))
         if grown is not None and not _enough(placement, gang):
             return Decision(
@@ -116,7 +116,7 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     refused = () if grown is not None else seating.refused
     if seats:
         return Decision(Release(seats), status or _progress(gang, live, hosts), refused)
-    wakes.append(now + BLOCKED_LOOK if closed is not None or late else None)
+    wakes.append(now + BLOCKED_LOOK if blocked_host is not None or late else None)
 
     staying = [pod for pod in gang.pods if pod not in replaceable]
     part = _repair(
@@ -143,7 +143,7 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
 def _repair(
     gang: Gang, pods: list[Pod], *, timers: Timers, blocked: Callable[[str], bool], now: float
 ) -> ExtensionRequest | None:
-    """What is lost of the slots; a rank without any pod only after a while."""
+    """Return the request for lost slots; a rank without any pod counts only after a while."""
     vacant: list[tuple[str, int]] = []
 
     def missed(pod_set: str, rank: int) -> bool:
@@ -169,7 +169,7 @@ def _waiting(
     status: Status | None,
     wake: float | None,
 ) -> Decision:
-    """Nothing to do but to see whether pods ever appear."""
+    """Return the decision to wait for pods, or to release the slots if none appears in time."""
     workload = gang.workload
     wanted = sum(min(pod_set.slots, pod_set.remaining) for pod_set in workload.pod_sets)
     assert timers.empty_since is not None
@@ -190,7 +190,7 @@ def _waiting(
 def _recovery(
     gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: float, started: bool
 ) -> tuple[Decision | None, float | None]:
-    """A restart when the gang was not whole for too long and the policy says so; else when to look at that again."""
+    """Return a restart if the gang was incomplete for too long and the policy allows it; else when to check again."""
     placement = gang.placement
     assert placement is not None
     if placement.status.get("phase") != "Incomplete" or not started:
@@ -210,7 +210,7 @@ def _recovery(
 
 
 def _growth(gang: Gang) -> ExtensionRequest | None:
-    """More slots than it has, as it is asked for today."""
+    """Return the request for further slots under the current request; None if there is nothing to add."""
     asked = gang.understanding
     if gang.placement is None or not asked.pod_sets:
         return None
@@ -218,7 +218,7 @@ def _growth(gang: Gang) -> ExtensionRequest | None:
 
 
 def _enough(placement: Placement, gang: Gang) -> bool:
-    """True when the slots that are written down make the gang, though not all of its pods have one."""
+    """Return True if the assigned slots make the gang, though not all of its pods have one."""
     assert placement.assignment is not None
     asked = gang.understanding
     counts = {plan.name: sum(slot.count for slot in plan.slots) for plan in placement.assignment.pod_sets}
@@ -231,13 +231,13 @@ def _enough(placement: Placement, gang: Gang) -> bool:
 
 
 def _replaced_freely(gang: Gang, pod: Pod, started: bool) -> bool:
-    """True when deleting a pod that is not bound costs nothing; no more does its group while none of that runs."""
+    """Return True if deleting an unbound pod costs nothing; with its group, only while none of that is running."""
     pod_set = pod_set_of(pod, gang.workload)
     return pod_set is not None and (pod_set.replace == "free" or (pod_set.replace == "group" and not started))
 
 
 def _not_bound(pods: list[Pod], policy: Policy, started: bool) -> Status:
-    """How a gang stands whose pods wait for the scheduler; the first one's refusal is quoted."""
+    """Return the status of a gang with pods that wait for the scheduler; quotes the first refusal."""
     reason: Code = "SchedulerSilent"
     said = "has given no reason"
     if words := pods[0].unschedulable:
@@ -247,7 +247,7 @@ def _not_bound(pods: list[Pod], policy: Policy, started: bool) -> Status:
 
 
 def _lost(part: ExtensionRequest, placement: Placement, status: Status | None, hosts: HostHealth) -> str:
-    """What was lost, for people: the slots and their hosts."""
+    """Return the lost slots and their hosts, in words for users."""
     if status is not None and (reason := reason_of(status.reason)) is not None and reason.until == "another host":
         return status.message
     assert placement.assignment is not None
@@ -259,7 +259,9 @@ def _lost(part: ExtensionRequest, placement: Placement, status: Status | None, h
 
 
 def _progress(gang: Gang, live: list[Pod], hosts: HostHealth) -> Status:
-    """Placed until every slot has its bound pod, then Running; Incomplete when one is lost again, or all are."""
+    """Return the status: Placed until every slot has its bound pod, then Running; Incomplete when slots lose their
+    pods.
+    """
     placement = gang.placement
     assert placement is not None
     missing = sum(reservation(gang.workload, placement, gang.pods).values())
@@ -280,7 +282,7 @@ def _progress(gang: Gang, live: list[Pod], hosts: HostHealth) -> Status:
 
 
 def _all_lost(gang: Gang, missing: int) -> str:
-    """Nothing of a gang that ran is there: people wonder who is to do something now."""
+    """Return the message for a running gang that lost all pods, which names who acts next."""
     kind = gang.workload.kind
     after = f" after its back-off of up to {JOB_BACK_OFF}" if kind == "Job" else ""
     return f"{plural(missing, 'pod')} lost; the {sanitize(kind)} creates new ones{after}"

@@ -1,7 +1,7 @@
-"""The status of a Placement: what in it is news, the body to write, and when a burst of placements delays it. Pure.
+"""The status of a Placement: which changes are news, the body to write, and delays during a burst of placements. Pure.
 
-Telling people costs the API server two writes a gang (a status, an Event), as much as placing it. While a crowd is
-being placed, whoever is still waiting for his slots goes first. Measured with 100 gangs of 4 pods at once:
+Reporting costs the API server two writes a gang (a status, an Event), as much as placing it. While a crowd of gangs is
+placed, those that still wait for their slots have precedence. Measured with 100 gangs of 4 pods at once:
 docs/benchmarks.md.
 """
 
@@ -19,42 +19,42 @@ from engine.controller.actions import Status
 from engine.gang.gang import Gang
 from engine.scheduler.outcome import Placed
 
-# So many placements within so many seconds are a rush: a handful of gangs of one person is none, and a crowd, which
+# This many placements within this many seconds are a burst: a handful of gangs of one user is none, and a crowd, which
 # comes at some twelve a second on two processors, is one from its second second on.
 MANY: Final = 16
 WITHIN: Final = 2.0
-# Good news of a rush is told this much later (seconds).
+# Good news during a burst is reported this much later (seconds).
 LATER: Final = 5.0
 GOOD: Final = frozenset({"Placed", "Running"})
 
 
 class BurstDetector:
-    """Remembers the last few placements."""
+    """Detects bursts from the times of the last placements."""
 
     def __init__(self) -> None:
         self._last: deque[float] = deque(maxlen=MANY)
 
     def placed(self, now: float) -> None:
-        """A gang was placed at this time (monotonic seconds)."""
+        """Record that a gang was placed at this time (monotonic seconds)."""
         self._last.append(now)
 
     def delay(self, phase: str, now: float) -> float:
-        """How many seconds a status may wait; what people must act on never does."""
-        rushing = len(self._last) == MANY and now - self._last[0] <= WITHIN
-        return LATER if rushing and phase in GOOD else 0.0
+        """Return how many seconds a status may wait; one that users must act on never does."""
+        burst = len(self._last) == MANY and now - self._last[0] <= WITHIN
+        return LATER if burst and phase in GOOD else 0.0
 
 
 _CONDITIONS = ("Placed", "Released", "Complete")
 
 
 def settle(status: Status) -> float:
-    """How many seconds a status has to last until it is told."""
+    """Return how many seconds a status has to last before it is reported."""
     reason = reason_of(status.reason)
     return max(PHASES_TOLD[status.phase].settles, reason.settles if reason is not None else 0.0)
 
 
 def status_of(gang: Gang) -> Status | None:
-    """What a gang's Placement says; None when it says nothing yet."""
+    """Return the status in a gang's Placement; None if it has none yet."""
     status = gang.placement.status if gang.placement is not None else {}
     phase = known_phase(status.get("phase"))
     if phase is None:
@@ -64,7 +64,7 @@ def status_of(gang: Gang) -> Status | None:
 
 
 def differs(known: Status, status: Status) -> bool:
-    """True when one status is news after another: another phase or reason. Numbers alone are none."""
+    """Return True if a status is news after another: another phase or reason, but not other numbers."""
     if (known.phase, known.reason) != (status.phase, status.reason):
         return True
     reason = reason_of(status.reason)
@@ -72,7 +72,7 @@ def differs(known: Status, status: Status) -> bool:
 
 
 def status_body(before: Mapping[str, Any], status: Status, *, facts: Placed | None, now: float) -> dict[str, Any]:
-    """The `status` to merge into a Placement; `facts` adds what only the planner knows."""
+    """Return the `status` to merge into a Placement; `facts` adds the planner's results."""
     stamp = timestamp(now)
     truth = {
         "Placed": status.phase not in ("Waiting",),
@@ -112,13 +112,13 @@ def status_body(before: Mapping[str, Any], status: Status, *, facts: Placed | No
 
 
 def event_text(status: Status, facts: Placed | None) -> str:
-    """The note of a status's Event: of a gang that is on its way, and of which nothing is wrong, where it goes."""
+    """Return the note of a status's Event: for a healthy gang on its way the hosts, else the message."""
     if facts is not None and status.phase in ("Placed", "Running") and not status.reason:
         return facts.message
     return status.message
 
 
 def _waits_for_us(status: Status) -> bool:
-    """True while it is not the user who keeps the gang from starting: that time counts for no patience."""
+    """Return True unless the user keeps the gang from starting: that time does not count for the patience."""
     reason = reason_of(status.reason)
     return status.phase == "Waiting" and (reason is None or reason.patient)

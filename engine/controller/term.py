@@ -1,11 +1,11 @@
-"""One leader term: the state of every gang, the writes under way, and the rate at which status is written.
+"""One leader term: the state of every gang, the writes in progress, and the rate at which status is written.
 
-Bringing a text up to date is worth a write, and finding its numbers is worth a plan, but neither may keep a gang that
-could start from its slots, nor the API server from its other clients. However many gangs wait, a lane takes no more
-than so many of them in so many seconds; whoever has been due for longest goes first.
+Updating a text is worth a write, and its numbers are worth a plan, but neither may delay a gang that could start, nor
+other clients of the API server. So however many gangs wait, only a fixed number of them per period is served; those due
+for longest go first.
 
-Telling costs three writes a gang (a Placement, a status, an Event). A namespace that brings thousands would keep the
-writers and the API server busy with them while those of others are to start.
+Reporting costs three writes a gang (a Placement, a status, an Event). A namespace that brings thousands would keep the
+writers and the API server busy while gangs of others could start.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class DeferredQueue(Generic[T]):
-    """At most `batch` gangs in `every` seconds; of each gang, what was put in last."""
+    """A queue with one item per gang, the latest, that releases at most `batch` gangs in `every` seconds."""
 
     def __init__(self, *, batch: int, every: float) -> None:
         self._batch = batch
@@ -46,16 +46,16 @@ class DeferredQueue(Generic[T]):
         return len(self._waiting)
 
     def put(self, key: str, item: T, *, due: float) -> None:
-        """Put something in for a gang, or exchange what is in: it keeps its place."""
+        """Add or replace the item of a gang; a replaced one keeps its place."""
         known = self._waiting.get(key)
         self._waiting[key] = (due if known is None else min(due, known[0]), item)
 
     def drop(self, key: str) -> None:
-        """Take out what is in for a gang."""
+        """Remove the item of a gang."""
         self._waiting.pop(key, None)
 
     def take(self, now: float, *, busy: Container[str]) -> list[tuple[str, T]]:
-        """Take out those whose time has come, as many as may go now; the `busy` ones wait for their turn."""
+        """Remove and return the items that are due, as many as the rate allows; those of `busy` gangs wait."""
         if now < self._opens:
             return []
         ready = sorted((due, key) for key, (due, _) in self._waiting.items() if due <= now and key not in busy)
@@ -65,7 +65,7 @@ class DeferredQueue(Generic[T]):
         return taken
 
     def next(self, *, busy: Container[str]) -> float | None:
-        """When `take` is to be called next; None when nobody waits who is not busy."""
+        """Return when `take` should be called next; None if no gang waits that is not busy."""
         times = [due for key, (due, _) in self._waiting.items() if key not in busy]
         return max(self._opens, min(times)) if times else None
 
@@ -75,17 +75,17 @@ EACH_SECOND: Final = 20.0
 
 
 class RateLimiter:
-    """Remembers by namespace how many were told lately; each counts for as long as it takes to be allowed again."""
+    """Limits reports by namespace: each counts for as long as it takes to be allowed again."""
 
     def __init__(self) -> None:
-        self._ahead: dict[str, float] = {}  # until when what was told counts
+        self._ahead: dict[str, float] = {}  # until when earlier reports count
 
     def __len__(self) -> int:
-        """How many namespaces are remembered."""
+        """Return how many namespaces are tracked."""
         return len(self._ahead)
 
     def wait(self, namespace: str, now: float) -> float:
-        """Count one more and return 0, or return in how many seconds the next may be told."""
+        """Count one more report and return 0, or return in how many seconds the next is allowed."""
         if len(self._ahead) > BURST:
             self._ahead = {name: until for name, until in self._ahead.items() if until > now}
         until = max(self._ahead.get(namespace, now), now)
@@ -98,29 +98,29 @@ class RateLimiter:
 
 log = logging.getLogger("topogate.controller")
 
-# Errands at a time; each waits for the API server most of the time.
+# Concurrent actions; each waits for the API server most of the time.
 WRITERS: Final = 16
-# Texts that are brought up to date, of all gangs together: a write each, ten a second at most. So a hundred gangs are
-# never more than ten seconds behind, and ten thousand cost the API server no more than they do.
+# Text updates of all gangs together: a write each, ten a second at most. So the texts of a hundred gangs are never more
+# than ten seconds old, and ten thousand gangs cost the API server no more than a hundred.
 TEXTS: Final = (10, 1.0)
-# Plans that are made for their numbers alone, where it is clear that nothing fits.
+# Plans that are made only for their numbers, as it is clear that the gang does not fit.
 PLANS_FOR_TEXTS: Final = (4, 1.0)
 
 
 class LeaderTerm:
-    """One thread decides with it; errands end in threads of the pool."""
+    """The state of one term. One thread decides with it; actions end in threads of the pool."""
 
     def __init__(
         self, view: ClusterState, pool: Executor, *, monotonic: Callable[[], float], fenced: Callable[[], None]
     ) -> None:
-        """`fenced` is called when a write was stopped: the term in which it was decided is over."""
+        """Take `fenced`, which is called when a write was stopped because its term is over."""
         self._view = view
         self._lines = WriteLines(pool, writers=WRITERS)
         self._monotonic = monotonic
         self._fenced = fenced
         self.memory: dict[str, GangState] = {}
-        self.counted: Counter[str] = Counter()  # gangs that count, by namespace
-        self.told_beyond: set[str] = set()  # uids of workloads of which gangs do not count, for want of a place
+        self.counted: Counter[str] = Counter()  # gangs that count towards the limit, by namespace
+        self.limit_reported: set[str] = set()  # uids of workloads with gangs above the limit
         self.busy: set[str] = set()
         self.queue = GangQueue()
         self.parts = ExtensionQueue()
@@ -131,11 +131,11 @@ class LeaderTerm:
         self.numbers: DeferredQueue[None] = DeferredQueue(batch=PLANS_FOR_TEXTS[0], every=PLANS_FOR_TEXTS[1])
 
     def of(self, key: str) -> GangState:
-        """What is remembered of a gang, from now on."""
+        """Return the state of a gang, created if it is new."""
         return self.memory.setdefault(key, GangState())
 
     def forget(self, key: str) -> None:
-        """The gang is gone."""
+        """Remove a gang that is gone."""
         self.count(key, False)
         self.memory.pop(key, None)
         self.queue.drop(key)
@@ -144,19 +144,19 @@ class LeaderTerm:
         self.numbers.drop(key)
 
     def count(self, key: str, counts: bool) -> None:
-        """Take in whether a gang is one of those that its namespace may have at a time."""
+        """Record whether a gang counts towards the limit of its namespace."""
         memory = self.memory.get(key)
         if memory is not None and memory.counts != counts:
             memory.counts = counts
             self.counted[memory.namespace] += 1 if counts else -1
 
     def room_appeared(self) -> None:
-        """All that wait for room are tried again."""
+        """Have all waiting gangs and extensions planned again."""
         self.queue.room = True
         self.parts.room()
 
     def guarded(self, key: str, now: float, step: Callable[[], None]) -> None:
-        """Do one step for one gang: whatever it raises is that gang's trouble alone, and is tried again later."""
+        """Run one step for one gang: an exception is logged, affects only that gang, and the step is retried later."""
         try:
             step()
         except Exception:
@@ -164,15 +164,15 @@ class LeaderTerm:
             metrics.controller_faults.inc()
             self.of(key).back_off(now)
 
-    def send(self, key: str, errand: Callable[[], None]) -> None:
-        """Run one errand when it is its namespace's turn; the gang is busy until it is done, then looked at again."""
+    def send(self, key: str, action: Callable[[], None]) -> None:
+        """Run one action in its namespace's turn; the gang is busy until it is done, then reconciled again."""
         self.busy.add(key)
         memory = self.memory.get(key)
 
         def work() -> None:
             failed = False
             try:
-                errand()
+                action()
             except NotLeader:
                 log.info("no longer the leader: a write was skipped")
                 self._fenced()
@@ -200,8 +200,8 @@ class LeaderTerm:
             memory.back_off(self._monotonic())
         elif memory is not None:
             memory.failures = 0
-        # In this order: nobody may look at a gang whose plan is still held without being written, and whoever looks
-        # too early, while it counts as busy, is told once more.
+        # In this order: a gang must not be reconciled while its plan is assumed without being written, and a change
+        # that comes too early, while the gang is busy, is signalled once more.
         self._view.confirm(key, failed=failed)
         self.busy.discard(key)
         if failed:

@@ -1,4 +1,4 @@
-"""Writes whose answers go into the stores at once: no turn may decide on what we have changed ourselves."""
+"""Writes with responses that go into the stores at once: no turn may decide on state that we have changed ourselves."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ ATTEMPTS: Final = 4  # of a write to a workload that changes meanwhile
 
 
 class StaleObject(ApiFault):
-    """The object is not any more what the errand was decided on: the watch will tell, and only the watch."""
+    """The object is no longer the one that the action was decided on; the watch will show its new state."""
 
 
 class Writer:
-    """What the errands write through; any thread may."""
+    """Performs the writes of actions; thread-safe."""
 
     def __init__(self, view: ClusterState, api: KubeClient, *, fence: Callable[[], None]) -> None:
         self._view = view
@@ -37,7 +37,7 @@ class Writer:
         self._fence = fence
 
     def read_back(self, placement: Placement) -> None:
-        """After a write without an answer: take in what became of it, before its slots count as free again."""
+        """Read a Placement after a write without a response, before its slots count as free again."""
         path = object_path(names.API_VERSION, names.PLACEMENTS, namespace=placement.namespace, name=placement.name)
         try:
             self._view.stores.placements.apply_own_write(placements.placement(self._api.request("GET", path)))
@@ -45,7 +45,7 @@ class Writer:
             log.info("the plan of %s was not written: %s", placement.name, error)
 
     def write(self, placement: Placement, gang: Gang) -> Placement:
-        """Create or change a Placement's spec; the Placement as it stands now."""
+        """Create or change a Placement's spec, and return the current Placement."""
         body = placements.placement_body(placement, owners=plain_pods.owners(gang.pods) if is_plain(gang.key) else ())
         if placement.uid:
             result = writes.replace_placement_spec(self._api, placement, body["spec"], fence=self._fence)
@@ -54,7 +54,7 @@ class Writer:
         return self.took_placement(result)
 
     def took_placement(self, result: Result) -> Placement:
-        """Take in what a write of a Placement answered; the Placement as it stands now."""
+        """Store the response to a write of a Placement, and return the current Placement."""
         match result:
             case Done(body=body):
                 written = placements.placement(body)
@@ -66,14 +66,13 @@ class Writer:
                 raise writes.WriteRefused("the Placement is gone")
 
     def on_newest(self, workload: Workload, write: Callable[[Workload], Result]) -> Result:
-        """Write to a workload as it was decided on; when it is not as new as that any more, to what it is now, if that
-        asks for the same.
+        """Write to a workload, or to its newest version if that makes the same request.
 
-        A controller notes the suspension in the status a moment after the workload is made: mostly the watch has told
-        us by now, else the conflict does, and waiting for the watch then would cost the gang its head start.
+        A controller notes the suspension in the status a moment after the workload is made: mostly the watch has shown
+        that by now, else a conflict does, and waiting for the watch then would cost the gang its head start.
         """
         known = self._view.stores.workloads.get(workload.key)
-        if known is not None and self._same_question(known, workload):
+        if known is not None and self._same_request(known, workload):
             workload = known
         for _ in range(ATTEMPTS):
             result = write(workload)
@@ -82,21 +81,21 @@ class Writer:
             if not isinstance(result, Conflict):
                 return result
             newest = self._read_again(workload)
-            if newest is None or not self._same_question(newest, workload):
-                return result  # its user was faster: look again
+            if newest is None or not self._same_request(newest, workload):
+                return result  # its user was faster: reconcile again
             workload = newest
         return result
 
     def _took_workload(self, workload: Workload, result: Done) -> None:
-        if (written := self._projected(workload, result.body)) is not None:
+        if (written := self._decoded(workload, result.body)) is not None:
             self._view.stores.workloads.apply_own_write(written)
 
     def _read_again(self, workload: Workload) -> Workload | None:
         path = object_path(workload.api_version, workload.resource, namespace=workload.namespace, name=workload.name)
-        return self._projected(workload, self._api.request("GET", path))
+        return self._decoded(workload, self._api.request("GET", path))
 
-    def _projected(self, workload: Workload, body: bytes) -> Workload | None:
-        """The object as it stands now; None when it is none any more that can be read: then the watch tells as well."""
+    def _decoded(self, workload: Workload, body: bytes) -> Workload | None:
+        """Return the current workload; None if it cannot be decoded any more, which the watch reports too."""
         group, _, version = workload.api_version.rpartition("/")
         registry = self._view.registry
         entry = registry.find(group, workload.kind, version)
@@ -106,8 +105,8 @@ class Writer:
             log.warning("%s cannot be read any more: %s", workload.name, fault)
             return None
 
-    def _same_question(self, newer: Workload, older: Workload) -> bool:
-        """True when nothing between two versions of a workload changes a decision: status and foreign keys do not.
+    def _same_request(self, newer: Workload, older: Workload) -> bool:
+        """Return True if the changes between two versions affect no decision, as those of status and foreign keys.
 
         The generation does not count annotations, and the request is one.
         """
@@ -117,7 +116,7 @@ class Writer:
         ) == self._view.request_of(older)
 
     def took_pod(self, pod: Pod, result: Result) -> None:
-        """Take in what a write of a pod answered."""
+        """Store the response to a write of a pod."""
         match result:
             case Done(body=body):
                 self._view.stores.pods.apply_own_write(pods.pod(body, labels=self._view.policy.pod_labels))
@@ -128,6 +127,6 @@ class Writer:
 
 
 def was_done(result: Result, name: str) -> None:
-    """Raise Outdated unless a write of an object of that name came through."""
+    """Raise StaleObject unless a write of the object with that name succeeded."""
     if not isinstance(result, Done):
         raise StaleObject(f"{name} is gone or has changed")

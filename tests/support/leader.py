@@ -100,13 +100,13 @@ class Hands(ActionExecutor):
         self._called("resume", gang.workload.name)
         self._change(gang.workload, suspended=False, started=True, held=False)
 
-    def give_back(self, gang: Gang, status: Status, *, suspend: bool, event: bool) -> None:
+    def unplace(self, gang: Gang, status: Status, *, suspend: bool, event: bool) -> None:
         self._called("suspend" if suspend else "give back", gang.workload.name)
         if suspend:
             self._change(gang.workload, suspended=True, held=True)
         assert gang.placement is not None
         placement = self.put(replace(gang.placement, assignment=None))
-        self.tell(replace(gang, placement=placement), status, None, event=event)
+        self.report(replace(gang, placement=placement), status, None, event=event)
 
     def rewrite(self, gang: Gang, assignment: Assignment) -> None:
         self._called("shrink", gang.workload.name)
@@ -135,7 +135,7 @@ class Hands(ActionExecutor):
             spec = replace(seat.pod.spec, shape=pinned(seat.pod.spec.shape, seat.slot.host))
             self._ungate(replace(seat.pod, spec=spec))
 
-    def let_go(self, gang: Gang, let: Unmanage) -> None:
+    def unmanage(self, gang: Gang, let: Unmanage) -> None:
         self._called("let go", gang.workload.name)
         for pod in let.pods:
             self._ungate(pod)
@@ -153,7 +153,9 @@ class Hands(ActionExecutor):
         self._called("forget", placement.name)
         self._view.stores.placements.apply("DELETED", placement)
 
-    def tell(self, gang: Gang, status: Status, facts: Placed | None, *, event: bool, since: str | None = None) -> None:
+    def report(
+        self, gang: Gang, status: Status, facts: Placed | None, *, event: bool, since: str | None = None
+    ) -> None:
         self._called("tell" if event else "reword", gang.workload.name)
         if event:
             self.told.append((gang.workload.name, status))
@@ -174,7 +176,7 @@ class Hands(ActionExecutor):
         body = status_body(placement.status, status, facts=facts, now=self._wall())
         self.put(replace(placement, status={key: value for key, value in body.items() if value is not None}))
 
-    def too_many(self, gang: Gang, limit: int) -> None:
+    def report_limit(self, gang: Gang, limit: int) -> None:
         self._called("too many", gang.workload.name)
 
     def pod_event(self, pod: Pod, reason: str, message: str) -> None:

@@ -426,7 +426,7 @@ def test_a_leader_forgets_the_workloads_that_are_gone() -> None:
         leader.settle()
     leader.later(LINGER)
     assert not leader.controller._term.memory
-    assert not leader.controller._unclaimed
+    assert not leader.controller._orphans
     assert not leader.view.gangs._held
     assert not leader.view.coming
     assert not leader.view.capacity.reserving()

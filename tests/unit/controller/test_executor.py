@@ -143,7 +143,7 @@ def test_a_pod_that_is_gone_is_left_to_the_watch(desk: Desk) -> None:
     with pytest.raises(StaleObject):
         desk.errands.resume(replace(known, workload=job(count=1, held=True)))
     with pytest.raises(StaleObject):
-        desk.errands.give_back(known, WAITS, suspend=True, event=True)
+        desk.errands.unplace(known, WAITS, suspend=True, event=True)
 
 
 def test_one_pod_that_is_refused_keeps_no_other_held(desk: Desk) -> None:
@@ -166,7 +166,7 @@ def test_one_pod_that_is_refused_keeps_no_other_held(desk: Desk) -> None:
     known = desk.view.gangs.get(gang.uid)
     assert known is not None
     with pytest.raises(WriteRefused):
-        desk.errands.let_go(known, going(*pods))
+        desk.errands.unmanage(known, going(*pods))
     assert sorted(freed) == ["train-1", "train-2"]
 
 
@@ -192,7 +192,7 @@ def test_of_several_faults_the_worst_is_told(desk: Desk, faults: tuple[Exception
     known = desk.view.gangs.get(gang.uid)
     assert known is not None
     with pytest.raises(worst):
-        desk.errands.let_go(known, going(*pods))
+        desk.errands.unmanage(known, going(*pods))
 
 
 def test_the_end_does_not_wait_for_patches_that_were_never_sent(desk: Desk) -> None:
@@ -373,8 +373,8 @@ def test_without_the_lease_nothing_is_sent(desk: Desk) -> None:
         lambda: desk.errands.place(known, placed),
         lambda: desk.errands.resume(replace(known, placement=placed)),
         lambda: desk.errands.release(replace(known, placement=placed), seats(gang, [pod(gang, 0, gated=True)])),
-        lambda: desk.errands.give_back(replace(known, placement=placed), WAITS, suspend=True, event=True),
-        lambda: desk.errands.let_go(known, going(pod(gang, 0, gated=True), resume=True, forget=True)),
+        lambda: desk.errands.unplace(replace(known, placement=placed), WAITS, suspend=True, event=True),
+        lambda: desk.errands.unmanage(known, going(pod(gang, 0, gated=True), resume=True, forget=True)),
         lambda: desk.errands.forget(placed),
         lambda: desk.errands.extend(replace(known, placement=placed), placed, ExtensionRequest((), None, {}), "moved"),
         lambda: desk.errands.remove(known, (pod(gang, 0, host="h"),), evict=True, reason="NodeLost", message="lost"),
@@ -468,6 +468,6 @@ def test_a_text_is_written_without_an_event(desk: Desk, event: bool) -> None:
     written = placement_body(placement(gang, None))
     written["metadata"] |= {"uid": "uid", "resourceVersion": "99999999"}
     desk.server.answer = lambda _method, _path: json.dumps(written).encode()
-    desk.errands.tell(known, WAITS, None, event=event)
+    desk.errands.report(known, WAITS, None, event=event)
     assert ("PATCH", "status") in desk.server.asked
     assert desk.events == (["NodeLost"] if event else [])

@@ -82,7 +82,7 @@ def released(raw: Json, monkeypatch: pytest.MonkeyPatch) -> Json:
     leader = executor.ActionExecutor(
         known, cast(KubeClient, None), cast(Recorder, None), fence=lambda: None, wall=lambda: 0.0
     )
-    monkeypatch.setattr(leader._written, "took_pod", lambda *_: None)
+    monkeypatch.setattr(leader._writer, "took_pod", lambda *_: None)
     gang = Gang(workload, known.request_of(workload), placement, (pod,), {})
     leader.release(gang, (SlotAssignment(pod, slot, rank),))
     leader.close()

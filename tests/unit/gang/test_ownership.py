@@ -307,7 +307,7 @@ def test_a_held_pod_with_an_odd_group_label_is_told_why() -> None:
     leader = Leader(nodes=gpu_nodes(1, 2, 4))
     odd = replica(top, "x", 7, made[1])  # type: ignore[arg-type]
     assert ("serve-x-7", "HeldWithoutGang") in told(leader, *made, odd)
-    why = leader.hands.unclaimed(odd)
+    why = leader.hands.orphan_reason(odd)
     assert (
         why == 'leaderworkerset.sigs.k8s.io/group-index="x" is not a replica of LeaderWorkerSet serve: it joins no gang'
     )
@@ -317,7 +317,7 @@ def test_a_held_pod_whose_owner_is_of_another_namespace_is_told_why() -> None:
     one, leader = job(count=1), Leader(nodes=gpu_nodes(1, 1, 4))
     claims = pod(one, 0, gated=True, namespace="elsewhere", name="thief")
     assert told(leader, one, claims) == [("thief", "HeldWithoutGang")]
-    assert "was not found in this namespace" in (leader.hands.unclaimed(claims) or "")
+    assert "was not found in this namespace" in (leader.hands.orphan_reason(claims) or "")
     assert leader.hands.of("free") == []
 
 
