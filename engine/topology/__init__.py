@@ -1,1 +1,1 @@
-"""Levels, presets, and topologies built from nodes; which level a request may name."""
+"""Levels, presets, topologies built from nodes, and the levels that a request may name."""

@@ -1,4 +1,4 @@
-"""Which levels a request may name: those of its topology, or, before any node is there, those of every preset."""
+"""The levels that a request may name: those of its topology, or before there are nodes those of every preset."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from engine.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class LevelNames:
-    """The levels that may be named; `lists` are coarse to fine, each ending with the host level.
+    """The levels that a request may name; `lists` are coarse to fine, each ending with the host level.
 
-    `open`: they are not known now (`Topology.waits`), and any label key or alias may be one. `others`: the levels of
-    the topologies that the request is not about, by name.
+    `open`: the levels are unknown now (`Topology.waits`), and any label key or alias may be one. `others`: the levels
+    of all other topologies, by topology name.
     """
 
     lists: tuple[tuple[Level, ...], ...]
@@ -26,24 +26,24 @@ class LevelNames:
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        """Every alias once, coarse to fine, the host level last."""
+        """Return every alias once, coarse to fine, the host level last."""
         above = dict.fromkeys(level.name for levels in self.lists for level in levels if level.name != names.HOST_LEVEL)
         return (*above, names.HOST_LEVEL)
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Every node-label key once, coarse to fine, that of the host level last."""
+        """Return every node-label key once, coarse to fine, that of the host level last."""
         every = dict.fromkeys(key for levels in self.lists for level in levels for key in level.keys)
         return (*(key for key in every if key != names.HOSTNAME), names.HOSTNAME)
 
     def elsewhere(self, word: str) -> str | None:
-        """The first other topology of which a word (alias or node-label key) is a level."""
+        """Return the first other topology with a level of this alias or node-label key."""
         return next(
             (name for name, levels in self.others for level in levels if word == level.name or word in level.keys), None
         )
 
     def resolve(self, word: str) -> str | None:
-        """The alias that a word (alias or node-label key) means; None when nothing does."""
+        """Return the alias of the level with this alias or node-label key, or None."""
         if word in (names.HOST_LEVEL, names.HOSTNAME):
             return names.HOST_LEVEL
         every = [level for levels in self.lists for level in levels]
@@ -53,7 +53,7 @@ class LevelNames:
         return word if found is None and self.open and is_label_key(word) else found
 
     def coarser(self, alias: str, than: str) -> bool:
-        """True when `alias` lies above `than` in some list that has both."""
+        """Return whether `alias` is above `than` in some list that has both."""
         for levels in self.lists:
             order = {level.name: index for index, level in enumerate(levels)} | {names.HOST_LEVEL: len(levels)}
             if alias in order and than in order and order[alias] < order[than]:
@@ -62,10 +62,10 @@ class LevelNames:
 
 
 def level_names(specs: Sequence[TopologySpec], topologies: Mapping[str, Topology], chosen: str | None) -> LevelNames:
-    """The levels of the chosen topology; those of all when the request names a topology that is not there.
+    """Return the levels of the chosen topology; of all topologies when the chosen one does not exist.
 
-    With no topology in the policy and no preset that covers the nodes (a cluster without nodes, or without labels),
-    every preset's levels may be named, so that a gang can be submitted before its nodes exist.
+    With no topology in the policy and no preset that covers the nodes (a cluster without nodes, or without labels), a
+    request may name every preset's levels, so that a gang can be submitted before its nodes exist.
     """
     if not specs and all(len(topology.levels) <= 1 for topology in topologies.values()):
         return LevelNames(tuple(presets().values()))
@@ -79,7 +79,7 @@ def level_names(specs: Sequence[TopologySpec], topologies: Mapping[str, Topology
 def choose_topology(
     specs: Iterable[TopologySpec], topologies: Mapping[str, Topology], node_selector: Iterable[tuple[str, str]]
 ) -> str | None:
-    """The topology of a workload that names none: the first one whose nodeSelector its own does not contradict."""
+    """Return the topology of a workload that names none: the first with a nodeSelector that fits its own."""
     asked = dict(node_selector)
     for spec in specs:
         if spec.name in topologies and all(asked.get(key, value) == value for key, value in spec.node_selector.items()):

@@ -1,4 +1,4 @@
-"""Levels, and the presets of known platforms with the one that a cluster without a policy gets."""
+"""Levels, the presets of known platforms, and the default preset for a cluster's nodes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from engine.api.names import HOST_LEVEL, HOSTNAME
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A level: its alias, and the node-label keys to look for, the first present one wins.
+    """A level: its alias, and its candidate node-label keys; the first one present on a node is used.
 
-    `also`: other words by which a request may name it.
+    `also`: further aliases that a request may use.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Level:
     also: tuple[str, ...] = ()
 
 
-# Users of other systems name the host level by the hostname label; hosts are told apart by node name all the same.
+# Users of other systems name the host level by the hostname label; hosts are identified by node name all the same.
 HOST = Level(HOST_LEVEL, (HOSTNAME,))
 
 
@@ -39,12 +39,12 @@ _ZONE: Final = "topology.kubernetes.io/zone"
 
 @cache
 def presets() -> Mapping[str, tuple[Level, ...]]:
-    """Every preset by name in the order of precedence; levels coarse to fine, the host level last."""
+    """Return every preset by name in the order of precedence; levels coarse to fine, the host level last."""
     return parse_presets(resources.files("engine.topology").joinpath("presets.yaml").read_text(encoding="utf-8"))
 
 
 def parse_presets(text: str) -> Mapping[str, tuple[Level, ...]]:
-    """Return the presets of a file. Raises ValueError naming the preset that breaks a rule of levels."""
+    """Parse a file of presets. Raises ValueError naming the preset that breaks a rule of levels."""
     raw = strict_yaml.load(text)
     if not isinstance(raw, dict) or not raw:
         raise ValueError("presets: must be a mapping of names to lists of levels")
@@ -75,7 +75,7 @@ def _levels(preset: str, entries: strict_yaml.Value) -> tuple[Level, ...]:
 def default_preset(labels: Iterable[Mapping[str, str]]) -> str | None:
     """Return the first preset that covers nodes with these labels, or None.
 
-    A preset covers when each of its levels has one of its keys on at least one node.
+    A preset covers the nodes when each of its levels has one of its keys on at least one node.
     Source: docs/tasks/admin/topology-presets.md.
     """
     present = _keys_of(labels)
@@ -83,9 +83,9 @@ def default_preset(labels: Iterable[Mapping[str, str]]) -> str | None:
 
 
 def nearly_default(labels: Iterable[Mapping[str, str]]) -> dict[str, Level]:
-    """Return the presets of which all levels but one are on some node, each with the level that is missing.
+    """Return the presets that cover the nodes except for one level, each with that level.
 
-    The zone is a label of nearly every cloud: where it is all that is there, the nodes tell nothing of a platform.
+    Nearly every cloud sets the zone label: nodes with nothing but the zone do not indicate a platform.
     """
     present = _keys_of(labels)
     near = {}
@@ -105,25 +105,25 @@ def _keys_of(labels: Iterable[Mapping[str, str]]) -> set[str]:
 
 
 def _missing(levels: Iterable[Level], present: Set[str]) -> list[Level]:
-    """The levels above the host that no node has a label of."""
+    """Return the levels above the host without a label on any node."""
     return [level for level in levels if level is not HOST and present.isdisjoint(level.keys)]
 
 
 def choose_default(labels: Iterable[Mapping[str, str]]) -> tuple[Level, ...]:
-    """Return the levels of a cluster whose policy names no topology: the covering preset's, else the host level."""
+    """Return the levels without a topology in the policy: those of the covering preset, else the host level."""
     name = default_preset(labels)
     return (HOST,) if name is None else presets()[name]
 
 
 @cache
 def known_levels() -> frozenset[str]:
-    """Every alias and label key of any preset: what a request may name before any node is there."""
+    """Return every alias and label key of all presets; a request may name them before there are nodes."""
     words = (word for levels in presets().values() for level in levels for word in (level.name, *level.keys))
     return frozenset((names.HOSTNAME, *words))
 
 
 def with_preset_words(levels: tuple[Level, ...]) -> tuple[Level, ...]:
-    """Return levels that may also be named by the aliases that presets have for their keys, where these are free."""
+    """Return the levels with the presets' aliases for their keys added to `also`, where these are free."""
     taken = {level.name for level in levels}
     found: list[Level] = []
     for level in levels:

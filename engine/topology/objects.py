@@ -1,4 +1,4 @@
-"""Topology objects of Kueue and KAI: levels that somebody else keeps, for the policy's `fromObject`."""
+"""Topology objects of Kueue and KAI, the source of levels for the policy's `fromObject`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLURAL: Final = "topologies"
 class TopologyObject:
     """A Topology object: node-label keys, coarse to fine, each with its alias ("" when it has none).
 
-    `problem` says what cannot be read of it; it has no levels then.
+    `problem`: why it cannot be read; it has no levels then.
     """
 
     name: str
@@ -34,9 +34,9 @@ Objects = Mapping[str, Mapping[str, TopologyObject]]
 
 
 def levels_of(keys: Sequence[tuple[str, str]]) -> tuple[Level, ...]:
-    """Return the levels of label keys with aliases, the host level last; an alias is else the key's last part.
+    """Return the levels of label keys with aliases, the host level last; the default alias is the key's last part.
 
-    Raises ValueError: too many, no label key, a name that has a meaning of its own, or one that stands twice.
+    Raises ValueError: too many levels, an invalid label key, a reserved name, or a duplicate.
     """
     above = list(keys)
     if above and above[-1][0] in (names.HOSTNAME, names.HOST_LEVEL):
@@ -61,7 +61,7 @@ def levels_of(keys: Sequence[tuple[str, str]]) -> tuple[Level, ...]:
 
 
 def from_object(reference: ObjectRef, objects: Objects) -> tuple[Level, ...] | str:
-    """Return the levels of the object that a policy names, or why there are none now."""
+    """Return the levels of the object that a policy names, or the reason why there are none now."""
     what = f"the Topology {reference.name} of {reference.group}"
     found = objects.get(reference.group, {}).get(reference.name)
     if found is None:

@@ -1,6 +1,6 @@
 """A topology: its levels, the tree of its nodes, and the nodes that it leaves out.
 
-A node without the label of a level cannot be placed on by that topology; nobody would see why, were it not counted.
+A node without the label of a level is not used by that topology; it is counted, so that users can see why.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ OUTSIDE_SELECTOR = "nodeSelector of the topology"
 class Topology:
     """A named topology over the nodes of a cluster.
 
-    `levels` are coarse to fine, the host level last. `outside` says of each node that is left out why; `coverage` says
-    per level above the host how many of the selected nodes carry its label, and of how many. `waits` says why the
-    levels are not known now; it has no nodes then. `nearly`: presets that would have been chosen but for one level, and
-    that level, when the topology has only hosts for want of a preset that fits.
+    `levels` are coarse to fine, the host level last. `outside`: why a node is left out, by node. `coverage`: per level
+    above the host, the number of selected nodes with its label, and of all selected nodes. `waits`: why the levels are
+    unknown now; the topology has no nodes then. `nearly`: the presets that lack only one level, with that level, when
+    the topology has only hosts because no preset fits.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Topology:
     nearly: tuple[tuple[str, Level], ...] = ()
 
     def level_index(self, alias_or_key: str) -> int | None:
-        """The index of a level by its alias or by one of its label keys; aliases go first; None when unknown."""
+        """Return the index of a level by its alias or else by one of its label keys; None when unknown."""
         for i, level in enumerate(self.levels):
             if alias_or_key == level.name:
                 return i
@@ -59,23 +59,23 @@ class Topology:
         return None
 
     def level_of(self, asked: str | None) -> int | None:
-        """The index of the level that a request names; None when it names none that is there, or `auto`."""
+        """Return the index of the level that a request names; None for `auto` and for an unknown level."""
         return None if asked in (None, AUTO) else self.level_index(asked)
 
     def slices(self, asked: Iterable[tuple[str, int]]) -> tuple[Slices, ...]:
-        """Slices (level, size) by index of their level; one of a level that is not there is left out."""
+        """Return slices (level, size) with the index of their level; those of an unknown level are left out."""
         levels = [(self.level_index(level), size) for level, size in asked]
         return tuple(Slices(level, size) for level, size in levels if level is not None)
 
     def auto_level(self, count: int, slices: Iterable[tuple[str, int]], *, empty: Ints) -> int:
-        """The index of the level that `auto` is for so many equal pods, by the slots of empty hosts, in tree order.
+        """Return the index of the level that `auto` means for `count` equal pods; `empty`: slots of empty hosts.
 
-        The lowest one of which a domain holds them all, in whole slices; the coarsest when none does.
+        It is the lowest level with a domain that holds them all, in whole slices; the coarsest when none does.
         """
         return lowest_level(self.tree, empty, count, self.slices(slices)) or 0
 
     def pin_labels(self, host: str) -> dict[str, str]:
-        """The labels of the levels above the host as this node carries them; {} for a node that is outside."""
+        """Return this node's labels of the levels above the host; {} for a node that is outside."""
         return dict(self.pins.get(host, {}))
 
 
@@ -87,11 +87,11 @@ def build_topology(
     node_selector: Mapping[str, str] | None = None,
     missing_label: Literal["exclude", "own-domain"] = "exclude",
 ) -> Topology:
-    """The topology of the nodes that carry `node_selector`, whatever order they come in.
+    """Build the topology of the nodes with the labels of `node_selector`, given in any order.
 
     A node without a level's label (an empty value counts as none) is outside, or, with "own-domain", alone in a domain
     of that level and of the levels below it that it has no label for. `levels` may end with the host level or leave it
-    out. Raises ValueError when the host level stands anywhere else, or two levels share an alias or a label key.
+    out. Raises ValueError when the host level is anywhere else, or two levels share an alias or a label key.
     """
     above = _above_host(tuple(levels))
     wanted = (node_selector or {}).items()
@@ -130,7 +130,7 @@ def build_topology(
 
 
 def _own_domain(node: str) -> str:
-    """A domain value that no label can have: label values never contain a slash or brackets."""
+    """Return a domain value that no label can have: label values never contain a slash or brackets."""
     return f"({node})"
 
 
@@ -152,7 +152,7 @@ def _above_host(levels: tuple[Level, ...]) -> tuple[Level, ...]:
 
 
 def left_out(topology: Topology) -> str:
-    """Why nodes that belong to a topology are not in it, with their numbers; "" when nothing is wrong."""
+    """Return why selected nodes are left out of a topology, with their numbers; "" when none is."""
     reasons = Counter(topology.outside.values())
     del reasons[OUTSIDE_SELECTOR]
     parts = [f"{plural(number, 'node')} with {why}" for why, number in sorted(reasons.items())]
@@ -160,7 +160,7 @@ def left_out(topology: Topology) -> str:
 
 
 def _nearly(topology: Topology) -> str:
-    """Which presets fit but for one level, so that nobody wonders why there are only hosts."""
+    """Return the presets that lack only one level, as the explanation why there are only hosts."""
     missed = [f"{name}, but no node has a label of its {_labels_of(level)}" for name, level in topology.nearly]
     return f"hosts alone, as no preset fits; nearest: {'; '.join(missed)}" if missed else ""
 
@@ -170,7 +170,7 @@ def _labels_of(level: Level) -> str:
 
 
 def uncovered(topology: Topology) -> str:
-    """Why a topology takes no node; "" when it takes some."""
+    """Return why a topology has no nodes; "" when it has some."""
     if topology.waits or topology.tree.hosts:
         return topology.waits
     if not topology.outside:
@@ -178,19 +178,19 @@ def uncovered(topology: Topology) -> str:
     unlabelled = sum(1 for reason in topology.outside.values() if reason != OUTSIDE_SELECTOR)
     if not unlabelled:
         return f"no node of {len(topology.outside):,} has the labels of its nodeSelector"
-    bare = [level for level in topology.levels if topology.coverage.get(level.name, (1, 1))[0] == 0]
-    return f"no node of {unlabelled:,} has a label of {_labels_of(bare[0]) if bare else 'every level'}"
+    unused = [level for level in topology.levels if topology.coverage.get(level.name, (1, 1))[0] == 0]
+    return f"no node of {unlabelled:,} has a label of {_labels_of(unused[0]) if unused else 'every level'}"
 
 
 def covered(topology: Topology) -> str:
-    """What a topology takes of the nodes: `480 nodes; left out: 8 nodes with no label rack; 24 not selected`."""
+    """Return a summary of the nodes: `480 nodes; left out: 8 nodes with no label rack; 24 not selected`."""
     others = sum(1 for reason in topology.outside.values() if reason == OUTSIDE_SELECTOR)
     parts = (plural(len(topology.tree.hosts), "node"), left_out(topology), f"{others:,} not selected" if others else "")
     return "; ".join(part for part in parts if part)
 
 
 def waiting_topology(name: str, *, why: str) -> Topology:
-    """Return the topology of no node whose levels are not known now."""
+    """Return a topology without nodes, for levels that are unknown now."""
     return replace(build_topology(name, (HOST,), ()), waits=why)
 
 
@@ -200,10 +200,10 @@ DEFAULT: Final = "default"  # the name of the topology where the policy names no
 def topologies_of(
     specs: Sequence[TopologySpec], nodes: Iterable[Node], *, objects: Objects = MappingProxyType({})
 ) -> dict[str, Topology]:
-    """The topologies that a policy names; without any those of the Topology objects, and the default one.
+    """Return the topologies of a policy; if it has none, those of the Topology objects and the default one.
 
     The default is a preset that covers the nodes, else hosts alone. It comes last where there are Topology objects:
-    gangs that were placed on it before these came go on there.
+    gangs that were placed on it before these objects existed stay there.
     """
     nodes = list(nodes)
     if not specs:
@@ -213,7 +213,7 @@ def topologies_of(
 
 
 def _of_objects(nodes: Sequence[Node], objects: Objects) -> dict[str, Topology]:
-    """A topology for every Topology object that can be read, by name; of two of one name that of the first group."""
+    """Return a topology for every readable Topology object, by name; the first group wins a duplicate name."""
     found: dict[str, Topology] = {}
     for group in GROUPS:
         for name in sorted(objects.get(group, {})):
