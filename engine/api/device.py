@@ -1,4 +1,4 @@
-"""Records of devices: what a pod requests, what a node has, what a slot was given."""
+"""Records of devices: a pod's request, a node's devices, and a pod's part of a device."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequest:
-    """What one pod needs of a host's devices.
+    """One pod's request for devices of its host.
 
     `gpus` GPUs, each with `core` percent of its compute and `ratio` percent, or else `memory` bytes, of its memory (the
-    other one is 0). `whole`: no other pod may be on them. `rdma`, `fpga`: percent of such devices, 100 is one; more is
-    a number of whole ones.
+    other one is 0). `whole`: no other pod may be on them. `rdma`, `fpga`: percent of such devices, 100 is one; above
+    that, a number of whole ones.
     """
 
     gpus: int = 0
@@ -28,8 +28,8 @@ class DeviceRequest:
 class Device:
     """One healthy or unhealthy device of a host.
 
-    `kind` is gpu, rdma or fpga. `core` and `ratio` are percent (0 for what is no GPU), `memory` bytes (0: not known),
-    `share` percent of an RDMA or FPGA device. `numa` is None and `pcie` "" where the topology is not known.
+    `kind` is gpu, rdma or fpga. `core` and `ratio` are percent (0 unless it is a GPU), `memory` bytes (0: unknown),
+    `share` percent of an RDMA or FPGA device. `numa` is None and `pcie` "" where the topology is unknown.
     """
 
     kind: str
@@ -48,9 +48,9 @@ class Device:
 class NodeDevices:
     """A Device object (scheduling.koordinator.sh): the devices of the node of that name, by kind and minor.
 
-    `partitions`: sets of GPU minors that are linked as one, by their number (empty where the table is not known).
-    `given`: the devices that the kubelet gave to pods by itself, as (kind, minor) by the pod's uid. `faults` says what
-    in the object was not understood and therefore left out.
+    `partitions`: sets of linked GPU minors, by the size of the set (empty where the table is unknown). `given`: the
+    devices that the kubelet gave to pods by itself, as (kind, minor) by the pod's uid. `faults`: the parts of the
+    object that could not be read and were left out.
     """
 
     name: str

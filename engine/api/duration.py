@@ -24,7 +24,7 @@ _LONGEST_TEXT: Final = 64  # bounds the work on hostile text; no honest duration
 
 
 class DurationError(ValueError):
-    """The text is no duration; the message says what one looks like."""
+    """The text is not a duration; the message shows the format."""
 
 
 def parse_duration(text: str) -> float:
@@ -52,12 +52,12 @@ def format_duration(seconds: float) -> str:
 
 
 def timestamp(now: float) -> str:
-    """RFC 3339 with seconds, as metav1.Time writes it."""
+    """Return the time in RFC 3339 with seconds, as metav1.Time writes it."""
     return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def epoch(moment: datetime | None) -> float:
-    """Return seconds since the epoch; a moment without a zone is UTC, none at all is 0.0."""
+    """Return seconds since the epoch; a moment without a zone is UTC, None is 0.0."""
     if moment is None:
         return 0.0
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()

@@ -1,4 +1,4 @@
-"""A field error, the path that it names, and the label syntax that most of them are about."""
+"""Field errors, the paths in them, and the syntax of labels."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from engine.api.text import did_you_mean, join_comma, quote, sanitize
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One thing that is wrong with an object that a user wrote.
+    """One error in an object that a user wrote.
 
     `field` is a JSON path (`metadata.annotations[topogate.dev/require-topology]`), `kind` Kubernetes' own word
-    (`Unsupported value`, `Invalid value`, `Required value`, `Forbidden`), `value` what was seen (None: not shown),
-    `reason` our stable code, `message` what is allowed and what to do. `entry` names the entry of the policy's kinds
+    (`Unsupported value`, `Invalid value`, `Required value`, `Forbidden`), `value` the given value (None: not shown),
+    `reason` our stable code, `message` the allowed values and what to do. `entry` names the entry of the policy's kinds
     that may be wrong instead of the object (`kinds[0] (bench)`).
     """
 
@@ -36,7 +36,7 @@ def render(error: FieldError) -> str:
 
 
 def unsupported(path: str, value: str, allowed: Sequence[str], *, reason: Code) -> FieldError:
-    """Return the error of a value that is none of the allowed ones, with the closest one as a suggestion."""
+    """Return the error of a value that is not allowed, with the closest allowed one as a suggestion."""
     message = f"allowed: {join_comma(allowed)}{did_you_mean(value, allowed)}"
     return FieldError(field=path, kind="Unsupported value", value=value, reason=reason, message=message)
 
@@ -46,7 +46,7 @@ _DIGITS: Final = re.compile(r"([0-9]+)")
 
 
 def path_of(steps: Sequence[str | int]) -> str:
-    """Return `topologies[0].levels[1].keys`; keys that are no field names stand in brackets, quoted where need be."""
+    """Return `topologies[0].levels[1].keys`; keys that are not field names are in brackets, quoted if necessary."""
     path = ""
     for step in steps:
         if isinstance(step, int):
@@ -73,12 +73,15 @@ _NAME_PART: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?", re
 
 
 def is_dns_label(text: str) -> bool:
-    """True for an RFC 1123 label: lower-case letters, digits and dashes, at most 63."""
+    """Return whether the text is an RFC 1123 label: lower-case letters, digits and dashes, at most 63."""
     return len(text) <= 63 and _LABEL.fullmatch(text) is not None  # noqa: PLR2004 - RFC 1123
 
 
 def is_label_key(text: str) -> bool:
-    """True for a valid label key: an optional DNS prefix, a slash, a name. Source: apimachinery IsQualifiedName."""
+    """Return whether the text is a label key: an optional DNS prefix, a slash, a name.
+
+    Source: apimachinery IsQualifiedName.
+    """
     prefix, slash, name = text.rpartition("/")
     if slash and not (len(prefix) <= 253 and all(is_dns_label(part) for part in prefix.split("."))):  # noqa: PLR2004
         return False
@@ -86,5 +89,5 @@ def is_label_key(text: str) -> bool:
 
 
 def is_label_value(text: str) -> bool:
-    """True for a valid label value; the empty one is. Source: apimachinery IsValidLabelValue."""
+    """Return whether the text is a label value; it may be empty. Source: apimachinery IsValidLabelValue."""
     return not text or (len(text) <= 63 and _NAME_PART.fullmatch(text) is not None)  # noqa: PLR2004

@@ -1,6 +1,6 @@
-"""Every name that is on the wire, once.
+"""Every wire name of the engine, defined once.
 
-Source: docs/reference/names.md is held against this module by a test.
+A test checks docs/reference/names.md against this module.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ GPU_REQUEST: Final = "topogate.dev/gpu-request"
 OWNED_ANNOTATIONS: Final = frozenset({HELD_BY, PLACEMENT, REVISION, DOMAIN_PATH, RANK, ORIGINAL_REQUESTS, GPU_REQUEST})
 OWNED_LABELS: Final = frozenset({MANAGED, POD_SET, GANG})
 
-# Aliases: dialect -> foreign key -> what it means here.
+# Aliases: dialect -> foreign key -> our key.
 KUEUE_PREFIX: Final = "kueue.x-k8s.io/"
 KAI_PREFIX: Final = "kai.scheduler/"
 POD_GROUP_PREFIX: Final = "pod-group.scheduling.sigs.k8s.io/"
@@ -83,7 +83,7 @@ ALIASES: Final[dict[str, dict[str, str]]] = {
         "kai.scheduler/topology-preferred-placement": PREFER,
     },
 }
-# Foreign annotations of the same dialects that ask for what nobody here can do yet: their user is told, no more.
+# Foreign annotations of the same dialects that are not supported: their user gets a warning, no more.
 UNREAD: Final[dict[str, frozenset[str]]] = {
     "kueue": frozenset(
         {
@@ -111,7 +111,7 @@ EXCLUSIVE_TOPOLOGY: Final = frozenset(
     }
 )
 
-# Koordinator's: which devices a pod has (engine.gpu).
+# Koordinator's: which devices a pod has (engine.devices).
 DEVICE_ALLOCATED: Final = "scheduling.koordinator.sh/device-allocated"
 # On a Device object: which devices the kubelet gave to pods by itself; the design has both keys.
 DEVICE_CHECKPOINTS: Final = ("node.koordinator.sh/devices-checkpoints", "node.koordinator.sh/gpu-checkpoints")
@@ -141,7 +141,7 @@ FIELD_MANAGER: Final = "topogate"
 # The pod set of a kind that has only one.
 MAIN: Final = "main"
 
-# The level that is always there, last, by node name.
+# The level that every topology has, last, by node name.
 HOST_LEVEL: Final = "host"
-# What a request says instead of a level for the lowest one of which a domain could hold all of its pods.
+# In a request instead of a level: the lowest level with a domain that could hold all of its pods.
 AUTO: Final = "auto"

@@ -1,4 +1,4 @@
-"""Records of placements: slots, assignments, requests, and what a Placement's status tells about waiting."""
+"""Records of placements: slots, assignments, requests, and the waiting times in a Placement's status."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.api.duration import epoch
 class Slot:
     """The slots of a pod set on one host: `count` pods; `ranks` are inclusive ranges, None when unranked.
 
-    `devices`: of each of its pods, in the order of the ranks; None when the host does not tell its devices.
+    `devices`: those of each pod, in the order of the ranks; None when the host does not report its devices.
     """
 
     domain: tuple[str, ...]  # label values, host last
@@ -25,7 +25,7 @@ class Slot:
 
     @property
     def host(self) -> str:
-        """The node's name."""
+        """The name of the node."""
         return self.domain[-1]
 
 
@@ -39,23 +39,23 @@ class PodSetPlan:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Where a gang goes; `revision` goes up with every re-plan."""
+    """The slots of a gang; `revision` increases with every new plan."""
 
     revision: int
     pod_sets: tuple[PodSetPlan, ...]
 
     def plan_of(self, name: str) -> PodSetPlan:
-        """The slots of the pod set of that name; none when it has none."""
+        """Return the slots of the pod set with that name; an empty plan when it has none."""
         return next((plan for plan in self.pod_sets if plan.name == name), PodSetPlan(name, ()))
 
 
 @dataclass(frozen=True, slots=True)
 class PodSetRequest:
-    """A pod set as understood: counts and levels (aliases, resolved; `auto` is kept as "auto" in require).
+    """The parsed request of a pod set: counts and levels (resolved aliases; `auto` is kept as "auto" in require).
 
     `slices` are (level, size): each group of `size` consecutive ranks in one domain of the level. Pod sets of one gang
-    with the same `colocate` share one domain of the required level. `relaxed`: the level that was required until the
-    gang had waited too long for it.
+    with the same `colocate` share one domain of the required level. `relaxed`: the level that was required before the
+    gang had waited for `relax-after`.
     """
 
     name: str
@@ -73,7 +73,7 @@ class PodSetRequest:
 
 @dataclass(frozen=True, slots=True)
 class GangRequest:
-    """What holds for all pod sets of a gang together; `min_available` None: all of them, or as each says."""
+    """The request for all pod sets of a gang together; `min_available` None: all pods, or as each pod set requests."""
 
     require: str | None
     prefer: str | None
@@ -121,13 +121,13 @@ class Placement:
 
 
 def kept_hosts(status: Mapping[str, Any]) -> tuple[str, ...]:
-    """The hosts that are kept free for a gang, as its status says."""
+    """Return the hosts that are kept free for a gang, from its status."""
     hosts = status.get("keptHosts")
     return tuple(host for host in hosts if isinstance(host, str)) if isinstance(hosts, list | tuple) else ()
 
 
 def waiting_since(status: Mapping[str, Any]) -> float | None:
-    """Since when a gang waits for us (seconds since the epoch); None when it does not, or nobody can read it."""
+    """Return when a gang began to wait (seconds since the epoch); None when it does not, or the time is unreadable."""
     since = status.get("waitingSince")
     try:
         return epoch(datetime.fromisoformat(since)) if isinstance(since, str) else None
@@ -136,9 +136,9 @@ def waiting_since(status: Mapping[str, Any]) -> float | None:
 
 
 def incomplete_since(status: Mapping[str, Any]) -> float | None:
-    """Since when the status says Incomplete (seconds since the epoch); None when it does not, or nobody can read it.
+    """Return when the status became Incomplete (seconds since the epoch); None when it is not, or unreadable.
 
-    Two conditions change with that phase: Complete when the gang was whole before, Released when it never was.
+    Two conditions change with that phase: Complete when the gang was complete before, Released when it never was.
     """
     conditions = status.get("conditions")
     times: list[float] = []

@@ -1,8 +1,8 @@
 """Records of pods: their spec, and the shape that the planner sees.
 
-`engine.cluster.objects` makes them from the API server's bytes (watch, review or file: one code path), everything
-else only reads them. Resource amounts are in planner units: milli-CPU for `cpu`, MiB for `memory`, `ephemeral-storage`
-and `hugepages-*`, whole counts for everything else; requests rounded up, capacity rounded down, so that the arithmetic
+`engine.cluster.objects` decodes them from the API server's bytes (watch, review or file: one code path); all other code
+only reads them. Resource amounts are in planner units: milli-CPU for `cpu`, MiB for `memory`, `ephemeral-storage` and
+`hugepages-*`, whole counts for everything else; requests rounded up, capacity rounded down, so that the arithmetic
 never admits more than the bytes would. Times are seconds since the epoch (UTC).
 """
 
@@ -55,13 +55,12 @@ class SelectorTerm:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What one pod needs: requests, devices and eligibility.
+    """The scheduling requirements of one pod: requests, devices and eligibility.
 
     `requests` are effective (Kubernetes formula: max of init, sum of containers and sidecars, plus overhead), sorted by
-    name, in planner units, always `pods: 1` among them; claims (`engine.api.resources`: host ports and the like) are
-    requests of 1. `affinity` is None when no required node affinity is given;
-    its terms are ORed. `devices` is what the requests mean in devices (`engine.gpu`), None when they name none.
-    Hashable: slots are cached per shape.
+    name, in planner units, always with `pods: 1`; claims (`engine.api.resources`: host ports and the like) are requests
+    of 1. `affinity` is None without required node affinity; its terms are ORed. `devices` is the device request of the
+    requests (`engine.devices`), None when they name no device. Hashable: slots are cached per shape.
     """
 
     requests: Requests
@@ -73,10 +72,10 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class PodSpec:
-    """What a pod template or a pod says that concerns us.
+    """The part of a pod or pod template that Topogate reads.
 
-    `unmodelled` names what the kube-scheduler would look at and we do not (volumes, pod affinity, spread constraints,
-    resource claims), `preferences` what it would prefer and a pin leaves no choice of: for warnings.
+    For warnings: `unmodelled` names constraints that the kube-scheduler checks and we do not (volumes, pod affinity,
+    spread constraints, resource claims), `preferences` those that have no effect on a pod bound to one host.
     """
 
     shape: Shape
@@ -93,7 +92,7 @@ class PodSpec:
     deadline: bool  # spec.activeDeadlineSeconds is set (quota scope Terminating)
     unmodelled: tuple[str, ...]
     preferences: tuple[str, ...] = ()
-    containers: int = 0  # init containers among them
+    containers: int = 0  # init containers included
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +109,7 @@ class Pod:
     nominated_node: str
     created: float
     deleting: bool
-    unschedulable: str  # why the scheduler did not bind it, in its own words; "" while it has said nothing
+    unschedulable: str  # why the scheduler did not bind it, in its own words; "" while it has reported nothing
     mirror: bool
 
     @property

@@ -22,7 +22,7 @@ Operator = Literal["min", "max", "sum", "mul"]
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """No number, and why; `wrong` when something stands there that is none."""
+    """A missing number and the reason; `wrong`: there is a value, but it is not a number."""
 
     reason: str
     wrong: bool = False
@@ -30,7 +30,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class LabelTerm:
-    """The index in a label of the pod; `below` bounds it."""
+    """The index in a label of the pod; it must be less than `below`."""
 
     key: str
     below: int | None
@@ -70,9 +70,9 @@ def value(term: Term, labels: Mapping[str, str]) -> int | Missing:
 
 
 def index_of(text: object) -> int | None:
-    """Return the index that a label says, None unless it is one as controllers write it.
+    """Return the index in a label value, None unless it is written as controllers write it.
 
-    Decimal digits without sign, spaces or zeros in front, up to 2^31-1.
+    Decimal digits without sign, spaces or leading zeros, up to 2^31-1.
     """
     if not isinstance(text, str) or _INDEX.fullmatch(text) is None or int(text) > MAX_NUMBER:
         return None
@@ -80,7 +80,7 @@ def index_of(text: object) -> int | None:
 
 
 def combine(operator: Operator, parts: tuple[Term, ...]) -> Term:
-    """Return several terms under one operator, as a number where all of them are known."""
+    """Combine several terms under one operator, as a number where all of them are known."""
     if any(isinstance(part, LabelTerm | Combined) for part in parts):
         return Combined(operator, parts)
     missing = [part for part in parts if isinstance(part, Missing)]
@@ -104,7 +104,7 @@ _RANGE: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", re.ASCII)
 
 
 def parse_ranks(text: str) -> Ranges:
-    """Return the ranges of `0-3,8` as ((0, 3), (8, 8)); the empty text is no rank.
+    """Parse `0-3,8` as ((0, 3), (8, 8)); the empty text has no ranks.
 
     Raises ValueError unless the ranges ascend, do not overlap and stay within 0..2^31-1.
     """

@@ -59,7 +59,7 @@ Code = Literal[
     "PolicyOff",
     "PartOfGang",
 ]
-# What a status says beside its phase: nothing where all is well.
+# The reason in a status, beside its phase: "" where there is no problem.
 Why = Code | Literal[""]
 
 
@@ -76,7 +76,7 @@ Until = Literal[
     "pods",
     "resume",
 ]
-# What ends a wait, as people read it.
+# The end of a wait, as text for people.
 UNTIL: Final[Mapping[Until, str]] = {
     "capacity": "capacity is freed or added",
     "nodes": "nodes return, or their labels and taints or the request change",
@@ -90,22 +90,22 @@ UNTIL: Final[Mapping[Until, str]] = {
     "pods": "a pod of it appears, or the next attempt starts",
     "resume": "the user resumes it",
 }
-# While gangs wait for these they are in the queue for capacity, and others may have to wait for them.
+# A gang that waits for one of these is in the queue for capacity, and others may have to wait for it.
 _QUEUED: Final = frozenset[Until]({"capacity", "nodes", "turn", "kept hosts", "another host", "scheduler", "slots"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """A reason code's sort, its one-line description, and everything that follows from it.
+    """The category of a reason code, its one-line description, and its effects.
 
-    until         what ends the wait; None: it is no wait
-    settles       seconds that it must last until it is told; most things that end sooner nobody needs to read
+    until         the event that ends the wait; None: it is not a wait
+    settles       seconds that it must last before it is reported; shorter states are mostly not worth an Event
     shared        a gang with the same request gets the same answer
     text_is_news  a new message is a new Event, although the reason is the same
-    of_one_pod    one pod alone is the trouble, however many there are
-    of_devices    the GPUs or other devices that a container asks for are the trouble
-    asks          the object asks for something
-    checked       what the object says to Topogate is checked all the same
+    of_one_pod    one pod alone is the problem, for any number of pods
+    of_devices    the GPUs or other devices that a container requests are the problem
+    asks          the object requests something
+    checked       the object's Topogate annotations are validated all the same
     """
 
     kind: Kind
@@ -121,7 +121,7 @@ class Reason:
 
     @property
     def waits(self) -> bool:
-        """True for a wait: no fault, and it ends by itself or by somebody's help."""
+        """True for a wait: not an error, and it ends by itself or when somebody acts."""
         return self.until is not None
 
     @property
@@ -136,17 +136,17 @@ class Reason:
 
     @property
     def own_trouble(self) -> bool:
-        """True when only the gang's own people can end the wait: it holds up nobody."""
+        """True when only the gang's owners can end the wait; other gangs do not wait for it."""
         return self.until == "owners"
 
     @property
     def patient(self) -> bool:
-        """True when the time of waiting counts for the policy's patience: it is not the user who holds the gang."""
+        """True when the waiting time counts towards the policy's patience: the gang is not suspended by its user."""
         return self.until != "resume"
 
     @property
     def by_policy(self) -> bool:
-        """True when the admin's policy refuses (403), not a fault of what the user wrote (422)."""
+        """True when the admin's policy refuses the object (403), False for an error in the object (422)."""
         return self.kind == "policy"
 
 
@@ -175,7 +175,7 @@ def _engine(description: str) -> Reason:
     return Reason(kind="engine", description=description)
 
 
-def _aside(description: str) -> Reason:
+def _managed_elsewhere(description: str) -> Reason:
     return Reason(kind="standing-aside", description=description)
 
 
@@ -183,7 +183,7 @@ def _ignored(description: str, *, asks: bool = True, checked: bool = True) -> Re
     return Reason(kind="ignored", description=description, asks=asks, checked=checked)
 
 
-# Keyed by the type: a code that mypy does not know is no key, and a test holds that every code is one.
+# Keyed by the type: mypy refuses unknown codes, and a test checks that every code has an entry.
 REASONS: Final[Mapping[Code, Reason]] = {
     "UnknownLevel": _user("The request names a level that the topology does not have."),
     "UnknownTopology": _user("The request names a topology that the policy does not have."),
@@ -211,7 +211,7 @@ REASONS: Final[Mapping[Code, Reason]] = {
     "InsufficientFreeGPUs": _wait("capacity", "Too few GPUs are free in all."),
     "InsufficientFreeHosts": _wait("capacity", "Too few hosts have room in all."),
     "Fragmented": _wait("capacity", "Enough is free in all, but not in one domain of the required level."),
-    # pods are made one after the other, and so is the JobSet of a TrainJob
+    # pods are created one after the other, and so is the JobSet of a TrainJob
     "WaitingForMembers": _wait("members", "Some pods of the gang do not exist yet.", settles=5.0),
     "ReservedByOthers": _wait("capacity", "The room is reserved for other gangs that are about to start."),
     "NodesUnhealthy": _wait("nodes", "It would fit if the cordoned and not-ready nodes were back."),
@@ -237,11 +237,13 @@ REASONS: Final[Mapping[Code, Reason]] = {
     ),
     "Suspended": _wait("resume", "The user suspended the workload; it is planned when it is resumed."),
     "PolicyInvalid": _engine("The policy is refused; the last good one stays in force."),
-    "ManagedByKueue": _aside("Kueue admits and places this workload."),
-    "CoreGang": _aside("Kubernetes' own gang scheduling places this workload."),
-    "OtherScheduler": _aside("The pods name a scheduler that the policy does not list."),
-    "OtherController": _aside("The workload names another controller than its kind's own (managedBy)."),
-    "ExclusiveTopology": _aside("The exclusive-topology annotation of JobSet or LeaderWorkerSet places this workload."),
+    "ManagedByKueue": _managed_elsewhere("Kueue admits and places this workload."),
+    "CoreGang": _managed_elsewhere("Kubernetes' own gang scheduling places this workload."),
+    "OtherScheduler": _managed_elsewhere("The pods name a scheduler that the policy does not list."),
+    "OtherController": _managed_elsewhere("The workload names another controller than its kind's own (managedBy)."),
+    "ExclusiveTopology": _managed_elsewhere(
+        "The exclusive-topology annotation of JobSet or LeaderWorkerSet places this workload."
+    ),
     "NoTopologyRequested": _ignored("Nothing asks for a topology or a gang.", asks=False),
     "ExemptNamespace": _ignored("The namespace is exempt.", checked=False),
     "NodeNameSet": _ignored("The pods name their node themselves."),
@@ -252,20 +254,20 @@ REASONS: Final[Mapping[Code, Reason]] = {
 
 
 def known_phase(text: object) -> Phase | None:
-    """The phase that a stored text is; None for none, and for one that this version does not know."""
+    """Return the phase of a stored text; None for anything that is not a phase of this version."""
     return next((phase for phase in PHASES if phase == text), None)
 
 
 def known_code(text: object) -> Why:
-    """The reason code that a stored text is; "" for a code that this version does not know."""
+    """Return the reason code of a stored text; "" for anything that is not a code of this version."""
     return cast(Code, text) if isinstance(text, str) and text in REASONS else ""
 
 
 def reason_of(why: Why) -> Reason | None:
-    """What follows from a status's reason; None where all is well."""
+    """Return the properties of a status's reason; None where there is no problem."""
     return REASONS[why] if why else None
 
 
 def asks_nothing(code: Code | None) -> bool:
-    """True for the reason of an object that asks for nothing; None stands for one that asks."""
+    """Return whether the code means that the object requests nothing; False for None."""
     return code is not None and not REASONS[code].asks

@@ -1,10 +1,10 @@
-"""Resource quantities in whole planner units, the resources of a pod, and claims that only one pod per host can hold.
+"""Resource quantities in whole planner units, a pod's resources, and claims that one pod per host can hold.
 
 The grammar is `resource.Quantity`'s: sign, decimal digits, then a suffix (n u m k M G T P E, Ki..Ei) or a decimal
 exponent. Amounts are exact down to one billionth, finer ones round away from zero, as in apimachinery; no float is
 involved. Units are those of `engine.api.pod`.
 
-A claim has a space in its name, so that no resource of a node can be mistaken for one.
+A claim has a space in its name, so that it never equals a resource of a node.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from functools import lru_cache
 from typing import Final
 
 _HOST_PORT: Final = "host port "
-_APART: Final = "apart from "
+_ANTI_AFFINITY: Final = "apart from "
 
 
 def host_port(port: int, protocol: str) -> str:
-    """Return the claim on a port of the host. The address is left out: one pod per port, whichever address it binds."""
+    """Return the claim on a port of the host. The address is left out: one pod per port, for any address."""
     return f"{_HOST_PORT}{port}/{protocol}"
 
 
-def apart(namespace: str, selector: str) -> str:
-    """Return the claim of pods that keep each other off a host (required anti-affinity); `selector` is canonical."""
+def anti_affinity(namespace: str, selector: str) -> str:
+    """Return the claim of pods with required anti-affinity to each other per host; `selector` is canonical."""
     digest = hashlib.sha256(f"{namespace}\n{selector}".encode()).hexdigest()[:10]
-    return f"{_APART}pods {digest}"
+    return f"{_ANTI_AFFINITY}pods {digest}"
 
 
 def is_claim(resource: str) -> bool:
-    """Return whether a name among the requests is a claim."""
-    return resource.startswith((_HOST_PORT, _APART))
+    """Return whether the name of a request is a claim."""
+    return resource.startswith((_HOST_PORT, _ANTI_AFFINITY))
 
 
 Quantity = str | int | float
@@ -57,7 +57,7 @@ _GRAMMAR: Final = re.compile(
 
 
 class QuantityError(ValueError):
-    """Text that is no quantity, or a quantity that its resource cannot have."""
+    """The text is not a quantity, or the quantity is not possible for its resource."""
 
 
 def to_units(resource: str, quantity: Quantity, *, up: bool) -> int:
@@ -69,7 +69,7 @@ def to_units(resource: str, quantity: Quantity, *, up: bool) -> int:
 
 
 def nano(resource: str, quantity: Quantity) -> int:
-    """Return `quantity` in billionths of `resource`'s own unit (core, byte, piece): sums of these lose nothing.
+    """Return `quantity` in billionths of `resource`'s own unit (core, byte, piece), so that sums are exact.
 
     Raises QuantityError as `to_units` does.
     """
@@ -80,7 +80,7 @@ def nano(resource: str, quantity: Quantity) -> int:
 
 
 def nano_to_units(resource: str, amount: int, *, up: bool) -> int:
-    """Return billionths of `resource` in planner units, rounded and capped as `to_units` says."""
+    """Return billionths of `resource` in planner units, rounded and capped as by `to_units`."""
     size = _unit_size(resource)
     units = -(-amount // size) if up else amount // size
     if -MAX_UNITS <= units <= MAX_UNITS:
@@ -89,7 +89,7 @@ def nano_to_units(resource: str, amount: int, *, up: bool) -> int:
 
 
 def format_units(resource: str, units: int) -> str:
-    """Return an amount in planner units as people write it: `8`, `500m`, `64Gi`."""
+    """Return an amount in planner units as a quantity: `8`, `500m`, `64Gi`."""
     if resource == "cpu":
         return str(units // 1000) if units % 1000 == 0 else f"{units}m"
     if _unit_size(resource) != _NANO * _MIB:
@@ -102,7 +102,7 @@ def format_units(resource: str, units: int) -> str:
 
 
 def format_bytes(amount: int) -> str:
-    """Return bytes as a quantity in the largest binary unit that loses nothing: `80Gi`, `858993459`."""
+    """Return bytes as a quantity in the largest exact binary unit: `80Gi`, `858993459`."""
     suffix = ""
     for one in ("Ki", "Mi", "Gi", "Ti", "Pi"):
         if not amount or amount % 1024:
@@ -133,7 +133,7 @@ def _text(quantity: Quantity) -> str:
         raise QuantityError(f"expected a quantity, got {type(quantity).__name__}")
     if isinstance(quantity, int) and quantity.bit_length() > 8 * MAX_LENGTH // 3:
         raise QuantityError(f"a number of {quantity.bit_length()} bits is no quantity")
-    # The shortest text that reads back as the same float is what the user wrote in his YAML or JSON.
+    # The shortest text that parses to the same float is the one in the user's YAML or JSON.
     return repr(quantity)
 
 
@@ -157,7 +157,7 @@ def _parse(text: str) -> int:
 
 
 def _shown(quantity: Quantity) -> str:
-    """Return what the user wrote, short and without control characters."""
+    """Return the user's text, shortened and without control characters."""
     text = ascii(quantity) if isinstance(quantity, str) else repr(quantity)
     return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 3]}..."
 
@@ -170,10 +170,10 @@ Amounts = Mapping[str, int]  # resource -> billionths (engine.api.resources.nano
 
 
 def effective(containers: Iterable[Amounts], init_containers: Iterable[tuple[Amounts, bool]] = ()) -> dict[str, int]:
-    """Return what the containers of a pod need together, in billionths.
+    """Return the total amounts of a pod's containers, in billionths.
 
-    `init_containers` are (amounts, sidecar) in order; a sidecar (restartPolicy Always) goes on running beside all that
-    come after it. The answer is the larger of what the running pod and any moment of its start needs.
+    `init_containers` are (amounts, sidecar) in order; a sidecar (restartPolicy Always) keeps running beside all later
+    ones. The result is the maximum of the running pod's amounts and those at any moment of its start.
     """
     total: dict[str, int] = {}
     for amounts in containers:
@@ -198,8 +198,8 @@ def pod_requests(
 ) -> dict[str, int]:
     """Return a pod's requests from its containers' `effective` ones, its pod-level resources and its overhead.
 
-    A pod-level request replaces the sum of the containers; a pod-level limit stands in where neither asks (for
-    hugepages, which cannot be overcommitted, whatever the containers ask).
+    A pod-level request replaces the sum of the containers; a pod-level limit is used where neither requests anything
+    (for hugepages, which cannot be overcommitted, also where the containers do).
     """
     total = dict(containers)
     for resource, amount in pod_limits.items():
@@ -211,7 +211,7 @@ def pod_requests(
 
 
 def pod_limits(containers: Amounts, *, pod_limits: Amounts, overhead: Amounts) -> dict[str, int]:
-    """Return a pod's limits; overhead counts only where there is a limit."""
+    """Return a pod's limits; overhead is added only where there is a limit."""
     total = dict(containers)
     total.update((resource, amount) for resource, amount in pod_limits.items() if is_pod_level(resource))
     add(total, {resource: amount for resource, amount in overhead.items() if resource in total})

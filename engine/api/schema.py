@@ -1,4 +1,4 @@
-"""Pydantic field types, the base class of a section, the tree of sections, and validation errors in plain words."""
+"""Pydantic field types, the base class of a configuration section, and validation errors as text for users."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def section_of(annotation: Any) -> type[BaseModel] | None:
 
 
 def fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """Return the fields of a section by the names that they have in text."""
+    """Return the fields of a section by their names in text."""
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def fields_at(model: type[BaseModel], steps: Sequence[str | int]) -> tuple[str, ...]:
-    """Return the field names of the section that the steps lead to; none when they lead out of the model."""
+    """Return the field names of the section at the steps; none when the steps leave the model."""
     current: type[BaseModel] | None = model
     for step in steps:
         if current is not None and isinstance(step, str):
@@ -63,7 +63,7 @@ def fields_at(model: type[BaseModel], steps: Sequence[str | int]) -> tuple[str, 
 
 
 def without_nulls(raw: Any, model: type[BaseModel] | None) -> Any:
-    """Return the raw document without the known fields that are null; maps of the user's own keys stay as they are."""
+    """Return the raw document without known fields that are null; maps with the user's own keys stay unchanged."""
     if model is None:
         return raw
     if isinstance(raw, list):
@@ -79,19 +79,19 @@ def without_nulls(raw: Any, model: type[BaseModel] | None) -> Any:
 
 
 INVALID: Final = "PolicyInvalid"
-DOCUMENT: Final = "policy.yaml"  # the path of what concerns the text as a whole
+DOCUMENT: Final = "policy.yaml"  # the path of errors in the document as a whole
 MAX_ERRORS: Final = 100
 
 
 def wrong(path: str, message: str, *, kind: str = "Invalid value", reason: Code = INVALID) -> FieldError:
-    """Return an error of the policy; the value seen is part of the message."""
+    """Return an error of the policy; its message includes the given value."""
     return FieldError(field=path, kind=kind, value=None, reason=reason, message=message)
 
 
 def in_order(errors: Iterable[FieldError]) -> tuple[FieldError, ...]:
     """Return the errors once each, ordered by path (numbers as numbers).
 
-    At most a hundred, the last one saying how many more there are.
+    At most a hundred; the last one then gives the number of further errors.
     """
     ordered = sorted(dict.fromkeys(errors), key=lambda error: (natural_order(error.field), error.message))
     if len(ordered) <= MAX_ERRORS:
@@ -99,8 +99,8 @@ def in_order(errors: Iterable[FieldError]) -> tuple[FieldError, ...]:
     return (*ordered[: MAX_ERRORS - 1], wrong(DOCUMENT, f"{len(ordered) - MAX_ERRORS + 1} more errors"))
 
 
-def apart_from(known: Sequence[FieldError], more: Iterable[FieldError]) -> list[FieldError]:
-    """Return those of `more` that say nothing about a field that has a fault of its own already."""
+def without_known(known: Sequence[FieldError], more: Iterable[FieldError]) -> list[FieldError]:
+    """Return the errors of `more` at fields without an error in `known`."""
     faulty = [error.field for error in known]
     return [
         error
@@ -110,13 +110,13 @@ def apart_from(known: Sequence[FieldError], more: Iterable[FieldError]) -> list[
 
 
 def structural_errors(error: ValidationError, model: type[BaseModel]) -> list[FieldError]:
-    """Return what pydantic found wrong with a document of the model, in our words."""
+    """Return pydantic's errors about a document of the model as field errors with our messages."""
     details = error.errors(include_url=False)
-    # A list counts as too short also when its entries are wrong: then only they are told.
-    return [_told(detail, model) for detail in details if detail["type"] != "too_short" or not detail["input"]]
+    # Pydantic reports a list with wrong entries as too short as well: then only the entries are reported.
+    return [_field_error(detail, model) for detail in details if detail["type"] != "too_short" or not detail["input"]]
 
 
-def _told(detail: ErrorDetails, model: type[BaseModel]) -> FieldError:
+def _field_error(detail: ErrorDetails, model: type[BaseModel]) -> FieldError:
     steps = [step for step in detail["loc"] if step != "[key]"]
     path, seen, context = path_of(steps), detail["input"], detail.get("ctx", {})
     match detail["type"]:
@@ -165,7 +165,7 @@ LABEL_REGEX: Final = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 
 
 def rule(holds: Callable[[str], bool], wanted: str) -> AfterValidator:
-    """Return a validator of text that names what it wanted."""
+    """Return a validator of text; its error starts with `wanted`."""
 
     def check(text: str) -> str:
         if not holds(text):
@@ -185,7 +185,7 @@ def _label_map(pairs: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def distinct(items: tuple[_Text, ...]) -> tuple[_Text, ...]:
-    """Return the items. Raises ValueError when one stands twice."""
+    """Return the items. Raises ValueError for a duplicate."""
     for index, item in enumerate(items):
         if item in items[:index]:
             raise ValueError(f"{quote(item)} is a duplicate")
@@ -194,13 +194,13 @@ def distinct(items: tuple[_Text, ...]) -> tuple[_Text, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """The rule of a duration field: Go-style text outside, seconds inside, both bounds included."""
+    """The type of a duration field: Go-style text outside, seconds inside, both bounds included."""
 
     shortest: str
     longest: str
 
     def read(self, value: object) -> float:
-        """Return the seconds of the text. Raises ValueError that says what is allowed."""
+        """Return the seconds of the text. Raises ValueError with the allowed range."""
         low, high = parse_duration(self.shortest), parse_duration(self.longest)
         if isinstance(value, str):
             try:

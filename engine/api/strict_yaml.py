@@ -1,9 +1,9 @@
-"""YAML in one pass over the parser's events: nothing silently lost, bounded work.
+"""Parses YAML in one pass over the parser's events: nothing is silently lost, and the work is bounded.
 
 PyYAML's own constructors keep the last of two equal keys, read `off` as a boolean, make dates of timestamps, expand
-aliases without a limit and take about one and a half times as long (`python -m bench.reading`). Here a key that stands
-twice is an error, and size, depth and expansion have bounds. What an unquoted scalar means is the reader's choice
-(`ScalarRules`): configuration (`load`) has the scalars of YAML 1.2.
+aliases without a limit and take about one and a half times as long (`python -m bench.reading`). Here a duplicate key is
+an error, and size, depth and expansion have bounds. The caller chooses the meaning of unquoted scalars (`ScalarRules`):
+configuration (`load`) has the scalars of YAML 1.2.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Value = None | bool | int | float | str | list["Value"] | dict[str, "Value"]
 
 
 class YAMLTextError(ValueError):
-    """The text cannot be used; `problems` holds one line for each reason, with its line number where there is one.
+    """The text is invalid; `problems` holds one line for each reason, with its line number where there is one.
 
     `document` counts from 1.
     """
@@ -50,11 +50,11 @@ class YAMLTextError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalarRules:
-    """How a text is read.
+    """The parsing rules of a text.
 
-    `scalar` returns what an unquoted scalar means. `text_keys`: an unquoted key that means something else than text is
-    an error, else it is text. `merges`: `<<` merges mappings, else it is a key. `max_aliased` bounds the values that
-    aliases stand for in all documents.
+    `scalar` converts an unquoted scalar to its value. `text_keys`: an unquoted key that is not text is an error, else
+    it becomes text. `merges`: `<<` merges mappings, else it is a key. `max_aliased` bounds the values that aliases add
+    in all documents.
     """
 
     scalar: Callable[[str], Any]
@@ -66,10 +66,10 @@ class ScalarRules:
 
 
 def load(text: str) -> Value:
-    """Return the one document of a configuration as plain values (None when it holds nothing); they may be shared.
+    """Return the one document of a configuration as plain values (None when it is empty); they may be shared.
 
-    Raises YAMLTextError with every double key, odd key and tag, or with the one reason why the text cannot be read:
-    too large, too deep, not YAML, several documents.
+    Raises YAMLTextError with every duplicate key, non-text key and tag, or with the one reason why the text cannot be
+    parsed: too large, too deep, not YAML, several documents.
     """
     try:
         size = len(text.encode("utf-8"))
@@ -95,7 +95,7 @@ def documents(text: str, rules: ScalarRules) -> Iterator[Any]:
 
 
 def _core_scalar(text: str) -> Any:
-    """Return what an unquoted scalar means in YAML 1.2: its core schema, without octal and hexadecimal numbers."""
+    """Return the value of an unquoted scalar in YAML 1.2: its core schema, without octal and hexadecimal numbers."""
     if text in _WORDS:
         return _WORDS[text]
     if _INTEGER.fullmatch(text):
@@ -132,9 +132,9 @@ class _Open:
 
 
 class _Builder:
-    """Builds one document after the other out of events; `root` is the last complete one.
+    """Builds one document after the other from events; `root` is the last complete one.
 
-    Problems that leave the rest readable are collected until the end of their document.
+    Problems that do not prevent further parsing are collected until the end of their document.
     """
 
     def __init__(self, rules: ScalarRules) -> None:
@@ -150,7 +150,7 @@ class _Builder:
         self.problems: list[str] = []
 
     def take(self, event: Any) -> bool:
-        """Take one event; True when a document is complete."""
+        """Process one event; return whether a document is complete."""
         kind = type(event)
         if kind is yaml.ScalarEvent:
             self._scalar(event)
@@ -208,7 +208,7 @@ class _Builder:
         return isinstance(self._meaning(event.value) if event.implicit[0] else self._quoted(event), str)
 
     def _quoted(self, event: Any) -> Any:
-        """Return what a scalar in quotes or with a tag means; the tag may only say what it means anyway."""
+        """Return the value of a scalar in quotes or with a tag; the tag must agree with the value."""
         if event.implicit[1] or event.tag in ("!", _TAG + "str"):
             return event.value
         value, name = self._meaning(event.value), event.tag.removeprefix(_TAG)
@@ -280,7 +280,7 @@ class _Builder:
         self.problems.append(f"line {event.start_mark.line + 1}: {problem}")
 
     def _error(self, event: Any, problem: str) -> YAMLTextError:
-        """Return what ends the reading, behind the problems that were met before."""
+        """Return the error that ends the parsing, after the problems collected before."""
         self._problem(event, problem)
         return self._refusal()
 

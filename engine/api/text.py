@@ -1,4 +1,4 @@
-"""How we write for people: quoting, plurals, suggestions, lists, limits."""
+"""Text for people: quoting, plurals, suggestions, lists, limits."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def shown(value: object) -> str:
 
 
 def suggest(text: str, allowed: Iterable[str]) -> str | None:
-    """Return the one allowed value that the user probably meant, or None: no suggestion rather than a bad one."""
+    """Return the allowed value that the user probably meant; None rather than a bad suggestion."""
     if len(text) > _COMPARED:
         return None
     choices = sorted(set(allowed))
@@ -56,7 +56,7 @@ def suggest(text: str, allowed: Iterable[str]) -> str | None:
 
 
 def did_you_mean(text: str, allowed: Iterable[str]) -> str:
-    """Return `; did you mean "rack"?` or nothing: the tail of a sentence about a wrong value."""
+    """Return `; did you mean "rack"?` or "", to end a sentence about a wrong value."""
     meant = suggest(text, allowed)
     return f"; did you mean {quote(meant)}?" if meant is not None else ""
 
@@ -89,7 +89,7 @@ def join_and(names: Sequence[str], last: str = "and") -> str:
 
 
 def truncate_bytes(text: str, limit: int) -> str:
-    """Return text of at most `limit` UTF-8 bytes, cut at a word, with dots where something is missing."""
+    """Return text of at most `limit` UTF-8 bytes, cut at a word, with dots where it was cut."""
     raw = text.encode("utf-8", "replace")
     if len(raw) <= limit:
         return text

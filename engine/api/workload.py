@@ -20,16 +20,15 @@ TO_ANNOTATIONS: Final = ("metadata", "annotations")  # the steps to a template's
 class PodSet:
     """The pods of one template of a workload, or of one of its replica groups.
 
-    `slots` is how many run at a time at most, `total` how many completions are wanted in all (equal to `slots` where
-    the kind knows no such thing), `remaining` how many completions are still missing. `finished_ranks` are completed
-    ranks as inclusive ranges. `path`: the steps to the template in the object. `rank`: over a pod's labels, None for
-    the completion index of a Job. `selector`: labels of its pods (None: any value), as the kind's controller sets them;
-    empty: every pod of the workload. `ordered`: its pods come one after the other. `replace`: what deleting one that is
-    not bound costs (`engine.kinds`). `minimum`: how many make a gang, as the object itself says; None: all.
-    `replica`: pods of one of its replicas, where it has such (a JobSet's Jobs): a slice without a size is one of them.
-    `counted`: the steps to the field that makes the count, None where none does.
-    `templated`: the object has the template (else its shape is known only by its pods); `missing`: what it lacks of
-    `TO_ANNOTATIONS`.
+    `slots`: maximum number of pods that run at a time. `total`: completions wanted in all (equal to `slots` for kinds
+    without completions); `remaining`: completions still missing. `finished_ranks`: completed ranks as inclusive ranges.
+    `path`: the steps to the template in the object. `rank`: over a pod's labels, None for the completion index of a
+    Job. `selector`: labels of its pods (None: any value), as the kind's controller sets them; empty: every pod of the
+    workload. `ordered`: its pods are created one after the other. `replace`: the cost of deleting an unbound pod
+    (`engine.kinds`). `minimum`: the size of a gang if the object itself sets one; None: all. `replica`: number of pods
+    of one replica, for kinds with replicas (a JobSet's Jobs): a slice without a size is one replica. `counted`: the
+    steps to the field that determines the count, None without one. `templated`: the object has the template (else its
+    shape is known only from its pods); `missing`: the steps of `TO_ANNOTATIONS` that it lacks.
     """
 
     name: str
@@ -53,15 +52,15 @@ class PodSet:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A workload of a registered kind as the engine sees it; only one that is placed `through` another has no pod set.
+    """A workload of a registered kind; it has pod sets unless it is placed `through` another object.
 
-    `suspended` is the field at `suspend_path` (None: the kind has none), `suspendable` whether it may be set; `started`
-    means that the object tells of a start (older servers keep a Job's template immutable then). `templates_fixed`: the
-    kind's own webhook never lets the templates be changed. `resource` is the plural that URLs name. A kind with a gang
-    per replica (`unit` replica; else workload, pod: each alone, or child: none, as what is made of it are gangs) has
-    `groups` of them, and the index of a pod's in the label `group_label`; its pod sets are those of one. `minimum`: how
-    many pods make a gang, as the object itself says. `aside`: the reason code when the object says that somebody else
-    places it. `handling` as in `engine.kinds`.
+    `suspended` is the field at `suspend_path` (None: the kind has none), `suspendable` whether it may be set.
+    `started`: the object records a start (older servers keep a Job's template immutable then). `templates_fixed`: the
+    kind's own webhook never allows changes of the templates. `resource`: the plural in URLs. `unit`: workload, replica,
+    pod (each alone) or child (no gang: the objects created from it are gangs). With `unit` replica there are `groups`
+    gangs, the label `group_label` has the index of a pod's gang, and the pod sets are those of one. `minimum`: the size
+    of a gang if the object itself sets one. `aside`: the reason code when the object names another system that places
+    it. `handling` as in `engine.kinds`.
     """
 
     api_version: str
@@ -90,7 +89,7 @@ class Workload:
     minimum: int | None = None
     unit: str = "workload"
     handling: str = "placed"
-    failed: bool = False  # finished, and not well
+    failed: bool = False  # finished without success
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -104,13 +103,13 @@ class Workload:
 
     @property
     def slots(self) -> int:
-        """How many pods of one gang run at a time at most."""
+        """The maximum number of pods of one gang that run at a time."""
         return sum(pod_set.slots for pod_set in self.pod_sets)
 
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """An object between a pod and its workload, of a kind that is none of the registered ones: its name and its owner.
+    """An object of an unregistered kind between a pod and its workload: its name and its owner.
 
     `owner` is the controller reference.
     """

@@ -23,7 +23,7 @@ def claims_of(spec: wire.PodSpec, labels: Mapping[str, str | None], namespace: s
     found = set(_ports(spec))
     for term in anti_affinity(spec):
         if (selector := selector_of(term, labels, namespace)) is not None:
-            found.add(resources.apart(namespace, selector))
+            found.add(resources.anti_affinity(namespace, selector))
     return found
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from engine.api.duration import timestamp
-from engine.api.event_reasons import PHASES_TOLD
+from engine.api.event_reasons import ON_PHASES
 from engine.api.placement import kept_hosts
 from engine.api.reasons import known_code, known_phase, reason_of
 from engine.controller.actions import Status
@@ -50,7 +50,7 @@ _CONDITIONS = ("Placed", "Released", "Complete")
 def settle(status: Status) -> float:
     """Return how many seconds a status has to last before it is reported."""
     reason = reason_of(status.reason)
-    return max(PHASES_TOLD[status.phase].settles, reason.settles if reason is not None else 0.0)
+    return max(ON_PHASES[status.phase].settles, reason.settles if reason is not None else 0.0)
 
 
 def status_of(gang: Gang) -> Status | None:

@@ -22,10 +22,10 @@ from engine.api.schema import (
     MAX_LIST,
     Duration,
     Section,
-    apart_from,
     distinct,
     in_order,
     structural_errors,
+    without_known,
     without_nulls,
     wrong,
 )
@@ -268,7 +268,7 @@ def parse_policy(text: str) -> Policy:
         policy = Policy.model_validate_json(json.dumps(raw), by_alias=True, by_name=False)
     except ValidationError as error:
         errors += structural_errors(error, Policy)
-    errors += apart_from(errors, rule_errors(raw))
+    errors += without_known(errors, rule_errors(raw))
     if policy is None or errors:
         raise PolicyError(in_order(errors))
     return policy

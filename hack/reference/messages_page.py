@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.api.event_reasons import ON_PODS, ON_POLICY, ON_WORKLOADS, PHASES_TOLD
+from engine.api.event_reasons import ON_PHASES, ON_PODS, ON_POLICY, ON_WORKLOADS
 from engine.api.reasons import REASONS, UNTIL, Kind
 
 _KINDS: Final[dict[Kind, str]] = {
@@ -48,7 +48,7 @@ def messages_page() -> str:
         lines += _waits() if kind == "not-now" else _codes(kind)
     lines += ["", "## Events", "", _EVENTS]
     pods, policy = ("On pods", (ON_PODS,)), ("On the policy's ConfigMap", (ON_POLICY,))
-    for title, every in (("On workloads", (PHASES_TOLD, ON_WORKLOADS)), pods, policy):
+    for title, every in (("On workloads", (ON_PHASES, ON_WORKLOADS)), pods, policy):
         lines += ["", f"### {title}", "", "| reason | type | told | meaning |", "|---|---|---|---|"]
         lines += [
             f"| `{reason}` | {'Warning' if told.warning else 'Normal'} | {_when(told.settles)} | {told.description} |"

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 import yaml
 
-from engine.api.event_reasons import ON_PODS, ON_POLICY, ON_WORKLOADS, PHASES_TOLD, Happening, is_warning
+from engine.api.event_reasons import ON_PHASES, ON_PODS, ON_POLICY, ON_WORKLOADS, Happening, is_warning
 from engine.api.reasons import REASONS, Code, Phase, Until, asks_nothing, known_code, reason_of
 
 ROOT = Path(__file__).parents[3]
@@ -53,7 +53,7 @@ def compared(tree: ast.Module) -> Iterator[tuple[int, str]]:
 def test_every_code_is_described() -> None:
     """What mypy lets through as a reason is a key of the registry, and the other way round."""
     assert set(get_args(Code)) == set(REASONS)
-    assert {*PHASES_TOLD, *ON_WORKLOADS, *ON_PODS, *ON_POLICY} == {*get_args(Phase), *get_args(Happening)}
+    assert {*ON_PHASES, *ON_WORKLOADS, *ON_PODS, *ON_POLICY} == {*get_args(Phase), *get_args(Happening)}
 
 
 def test_every_code_is_emitted() -> None:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from pydantic import Field, create_model
 
-from engine.api.event_reasons import ON_PODS, ON_POLICY, ON_WORKLOADS, PHASES_TOLD
+from engine.api.event_reasons import ON_PHASES, ON_PODS, ON_POLICY, ON_WORKLOADS
 from engine.api.reasons import REASONS
 from engine.kinds.registry import RegistryError, registry_of
 from engine.policy.model import PolicyError, default_policy, parse_policy
@@ -38,7 +38,7 @@ def test_every_reason_has_a_line() -> None:
 def test_every_reason_of_an_event_has_a_line() -> None:
     """What mypy lets through as an Event's reason is a code, or documented on the page."""
     page = pages()["docs/reference/messages.md"]
-    described = {**PHASES_TOLD, **ON_WORKLOADS, **ON_PODS, **ON_POLICY}
+    described = {**ON_PHASES, **ON_WORKLOADS, **ON_PODS, **ON_POLICY}
     for reason, told in described.items():
         assert len(re.findall(rf"^\| `{reason}` \|.* {re.escape(told.description)} \|$", page, re.M)) == 1
 
