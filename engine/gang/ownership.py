@@ -18,7 +18,7 @@ from engine.api.workload import Owned, Workload
 from engine.gang.annotations import meanings, read_own_annotations
 from engine.gang.exemption import exemption_reason
 from engine.gang.key import joined_key
-from engine.gang.plain_pods import plain_key, single_key
+from engine.gang.plain_pods import is_single, plain_key, plain_workload, single_key
 from engine.gang.request import PlacementRequest, parse_request
 from engine.kinds.registry import Registry
 from engine.policy.model import Policy
@@ -108,13 +108,16 @@ class Ownership:
 
     Both are None for a pod of nobody, and while `missing`, a link of its chain that must be there, is not known.
     Gangs of plain pods, and pods that are placed each by itself, have a key and no workload here; `controller` is then
-    the top-most controller above the pod.
+    the top-most controller above the pod. `understanding` is the request of the workload, and `reason` the reason code
+    why that is none of ours: both are known where they are asked for (`OwnerResolver.resolve`).
     """
 
     workload: Workload | None = None
     key: str | None = None
     missing: OwnerRef | None = None
     controller: OwnerRef | None = None
+    understanding: PlacementRequest | None = None
+    reason: Code | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +163,18 @@ class OwnerResolver:
             workload = below[-1]
         workload = self.with_pod_sets(workload)
         return Ownership(workload, joined_key(workload, pod))
+
+    def resolve(self, pod: Pod) -> Ownership:
+        """Return the owner of a pod with its request; the request of a gang of plain pods is read from this one pod."""
+        found = self.owner_of(pod)
+        workload, key = found.workload, found.key
+        if workload is None and key is not None and not is_single(key):
+            workload = plain_workload(key, [pod], dialects=self.policy.annotations.dialects)
+        if workload is None:
+            return found
+        understanding = self.own(workload)
+        reason = self._reason(workload, understanding)
+        return Ownership(workload, key, controller=found.controller, understanding=understanding, reason=reason)
 
     def above(self, workload: Workload) -> Above:
         """Return the workload above another one that decides for it."""

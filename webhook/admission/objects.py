@@ -18,7 +18,7 @@ from engine.api.field import FieldError
 from engine.api.pod import Pod
 from engine.api.workload import Workload
 from engine.cluster import pods
-from engine.cluster.wire import ProjectionError
+from engine.cluster.wire import ProjectionError, Source
 from engine.cluster.workloads import workload
 from engine.kinds.read import UnreadableWorkload
 from engine.kinds.schema import KindEntry
@@ -81,15 +81,16 @@ def decoded(raw: msgspec.Raw | None) -> dict[str, Any]:
     return value
 
 
-def projected(raw: msgspec.Raw | None, projection: Callable[[Any], Record], *, typed: bool = True) -> Record:
-    """The record of an object. Raises BadReview(400) for wrong types, Unreadable for values out of bounds.
+def projected(source: Source | None, projection: Callable[[Any], Record], *, typed: bool = True) -> Record:
+    """The record of an object: of its bytes, or of what they were decoded to.
 
-    Unless the API server knows the object's types (`typed`) a wrong one is its user's fault too.
+    Raises BadReview(400) for wrong types, Unreadable for values out of bounds. Unless the API server knows the object's
+    types (`typed`) a wrong one is its user's fault too.
     """
-    if raw is None:
+    if source is None:
         raise BadReview(400, "the review has no object")
     try:
-        return projection(raw)
+        return projection(source)
     except ProjectionError as fault:
         path, _, text = str(fault).partition(": ")
         field = path.removeprefix("$").removeprefix(".")
@@ -102,31 +103,45 @@ def projected(raw: msgspec.Raw | None, projection: Callable[[Any], Record], *, t
         raise BadReview(400, "the object is nested too deeply") from None
 
 
+def record_and_document(
+    raw: msgspec.Raw | None, projection: Callable[[Any], Record], *, typed: bool = True
+) -> tuple[Record, dict[str, Any]]:
+    """Return the record of an object and the object as builtins, from one decoding. Raises what these two raise."""
+    try:
+        document = decoded(raw)
+    except BadReview:
+        projected(raw, projection, typed=typed)  # its message names the path
+        raise
+    return projected(document, projection, typed=typed), document
+
+
 def entry_of(review: Review, view: Reader) -> KindEntry | None:
     """The entry of the kind of workload that a review is about; None for pods and what is of no registered kind."""
     entry = view.registry.find(review.group, review.kind, review.version)
     return entry if entry is not None and entry.handling != "pods" else None
 
 
-def workload_of(review: Review, raw: msgspec.Raw | None, view: Reader) -> Workload:
-    """The workload in a review of a registered kind, in the namespace that the API server names.
+def workload_of(review: Review, raw: msgspec.Raw | None, view: Reader) -> tuple[Workload, dict[str, Any]]:
+    """The workload in a review of a registered kind, in the namespace that the API server names; and as builtins.
 
     Raises BudgetExceeded, as reading grows with the object; `pod_of` does too.
     """
     entry, registry = entry_of(review, view), view.registry
     assert entry is not None
-    found = projected(
+    found, document = record_and_document(
         raw, lambda source: workload(source, entry=entry, registry=registry), typed=review.group in _TYPED
     )
     review.budget.check()
-    return replace(found, namespace=review.namespace or found.namespace)
+    return replace(found, namespace=review.namespace or found.namespace), document
 
 
-def pod_of(review: Review, policy: Policy) -> Pod:
-    """The pod in a review, in the namespace that the API server names, with the labels that matter under a policy."""
-    pod = projected(review.object, partial(pods.pod, labels=policy.pod_labels))
+def pod_of(review: Review, policy: Policy) -> tuple[Pod, dict[str, Any]]:
+    """The pod in a review, in the namespace that the API server names, with the labels that matter under a policy; and
+    as builtins.
+    """
+    pod, document = record_and_document(review.object, partial(pods.pod, labels=policy.pod_labels))
     review.budget.check()
-    return replace(pod, namespace=review.namespace or pod.namespace)
+    return replace(pod, namespace=review.namespace or pod.namespace), document
 
 
 def _invalid(field: str, message: str) -> FieldError:

@@ -12,11 +12,9 @@ rules: docs/tasks/admin/policy.md.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Final
-
-import msgspec
 
 from engine.api import names
 from engine.api.field import FieldError, path_of, render
@@ -26,13 +24,11 @@ from engine.api.text import MAX_WARNING, quote, truncate_bytes
 from engine.api.workload import PodSet, Workload
 from engine.gang.annotations import AnnotationSource, own_source, read_annotations, unknown_keys
 from engine.gang.exemption import exemption_reason
-from engine.gang.request import PlacementRequest, parse_request
+from engine.gang.request import parse_request
 from engine.policy.model import Policy
 from engine.topology.topology import Topology
-from webhook.admission.objects import decoded, workload_of
-from webhook.admission.patch import Edits
 from webhook.admission.reader import Reader
-from webhook.admission.review import Response, Review
+from webhook.admission.review import Review
 from webhook.handlers.gating import requests_of_labels
 from webhook.handlers.membership import parent_relation
 
@@ -111,53 +107,34 @@ def _errors(
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
-    """The review of a new workload with the requests that are written into it, the edits that put them there, and
-    what to tell its user of those that are not.
-    """
+class Added:
+    """The request annotations to write into a new workload, and warnings about those that are left out."""
 
-    review: Review
-    edits: Edits | None = None
+    annotations: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
-    def answer(self, response: Response) -> Response:
-        """Return the answer to this review as one to the review that came."""
-        response = replace(response, warnings=(*self.warnings, *response.warnings))
-        if self.edits is None:
-            return response
-        document = self.edits.document if response.document is None else response.document
-        return replace(response, patch=(*self.edits.operations, *response.patch), document=document)
 
+def added_requests(review: Review, workload: Workload, view: Reader, policy: Policy) -> Added:
+    """Return what a new workload asks for besides: by labels of its user's own, else by the default of its namespace.
 
-def with_defaults(review: Review, view: Reader, policy: Policy) -> Asking:
-    """Return the review of a new workload with such requests in it.
-
-    As it is when there are none, when the workload asks itself, or when it is not ours to place; a default of its
-    namespace that cannot be met is left out. Raises Unreadable and BadReview as `workload_of` does.
+    None when it asks itself, or when it is not ours to place; a default that cannot be met is left out.
     """
     if review.operation != "CREATE":
-        return Asking(review)
-    workload = workload_of(review, review.object, view)
+        return Added()
     of_labels = requests_of_labels(workload, policy)
     wanted = of_labels or requests_of(review.namespace, policy)
     if not wanted or not _quiet(workload, view, policy):
-        return Asking(review)
-    document = decoded(review.object)
-    edits = Edits(document)
-    for key, value in wanted.items():
-        edits.put(("metadata", "annotations", key), value)
-    asking = replace(review, object=msgspec.Raw(msgspec.json.encode(edits.document)))
-    if not of_labels and (errors := _understood(asking, view, policy).errors):
-        told = f"{errors[0].field.removeprefix('metadata.')}: {render(errors[0])}"
-        return Asking(
-            review, warnings=(truncate_bytes(f"topogate: the policy's default is not applied: {told}", MAX_WARNING),)
-        )
-    return Asking(asking, edits)
-
-
-def _understood(review: Review, view: Reader, policy: Policy) -> PlacementRequest:
-    workload = workload_of(review, review.object, view)
-    return parse_request(workload, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
+        return Added()
+    if not of_labels:
+        asking = replace(workload, annotations={**workload.annotations, **wanted})
+        found = parse_request(asking, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
+        if found.errors:
+            error = found.errors[0]
+            told = f"{error.field.removeprefix('metadata.')}: {render(error)}"
+            return Added(
+                warnings=(truncate_bytes(f"topogate: the policy's default is not applied: {told}", MAX_WARNING),)
+            )
+    return Added(wanted)
 
 
 def _quiet(workload: Workload, view: Reader, policy: Policy) -> bool:

@@ -66,30 +66,23 @@ def membership(pod: Pod, view: Reader, policy: Policy) -> Membership:
     owner = pod.owner
     if pod.mirror or (owner is not None and owner.kind == "DaemonSet"):
         return NotManaged("DaemonSetOrStatic")
-    lineage = view.lineage(policy)
-    claim = lineage.owner_of(pod)
+    claim = view.lineage(policy).resolve(pod)
     if claim.missing is not None:
         if kueue_has(pod.spec):
             return NotManaged("ManagedByKueue")
         # Owners are made before their pods and may be seen after them. A Job's pods are held while nobody knows.
         held = _looks_managed(pod, policy) or registered(claim.missing)
         return Undetermined(claim.missing) if held else NotManaged("UnsupportedKind")
-    if claim.workload is not None and claim.key is not None:
-        return _of_workload(pod, claim.workload, claim.key, lineage)
-    if claim.key is not None and plain_pods.is_single(claim.key):
+    workload, understanding, key = claim.workload, claim.understanding, claim.key
+    if key is not None and workload is not None and understanding is not None:
+        return NotManaged(claim.reason) if claim.reason is not None else _of_workload(pod, workload, understanding, key)
+    if key is not None:
         return Undetermined(mark=plain_pods.mark_of(pod))
-    if claim.key is not None:
-        dialects = policy.annotations.dialects
-        workload = plain_pods.plain_workload(claim.key, [pod], dialects=dialects)
-        return _of_workload(pod, workload, claim.key, lineage)
     return NotManaged("UnsupportedKind")
 
 
-def _of_workload(pod: Pod, workload: Workload, key: str, lineage: OwnerResolver) -> Membership:
-    reason = lineage.ignored(workload)
-    if reason is not None:
-        return NotManaged(reason)
-    understanding, pod_set = lineage.own(workload), pod_set_of(pod, workload)
+def _of_workload(pod: Pod, workload: Workload, understanding: PlacementRequest, key: str) -> Membership:
+    pod_set = pod_set_of(pod, workload)
     group = None if workload.handling == "pods" else parts(key)[1]
     ask = next((one for one in understanding.pod_sets if pod_set is not None and one.name == pod_set.name), None)
     if pod_set is None or ask is None or not has_group(workload, group):

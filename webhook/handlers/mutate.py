@@ -6,7 +6,6 @@ from webhook.admission.budget import BudgetExceeded
 from webhook.admission.objects import POD, Unreadable, entry_of
 from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, Unavailable, allowed
-from webhook.handlers.defaults import with_defaults
 from webhook.handlers.mutate_pod import mutate_pod
 from webhook.handlers.mutate_workload import mutate_workload
 from webhook.handlers.unreadable import too_costly
@@ -33,8 +32,7 @@ def mutate(review: Review, view: Reader, deadline: float) -> Response:
     try:
         if what == POD:
             return mutate_pod(review, view, policy, deadline)
-        asking = with_defaults(review, view, policy)
-        return asking.answer(mutate_workload(asking.review, view, policy))
+        return mutate_workload(review, view, policy)
     except Unreadable:
         return allowed()  # the API server's own validation comes next, and `/validate` after it
     except BudgetExceeded as fault:

@@ -18,7 +18,7 @@ from engine.gang.pin import PlacedPod, placed_pod
 from engine.gang.shape import covers, exclusion
 from engine.gang.slots import left_domain, slot_of_rank
 from engine.policy.model import Policy
-from webhook.admission.objects import decoded, pod_of
+from webhook.admission.objects import pod_of
 from webhook.admission.patch import Edits, Path
 from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, patched
@@ -39,10 +39,10 @@ _MAX_REVISION_DIGITS: Final = 18
 
 def mutate_pod(review: Review, view: Reader, policy: Policy, deadline: float) -> Response:
     """Answer the CREATE of a pod."""
-    pod = pod_of(review, policy)
+    pod, document = pod_of(review, policy)
     if pod.mirror or pod.spec.node_name:
         return allowed()
-    edits = Edits(decoded(review.object))
+    edits = Edits(document)
     match _membership(pod, view, policy, deadline):
         case NotManaged():
             drop_all(edits)

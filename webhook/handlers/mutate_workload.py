@@ -6,7 +6,7 @@ The rules: docs/concepts/admission.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.api import names
@@ -16,10 +16,11 @@ from engine.gang.gang import can_suspend, held_by_us
 from engine.gang.request import PlacementRequest, parse_request
 from engine.policy.model import Policy
 from webhook.admission.budget import Budget
-from webhook.admission.objects import decoded, workload_of
+from webhook.admission.objects import workload_of
 from webhook.admission.patch import Edits, Path
 from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, patched
+from webhook.handlers.defaults import added_requests
 from webhook.handlers.devices import translate_again, translate_in
 from webhook.handlers.gating import (
     ANNOTATIONS,
@@ -80,20 +81,25 @@ class _Before:
 
 def mutate_workload(review: Review, view: Reader, policy: Policy) -> Response:
     """Answer a CREATE or UPDATE of a workload; an invalid request is left as it is (`/validate` refuses it)."""
-    workload = workload_of(review, review.object, view)
+    workload, document = workload_of(review, review.object, view)
     if workload.deleting or workload.handling == "hint":
         return allowed()
+    edits = Edits(document)
+    added = added_requests(review, workload, view, policy)
+    if added.annotations:
+        workload = replace(workload, annotations={**workload.annotations, **added.annotations})
+        for key, value in added.annotations.items():
+            edits.put(("metadata", "annotations", key), value)
     understanding = parse_request(workload, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
     asked = _Asked(understanding, parent_relation(workload, view, policy))
-    edits = Edits(decoded(review.object))
     translates = exemption_reason(workload, policy=policy, own_namespace=view.own_namespace) is None
     if review.operation == "CREATE":
         warnings = () if asked.wrong else _create(edits, workload, asked)
         for root in templates(workload) if translates else ():
             review.budget.check()
             translate_in(edits, root, managed=asked.managed, view=view, policy=policy)
-        return patched(edits.operations, warnings, document=edits.document)
-    before = _Before(workload_of(review, review.old_object, view), decoded(review.old_object))
+        return patched(edits.operations, (*added.warnings, *warnings), document=edits.document)
+    before = _Before(*workload_of(review, review.old_object, view))
     if translates:
         _translate_again(edits, before, workload, managed=asked.managed, view=view, policy=policy, budget=review.budget)
     _pass_on(edits, before.workload, workload)

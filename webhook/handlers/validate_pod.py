@@ -16,7 +16,7 @@ from engine.api.text import quote
 from engine.gang.annotations import own_source, read_own_annotations, unknown_keys
 from engine.gang.warnings import unread
 from engine.policy.model import Policy
-from webhook.admission.objects import decoded, pod_of
+from webhook.admission.objects import pod_of
 from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, answer, forbidden
 from webhook.handlers.devices import annotation_errors, checked
@@ -29,9 +29,8 @@ _GANG = f"{names.GANG_NAME} and gang-size make a gang"
 
 def validate_pod(review: Review, view: Reader, policy: Policy, deadline: float) -> Response:
     """Answer the CREATE of a pod, as it is after all mutation."""
-    pod = pod_of(review, policy)
+    pod, document = pod_of(review, policy)
     reason = aside_of(pod, view, policy)
-    document = decoded(review.object)
     warned = [f"topogate: {text}" for text in _warnings(document, pod, reason, policy)]
     if reason is not None and not REASONS[reason].checked:
         return answer(review, (), warned, policy=policy)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import Final
-
-import msgspec
+from typing import Any, Final
 
 from engine.api import names
 from engine.api.field import FieldError
@@ -40,26 +38,27 @@ _ADDED: Final = "the policy sets this for the whole namespace (namespaces.defaul
 
 def validate_workload(review: Review, view: Reader, policy: Policy, deadline: float) -> Response:
     """Answer a CREATE or UPDATE of a workload, as it is after all mutation."""
-    workload = workload_of(review, review.object, view)
+    workload, document = workload_of(review, review.object, view)
     if workload.deleting:
         return allowed()
     if workload.handling == "hint":
-        return _hint(review, workload, view, policy)
+        return _hint(review, workload, document, view, policy)
     understanding, stands = _parsed_request(workload, view, policy), parent_relation(workload, view, policy)
-    devices, noted = _devices(review.object, workload, understanding, view, policy, budget=review.budget)
+    devices, noted = _devices(document, workload, understanding, view, policy, budget=review.budget)
     seen = whole(workload, view, policy)
     # Errors of the request were reported for its parent: refusing a controller its children would not help.
     own = stands == "alone"
-    errors, old = [*(understanding.errors if own else ()), *devices], _old(review, view)
+    errors = [*(understanding.errors if own else ()), *devices]
+    old, old_document = _old(review, view)
     warnings = [*(understanding.warnings if own else ()), *noted]
     if own and exemption_reason(workload, policy=policy, own_namespace=view.own_namespace) is None:
-        made = _made(review, view, policy, asks=understanding.ignored is None)
+        made = _made(review, document, view, policy, asks=understanding.ignored is None)
         errors, warnings = [*errors, *made.errors], [*warnings, *made.warnings]
     forgeable: Mapping[str, Mapping[str, str]] = {}
     if old is not None:
         before = _parsed_request(old, view, policy)
         # A request that a later policy made invalid must not block every other change of its workload.
-        known = {*before.errors, *_devices(review.old_object, old, before, view, policy, budget=review.budget)[0]}
+        known = {*before.errors, *_devices(old_document, old, before, view, policy, budget=review.budget)[0]}
         errors = [error for error in errors if error not in known]
         forgeable = {pod_set.name: pod_set.template.annotations for pod_set in old.pod_sets}
         if not _trusted(review, policy):
@@ -79,7 +78,7 @@ def validate_workload(review: Review, view: Reader, policy: Policy, deadline: fl
     if own and understanding.asking:
         warnings += _priorities(seen)
     if own:
-        warnings += workload_warnings(decoded(review.object), workload, understanding.ignored, policy)
+        warnings += workload_warnings(document, workload, understanding.ignored, policy)
     lines = [f"topogate: {text}" for text in warnings]
     if own and not errors and understanding.asked is not None and (old is None or seen.groups > old.groups):
         there = view.gangs_in(workload.namespace) - (old.groups if old is not None else 0)
@@ -92,14 +91,14 @@ def validate_workload(review: Review, view: Reader, policy: Policy, deadline: fl
     return answer(review, errors, lines, policy=policy)
 
 
-def _old(review: Review, view: Reader) -> Workload | None:
-    """Return the workload before an UPDATE; None at CREATE, or if it cannot be decoded."""
+def _old(review: Review, view: Reader) -> tuple[Workload | None, Mapping[str, Any]]:
+    """Return the workload before an UPDATE, and its decoded object; None at CREATE, or if it cannot be decoded."""
     if review.operation != "UPDATE":
-        return None
+        return None, {}
     try:
         return workload_of(review, review.old_object, view)
     except Unreadable:
-        return None
+        return None, {}
 
 
 def _placements(workload: Workload, view: Reader) -> list[Placement]:
@@ -114,7 +113,7 @@ def _parsed_request(workload: Workload, view: Reader, policy: Policy) -> Placeme
 
 
 def _devices(
-    raw: msgspec.Raw | None,
+    document: Mapping[str, Any],
     workload: Workload,
     understanding: PlacementRequest,
     view: Reader,
@@ -125,7 +124,7 @@ def _devices(
     """Return errors about the devices of the templates and, for a workload that is not managed, warnings."""
     if exemption_reason(workload, policy=policy, own_namespace=view.own_namespace) is not None:
         return (), ()
-    managed, document = understanding.ignored is None, decoded(raw)
+    managed = understanding.ignored is None
     errors: list[FieldError] = []
     warnings: dict[str, None] = {}
     for root in templates(workload):
@@ -146,21 +145,21 @@ def _changes_request(old: Workload, new: Workload, view: Reader, policy: Policy)
     return new.suspended and (before.pod_sets, before.gang) != (after.pod_sets, after.gang)
 
 
-def _hint(review: Review, workload: Workload, view: Reader, policy: Policy) -> Response:
+def _hint(review: Review, workload: Workload, document: Mapping[str, Any], view: Reader, policy: Policy) -> Response:
     """Answer for an object of a kind that is not placed itself, as a CronJob: its Jobs are, one by one."""
     if is_exempt(workload.namespace, policy=policy, own_namespace=view.own_namespace):
         return allowed()
-    made = _made(review, view, policy, asks=False)
+    made = _made(review, document, view, policy, asks=False)
     asks = sorted(meanings(policy.annotations.dialects).keys() & workload.annotations.keys())
     where = f"spec.jobTemplate.metadata.annotations, or nothing of this {workload.kind} is placed"
     lines = [f"{sanitize(key.partition('/')[2])} belongs in {where}" for key in asks]
-    lines += [*workload_warnings(decoded(review.object), workload, None, policy), *made.warnings]
+    lines += [*workload_warnings(document, workload, None, policy), *made.warnings]
     return answer(review, made.errors, [f"topogate: {text}" for text in lines], policy=policy)
 
 
-def _made(review: Review, view: Reader, policy: Policy, *, asks: bool) -> Findings:
+def _made(review: Review, document: Mapping[str, Any], view: Reader, policy: Policy, *, asks: bool) -> Findings:
     """Return the findings about requests in its children; errors that the old object had are left out."""
-    found = child_requests(review, decoded(review.object), view, policy, asks=asks)
+    found = child_requests(review, document, view, policy, asks=asks)
     if found.errors and review.operation == "UPDATE":
         before = child_requests(review, decoded(review.old_object), view, policy, asks=asks)
         found.errors = [error for error in found.errors if error not in before.errors]

@@ -455,3 +455,41 @@ def test_services_that_own_each_other_end_nowhere() -> None:
     leader.has(one, other, child, *gated(child))
     leader.settle()
     assert all(each.workload.kind != "RayService" for each in leader.view.gangs.placements())
+
+
+def test_workload_request_and_key_of_a_pod_are_resolved_at_once() -> None:
+    """The request is that of the workload that decides, and no reason stands against it."""
+    top = jobset()
+    middle = child_job(top)
+    found = folded(top, middle).owners.resolve(worker(middle, 0))
+    assert (found.key, found.reason) == (top.uid, None)
+    assert found.workload is not None
+    assert found.workload.key == top.key
+    assert found.understanding is not None
+    assert found.understanding.pod_sets
+
+
+def test_why_a_workload_is_none_of_ours_is_resolved_with_it() -> None:
+    """Somebody else places it."""
+    gang = replace(job("train"), labels={names.KUEUE_QUEUE: "q"})
+    found = folded(gang).owners.resolve(pod(gang, 0))
+    assert (found.key, found.reason) == (gang.uid, "ManagedByKueue")
+
+
+def test_of_a_pod_that_is_placed_by_itself_no_request_is_resolved() -> None:
+    """What is beside it decides, and the leader alone knows that."""
+    one = pod(job("gone"), 0)
+    alone = replace(one, owner=None, spec=replace(one.spec, annotations={names.REQUIRE: "rack"}))
+    found = folded().owners.resolve(alone)
+    assert found.key is not None
+    assert (found.workload, found.understanding) == (None, None)
+
+
+def test_the_request_of_a_plain_gang_is_read_from_the_pod_that_is_resolved() -> None:
+    """The others may not be there yet."""
+    one = pod(job("gone"), 0)
+    said = {names.REQUIRE: "rack", names.GANG_NAME: "trio", names.GANG_SIZE: "3"}
+    member = replace(one, owner=None, spec=replace(one.spec, annotations=said))
+    found = folded().owners.resolve(member)
+    assert found.understanding is not None
+    assert [ask.count for ask in found.understanding.pod_sets] == [3]
