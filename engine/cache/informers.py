@@ -29,6 +29,10 @@ from engine.topology.objects import GROUPS, PLURAL
 # A finished pod uses nothing, and a Job's own status says which of its indexes are done.
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 
+LOOK_EVERY: Final = 15.0  # seconds between checks whether the objects' kind has come or gone
+
+log = logging.getLogger("topogate.topologies")
+
 
 class Informers:
     """Owns the reflectors of a replica; `start` once, `stop` once. `policy` returns the policy in force."""
@@ -149,11 +153,6 @@ class Informers:
 
     def _pod(self) -> Callable[[Any], Pod]:
         return partial(pods.pod, labels=self._pod_labels)
-
-
-LOOK_EVERY: Final = 15.0  # seconds between checks whether the objects' kind has come or gone
-
-log = logging.getLogger("topogate.topologies")
 
 
 class TopologyInformers:

@@ -12,6 +12,11 @@ from engine.api.text import sanitize
 from engine.topology.topology import OUTSIDE_SELECTOR, Topology, left_out
 
 _topology_log = logging.getLogger("topogate.topologies")
+_device_log = logging.getLogger("topogate.devices")
+
+# With more faulty hosts than this they share one cause: the metric counts them.
+MAX_NAMED: Final = 50
+_MAX_FAULT_TEXT: Final = 200  # characters of one fault
 
 
 class Coverage:
@@ -34,13 +39,6 @@ class Coverage:
             if current[name] != self._reported.get(name, ""):
                 _topology_log.warning("topology %s: %s", name, current[name] or "every node has its labels")
         self._reported = current
-
-
-_device_log = logging.getLogger("topogate.devices")
-
-# With more faulty hosts than this they share one cause: the metric counts them.
-MAX_NAMED: Final = 50
-_MAX_FAULT_TEXT: Final = 200  # characters of one fault
 
 
 class DeviceFaults:

@@ -28,6 +28,9 @@ _FAILURES: Final = frozenset({"Failed", "FailureTarget"})
 _QUOTA_OF_PODS: Final = ("requests.", "limits.", "hugepages-")
 _QUOTA_NAMES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods", "count/pods"})
 
+MAX_LEVELS: Final = 16  # Kueue's and KAI's own limit
+_MAX_TEXT: Final = 400  # of a problem
+
 
 def node(source: Source) -> Node:
     """Return a Node; all of its labels are kept, amounts are rounded down."""
@@ -144,10 +147,6 @@ def _quota_units(raw: wire.ResourceList | None, path: str, *, up: bool) -> dict[
         if resource != "storage":
             units[name] = nano_to_units(resource, amount(name, quantity, path), up=up)
     return units
-
-
-MAX_LEVELS: Final = 16  # Kueue's and KAI's own limit
-_MAX_TEXT: Final = 400  # of a problem
 
 
 class _Level(wire.Struct):

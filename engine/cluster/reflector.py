@@ -25,9 +25,34 @@ from engine.cluster.client import ApiError, ApiFault, ApiUnavailable, KubeClient
 from engine.cluster.store import Store
 from engine.cluster.wire import UNREADABLE
 
+# Of `Backoff`: the first and the longest delay, and the time without a failure after which it starts over (s).
 FIRST: Final = 0.8
 LIMIT: Final = 30.0
 HEALTHY: Final = 120.0
+
+# The first list should be quick; a later one runs beside reviews, and a page holds the GIL while it is parsed.
+FIRST_PAGE: Final = 500
+LATER_PAGE: Final = 100
+# The server ends a watch after this long (s); spread out, so that replicas do not come back together.
+WATCH_SECONDS: Final = (240, 480)
+# Bookmarks come about every 60 s: a watch that is silent for longer than this is dead.
+READ_TIMEOUT: Final = 100.0
+LIST_TIMEOUT: Final = (5.0, 60.0)
+# How long a new leader trusts the running watch to catch up before it lists afresh.
+CATCH_UP: Final = 0.3
+# A watch that ends sooner without a word counts as a fault (client-go's "very short watch").
+SHORT_WATCH: Final = 1.0
+# After these the next attempt lists: the version is not understood, or the collection is not there (a missing CRD).
+VERSION_REFUSED: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
+REMEMBERED_BAD: Final = 1024
+# An optional collection that is not there (its CRD is not installed, or we may not read it) is looked for this often
+# (s): one request that the server answers out of its routing table.
+ABSENT_LOOK: Final = 20.0
+ABSENT: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN)
+
+R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
 
 
 class Backoff:
@@ -65,31 +90,6 @@ class Backoff:
             delay += min(at_least, 3600.0)
         self._resume_at = now + delay
         return delay
-
-
-R = TypeVar("R")
-
-# The first list should be quick; a later one runs beside reviews, and a page holds the GIL while it is parsed.
-FIRST_PAGE: Final = 500
-LATER_PAGE: Final = 100
-# The server ends a watch after this long (s); spread out, so that replicas do not come back together.
-WATCH_SECONDS: Final = (240, 480)
-# Bookmarks come about every 60 s: a watch that is silent for longer than this is dead.
-READ_TIMEOUT: Final = 100.0
-LIST_TIMEOUT: Final = (5.0, 60.0)
-# How long a new leader trusts the running watch to catch up before it lists afresh.
-CATCH_UP: Final = 0.3
-# A watch that ends sooner without a word counts as a fault (client-go's "very short watch").
-SHORT_WATCH: Final = 1.0
-# After these the next attempt lists: the version is not understood, or the collection is not there (a missing CRD).
-VERSION_REFUSED: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
-REMEMBERED_BAD: Final = 1024
-# An optional collection that is not there (its CRD is not installed, or we may not read it) is looked for this often
-# (s): one request that the server answers out of its routing table.
-ABSENT_LOOK: Final = 20.0
-ABSENT: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN)
-
-_log = logging.getLogger(__name__)
 
 
 class _ListMeta(msgspec.Struct):

@@ -54,6 +54,24 @@ class AnnotationSource:
     labels: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class RequestScope:
+    """The request annotations of one pod set, or (`pod_set` is None) of a whole gang of several pod sets.
+
+    `said` as they are written, `meanings` by the key that they mean, `pods`: how many pods they apply to. With one pod
+    set its scope is that of the gang too.
+    """
+
+    pod_set: PodSet | None
+    pods: int
+    said: tuple[RequestAnnotation, ...]
+    meanings: Mapping[str, str]
+
+    def annotation_for(self, about: str) -> RequestAnnotation | None:
+        """Return the scope's annotation for a key; the first by path."""
+        return next((one for one in self.said if one.about == about), None)
+
+
 def own_source(about: Workload | Pod) -> AnnotationSource:
     """Return the annotations and labels of an object itself, without those of its templates."""
     carrier = about.spec if isinstance(about, Pod) else about
@@ -86,6 +104,22 @@ def read_annotations(
 def read_own_annotations(about: Workload | Pod, *, dialects: Collection[str]) -> tuple[RequestAnnotation, ...]:
     """Return all request annotations of an object itself, without those of its templates."""
     return read_annotations((own_source(about),), dialects=dialects)
+
+
+def slices_of(scope: RequestScope, whole: RequestScope) -> tuple[tuple[str, int], ...]:
+    """Return the slices (level, size) of a pod set, its own or the gang's; none while their size is not known.
+
+    Slices of the workload apply to every pod set that is as large as a slice.
+    """
+    pod_set = scope.pod_set
+    if pod_set is None:
+        return ()
+    said = scope if names.SLICE_TOPOLOGY in scope.meanings else whole
+    level, size = said.meanings.get(names.SLICE_TOPOLOGY), said.meanings.get(names.SLICE_SIZE)
+    pods = pod_set.replica if size is None else int(size)
+    if level is None or pods is None or (said is not scope and pods > pod_set.slots):
+        return ()
+    return ((level, pods),)
 
 
 def asks_in_pod_group_labels(sources: Iterable[AnnotationSource], *, dialects: Collection[str]) -> bool:
@@ -209,37 +243,3 @@ _CHECKS: Mapping[str, Callable[[RequestAnnotation, LevelNames, Collection[str]],
     names.COLOCATE: _name,
     names.GANG_NAME: _name,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class RequestScope:
-    """The request annotations of one pod set, or (`pod_set` is None) of a whole gang of several pod sets.
-
-    `said` as they are written, `meanings` by the key that they mean, `pods`: how many pods they apply to. With one pod
-    set its scope is that of the gang too.
-    """
-
-    pod_set: PodSet | None
-    pods: int
-    said: tuple[RequestAnnotation, ...]
-    meanings: Mapping[str, str]
-
-    def annotation_for(self, about: str) -> RequestAnnotation | None:
-        """Return the scope's annotation for a key; the first by path."""
-        return next((one for one in self.said if one.about == about), None)
-
-
-def slices_of(scope: RequestScope, whole: RequestScope) -> tuple[tuple[str, int], ...]:
-    """Return the slices (level, size) of a pod set, its own or the gang's; none while their size is not known.
-
-    Slices of the workload apply to every pod set that is as large as a slice.
-    """
-    pod_set = scope.pod_set
-    if pod_set is None:
-        return ()
-    said = scope if names.SLICE_TOPOLOGY in scope.meanings else whole
-    level, size = said.meanings.get(names.SLICE_TOPOLOGY), said.meanings.get(names.SLICE_SIZE)
-    pods = pod_set.replica if size is None else int(size)
-    if level is None or pods is None or (said is not scope and pods > pod_set.slots):
-        return ()
-    return ((level, pods),)

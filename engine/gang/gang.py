@@ -17,6 +17,49 @@ from engine.gang.request import PlacementRequest
 _RANK_DIGITS = 7  # 100,000 pods at most
 
 
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """One gang: its workload, request, Placement and pods; `shapes`: what a pod of each pod set needs, by name."""
+
+    workload: Workload
+    understanding: PlacementRequest
+    placement: Placement | None
+    pods: tuple[Pod, ...]
+    shapes: Mapping[str, Shape]
+    group: str | None = None  # the index of the replica, for kinds with a gang per replica
+    later: tuple[Pod, ...] = ()  # held pods that are planned after the others
+
+    @property
+    def key(self) -> str:
+        """The gang's key in the cluster state, the capacity and the queue."""
+        return key_of(self.workload, self.group)
+
+
+def suspended_by_user(workload: Workload) -> bool:
+    """True when the workload is suspended, and not by us."""
+    return workload.suspended and workload.annotations.get(names.HELD_BY) != names.HELD_BY_SUSPEND
+
+
+def held_by_us(workload: Workload) -> bool:
+    """True when the workload is suspended by us."""
+    return workload.suspended and workload.annotations.get(names.HELD_BY) == names.HELD_BY_SUSPEND
+
+
+def over(workload: Workload) -> bool:
+    """True when a workload reserves nothing: it has ended, is being deleted, or its user suspended it."""
+    return workload.finished or workload.deleting or suspended_by_user(workload)
+
+
+def ours(workload: Workload) -> bool:
+    """True when we hold the workload, or its template carries our gate: its pods wait for us."""
+    return held_by_us(workload) or any(names.GATE in pod_set.template.gates for pod_set in workload.pod_sets)
+
+
+def can_suspend(workload: Workload) -> bool:
+    """True when we may suspend the workload: its kind supports it, and it has no owner but a CronJob."""
+    return workload.suspendable and (workload.owner is None or workload.owner.kind == "CronJob")
+
+
 def pod_set_of(pod: Pod, workload: Workload) -> PodSet | None:
     """Return the first pod set with a selector that matches the pod's labels; None when none matches.
 
@@ -99,46 +142,3 @@ def ungated_pods(workload: Workload, pods: Iterable[Pod]) -> list[Pod]:
         and names.GATE not in pod.spec.gates
         and pinned_host(pod.spec.shape) is None
     ]
-
-
-def suspended_by_user(workload: Workload) -> bool:
-    """True when the workload is suspended, and not by us."""
-    return workload.suspended and workload.annotations.get(names.HELD_BY) != names.HELD_BY_SUSPEND
-
-
-def held_by_us(workload: Workload) -> bool:
-    """True when the workload is suspended by us."""
-    return workload.suspended and workload.annotations.get(names.HELD_BY) == names.HELD_BY_SUSPEND
-
-
-def over(workload: Workload) -> bool:
-    """True when a workload reserves nothing: it has ended, is being deleted, or its user suspended it."""
-    return workload.finished or workload.deleting or suspended_by_user(workload)
-
-
-@dataclass(frozen=True, slots=True)
-class Gang:
-    """One gang: its workload, request, Placement and pods; `shapes`: what a pod of each pod set needs, by name."""
-
-    workload: Workload
-    understanding: PlacementRequest
-    placement: Placement | None
-    pods: tuple[Pod, ...]
-    shapes: Mapping[str, Shape]
-    group: str | None = None  # the index of the replica, for kinds with a gang per replica
-    later: tuple[Pod, ...] = ()  # held pods that are planned after the others
-
-    @property
-    def key(self) -> str:
-        """The gang's key in the cluster state, the capacity and the queue."""
-        return key_of(self.workload, self.group)
-
-
-def ours(workload: Workload) -> bool:
-    """True when we hold the workload, or its template carries our gate: its pods wait for us."""
-    return held_by_us(workload) or any(names.GATE in pod_set.template.gates for pod_set in workload.pod_sets)
-
-
-def can_suspend(workload: Workload) -> bool:
-    """True when we may suspend the workload: its kind supports it, and it has no owner but a CronJob."""
-    return workload.suspendable and (workload.owner is None or workload.owner.kind == "CronJob")

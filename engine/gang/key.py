@@ -17,36 +17,6 @@ _HASH_DIGITS: Final = 8
 _MAX_KIND: Final = 24
 _NOT_IN_NAME: Final = re.compile(r"[^a-z0-9.-]")
 
-
-def placement_name(kind: str, workload_name: str, uid: str, group: str = "") -> str:
-    """Return `<kind>-<workload name, cut>-<8 digits of the hash of uid>[-<group>]`.
-
-    At most 63 characters, and a valid object name and label value for any arguments.
-    """
-    digest = hashlib.sha256(uid.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
-    tail = f"-{digest}-{_clean(group)}" if group else f"-{digest}"
-    tail = tail[: _MAX_NAME - _MAX_KIND - 1].rstrip("-.")
-    head = _clean(kind)[:_MAX_KIND].rstrip("-.") or "workload"
-    name = _clean(workload_name)[: _MAX_NAME - len(head) - 1 - len(tail)].rstrip("-.")
-    return f"{head}-{name}{tail}" if name else f"{head}{tail}"
-
-
-def name_of(workload: Workload, group: str | None = None) -> str:
-    """Return the name of the Placement of a gang; `pods-<gang-name>-<8 digits>` for a gang of plain pods.
-
-    Single pods share the Placement `<kind>-<name>-<8 digits>` of their controller.
-    """
-    if not workload.uid and workload.handling == "pods":
-        return placement_name("Pods", workload.name, workload.name)
-    if workload.handling == "pods":
-        return placement_name(workload.kind, workload.name, f"{workload.uid}/{group}")
-    return placement_name(workload.kind, workload.name, workload.uid, group or "")
-
-
-def _clean(text: str) -> str:
-    return _NOT_IN_NAME.sub("-", text.lower()).strip("-.")
-
-
 # Replicas of one workload that are gangs; pods of further replicas stay held, with an Event.
 MAX_GROUPS = 10_000
 _GROUP_DIGITS = 7
@@ -106,3 +76,32 @@ def _key(uid: str, group: str | None) -> str:
 def _is_index(group: str) -> bool:
     digits = group.isascii() and group.isdigit() and len(group) <= _GROUP_DIGITS
     return digits and str(int(group)) == group
+
+
+def placement_name(kind: str, workload_name: str, uid: str, group: str = "") -> str:
+    """Return `<kind>-<workload name, cut>-<8 digits of the hash of uid>[-<group>]`.
+
+    At most 63 characters, and a valid object name and label value for any arguments.
+    """
+    digest = hashlib.sha256(uid.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
+    tail = f"-{digest}-{_clean(group)}" if group else f"-{digest}"
+    tail = tail[: _MAX_NAME - _MAX_KIND - 1].rstrip("-.")
+    head = _clean(kind)[:_MAX_KIND].rstrip("-.") or "workload"
+    name = _clean(workload_name)[: _MAX_NAME - len(head) - 1 - len(tail)].rstrip("-.")
+    return f"{head}-{name}{tail}" if name else f"{head}{tail}"
+
+
+def name_of(workload: Workload, group: str | None = None) -> str:
+    """Return the name of the Placement of a gang; `pods-<gang-name>-<8 digits>` for a gang of plain pods.
+
+    Single pods share the Placement `<kind>-<name>-<8 digits>` of their controller.
+    """
+    if not workload.uid and workload.handling == "pods":
+        return placement_name("Pods", workload.name, workload.name)
+    if workload.handling == "pods":
+        return placement_name(workload.kind, workload.name, f"{workload.uid}/{group}")
+    return placement_name(workload.kind, workload.name, workload.uid, group or "")
+
+
+def _clean(text: str) -> str:
+    return _NOT_IN_NAME.sub("-", text.lower()).strip("-.")

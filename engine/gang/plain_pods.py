@@ -25,6 +25,18 @@ from engine.policy.model import Policy
 
 KIND = "Pod"
 
+_PREFIX = "pods/"
+_SIZE_DIGITS = 7
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_LEVELS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY})
+_OWN = frozenset({names.GANG_NAME, names.GANG_SIZE})
+
+_GROUP = "pods-"
+# Hashes of namespaces and requests that users choose must not collide: 64 bits.
+_HASH_DIGITS = 16
+_MARK, _MARK_DIGITS = "single-", 8
+_OF_ONE = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.TOPOLOGY, names.RELAX_AFTER})
+
 
 def workload_of(
     pods: Sequence[Pod],
@@ -100,13 +112,6 @@ def is_live(pod: Pod) -> bool:
 def in_order(pods: Sequence[Pod]) -> list[Pod]:
     """Return the pods, oldest first."""
     return sorted(pods, key=lambda pod: (pod.created, pod.name))
-
-
-_PREFIX = "pods/"
-_SIZE_DIGITS = 7
-_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
-_LEVELS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY})
-_OWN = frozenset({names.GANG_NAME, names.GANG_SIZE})
 
 
 def gang_key(namespace: str, name: str) -> str:
@@ -237,13 +242,6 @@ def _template(pod: Pod, dialects: Collection[str]) -> PodSpec:
     if not any(one.about in _LEVELS for one in said):
         annotations[names.UNCONSTRAINED] = "true"
     return template_of(pod, annotations)
-
-
-_GROUP = "pods-"
-# Hashes of namespaces and requests that users choose must not collide: 64 bits.
-_HASH_DIGITS = 16
-_MARK, _MARK_DIGITS = "single-", 8
-_OF_ONE = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.TOPOLOGY, names.RELAX_AFTER})
 
 
 def single_key(pod: Pod, owner: OwnerRef | None, *, policy: Policy) -> str | None:

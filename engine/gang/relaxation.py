@@ -15,27 +15,9 @@ from engine.api.text import join_and, sanitize
 from engine.gang.request import PlacementRequest
 from engine.policy.model import Policy
 
-
-def relaxed(request: PlacementRequest) -> PlacementRequest:
-    """Return the request with every required level as a preferred one; slices stay as they are."""
-    gang = request.gang
-    if gang is not None and gang.require is not None:
-        gang = replace(gang, require=None, prefer=gang.prefer or _preferred(gang.require), relaxed=gang.require)
-    asks = tuple(
-        replace(ask, require=None, prefer=ask.prefer or _preferred(ask.require), relaxed=ask.require)
-        if ask.require is not None
-        else ask
-        for ask in request.pod_sets
-    )
-    return replace(request, gang=gang, pod_sets=asks)
-
-
-def _preferred(required: str) -> str:
-    """Return the level to prefer instead of a required one; `auto` prefers the lowest one."""
-    return names.HOST_LEVEL if required == names.AUTO else required
-
-
 Relaxed = tuple[str | None, tuple[tuple[str, str | None], ...]]
+
+_NOTHING: Relaxed = (None, ())
 
 
 def effective_request(request: PlacementRequest, placement: Placement | None, policy: Policy) -> PlacementRequest:
@@ -52,6 +34,20 @@ def effective_request(request: PlacementRequest, placement: Placement | None, po
     return softened if same else request
 
 
+def relaxed(request: PlacementRequest) -> PlacementRequest:
+    """Return the request with every required level as a preferred one; slices stay as they are."""
+    gang = request.gang
+    if gang is not None and gang.require is not None:
+        gang = replace(gang, require=None, prefer=gang.prefer or _preferred(gang.require), relaxed=gang.require)
+    asks = tuple(
+        replace(ask, require=None, prefer=ask.prefer or _preferred(ask.require), relaxed=ask.require)
+        if ask.require is not None
+        else ask
+        for ask in request.pod_sets
+    )
+    return replace(request, gang=gang, pod_sets=asks)
+
+
 def relaxes_at(request: PlacementRequest, placement: Placement | None, policy: Policy) -> float | None:
     """Return when required levels become preferred (seconds since the epoch); None when never, or while not waiting."""
     after = relax_after(request, policy)
@@ -59,6 +55,11 @@ def relaxes_at(request: PlacementRequest, placement: Placement | None, policy: P
     if after is None or since is None or relaxed(request) == request:
         return None
     return since + after
+
+
+def relax_after(request: PlacementRequest, policy: Policy) -> float | None:
+    """Return the seconds of waiting after which required levels become preferred; None: never."""
+    return request.relax_after if request.relax_after is not None else policy.timeouts.relax_after
 
 
 def relaxing_text(request: PlacementRequest, policy: Policy) -> str:
@@ -86,6 +87,11 @@ def relaxed_text(request: PlacementRequest, policy: Policy) -> str:
     return f"; {_named(levels)} was required until it had waited for {format_duration(after)}"
 
 
+def _preferred(required: str) -> str:
+    """Return the level to prefer instead of a required one; `auto` prefers the lowest one."""
+    return names.HOST_LEVEL if required == names.AUTO else required
+
+
 def _required(request: PlacementRequest) -> list[str | None]:
     """Return the levels that the gang and each of its pod sets require."""
     levels = [request.gang.require] if request.gang is not None else []
@@ -96,14 +102,6 @@ def _named(levels: list[str | None]) -> str:
     return join_and([sanitize(level) for level in dict.fromkeys(levels) if level is not None])
 
 
-def relax_after(request: PlacementRequest, policy: Policy) -> float | None:
-    """Return the seconds of waiting after which required levels become preferred; None: never."""
-    return request.relax_after if request.relax_after is not None else policy.timeouts.relax_after
-
-
 def _relaxed_levels(gang: GangRequest | None, pod_sets: tuple[PodSetRequest, ...]) -> Relaxed:
     named = tuple((one.name, one.relaxed) for one in pod_sets if one.relaxed is not None)
     return (gang.relaxed if gang is not None else None, named)
-
-
-_NOTHING: Relaxed = (None, ())

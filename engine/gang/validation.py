@@ -20,6 +20,12 @@ from engine.topology.choice import LevelNames
 
 _OF_PLAIN_PODS = (names.GANG_NAME, names.GANG_SIZE)
 
+MAX_CONTAINERS: Final = 256  # of one pod, init containers among them
+MAX_ALL_CONTAINERS: Final = 1_024  # of all templates of an object
+MAX_REQUIREMENTS: Final = 256  # of a nodeSelector, of a node affinity (its terms count too), tolerations
+MAX_VALUES: Final = 4_096  # of a node affinity: lists of host names are long
+_OURS: Final = 2  # matchFields of a term that are not counted: the pin of a placed pod is one
+
 
 def of_plain_pods(scope: RequestScope) -> Iterator[FieldError]:
     """Yield errors for keys that make a gang of plain pods: a workload is a gang by itself."""
@@ -204,13 +210,6 @@ def _missing(one: RequestAnnotation, key: str, message: str) -> FieldError:
         reason="MissingValue",
         message=f"{one.key} {message}",
     )
-
-
-MAX_CONTAINERS: Final = 256  # of one pod, init containers among them
-MAX_ALL_CONTAINERS: Final = 1_024  # of all templates of an object
-MAX_REQUIREMENTS: Final = 256  # of a nodeSelector, of a node affinity (its terms count too), tolerations
-MAX_VALUES: Final = 4_096  # of a node affinity: lists of host names are long
-_OURS: Final = 2  # matchFields of a term that are not counted: the pin of a placed pod is one
 
 
 def template_errors(workload: Workload) -> Iterator[FieldError]:

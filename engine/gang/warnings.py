@@ -17,34 +17,24 @@ from engine.gang.annotations import NATIVE_DIALECT, POD_GROUP_DIALECT, Annotatio
 _PREFIX: Final = names.DOMAIN.partition(".")[0]
 _MAX_WARNINGS: Final = 4  # users do not read more
 _SHOWN: Final = 50  # with the longest key that may be meant, a warning has at most 120 characters
+_MAX_VALUE: Final = 16  # of a label's value; the warning has 120 characters
 _OURS: Final = tuple(sorted(key.partition("/")[2] for key in names.REQUEST_KEYS))
 _KUEUE: Final = tuple(sorted(key.partition("/")[2] for key in names.ALIASES["kueue"]))
 _READ: Final = frozenset(key for keys in (*names.ALIASES.values(), *names.UNREAD.values()) for key in keys)
+
+_POD_GROUP: Final = frozenset({names.POD_GROUP_NAME, names.POD_GROUP_MIN})
 # As in the match conditions (`webhook.configuration.match_conditions`): other keys alone send no review.
 _TOPOLOGY_LIKE: Final = re.compile(r"(podset-)?(slice-)?(req|pref|unc)[a-z]*-topology")
 
-
-def misspelt(keys: Iterable[str], *, dialects: Collection[str]) -> Iterator[str]:
-    """Yield a warning with the right name for each annotation that was probably meant for us."""
-    found = ((key, meant) for key in dict.fromkeys(keys) if (meant := _meant(key, dialects)) is not None)
-    for key, meant in islice(found, _MAX_WARNINGS):
-        yield f"{sanitize(key, _SHOWN)} is ignored; did you mean {meant}?"
-
-
-def _meant(key: str, dialects: Collection[str]) -> str | None:
-    prefix, _, name = key.rpartition("/")
-    if prefix == names.DOMAIN or key in _READ:
-        return None
-    if f"{prefix}/" == names.KUEUE_PREFIX:
-        return suggest(name, _KUEUE) if _TOPOLOGY_LIKE.fullmatch(name) and "kueue" in dialects else None
-    if not (key.startswith(_PREFIX) or _TOPOLOGY_LIKE.fullmatch(name)) or NATIVE_DIALECT not in dialects:
-        return None
-    near = suggest(name if prefix else name.removeprefix(_PREFIX).lstrip("-._"), _OURS)
-    return f"{names.DOMAIN}/{near}" if near is not None else None
-
-
-_POD_GROUP: Final = frozenset({names.POD_GROUP_NAME, names.POD_GROUP_MIN})
-_MAX_VALUE: Final = 16  # of a label's value; the warning has 120 characters
+# The text after the key; with the key and our prefix a warning has at most 120 characters.
+HELP: Final[Mapping[str, str]] = {
+    "kueue.x-k8s.io/podset-slice-required-topology-constraints": "is ignored; one layer: slice-topology, slice-size",
+    "kueue.x-k8s.io/podset-topology-spreading": "is ignored: ask for nothing and use topologySpreadConstraints",
+    "kai.scheduler/segment-size": f"is ignored: use {names.SLICE_SIZE}",
+    "kai.scheduler/segment-topology-required-placement": f"is ignored: use {names.SLICE_TOPOLOGY}",
+    "kai.scheduler/segment-topology-preferred-placement": "is ignored: slice-topology can only require a level",
+    "kai.scheduler/batch-min-member": f"is ignored: use {names.MIN_AVAILABLE}",
+}
 
 
 def request_warnings(
@@ -120,15 +110,23 @@ def _not_planned_for(workload: Workload) -> Iterator[str]:
         yield f"preferences ({', '.join(preferred)}) have no effect: pods are pinned to hosts"
 
 
-# The text after the key; with the key and our prefix a warning has at most 120 characters.
-HELP: Final[Mapping[str, str]] = {
-    "kueue.x-k8s.io/podset-slice-required-topology-constraints": "is ignored; one layer: slice-topology, slice-size",
-    "kueue.x-k8s.io/podset-topology-spreading": "is ignored: ask for nothing and use topologySpreadConstraints",
-    "kai.scheduler/segment-size": f"is ignored: use {names.SLICE_SIZE}",
-    "kai.scheduler/segment-topology-required-placement": f"is ignored: use {names.SLICE_TOPOLOGY}",
-    "kai.scheduler/segment-topology-preferred-placement": "is ignored: slice-topology can only require a level",
-    "kai.scheduler/batch-min-member": f"is ignored: use {names.MIN_AVAILABLE}",
-}
+def misspelt(keys: Iterable[str], *, dialects: Collection[str]) -> Iterator[str]:
+    """Yield a warning with the right name for each annotation that was probably meant for us."""
+    found = ((key, meant) for key in dict.fromkeys(keys) if (meant := _meant(key, dialects)) is not None)
+    for key, meant in islice(found, _MAX_WARNINGS):
+        yield f"{sanitize(key, _SHOWN)} is ignored; did you mean {meant}?"
+
+
+def _meant(key: str, dialects: Collection[str]) -> str | None:
+    prefix, _, name = key.rpartition("/")
+    if prefix == names.DOMAIN or key in _READ:
+        return None
+    if f"{prefix}/" == names.KUEUE_PREFIX:
+        return suggest(name, _KUEUE) if _TOPOLOGY_LIKE.fullmatch(name) and "kueue" in dialects else None
+    if not (key.startswith(_PREFIX) or _TOPOLOGY_LIKE.fullmatch(name)) or NATIVE_DIALECT not in dialects:
+        return None
+    near = suggest(name if prefix else name.removeprefix(_PREFIX).lstrip("-._"), _OURS)
+    return f"{names.DOMAIN}/{near}" if near is not None else None
 
 
 def unread(sources: Iterable[AnnotationSource], *, dialects: Collection[str]) -> Iterator[str]:
