@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable
 
@@ -53,6 +54,22 @@ def test_every_name_of_ours_that_a_page_tells_exists(page: str) -> None:
     for span in pages()[page].spans:
         for name in re.findall(r"(?<![\w.])topogate\.dev/[\w./*-]*\w|topogate\.dev/\*", span):
             assert name in known or name.endswith("/..."), f"{page}: {name}"
+
+
+@pytest.mark.parametrize("page", ["docs/contributor/architecture.md", "docs/contributor/extending.md"])
+def test_names_of_the_code_exist(page: str) -> None:
+    """Classes, functions and constants that the contributors' pages name are in the code."""
+    known: set[str] = set()
+    for path in (path for part in ("engine", "webhook", "certs") for path in (ROOT / part).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                known.add(node.name)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                known.add(node.id)
+    names_told = [span for span in pages()[page].spans if re.fullmatch(r"[A-Z]\w+(\.\w+)?|\w+_\w+", span)]
+    assert names_told
+    for name in names_told:
+        assert known.issuperset(name.split(".")), f"{page}: {name}"
 
 
 def test_metrics_are_documented_with_their_labels() -> None:
