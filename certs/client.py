@@ -11,7 +11,7 @@ CONFLICT = HTTPStatus.CONFLICT  # AlreadyExists on create, a stale resourceVersi
 
 
 class Client(Protocol):
-    """Sends requests to the API server. A refusal raises an exception whose `status` is the HTTP status."""
+    """Sends requests to the API server; raises an exception with the HTTP status as `status` for a refusal."""
 
     def request(
         self,

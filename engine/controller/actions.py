@@ -67,7 +67,8 @@ class ReassignDevices:
 class Extend:
     """Find slots for a part of a placed gang beside the kept ones, and write them into the same Placement.
 
-    `why` tells users what is missing. Until capacity is free the gang continues as it is, with the status `meanwhile`.
+    `why` is what is missing, for users. Until capacity is free the gang continues as it is, with the status
+    `meanwhile`.
     """
 
     extension: ExtensionRequest
@@ -96,7 +97,7 @@ class Release:
 class Unmanage:
     """Stop managing a workload without a request: resume it if we hold it, free its pods, forget its Placement.
 
-    `message` tells users so; `loses`: it had slots, which are no longer reserved for its future pods.
+    `message` is for users; `loses`: it had slots, which are no longer reserved for its future pods.
     """
 
     pods: tuple[Pod, ...]

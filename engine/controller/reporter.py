@@ -59,7 +59,7 @@ class StatusReporter:
             self._term.texts.drop(key)
 
     def _report_pods(self, memory: GangState, gang: Gang, status: Status, now: float) -> None:
-        """Record Events on the held pods of a waiting gang, because users who look at a pod find nothing else there.
+        """Record Events on the held pods of a waiting gang, because the pods themselves show no other reason.
 
         Plain pods that make no gang all get one, as they have neither workload nor Placement; of others the first few.
         """
@@ -137,7 +137,7 @@ class QueueMetrics:
         self._counted: set[str] = set()  # reasons with a value in the metrics
 
     def show(self, term: LeaderTerm) -> None:
-        """Set the metrics to the number of waiting gangs by reason code, of which there are few."""
+        """Set the metrics to the number of waiting gangs by reason code; there are few codes."""
         reasons = Counter[str]()
         for key in term.queue:
             memory = term.memory.get(key)

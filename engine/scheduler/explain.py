@@ -80,7 +80,7 @@ def forecast(
 
     `instead`: the outcome if the gang preferred the level that it requires; `later`: when the level will be preferred,
     in words, and the outcome then; `room`: free hosts and hosts of the one domain that it goes to; `groups`: the number
-    of equal gangs of its workload, of which this is the first; `suspended`: by its user.
+    of equal gangs of its workload, this one being the first; `suspended`: by its user.
     """
     would = "if resumed now it would" if suspended else "would"
     match outcome:

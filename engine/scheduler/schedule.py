@@ -183,7 +183,7 @@ def kept_assignment(gang: Gang) -> dict[str, dict[int, KeptSlot]]:
 
 
 def _creation_problem(view: ClusterState, gang: Gang) -> Waits | None:
-    """Return why future pods of the gang could not be created, whatever the capacity; None if they can."""
+    """Return why future pods of the gang could not be created even with free capacity; None if they can."""
     coming = _pods_to_create(gang)
     for pod_set, _ in coming:
         if (name := view.coming.missing_class(pod_set)) is not None:

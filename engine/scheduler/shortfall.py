@@ -129,13 +129,13 @@ class Shortfall:
     ceiling         as capacity_best, counting cordoned, not ready and tainted hosts too: what no repair can exceed.
                     None: estimated from the number of such hosts, which never gives Never too early
     largest         last label value and number of hosts of the domain with capacity_best
-    roomier         nearest coarser level whose largest empty domain holds the gang, with its slots
+    roomier         nearest coarser level with an empty domain that holds the gang, with its slots
     host_gpus       GPUs of the largest host
     slices          level and size: this many pods at a time have to share one domain of the level; None: no slices.
                     All numbers of slots are of whole slices then
     tolerate        key of a taint: a toleration for it would make room for the gang now
     devices         what its pods need of the hosts' devices; None: nothing
-    too_big         a resource of which no host has as much as a pod asks for: its name, units of a pod, most of a host
+    too_big         a resource of a pod that exceeds every host: its name, units of a pod, most of a host
     unreported      names that its pods ask for and no node reports
     reported        names of GPUs and devices that nodes do report, set if there are unreported ones
     """
@@ -241,7 +241,7 @@ def shortfall_of(
 
 
 def _too_big(shape: Shape, capacity: Capacity, topology: Topology) -> tuple[str, int, int] | None:
-    """Return the first resource of which a pod requests more than any host has: its name, the request, the maximum."""
+    """Return the first resource that exceeds every host: its name, a pod's request, the maximum of a host."""
     for name, amount in shape.requests:
         if amount > (most := capacity.largest(name, topology)):
             return name, amount, most

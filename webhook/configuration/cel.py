@@ -1,6 +1,6 @@
 """CEL building blocks: literals, boolean operators, and safe access to paths of objects without a schema.
 
-Custom resources need not have a schema, so every node is looked at only after its type: `has` and `.?` fail on a list,
+Custom resources need not have a schema, so the type of every node is tested first: `has` and `.?` fail on a list,
 `exists` on a text, and a condition that fails refuses everybody's objects under failurePolicy Fail.
 """
 
@@ -61,8 +61,8 @@ def nodes(start: str, steps: tuple[str, ...], *, last: bool = True) -> tuple[str
     """Return the nodes at a path as a CEL list, and True if it is a list of lists.
 
     A list of lists has one list for each node that the last star expands. With `last` False every star is flattened.
-    Before its first star a path leads to at most one node. `start` is the variable that the path begins at; `s` stands
-    for the object's spec, which is a mapping.
+    Before its first star a path leads to at most one node. `start` is the variable that the path begins at; `s` is the
+    object's spec, which is a mapping.
     """
     stars = sum(step in (ITEMS, VALUES) for step in steps)
     found, closing, nested, seen = f"[{start}]", "", False, 0

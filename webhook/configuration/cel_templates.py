@@ -1,7 +1,7 @@
 """CEL paths of pod templates and of other metadata in an object, generated from the registry of kinds.
 
 No expression depends on the object's kind: every object is searched at the template paths of all registered kinds, so
-that unknown versions work, and a wrong or missing part hides none of the others. The suffix of a variable tells how
+that unknown versions work, and a wrong or missing part hides none of the others. The suffix of a variable shows how
 deep lists are nested: `tsss` is a list of lists of lists of templates.
 """
 

@@ -36,7 +36,7 @@ _PREFIXES: Final = (f"{names.DOMAIN}/", names.KUEUE_PREFIX, names.KAI_PREFIX)
 
 @dataclass(slots=True)
 class Findings:
-    """What is wrong with such requests, and warnings without a prefix."""
+    """Errors and warnings about such requests; the warnings have no prefix."""
 
     errors: list[FieldError] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -118,7 +118,7 @@ def _check_own_workload(
     view: Reader,
     policy: Policy,
 ) -> None:
-    """Add the findings about a child that is a workload by itself, whatever its parent requests."""
+    """Add the findings about a child that is a workload of its own, independent of its parent's request."""
     understood = parse_request(found, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
     at = path_of(made.steps)
     findings.errors += _under(at, understood.errors)

@@ -109,7 +109,7 @@ def beside_unreadable(
 def annotation_errors(
     annotations: Mapping[str, str], path: str, review: Review, policy: Policy, *, before: Mapping[str, str]
 ) -> tuple[FieldError, ...]:
-    """Return the error for a device annotation that is set or changed by anybody but its writers.
+    """Return the error for a device annotation that is set or changed by another user than its writers.
 
     `path` is that of the annotations' metadata, `before` the previous annotations.
     """

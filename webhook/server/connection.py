@@ -26,7 +26,7 @@ _PLAIN: Final = (
 
 
 class Progress(enum.Enum):
-    """What a connection needs next."""
+    """The next thing that a connection needs."""
 
     BYTES = enum.auto()  # wait until it is readable
     ANSWER = enum.auto()  # a request is here

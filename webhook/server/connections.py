@@ -20,7 +20,7 @@ PROVEN_SHARE: Final = 0.75
 
 
 class Stage(enum.Enum):
-    """What a parked connection is doing."""
+    """The stage of a parked connection."""
 
     ARRIVING = enum.auto()  # the handshake, or a request
     IDLE = enum.auto()  # between requests

@@ -1,4 +1,4 @@
-"""How much of an HTTP/1.1 request has arrived, from a scan of its head without parsing. Pure.
+"""Determines how much of an HTTP/1.1 request has arrived, from a scan of its head without parsing. Pure.
 
 gunicorn parses the request. This only answers "is all of it here?", so that no thread ever waits for a slow client.
 """

@@ -16,7 +16,7 @@ _ACTION: Final = "TakePolicy"
 class PolicyEvents:
     """Observes the policy source repeatedly on every replica; only the leader records an Event for a change.
 
-    So a new leader reports a rejection again, because it still stands, but not a policy that was accepted before its
+    So a new leader reports a rejection again, because it still applies, but not a policy that was accepted before its
     term.
     """
 

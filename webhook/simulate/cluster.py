@@ -53,7 +53,7 @@ _TOPOLOGIES: Final = (("kueue.x-k8s.io", "Topology"), ("kai.scheduler", "Topolog
 
 
 class OfflineReader(LiveReader):
-    """The reader for the admission handlers: the service's own state without a clock; `told` is the last forecast."""
+    """The reader for the admission handlers: the service's own state without a clock; `told` is the first forecast."""
 
     def __init__(self, view: ClusterState) -> None:
         super().__init__(
