@@ -137,3 +137,13 @@ def test_a_pod_that_the_webhook_has_missed_is_the_same_too(name: str, monkeypatc
     for label in (names.POD_GROUP_NAME, names.POD_GROUP_MIN):
         at_once["labels"].pop(label)
     assert later == at_once
+
+
+def test_everything_that_a_placed_pod_carries_comes_off_a_pod_that_is_not_ours() -> None:
+    """One that copies it from a placed pod: no key of ours is left out of the list of what is removed."""
+    placed = placed_at_creation(PODS["plain"])["metadata"]
+    copied = raw_pod(labels=placed["labels"], annotations=placed["annotations"])
+    ours = {key for kind in ("labels", "annotations") for key in placed[kind] if key.startswith("topogate.dev/")}
+    assert len(ours) >= 7
+    left = placed_at_creation(copied)["metadata"]
+    assert ours.isdisjoint((left.get("labels") or {}) | (left.get("annotations") or {}))
