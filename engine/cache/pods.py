@@ -28,7 +28,7 @@ class PodIndex:
         self._below: dict[tuple[str, str], dict[Key, None]] = {}
         self._members: dict[str, dict[PodKey, Pod]] = {}
         self._orphans: dict[str, Pod] = {}
-        self._home: dict[PodKey, tuple[str, bool]] = {}  # the key, and whether it is indexed as a member
+        self._keys: dict[PodKey, tuple[str, bool]] = {}  # the key, and whether it is indexed as a member
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
@@ -36,15 +36,15 @@ class PodIndex:
         """Apply a change of a pod; returns the keys of the gangs that it affects."""
         touched: set[str] = set()
         if old is not None:
-            touched |= self._take_out(old.key)
+            touched |= self._remove(old.key)
             self._unlink(old)
             del self._pods[old.key]
         if new is not None:
             self._pods[new.key] = new
             self._link(new)
-            touched |= self._file(new, owners)
+            touched |= self._index(new, owners)
         if _identity(old) != _identity(new):
-            touched |= self._refile_below(old, new, owners)
+            touched |= self._reindex_below(old, new, owners)
         return touched
 
     def set_link(self, old: Workload | Owned | None, new: Workload | Owned | None, owners: OwnerResolver) -> set[str]:
@@ -55,13 +55,13 @@ class PodIndex:
         if new is not None:
             self._links[new.key] = new
             self._link(new)
-        return self._refile_below(old, new, owners) if _identity(old) != _identity(new) else set()
+        return self._reindex_below(old, new, owners) if _identity(old) != _identity(new) else set()
 
     def reindex(self, owners: OwnerResolver) -> set[str]:
         """Index every pod again, because a new policy changes which objects have a request."""
         touched: set[str] = set()
         for pod in self._pods.values():
-            touched |= self._take_out(pod.key) | self._file(pod, owners)
+            touched |= self._remove(pod.key) | self._index(pod, owners)
         return touched
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ class PodIndex:
 
     def gang_key_of(self, pod: PodKey) -> str | None:
         """Return the key of the gang that a pod is indexed under."""
-        key, member = self._home.get(pod, ("", False))
+        key, member = self._keys.get(pod, ("", False))
         return key if member else None
 
     def plain_keys(self) -> Iterator[str]:
@@ -93,7 +93,7 @@ class PodIndex:
 
     # -- internal ----------------------------------------------------------------------------------------------------
 
-    def _file(self, pod: Pod, owners: OwnerResolver) -> set[str]:
+    def _index(self, pod: Pod, owners: OwnerResolver) -> set[str]:
         key = owners.owner_of(pod).key
         member = key is not None
         if key is not None:
@@ -103,13 +103,13 @@ class PodIndex:
             self._orphans[key] = pod
         else:
             return set() if pod.owner is None else {pod.owner.uid}
-        self._home[pod.key] = (key, member)
+        self._keys[pod.key] = (key, member)
         return {key}
 
-    def _take_out(self, pod: PodKey) -> set[str]:
-        if pod not in self._home:
+    def _remove(self, pod: PodKey) -> set[str]:
+        if pod not in self._keys:
             return set()
-        key, member = self._home.pop(pod)
+        key, member = self._keys.pop(pod)
         if not member:
             del self._orphans[key]
             return {key}
@@ -130,7 +130,7 @@ class PodIndex:
             if not below:
                 self._below.pop(above, None)
 
-    def _refile_below(self, old: Link | None, new: Link | None, owners: OwnerResolver) -> set[str]:
+    def _reindex_below(self, old: Link | None, new: Link | None, owners: OwnerResolver) -> set[str]:
         touched: set[str] = set()
         # An object that names the uid in another namespace is not below it, however many there are.
         waiting = list({(link.namespace, link.uid) for link in (old, new) if link is not None})
@@ -143,7 +143,7 @@ class PodIndex:
             for key in self._below.get(above, {}):
                 below = self.find(key)
                 if isinstance(below, Pod):
-                    touched |= self._take_out(below.key) | self._file(below, owners)
+                    touched |= self._remove(below.key) | self._index(below, owners)
                 if below is not None:
                     waiting.append((below.namespace, below.uid))
         return touched

@@ -90,9 +90,9 @@ class ClusterState:
         self.topologies: Mapping[str, Topology] = {}
         self.policy = policy or default_policy()
         self._inbox: deque[tuple[str, Any, Any]] = deque()
-        self._homes = PodIndex()
+        self._pods = PodIndex()
         self._owners: OwnerResolver | None = None
-        self.gangs = GangIndex(self._homes, self.coming, owners=lambda: self.owners)
+        self.gangs = GangIndex(self._pods, self.coming, owners=lambda: self.owners)
         self._topology_stale = True
         self._reindex = False
         self._pending = Changes(everything=True)
@@ -129,7 +129,7 @@ class ClusterState:
             touched: set[str] = set()
             if self._reindex:
                 self._reindex = False
-                touched |= self._homes.reindex(self.owners)
+                touched |= self._pods.reindex(self.owners)
             while self._inbox:
                 what, old, new = self._inbox.popleft()
                 self._apply(what, old, new, touched)
@@ -173,7 +173,7 @@ class ClusterState:
                 self.capacity.set_pod(pod.key, new)
                 if new is not None and host_of(new) is not None and (old is None or host_of(old) is None):
                     self._grace.arrived(new)
-                touched |= self._homes.set_pod(old, new, self.owners)
+                touched |= self._pods.set_pod(old, new, self.owners)
                 if new is None or new.finished or (old is not None and not old.deleting and new.deleting):
                     self._pending.capacity_freed = True
                 if new is not None and released(new) and new.unschedulable and old is not None:
@@ -194,7 +194,7 @@ class ClusterState:
                         self.coming.forget(new.uid)
                     if old is not None and _slot_fields(old) != _slot_fields(new):
                         self._pending.capacity_freed = True
-                touched |= self._homes.set_link(old, new, self.owners)
+                touched |= self._pods.set_link(old, new, self.owners)
                 touched |= self.gangs.keys_through(workload)
             case "placements":
                 if old is not None and (new is None or new.assignment is None):
@@ -216,7 +216,7 @@ class ClusterState:
                 self._topology_stale = True
                 self._pending.everything = True
             case "owned":
-                touched |= self._homes.set_link(old, new, self.owners)
+                touched |= self._pods.set_link(old, new, self.owners)
             case _:
                 self._pending.everything = True
 
@@ -245,8 +245,8 @@ class ClusterState:
             pods = self.gangs.pods_of(key)
             if not workload.finished and not plain_pods.is_single(key):
                 self.coming.observe(workload, pods)
-        orphan = self._homes.orphan(key)
-        related = self._homes.members(key) if orphan is None else (orphan,)
+        orphan = self._pods.orphan(key)
+        related = self._pods.members(key) if orphan is None else (orphan,)
         self._reservations.keep(key, workload, placement, pods=pods, related=related)
 
     def _keep_unwanted_slots(self, old: Workload, new: Workload | None) -> None:
@@ -279,7 +279,7 @@ class ClusterState:
         since = self._grace.created_until(old)
         if placement is None or placement.assignment is None or since is None:
             return
-        pods, whole = self._homes.members(key), self.owners.with_pod_sets(old)
+        pods, whole = self._pods.members(key), self.owners.with_pod_sets(old)
         before = open_slots(whole, placement, pods, held=held)
         after: Mapping[str, Counter[str]] = {}
         if new is not None and has_group(new, parts(key)[1]):
@@ -354,7 +354,7 @@ class ClusterState:
         """The resolver of owner chains, as they were applied, under the policy in force."""
         known = self._owners
         if known is None or known.policy is not self.policy or known.topologies is not self.topologies:
-            known = self._owners = OwnerResolver(self._homes.find, self.policy, self.topologies, self._own_namespace)
+            known = self._owners = OwnerResolver(self._pods.find, self.policy, self.topologies, self._own_namespace)
         return known
 
 

@@ -23,55 +23,6 @@ from engine.cluster.wire import ProjectionError, Source, decode
 from engine.devices.resources import KINDS, MAX_BYTES, WHOLE, amount
 
 
-def uses_body(uses: Iterable[DeviceUse]) -> list[dict[str, Any]]:
-    """Return the JSON of one pod's devices."""
-    return [_body(use) for use in uses]
-
-
-def device_uses(raw: Iterable[wire.PlacementDevice], path: str) -> tuple[DeviceUse, ...]:
-    """Return one pod's devices; `path` is their JSON path, for errors (ProjectionError)."""
-    found: dict[tuple[str, int], DeviceUse] = {}
-    for position, one in enumerate(raw):
-        where = f"{path}[{position}]"
-        use = _use(one, where)
-        if (use.kind, use.minor) in found:
-            raise ProjectionError(f"{where}: {use.kind} {use.minor} is a duplicate")
-        found[use.kind, use.minor] = use
-    return tuple(found.values())
-
-
-def _body(use: DeviceUse) -> dict[str, Any]:
-    amounts: dict[str, Any] = {
-        "core": use.core,
-        "memoryRatio": use.ratio,
-        "memory": format_bytes(use.memory) if use.memory else 0,
-        "share": use.share,
-    }
-    return {"type": use.kind, "minor": use.minor, **{key: value for key, value in amounts.items() if value}}
-
-
-def _use(raw: wire.PlacementDevice, where: str) -> DeviceUse:
-    if raw.type not in KINDS:
-        raise ProjectionError(f"{where}.type: {raw.type[:63]!r} is none of {', '.join(sorted(KINDS))}")
-    for key, percent in (("core", raw.core), ("memoryRatio", raw.memory_ratio), ("share", raw.share)):
-        if percent is not None and percent > WHOLE:
-            raise ProjectionError(f"{where}.{key}: {percent:,} is more than {WHOLE}")
-    try:
-        memory = amount("memory", raw.memory) if raw.memory is not None else 0
-    except QuantityError as error:
-        raise ProjectionError(f"{where}.memory: {error}") from None
-    if not 0 <= memory <= MAX_BYTES:
-        raise ProjectionError(f"{where}.memory: must be from 0 to {MAX_BYTES:,} bytes")
-    return DeviceUse(
-        kind=raw.type,
-        minor=raw.minor,
-        core=raw.core or 0,
-        ratio=raw.memory_ratio or 0,
-        memory=memory,
-        share=raw.share or 0,
-    )
-
-
 def placement(source: Source) -> Placement:
     """Return a Placement object as a record; ProjectionError unless it is whole and consistent with itself.
 
@@ -181,6 +132,55 @@ def assignment_body(assignment: Assignment) -> dict[str, Any]:
             for plan in assignment.pod_sets
         ],
     }
+
+
+def uses_body(uses: Iterable[DeviceUse]) -> list[dict[str, Any]]:
+    """Return the JSON of one pod's devices."""
+    return [_body(use) for use in uses]
+
+
+def device_uses(raw: Iterable[wire.PlacementDevice], path: str) -> tuple[DeviceUse, ...]:
+    """Return one pod's devices; `path` is their JSON path, for errors (ProjectionError)."""
+    found: dict[tuple[str, int], DeviceUse] = {}
+    for position, one in enumerate(raw):
+        where = f"{path}[{position}]"
+        use = _use(one, where)
+        if (use.kind, use.minor) in found:
+            raise ProjectionError(f"{where}: {use.kind} {use.minor} is a duplicate")
+        found[use.kind, use.minor] = use
+    return tuple(found.values())
+
+
+def _body(use: DeviceUse) -> dict[str, Any]:
+    amounts: dict[str, Any] = {
+        "core": use.core,
+        "memoryRatio": use.ratio,
+        "memory": format_bytes(use.memory) if use.memory else 0,
+        "share": use.share,
+    }
+    return {"type": use.kind, "minor": use.minor, **{key: value for key, value in amounts.items() if value}}
+
+
+def _use(raw: wire.PlacementDevice, where: str) -> DeviceUse:
+    if raw.type not in KINDS:
+        raise ProjectionError(f"{where}.type: {raw.type[:63]!r} is none of {', '.join(sorted(KINDS))}")
+    for key, percent in (("core", raw.core), ("memoryRatio", raw.memory_ratio), ("share", raw.share)):
+        if percent is not None and percent > WHOLE:
+            raise ProjectionError(f"{where}.{key}: {percent:,} is more than {WHOLE}")
+    try:
+        memory = amount("memory", raw.memory) if raw.memory is not None else 0
+    except QuantityError as error:
+        raise ProjectionError(f"{where}.memory: {error}") from None
+    if not 0 <= memory <= MAX_BYTES:
+        raise ProjectionError(f"{where}.memory: must be from 0 to {MAX_BYTES:,} bytes")
+    return DeviceUse(
+        kind=raw.type,
+        minor=raw.minor,
+        core=raw.core or 0,
+        ratio=raw.memory_ratio or 0,
+        memory=memory,
+        share=raw.share or 0,
+    )
 
 
 def _gang(raw: wire.PlacementGang) -> GangRequest:

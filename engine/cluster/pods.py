@@ -17,6 +17,151 @@ from engine.cluster import wire
 from engine.cluster.wire import ProjectionError, Source, decode
 from engine.devices.request import device_request
 
+# Labels and annotations of pods and templates that we read; of 100,000 pods the rest would be most bytes.
+KEPT_PREFIXES: Final = (
+    "topogate.dev/",
+    "batch.kubernetes.io/",
+    "job-name",
+    "controller-uid",
+    "kueue.x-k8s.io/",
+    "kai.scheduler/",
+    "pod-group.scheduling.sigs.k8s.io/",
+    "scheduling.x-k8s.io/",
+    "gang.scheduling.koordinator.sh/",
+    "alpha.jobset.sigs.k8s.io/",
+    "jobset.sigs.k8s.io/",
+    "leaderworkerset.sigs.k8s.io/",
+    "koordinator.sh/",
+    "scheduling.koordinator.sh/",
+    "training.kubeflow.org/",
+    "ray.io/",
+    "volcano.sh/",
+    "spark-role",
+    "sparkoperator.k8s.io/",
+    "apps.kubernetes.io/pod-index",
+    "workload.codeflare.dev/",
+)
+
+_ONE_POD: Final = nano("pods", 1)
+
+_MAX_NAME: Final = 317  # a label prefix of 253, a slash, a name of 63
+_MAX_SHARED: Final = 64  # entries of a pod's resource lists, all containers together
+
+_REFUSALS: Final = ("Unschedulable", "SchedulerError")  # of PodScheduled=False; SchedulingGated is none
+_MIRROR: Final = "kubernetes.io/config.mirror"
+
+_Listed = tuple[tuple[str, Quantity | None], ...]
+_Asked = tuple[tuple[_Listed, _Listed, bool], ...]  # per container: requests, limits, whether it is a sidecar
+_Totals = tuple[Requests, Requests, DeviceRequest | None]
+
+
+def pod(source: Source, *, labels: frozenset[str] = frozenset()) -> Pod:
+    """Return a Pod with the labels and annotations that we read; a pod under creation may lack name and uid.
+
+    `labels` are read too (`Policy.pod_labels`).
+    """
+    raw = decode(wire.Pod, source)
+    meta, status = raw.metadata or wire.ObjectMeta(), raw.status or wire.PodStatus()
+    return Pod(
+        namespace=intern(meta.namespace or ""),
+        name=meta.name or "",
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        spec=pod_spec(raw.spec or wire.PodSpec(), meta, "$.spec", namespace=meta.namespace or "", labels=labels),
+        owner=controller_of(meta.owner_references),
+        phase=intern(status.phase or "Pending"),
+        nominated_node=intern(status.nominated_node_name or ""),
+        created=epoch(meta.creation_timestamp),
+        deleting=meta.deletion_timestamp is not None,
+        unschedulable=_unschedulable(status.conditions or ()),
+        mirror=meta.annotations is not None and _MIRROR in meta.annotations,
+    )
+
+
+def pod_spec(
+    spec: wire.PodSpec, meta: wire.ObjectMeta, path: str, *, namespace: str, labels: frozenset[str] = frozenset()
+) -> PodSpec:
+    """Return the fields that we read; `path` is the JSON path of `spec`, for errors (ProjectionError).
+
+    `labels` are kept besides those that are always kept.
+    """
+    requests, limits, devices = _resources(spec, path)
+    if claims := claims_of(spec, meta.labels or {}, namespace):
+        requests = tuple(sorted((*requests, *[(claim, 1) for claim in claims])))
+    return PodSpec(
+        shape=Shape(
+            requests=requests,
+            node_selector=_node_selector(spec.node_selector),
+            affinity=_affinity(spec.affinity),
+            tolerations=tolerations(spec.tolerations),
+            devices=devices,
+        ),
+        limits=limits,
+        gates=tuple([intern(gate.name or "") for gate in spec.scheduling_gates]) if spec.scheduling_gates else (),
+        labels=kept(meta.labels, also=labels),
+        annotations=kept(meta.annotations),
+        node_name=intern(spec.node_name or ""),
+        scheduler_name=intern(spec.scheduler_name or ""),
+        priority_class=intern(spec.priority_class_name or ""),
+        priority=spec.priority,
+        runtime_class=intern(spec.runtime_class_name or ""),
+        has_scheduling_group=spec.scheduling_group is not None,
+        deadline=spec.active_deadline_seconds is not None,
+        unmodelled=_unmodelled(spec, meta, namespace),
+        containers=len(spec.containers or ()) + len(spec.init_containers or ()),
+        preferences=_preferences(spec),
+    )
+
+
+def controller_of(references: Iterable[wire.OwnerReference] | None) -> OwnerRef | None:
+    """Return the controller reference; None when there is none."""
+    for reference in references or ():
+        if reference.controller:
+            return OwnerRef(
+                api_version=intern(reference.api_version or ""),
+                kind=intern(reference.kind or ""),
+                name=intern(reference.name or ""),
+                uid=intern(reference.uid or ""),
+                controller=True,
+            )
+    return None
+
+
+def kept(raw: wire.StringMap | None, *, also: frozenset[str] = frozenset()) -> dict[str, str]:
+    """Return the labels or annotations of an object that we read."""
+    if not raw:
+        return {}
+    return {intern(key): value or "" for key, value in raw.items() if key.startswith(KEPT_PREFIXES) or key in also}
+
+
+def amounts(raw: wire.ResourceList | None, path: str) -> dict[str, int]:
+    """Return a resource list in billionths; ProjectionError for what is no quantity or negative."""
+    return {name: amount(name, quantity, path) for name, quantity in raw.items()} if raw else {}
+
+
+def amount(name: str, quantity: Quantity | None, path: str) -> int:
+    """Return one entry of a resource list in billionths of the resource behind its name; null is zero, as in Go.
+
+    A quota's `requests.` and `limits.` are no part of the resource. ProjectionError as `amounts`.
+    """
+    if len(name) > _MAX_NAME:
+        raise ProjectionError(f"{path}[{name[:63]!r}...]: a resource name has at most {_MAX_NAME} characters")
+    try:
+        found = 0 if quantity is None else nano(name.removeprefix("requests.").removeprefix("limits."), quantity)
+    except QuantityError as error:
+        raise ProjectionError(f"{path}[{_shown(name)}]: {error}") from None
+    if found < 0:
+        raise ProjectionError(f"{path}[{_shown(name)}]: must not be negative")
+    return found
+
+
+def tolerations(raw: Iterable[wire.Toleration] | None) -> tuple[Toleration, ...]:
+    """Return tolerations without repetition, in an order that does not depend on how they were written."""
+    if not raw:
+        return ()
+    plain = {(one.key or "", one.operator or "Equal", one.value or "", one.effect or "") for one in raw}
+    return tuple([_toleration(*one) for one in sorted(plain)])
+
 
 def claims_of(spec: wire.PodSpec, labels: Mapping[str, str | None], namespace: str) -> set[str]:
     """Return the claims of a pod with these labels in this namespace."""
@@ -77,109 +222,9 @@ def _ports(spec: wire.PodSpec) -> Iterator[str]:
                 yield resources.host_port(number, port.protocol or "TCP")
 
 
-# Labels and annotations of pods and templates that we read; of 100,000 pods the rest would be most bytes.
-KEPT_PREFIXES: Final = (
-    "topogate.dev/",
-    "batch.kubernetes.io/",
-    "job-name",
-    "controller-uid",
-    "kueue.x-k8s.io/",
-    "kai.scheduler/",
-    "pod-group.scheduling.sigs.k8s.io/",
-    "scheduling.x-k8s.io/",
-    "gang.scheduling.koordinator.sh/",
-    "alpha.jobset.sigs.k8s.io/",
-    "jobset.sigs.k8s.io/",
-    "leaderworkerset.sigs.k8s.io/",
-    "koordinator.sh/",
-    "scheduling.koordinator.sh/",
-    "training.kubeflow.org/",
-    "ray.io/",
-    "volcano.sh/",
-    "spark-role",
-    "sparkoperator.k8s.io/",
-    "apps.kubernetes.io/pod-index",
-    "workload.codeflare.dev/",
-)
-
-_ONE_POD: Final = nano("pods", 1)
-
-_MAX_NAME: Final = 317  # a label prefix of 253, a slash, a name of 63
-_MAX_SHARED: Final = 64  # entries of a pod's resource lists, all containers together
-
-
-def pod_spec(
-    spec: wire.PodSpec, meta: wire.ObjectMeta, path: str, *, namespace: str, labels: frozenset[str] = frozenset()
-) -> PodSpec:
-    """Return the fields that we read; `path` is the JSON path of `spec`, for errors (ProjectionError).
-
-    `labels` are kept besides those that are always kept.
-    """
-    requests, limits, devices = _resources(spec, path)
-    if claims := claims_of(spec, meta.labels or {}, namespace):
-        requests = tuple(sorted((*requests, *[(claim, 1) for claim in claims])))
-    return PodSpec(
-        shape=Shape(
-            requests=requests,
-            node_selector=_node_selector(spec.node_selector),
-            affinity=_affinity(spec.affinity),
-            tolerations=tolerations(spec.tolerations),
-            devices=devices,
-        ),
-        limits=limits,
-        gates=tuple([intern(gate.name or "") for gate in spec.scheduling_gates]) if spec.scheduling_gates else (),
-        labels=kept(meta.labels, also=labels),
-        annotations=kept(meta.annotations),
-        node_name=intern(spec.node_name or ""),
-        scheduler_name=intern(spec.scheduler_name or ""),
-        priority_class=intern(spec.priority_class_name or ""),
-        priority=spec.priority,
-        runtime_class=intern(spec.runtime_class_name or ""),
-        has_scheduling_group=spec.scheduling_group is not None,
-        deadline=spec.active_deadline_seconds is not None,
-        unmodelled=_unmodelled(spec, meta, namespace),
-        containers=len(spec.containers or ()) + len(spec.init_containers or ()),
-        preferences=_preferences(spec),
-    )
-
-
-def amounts(raw: wire.ResourceList | None, path: str) -> dict[str, int]:
-    """Return a resource list in billionths; ProjectionError for what is no quantity or negative."""
-    return {name: amount(name, quantity, path) for name, quantity in raw.items()} if raw else {}
-
-
-def amount(name: str, quantity: Quantity | None, path: str) -> int:
-    """Return one entry of a resource list in billionths of the resource behind its name; null is zero, as in Go.
-
-    A quota's `requests.` and `limits.` are no part of the resource. ProjectionError as `amounts`.
-    """
-    if len(name) > _MAX_NAME:
-        raise ProjectionError(f"{path}[{name[:63]!r}...]: a resource name has at most {_MAX_NAME} characters")
-    try:
-        found = 0 if quantity is None else nano(name.removeprefix("requests.").removeprefix("limits."), quantity)
-    except QuantityError as error:
-        raise ProjectionError(f"{path}[{_shown(name)}]: {error}") from None
-    if found < 0:
-        raise ProjectionError(f"{path}[{_shown(name)}]: must not be negative")
-    return found
-
-
-def tolerations(raw: Iterable[wire.Toleration] | None) -> tuple[Toleration, ...]:
-    """Return tolerations without repetition, in an order that does not depend on how they were written."""
-    if not raw:
-        return ()
-    plain = {(one.key or "", one.operator or "Equal", one.value or "", one.effect or "") for one in raw}
-    return tuple([_toleration(*one) for one in sorted(plain)])
-
-
 def _toleration(key: str, operator: str, value: str, effect: str) -> Toleration:
     size = len(key) + len(operator) + len(value) + len(effect)
     return (_shared_toleration if size <= _MAX_NAME else Toleration)(key, operator, value, effect)
-
-
-_Listed = tuple[tuple[str, Quantity | None], ...]
-_Asked = tuple[tuple[_Listed, _Listed, bool], ...]  # per container: requests, limits, whether it is a sidecar
-_Totals = tuple[Requests, Requests, DeviceRequest | None]
 
 
 def _resources(spec: wire.PodSpec, path: str) -> _Totals:
@@ -271,13 +316,6 @@ def _expressions(raw: Sequence[wire.Requirement] | None) -> tuple[SelectorRequir
     )
 
 
-def kept(raw: wire.StringMap | None, *, also: frozenset[str] = frozenset()) -> dict[str, str]:
-    """Return the labels or annotations of an object that we read."""
-    if not raw:
-        return {}
-    return {intern(key): value or "" for key, value in raw.items() if key.startswith(KEPT_PREFIXES) or key in also}
-
-
 def _unmodelled(spec: wire.PodSpec, meta: wire.ObjectMeta, namespace: str) -> tuple[str, ...]:
     found = []
     if any(one.persistent_volume_claim is not None or one.ephemeral is not None for one in spec.volumes or ()):
@@ -312,47 +350,6 @@ def _preferences(spec: wire.PodSpec) -> tuple[str, ...]:
 
 def _shown(name: str) -> str:
     return name if name.isprintable() else ascii(name)[1:-1]
-
-
-_REFUSALS: Final = ("Unschedulable", "SchedulerError")  # of PodScheduled=False; SchedulingGated is none
-_MIRROR: Final = "kubernetes.io/config.mirror"
-
-
-def pod(source: Source, *, labels: frozenset[str] = frozenset()) -> Pod:
-    """Return a Pod with the labels and annotations that we read; a pod under creation may lack name and uid.
-
-    `labels` are read too (`Policy.pod_labels`).
-    """
-    raw = decode(wire.Pod, source)
-    meta, status = raw.metadata or wire.ObjectMeta(), raw.status or wire.PodStatus()
-    return Pod(
-        namespace=intern(meta.namespace or ""),
-        name=meta.name or "",
-        uid=meta.uid or "",
-        resource_version=meta.resource_version or "",
-        spec=pod_spec(raw.spec or wire.PodSpec(), meta, "$.spec", namespace=meta.namespace or "", labels=labels),
-        owner=controller_of(meta.owner_references),
-        phase=intern(status.phase or "Pending"),
-        nominated_node=intern(status.nominated_node_name or ""),
-        created=epoch(meta.creation_timestamp),
-        deleting=meta.deletion_timestamp is not None,
-        unschedulable=_unschedulable(status.conditions or ()),
-        mirror=meta.annotations is not None and _MIRROR in meta.annotations,
-    )
-
-
-def controller_of(references: Iterable[wire.OwnerReference] | None) -> OwnerRef | None:
-    """Return the controller reference; None when there is none."""
-    for reference in references or ():
-        if reference.controller:
-            return OwnerRef(
-                api_version=intern(reference.api_version or ""),
-                kind=intern(reference.kind or ""),
-                name=intern(reference.name or ""),
-                uid=intern(reference.uid or ""),
-                controller=True,
-            )
-    return None
 
 
 def _unschedulable(conditions: Iterable[wire.Condition]) -> str:

@@ -28,6 +28,20 @@ _JOB_CONTROLLERS: Final = (None, "", "kubernetes.io/job-controller")
 _KUEUE_CONTROLLER: Final = "kueue.x-k8s.io/multikueue"
 _OVER: Final = frozenset({"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"})
 
+_JOB: Final = ("batch", "Job")
+# An object with a request, to us or to another scheduler, has one of these in a key.
+_ADDRESSED: Final = tuple(f'"{prefix}'.encode() for prefix in KEPT_PREFIXES)
+_NO_KEYS: Final[Mapping[str, str]] = MappingProxyType({})
+_STUB_PODS: Final = PodSet(
+    MAIN,
+    pod_spec(wire.PodSpec(), wire.ObjectMeta(), "$.spec", namespace=""),
+    slots=1,
+    total=1,
+    remaining=1,
+    ranked=False,
+    templated=False,
+)
+
 
 def job(source: Source) -> Workload:
     """Return a batch/v1 Job as a Workload.
@@ -87,44 +101,6 @@ def job(source: Source) -> Workload:
         owner=owner,
         aside=_exemption(spec),
     )
-
-
-def missing_steps(metadata: wire.ObjectMeta | None) -> tuple[str, ...]:
-    """Return which steps of `TO_ANNOTATIONS` a template with that metadata lacks."""
-    if metadata is None:
-        return TO_ANNOTATIONS
-    return TO_ANNOTATIONS[1:] if metadata.annotations is None else ()
-
-
-def _indexes(text: str | None, field: str) -> Ranges:
-    try:
-        return parse_ranks(text or "")
-    except ValueError as error:
-        raise ProjectionError(f"$.status.{field}: {error}") from None
-
-
-def _exemption(spec: wire.JobSpec) -> Code | None:
-    """Return the reason code why a Job is exempt, by the same rules as its kind's entry (`engine.kinds`)."""
-    if spec.managed_by == _KUEUE_CONTROLLER:
-        return "ManagedByKueue"
-    if spec.managed_by not in _JOB_CONTROLLERS:
-        return "OtherController"
-    return "CoreGang" if spec.scheduling is not None else None
-
-
-_JOB: Final = ("batch", "Job")
-# An object with a request, to us or to another scheduler, has one of these in a key.
-_ADDRESSED: Final = tuple(f'"{prefix}'.encode() for prefix in KEPT_PREFIXES)
-_NO_KEYS: Final[Mapping[str, str]] = MappingProxyType({})
-_STUB_PODS: Final = PodSet(
-    MAIN,
-    pod_spec(wire.PodSpec(), wire.ObjectMeta(), "$.spec", namespace=""),
-    slots=1,
-    total=1,
-    remaining=1,
-    ranked=False,
-    templated=False,
-)
 
 
 def workload(source: Source, *, entry: KindEntry, registry: Registry, version: str = "") -> Workload:
@@ -228,6 +204,29 @@ def owned(source: Source, *, api_version: str, kind: str) -> Owned:
         resource_version=meta.resource_version or "",
         owner=pods.controller_of(meta.owner_references),
     )
+
+
+def missing_steps(metadata: wire.ObjectMeta | None) -> tuple[str, ...]:
+    """Return which steps of `TO_ANNOTATIONS` a template with that metadata lacks."""
+    if metadata is None:
+        return TO_ANNOTATIONS
+    return TO_ANNOTATIONS[1:] if metadata.annotations is None else ()
+
+
+def _indexes(text: str | None, field: str) -> Ranges:
+    try:
+        return parse_ranks(text or "")
+    except ValueError as error:
+        raise ProjectionError(f"$.status.{field}: {error}") from None
+
+
+def _exemption(spec: wire.JobSpec) -> Code | None:
+    """Return the reason code why a Job is exempt, by the same rules as its kind's entry (`engine.kinds`)."""
+    if spec.managed_by == _KUEUE_CONTROLLER:
+        return "ManagedByKueue"
+    if spec.managed_by not in _JOB_CONTROLLERS:
+        return "OtherController"
+    return "CoreGang" if spec.scheduling is not None else None
 
 
 def _pod_set(found: kinds.ParsedPodSet, structure: ParsedWorkload, *, namespace: str) -> PodSet:

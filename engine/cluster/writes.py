@@ -47,84 +47,6 @@ from engine.cluster.client import (
 Body = dict[str, Any]
 Operations = list[Body]
 
-
-def suspend_patch(workload: Workload) -> Body:
-    """Return the merge patch that suspends a workload and records that we did; binds to the known version."""
-    return _merged(
-        _set(workload, True), {"metadata": {**_version_known(workload), "annotations": {HELD_BY: HELD_BY_SUSPEND}}}
-    )
-
-
-def resume_patch(workload: Workload) -> Body:
-    """Return the merge patch that resumes a workload, and nothing else; binds to the known version."""
-    return _merged(_set(workload, False), {"metadata": {**_version_known(workload), "annotations": {HELD_BY: None}}})
-
-
-def annotate_patch(workload: Workload, annotations: Mapping[str, str]) -> Operations:
-    """Return the JSON Patch that resumes a workload and annotates all its templates.
-
-    Binds to the generation, not to the version: the workload's controller may note the suspension in the status at that
-    very moment, which changes nothing that was decided on. To the version where no generations are counted. A test that
-    fails is answered as invalid (422), in words.
-    """
-    assert workload.suspend_path is not None
-    known = {"generation": workload.generation} if workload.generation else _version_known(workload)
-    operations: Operations = [
-        {"op": "test", "path": json_pointer(("metadata", field)), "value": value}
-        for field, value in ({"uid": workload.uid} | known).items()
-    ]
-    operations.append({"op": "add", "path": json_pointer(workload.suspend_path), "value": False})
-    if HELD_BY in workload.annotations:
-        operations.append({"op": "remove", "path": json_pointer(("metadata", "annotations", HELD_BY))})
-    for one in own_templates(workload):
-        where = (*one.path, *(step for step in TO_ANNOTATIONS if step not in one.missing))
-        added: Mapping[str, object] = annotations
-        for step in reversed(one.missing):
-            added = {step: added}
-        operations += [
-            {"op": "add", "path": json_pointer((*where, key)), "value": value} for key, value in added.items()
-        ]
-    return operations
-
-
-def own_templates(workload: Workload) -> tuple[PodSet, ...]:
-    """Return the pod sets with a template in the object itself that may be changed, one for each template."""
-    if workload.handling == "through" or workload.templates_fixed:
-        return ()  # they belong to another object, or cannot be changed
-    return tuple({one.path: one for one in workload.pod_sets if one.templated}.values())
-
-
-def concerns_templates(workload: Workload, fields: tuple[str, ...]) -> bool:
-    """True when a refusal that names these fields may concern the templates: it names one of them, or no field."""
-    paths = tuple(path_of(one.path) for one in own_templates(workload))
-    return not fields or any(field.startswith(paths) for field in fields)
-
-
-def _set(workload: Workload, suspended: bool) -> Body:
-    assert workload.suspend_path is not None  # a kind without the field is held by its pods' gates alone
-    return _nested(workload.suspend_path, suspended)
-
-
-def _version_known(workload: Workload) -> Body:
-    return {"uid": workload.uid, "resourceVersion": workload.resource_version}
-
-
-def _nested(steps: tuple[str | int, ...], value: object) -> Body:
-    *before, last = steps
-    body: Body = {str(last): value}
-    for step in reversed(before):
-        body = {str(step): body}
-    return body
-
-
-def _merged(one: Body, other: Body) -> Body:
-    result = dict(one)
-    for key, value in other.items():
-        held = result.get(key)
-        result[key] = _merged(held, value) if isinstance(held, dict) and isinstance(value, dict) else value
-    return result
-
-
 Fence = Callable[[], None]
 
 # Connect and read, seconds: a write that hangs must not outlive the lease by much (8 s).
@@ -276,6 +198,83 @@ def keep_policy(api: KubeClient, namespace: str, text: str, *, fence: Fence) -> 
     }
     # Server-side apply creates by a name that RBAC can be bound to; forced, because it has no other owner.
     return _send(api, "PATCH", path, body, APPLY_PATCH, fence=fence, force=True)
+
+
+def suspend_patch(workload: Workload) -> Body:
+    """Return the merge patch that suspends a workload and records that we did; binds to the known version."""
+    return _merged(
+        _set(workload, True), {"metadata": {**_version_known(workload), "annotations": {HELD_BY: HELD_BY_SUSPEND}}}
+    )
+
+
+def resume_patch(workload: Workload) -> Body:
+    """Return the merge patch that resumes a workload, and nothing else; binds to the known version."""
+    return _merged(_set(workload, False), {"metadata": {**_version_known(workload), "annotations": {HELD_BY: None}}})
+
+
+def annotate_patch(workload: Workload, annotations: Mapping[str, str]) -> Operations:
+    """Return the JSON Patch that resumes a workload and annotates all its templates.
+
+    Binds to the generation, not to the version: the workload's controller may note the suspension in the status at that
+    very moment, which changes nothing that was decided on. To the version where no generations are counted. A test that
+    fails is answered as invalid (422), in words.
+    """
+    assert workload.suspend_path is not None
+    known = {"generation": workload.generation} if workload.generation else _version_known(workload)
+    operations: Operations = [
+        {"op": "test", "path": json_pointer(("metadata", field)), "value": value}
+        for field, value in ({"uid": workload.uid} | known).items()
+    ]
+    operations.append({"op": "add", "path": json_pointer(workload.suspend_path), "value": False})
+    if HELD_BY in workload.annotations:
+        operations.append({"op": "remove", "path": json_pointer(("metadata", "annotations", HELD_BY))})
+    for one in own_templates(workload):
+        where = (*one.path, *(step for step in TO_ANNOTATIONS if step not in one.missing))
+        added: Mapping[str, object] = annotations
+        for step in reversed(one.missing):
+            added = {step: added}
+        operations += [
+            {"op": "add", "path": json_pointer((*where, key)), "value": value} for key, value in added.items()
+        ]
+    return operations
+
+
+def own_templates(workload: Workload) -> tuple[PodSet, ...]:
+    """Return the pod sets with a template in the object itself that may be changed, one for each template."""
+    if workload.handling == "through" or workload.templates_fixed:
+        return ()  # they belong to another object, or cannot be changed
+    return tuple({one.path: one for one in workload.pod_sets if one.templated}.values())
+
+
+def concerns_templates(workload: Workload, fields: tuple[str, ...]) -> bool:
+    """True when a refusal that names these fields may concern the templates: it names one of them, or no field."""
+    paths = tuple(path_of(one.path) for one in own_templates(workload))
+    return not fields or any(field.startswith(paths) for field in fields)
+
+
+def _set(workload: Workload, suspended: bool) -> Body:
+    assert workload.suspend_path is not None  # a kind without the field is held by its pods' gates alone
+    return _nested(workload.suspend_path, suspended)
+
+
+def _version_known(workload: Workload) -> Body:
+    return {"uid": workload.uid, "resourceVersion": workload.resource_version}
+
+
+def _nested(steps: tuple[str | int, ...], value: object) -> Body:
+    *before, last = steps
+    body: Body = {str(last): value}
+    for step in reversed(before):
+        body = {str(step): body}
+    return body
+
+
+def _merged(one: Body, other: Body) -> Body:
+    result = dict(one)
+    for key, value in other.items():
+        held = result.get(key)
+        result[key] = _merged(held, value) if isinstance(held, dict) and isinstance(value, dict) else value
+    return result
 
 
 def _delete(api: KubeClient, path: str, uid: str, fence: Fence, *, at_once: bool = False) -> Result:

@@ -104,12 +104,12 @@ _REMEMBERED = 4096
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Whose a pod is. `workload` decides for it and `key` is that of its gang (which may have no such group).
+    """The owner of a pod: `workload` decides for it, and `key` is that of its gang (which may have no such group).
 
-    Both are None for a pod of nobody, and while `missing`, a link of its chain that must be there, is not known.
-    Gangs of plain pods, and pods that are placed each by itself, have a key and no workload here; `controller` is then
-    the top-most controller above the pod. `understanding` is the request of the workload, and `reason` the reason code
-    why that is none of ours: both are known where they are asked for (`OwnerResolver.resolve`).
+    Both are None for a pod without an owner or request, and while `missing`, a link of its chain that must exist, is
+    not known. Gangs of plain pods and single pods have a key and no workload here; `controller` is then the top-most
+    controller above the pod. `understanding` is the request of the workload, and `reason` the reason code why it is not
+    managed: both are set by `OwnerResolver.resolve` alone.
     """
 
     workload: Workload | None = None
@@ -165,7 +165,7 @@ class OwnerResolver:
         return Ownership(workload, joined_key(workload, pod))
 
     def resolve(self, pod: Pod) -> Ownership:
-        """Return the owner of a pod with its request; the request of a gang of plain pods is read from this one pod."""
+        """Return the owner of a pod with its request; a gang of plain pods is read from this one pod."""
         found = self.owner_of(pod)
         workload, key = found.workload, found.key
         if workload is None and key is not None and not is_single(key):

@@ -125,4 +125,4 @@ def filed(view: ClusterState, records: list[Link]) -> dict[tuple[str, str], str 
     """Where every pod is."""
     for record in records:
         show(view, record)
-    return {one.key: view._homes.gang_key_of(one.key) for one in view.stores.pods.values()}
+    return {one.key: view._pods.gang_key_of(one.key) for one in view.stores.pods.values()}

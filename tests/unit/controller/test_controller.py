@@ -398,7 +398,7 @@ def test_a_replica_that_does_not_lead_remembers_nothing_of_what_passes() -> None
         leader.turn()
     assert not leader.view._pending.gangs
     assert not leader.view._pending.unclaimed_pods
-    assert all(not kept for kept in vars(leader.view._homes).values())
+    assert all(not kept for kept in vars(leader.view._pods).values())
 
 
 def test_a_leader_forgets_a_workload_that_goes_while_everything_changes() -> None:

@@ -113,8 +113,8 @@ def test_a_change_of_status_files_no_pod_anew() -> None:
     one = job(count=512)
     view = folded(one, *(pod(one, rank) for rank in range(512)))
     asked: list[Pod] = []
-    filing = view._homes._file
-    view._homes._file = lambda each, lineage: (asked.append(each), filing(each, lineage))[1]  # type: ignore[method-assign]
+    indexing = view._pods._index
+    view._pods._index = lambda each, owners: (asked.append(each), indexing(each, owners))[1]  # type: ignore[method-assign]
     show(view, replace(one, started=True, resource_version="99999999"))
     assert asked == []
 
