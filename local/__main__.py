@@ -69,7 +69,7 @@ in_directory = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     default=lambda: cache_directory() / "instance",
     show_default="in your cache directory",
-    help="The folder of the instance: its kubeconfig, its logs. Another folder is another cluster.",
+    help="Directory of the cluster, with its kubeconfig and logs. Each directory is a cluster of its own.",
 )
 
 
@@ -91,7 +91,7 @@ def main() -> None:
 @main.command()
 @in_directory
 @click.option("--nodes", "grid", type=GridType(), default="2x4x4", show_default=True, help="Simulated GPU nodes.")
-@click.option("--no-nodes", is_flag=True, help="Start without any node.")
+@click.option("--no-nodes", is_flag=True, help="Start without nodes.")
 @faults_told
 def up(directory: Path, grid: Grid, no_nodes: bool) -> None:
     """Start a control plane in the background; it runs until `down`.
@@ -213,7 +213,7 @@ def kubectl(directory: Path, arguments: tuple[str, ...]) -> None:
 @main.command()
 @faults_told
 def programs() -> None:
-    """Build what the control plane needs, if it is not there yet, and tell where it is.
+    """Build the programs of the control plane, if they are missing, and print their paths.
 
     \b
     Example:
@@ -225,7 +225,7 @@ def programs() -> None:
 
 @main.command()
 @in_directory
-@click.option("--build-only", is_flag=True, help="Only build them, where nothing runs.")
+@click.option("--build-only", is_flag=True, help="Only build the controllers; no control plane is needed.")
 @click.argument("names", nargs=-1, type=click.Choice(list(CONTROLLERS)))
 @faults_told
 def controllers(directory: Path, names: tuple[str, ...], build_only: bool) -> None:

@@ -81,17 +81,19 @@ def main() -> None:
     help="Port of /healthz, /readyz and /metrics (plain HTTP).",
 )
 @click.option("--kubeconfig", type=click.Path(exists=True, dir_okay=False), help="Default: in-cluster, or $KUBECONFIG.")
-@click.option("--namespace", help="Our namespace. Default: $TOPOGATE_NAMESPACE, the pod's own, or topogate-system.")
-@click.option("--address", "addresses", multiple=True, help="IP address that the serving certificate names as well.")
 @click.option(
-    "--threads", default=4, show_default=True, type=click.IntRange(1, 64), help="Threads that answer reviews."
+    "--namespace", help="Namespace of the service. Default: $TOPOGATE_NAMESPACE, the pod's own, or topogate-system."
+)
+@click.option("--address", "addresses", multiple=True, help="Additional IP address for the serving certificate.")
+@click.option(
+    "--threads", default=4, show_default=True, type=click.IntRange(1, 64), help="Threads that answer admission reviews."
 )
 @click.option(
     "--review-cpu",
     default=REVIEW_CPU,
     show_default=True,
     type=click.FloatRange(0.1, 10),
-    help="Seconds of processor time that one review may use.",
+    help="CPU seconds that one review may use.",
 )
 @click.option("--log-format", default="json", show_default=True, type=click.Choice(FORMATS))
 def serve(
@@ -138,25 +140,27 @@ def serve(
     run(Server(runtime.service(), host=host, port=port))
 
 
-@main.command(short_help="Tell what would happen to workloads on a cluster, offline.")
+@main.command(short_help="Show offline what would happen to workloads on a cluster.")
 @click.option(
     "--cluster",
     "cluster_files",
     multiple=True,
     required=True,
     metavar="FILE",
-    help="Nodes, pods, Jobs, Placements, quotas, the policy, ... of the cluster.",
+    help="State of the cluster: nodes, pods, Jobs, Placements, quotas, the policy, ...",
 )
 @click.option(
-    "-f", "--filename", "workload_files", multiple=True, required=True, metavar="FILE", help="The workloads to send."
+    "-f", "--filename", "workload_files", multiple=True, required=True, metavar="FILE", help="The workloads to submit."
 )
 @click.option("--policy", "policy_file", metavar="FILE", help="policy.yaml, or the ConfigMap that holds it.")
 @click.option("--levels", metavar="KEY,KEY,...", help="Node label keys, coarse to fine, where no policy names levels.")
-@click.option("--queue", is_flag=True, help="Take the workloads by priority, age and name, not in file order.")
-@click.option("--independent", is_flag=True, help="Start every workload from the same cluster.")
-@click.option("-n", "--namespace", default="default", show_default=True, help="Of objects that name none.")
+@click.option("--queue", is_flag=True, help="Process the workloads by priority, age and name, not in file order.")
+@click.option("--independent", is_flag=True, help="Simulate each workload alone, on the cluster as given.")
+@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of objects that name none.")
 @click.option("-o", "--output", type=click.Choice(FORMATS_OF_DATA), help="Default: table; yaml with --show.")
-@click.option("--show", type=click.Choice(("objects", "patches")), help="Print the mutated objects, or our patches.")
+@click.option(
+    "--show", type=click.Choice(("objects", "patches")), help="Print the mutated objects, or the webhook's patches."
+)
 def simulate(
     *,
     cluster_files: tuple[str, ...],
@@ -169,10 +173,10 @@ def simulate(
     output: str | None,
     show: str | None,
 ) -> None:
-    """Tell what would happen to workloads on a cluster: admission and planning, offline, with the service's own code.
+    """Show what would happen to workloads on a cluster: admission and planning, offline, with the service's own code.
 
-    Files are YAML or JSON: many documents, lists, what kubectl prints; - reads standard input. --cluster and -f may
-    stand several times. Exit status 0 when every workload is placed or none of ours, else 1.
+    Files are YAML or JSON: several documents, lists, or output of kubectl; - reads standard input. --cluster and -f may
+    be repeated. Exit status 0 when every workload is placed or ignored, else 1.
 
     \b
     Example:
@@ -249,23 +253,23 @@ def policy() -> None:
     "cluster_files",
     multiple=True,
     metavar="FILE",
-    help="Nodes: tell how many each topology takes. CustomResourceDefinitions: where the paths of kinds lead.",
+    help="Nodes: count those of each topology. CustomResourceDefinitions: check the paths of kinds.",
 )
 @click.option(
     "--object",
     "samples",
     multiple=True,
     metavar="FILE",
-    help="Samples of the kinds, or their CustomResourceDefinitions: tell how their entries read them.",
+    help="Samples of the policy's kinds, or their CustomResourceDefinitions: show how the entries read them.",
 )
 def policy_check(file: str, cluster_files: tuple[str, ...], samples: tuple[str, ...]) -> None:
     """Check a policy with the webhook's own code and print every error with its path.
 
-    FILE is policy.yaml or the ConfigMap that holds it; - reads standard input. Exit status 1 when it would be refused,
-    when one of its topologies takes none of the nodes, or when an entry of its kinds does not fit an object. Only with
-    nodes the levels that namespaces.defaults name can all be checked, only with objects or definitions where the paths
-    of kinds lead. Kinds that the policy adds need rights that the manifests do not grant: these alone are printed on
-    standard output, as YAML to be applied; all that is told is on standard error.
+    FILE is policy.yaml or the ConfigMap that holds it; - reads standard input. Exit status 1 when the policy would be
+    refused, when one of its topologies matches no node, or when an entry of its kinds does not fit an object. The
+    levels in namespaces.defaults can be checked in full only with nodes, the paths of kinds only with objects or
+    definitions. If added kinds need rights that the manifests do not grant, these rights alone are printed on standard
+    output, as YAML to apply; all reports are on standard error.
 
     \b
     Example:

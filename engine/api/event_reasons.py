@@ -48,16 +48,16 @@ ON_PHASES: Final[Mapping[Phase, EventMeaning]] = {
     "Finished": EventMeaning("The workload has ended; its slots are free."),
 }
 ON_WORKLOADS: Final[Mapping[Happening, EventMeaning]] = {
-    "Grown": EventMeaning("Pods that joined the gang, or more pods that it asks for, have got slots."),
-    "Repaired": EventMeaning("Pods of the gang that were lost have got new slots."),
+    "Grown": EventMeaning("Pods that joined the gang or were added to it have slots."),
+    "Repaired": EventMeaning("Lost pods of the gang have new slots."),
     "LevelRelaxed": EventMeaning(
-        "The gang has waited for `relax-after`: the level that it required is preferred from now on.", warning=True
+        "The gang has waited for `relax-after`: its required level is preferred from now on.", warning=True
     ),
     "ResumeRefused": EventMeaning(
-        "The gang has slots, and the API server or another webhook refuses to resume its workload.", warning=True
+        "The gang has slots, but the API server or another webhook refuses to resume its workload.", warning=True
     ),
     "SuspendRefused": EventMeaning(
-        "The workload was to be suspended and planned again, and the API server or another webhook refuses that.",
+        "The workload must be suspended to be planned again, but the API server or another webhook refuses that.",
         warning=True,
     ),
 }
@@ -66,14 +66,16 @@ ON_PODS: Final[Mapping[Happening, EventMeaning]] = {
         "The pod is held: its gang has no slot for it. The message says why.", warning=True
     ),
     "HeldWithoutGang": EventMeaning("The pod is held: it belongs to no gang. The message says why.", warning=True),
-    "GateRemoved": EventMeaning("Somebody else took the gate off; the pod counts where it lands.", warning=True),
+    "GateRemoved": EventMeaning(
+        "Someone else removed the scheduling gate; the pod counts on the node where it runs.", warning=True
+    ),
     "EvictionRefused": EventMeaning(
-        "The pod was to be evicted from a lost host, and a disruption budget does not allow it.", warning=True
+        "The pod must be evicted from a lost host, but a disruption budget does not allow it.", warning=True
     ),
 }
 ON_POLICY: Final[Mapping[Happening, EventMeaning]] = {
     "PolicyTaken": EventMeaning(
-        "The policy is in force. One that is refused says `PolicyInvalid`, and which one stays in force."
+        "The policy is in force. A refused one gets `PolicyInvalid`; the message names the one that stays in force."
     ),
 }
 _MEANINGS: Final[Mapping[str, EventMeaning]] = dict[str, EventMeaning](

@@ -81,13 +81,13 @@ UNTIL: Final[Mapping[Until, str]] = {
     "capacity": "capacity is freed or added",
     "nodes": "nodes return, or their labels and taints or the request change",
     "turn": "the gangs ahead of it are placed",
-    "kept hosts": "the hosts that are kept for it are free",
-    "another host": "another host takes its pods",
+    "kept hosts": "the hosts kept for it are free",
+    "another host": "another host accepts its pods",
     "scheduler": "the scheduler binds its pods",
     "slots": "its pods have new slots",
     "owners": "the quota has room, or the PriorityClass exists",
     "members": "its pods exist",
-    "pods": "a pod of it appears, or the next attempt starts",
+    "pods": "one of its pods is created, or the next attempt starts",
     "resume": "the user resumes it",
 }
 # A gang that waits for one of these is in the queue for capacity, and others may have to wait for it.
@@ -188,50 +188,46 @@ REASONS: Final[Mapping[Code, Reason]] = {
     "UnknownLevel": _user("The request names a level that the topology does not have."),
     "UnknownTopology": _user("The request names a topology that the policy does not have."),
     "ConflictingAnnotations": _user("Two annotations of one object contradict each other."),
-    "InvalidValue": _user("A value is of the wrong form or out of its bounds."),
-    "MissingValue": _user("An annotation needs another one, or a value, that is not there."),
+    "InvalidValue": _user("A value has the wrong format or is out of range."),
+    "MissingValue": _user("A required annotation or value is missing."),
     "SegmentNotDivisor": _user("The slice size does not divide the number of pods."),
-    "GangSizeMismatch": _user("The pods of one gang disagree about its size, or there are more pods than it says."),
-    "GangTooLarge": _user("The gang is bigger than any domain of the level it requires could ever hold."),
-    "HostTooSmall": _user("One pod asks for more than any host of the topology has.", of_one_pod=True),
-    "UnknownResource": _user("The pods ask for a resource that no node reports.", of_one_pod=True),
-    "ImmutableField": _user(
-        "A field that only Topogate may change, or that may not change after creation, was changed."
-    ),
-    "UnsupportedKind": _user("The request stands on an object of a kind that cannot be placed."),
-    "UnknownAnnotation": _user("A topogate.dev annotation that does not exist, most often a slip of the pen."),
-    "GPURequestInvalid": _user("The GPU resources that a container asks for do not go together.", of_devices=True),
+    "GangSizeMismatch": _user("The pods of one gang give different sizes, or there are more pods than the size."),
+    "GangTooLarge": _user("The gang is larger than any domain of its required level can ever hold."),
+    "HostTooSmall": _user("One pod requests more than any host of the topology has.", of_one_pod=True),
+    "UnknownResource": _user("The pods request a resource that no node reports.", of_one_pod=True),
+    "ImmutableField": _user("A field was changed that only Topogate may change, or that is immutable after creation."),
+    "UnsupportedKind": _user("The request is on an object of a kind that cannot be placed."),
+    "UnknownAnnotation": _user("There is no such topogate.dev annotation; usually a typo."),
+    "GPURequestInvalid": _user("The GPU resources of a container cannot be combined.", of_devices=True),
     "ReservedName": _user("The name belongs to Topogate and cannot be set by users."),
     "GangLimitExceeded": _policy(
-        "The gang has more pods than the policy or one Placement takes, or its namespace more gangs."
+        "The gang has more pods than the policy or one Placement allows, or the namespace has too many gangs."
     ),
-    "ReviewTooCostly": _policy(
-        "The object is so large that its review took more of the processor than one review may."
-    ),
-    "InsufficientFreeGPUs": _wait("capacity", "Too few GPUs are free in all."),
-    "InsufficientFreeHosts": _wait("capacity", "Too few hosts have room in all."),
-    "Fragmented": _wait("capacity", "Enough is free in all, but not in one domain of the required level."),
+    "ReviewTooCostly": _policy("The object is too large: its review took more CPU time than one review may use."),
+    "InsufficientFreeGPUs": _wait("capacity", "Too few GPUs are free in total."),
+    "InsufficientFreeHosts": _wait("capacity", "Too few hosts have room in total."),
+    "Fragmented": _wait("capacity", "Enough is free in total, but not in one domain of the required level."),
     # pods are created one after the other, and so is the JobSet of a TrainJob
     "WaitingForMembers": _wait("members", "Some pods of the gang do not exist yet.", settles=5.0),
     "ReservedByOthers": _wait("capacity", "The room is reserved for other gangs that are about to start."),
     "NodesUnhealthy": _wait("nodes", "It would fit if the cordoned and not-ready nodes were back."),
-    "NodesExcluded": _wait("nodes", "The nodes that are needed are left out by nodeSelector, node affinity or taints."),
+    "NodesExcluded": _wait("nodes", "nodeSelector, node affinity or taints exclude nodes that the gang needs."),
     "LabelsMissing": _wait("nodes", "No node carries the labels of the topology's levels."),
     "QueuedBehind": _wait("turn", "Another gang goes first."),
     # its message says where hosts are kept, and has no number that changes all the time
     "RoomKept": _wait(
         "kept hosts",
-        "The gang has waited for longer than the policy's patience: hosts are kept free until it fits.",
+        "The gang has waited longer than the policy's patience: hosts are kept free until it fits.",
         text_is_news=True,
     ),
     "SearchLimit": _wait("capacity", "The search for a placement reached the policy's step limit.", shared=False),
     "QuotaExceeded": _wait("owners", "The namespace's ResourceQuota has no room for the whole gang."),
     "SchedulerRefused": _wait("another host", "The scheduler did not bind a pod to its host; another host is tried."),
     "SchedulerSilent": _wait(
-        "scheduler", "The scheduler says nothing of a pod that it has not bound; the gang stays where it is."
+        "scheduler", "The scheduler has not bound a pod and gives no reason; the gang keeps its slots."
     ),
-    "HoldExpired": _wait("pods", "No pod started in time, so the reserved room went back."),
-    "NodeLost": _wait("slots", "A node of the gang is gone; its pods get new places."),
+    "HoldExpired": _wait("pods", "No pod started in time, so the reserved slots were released."),
+    "NodeLost": _wait("slots", "A node of the gang is gone; its pods get new slots."),
     "PriorityClassMissing": _wait(
         "owners", "A template names a PriorityClass that does not exist: no pod can be created from it."
     ),
@@ -240,16 +236,16 @@ REASONS: Final[Mapping[Code, Reason]] = {
     "ManagedByKueue": _managed_elsewhere("Kueue admits and places this workload."),
     "CoreGang": _managed_elsewhere("Kubernetes' own gang scheduling places this workload."),
     "OtherScheduler": _managed_elsewhere("The pods name a scheduler that the policy does not list."),
-    "OtherController": _managed_elsewhere("The workload names another controller than its kind's own (managedBy)."),
+    "OtherController": _managed_elsewhere("`managedBy` of the workload names another controller."),
     "ExclusiveTopology": _managed_elsewhere(
         "The exclusive-topology annotation of JobSet or LeaderWorkerSet places this workload."
     ),
     "NoTopologyRequested": _ignored("Nothing asks for a topology or a gang.", asks=False),
     "ExemptNamespace": _ignored("The namespace is exempt.", checked=False),
-    "NodeNameSet": _ignored("The pods name their node themselves."),
-    "DaemonSetOrStatic": _ignored("The pods belong to a DaemonSet or a node's static manifests."),
+    "NodeNameSet": _ignored("The pods set `nodeName` themselves."),
+    "DaemonSetOrStatic": _ignored("The pods belong to a DaemonSet, or are static pods of a node."),
     "PolicyOff": _ignored("The policy's mode is off."),
-    "PartOfGang": _ignored("A workload above it is the gang that it is a part of."),
+    "PartOfGang": _ignored("The object is part of the gang of a workload that owns it."),
 }
 
 

@@ -18,12 +18,12 @@ _KINDS: Final[dict[Kind, str]] = {
 _WHEN: Final[dict[Kind, str]] = {
     "user": "The object is refused (422, one cause for each fault); GangTooLarge, HostTooSmall and UnknownResource are "
     "warnings unless the policy says `neverFits: deny`.",
-    "policy": "The object is refused (403). A gang of which only its places tell that it is too large stays held.",
-    "not-now": "The gang waits: the reason of the Placement and of the Event. It starts by itself when what the table "
-    "names has come. What may pass at once is told only when it lasts for the time named.",
-    "engine": "Trouble of Topogate itself, never a denial of a workload.",
-    "standing-aside": "Somebody else places this workload; nothing of it is changed.",
-    "ignored": "Nothing is asked of Topogate, or it must not touch the object.",
+    "policy": "The object is refused (403). A gang that is found too large only when it is placed stays held.",
+    "not-now": "The gang waits: the reason of the Placement and of the Event. It starts automatically when the "
+    'condition under "ends when" is met. A reason that may pass at once is reported only after the time in "told".',
+    "engine": "Faults of Topogate itself; they never refuse a workload.",
+    "standing-aside": "Another component places this workload; Topogate does not change it.",
+    "ignored": "The object has no request, or Topogate must not touch it.",
 }
 _EVENTS: Final = (
     "The reason of an Event is one of the codes above while a gang waits or something is wrong with it (type Warning), "
@@ -40,7 +40,7 @@ def messages_page() -> str:
         "",
         "Codes are a stable API: they do not change their meaning. How messages are written: one sentence for one "
         "problem; numbers as needed / have / best candidate; *never* (bigger than any domain could ever hold) or *not "
-        "now*; one dominant reason, the rest as counts that add up to the total; never the name of somebody else's "
+        "now*; one dominant reason, the rest as counts that add up to the total; never the name of another tenant's "
         "workload.",
     ]
     for kind, title in _KINDS.items():
