@@ -38,7 +38,7 @@ REQUEST_KEYS: Final = frozenset(
     }
 )
 
-# What we write.
+# Names that we write.
 GATE: Final = "topogate.dev/placement"  # the scheduling gate; also the annotation with the Placement's name
 HELD_BY: Final = "topogate.dev/held-by"
 HELD_BY_SUSPEND: Final = "suspend"
@@ -102,7 +102,7 @@ UNREAD: Final[dict[str, frozenset[str]]] = {
 }
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 KUEUE_GATE_PREFIX: Final = "kueue.x-k8s.io/"
-KUEUE_WORKLOAD: Final = "kueue.x-k8s.io/workload"  # annotation on the templates and pods of what Kueue has admitted
+KUEUE_WORKLOAD: Final = "kueue.x-k8s.io/workload"  # annotation on templates and pods of workloads that Kueue admitted
 EXCLUSIVE_TOPOLOGY: Final = frozenset(
     {
         "alpha.jobset.sigs.k8s.io/exclusive-topology",

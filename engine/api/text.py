@@ -11,7 +11,7 @@ MAX_WARNING: Final = 120  # the API server's own advice for Warning headers
 _MAX_LISTED: Final = 12
 _READABLE: Final = 10**18  # Python refuses to print integers of thousands of digits
 _CUTOFF: Final = 0.6
-_COMPARED: Final = 256  # closest-match work grows with the length; nobody means a name this long
+_COMPARED: Final = 256  # closest-match work grows with the length; no intended name is this long
 
 
 def sanitize(text: str, limit: int = MAX_QUOTED) -> str:

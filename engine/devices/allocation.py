@@ -145,11 +145,11 @@ def devices_of(pod: Pod) -> Uses | None:
 
 
 def _parsed_uses(text: str, request: DeviceRequest) -> Uses | None:
-    told, _ = parse_allocated(text)
-    return believed(told, request) if told else None
+    reported, _ = parse_allocated(text)
+    return limit_to_request(reported, request) if reported else None
 
 
-def believed(told: Sequence[DeviceUse], request: DeviceRequest) -> Uses | None:
+def limit_to_request(reported: Sequence[DeviceUse], request: DeviceRequest) -> Uses | None:
     """Return the reported devices of a pod, at most as many as it requests, each with the requested amounts."""
     parts = {
         "gpu": (request.gpus, DeviceUse("gpu", 0, core=request.core, ratio=request.ratio, memory=request.memory)),
@@ -158,7 +158,7 @@ def believed(told: Sequence[DeviceUse], request: DeviceRequest) -> Uses | None:
     }
     found: list[DeviceUse] = []
     for kind, (most, part) in parts.items():
-        of_kind = [use for use in told if use.kind == kind][:most]
+        of_kind = [use for use in reported if use.kind == kind][:most]
         found += [DeviceUse(kind, use.minor, use.id, part.core, part.ratio, part.memory, part.share) for use in of_kind]
     return tuple(found) or None
 
@@ -207,11 +207,11 @@ def spare_devices(slot: Slot, pods: Iterable[Pod]) -> list[Uses]:
     return spare
 
 
-def fewer(slot: Slot, count: int, there: Iterable[Pod]) -> Slot:
+def with_lowest_ranks(slot: Slot, count: int, pods: Iterable[Pod]) -> Slot:
     """Return the slot with its lowest `count` ranks, and with the devices of the existing pods."""
     devices = slot.devices
     if devices is not None and count < slot.count:
-        spare = spare_devices(slot, there)
+        spare = spare_devices(slot, pods)
         given = list(devices)
         for uses in spare:
             given.remove(uses)
@@ -219,7 +219,7 @@ def fewer(slot: Slot, count: int, there: Iterable[Pod]) -> Slot:
     return replace(slot, count=count, ranks=_lowest(slot.ranks, count), devices=devices)
 
 
-def below(slot: Slot, limit: int) -> Slot | None:
+def without_ranks_from(slot: Slot, limit: int) -> Slot | None:
     """Return the slot without ranks from `limit` on; None when none remains. A slot without ranks stays whole."""
     if slot.ranks is None or slot.ranks[-1][1] < limit:
         return slot

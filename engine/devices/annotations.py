@@ -150,65 +150,72 @@ class Reapplied:
 def reapplied(old: PodResources, new: PodResources, *, vendors: Collection[str] = ()) -> Reapplied:
     """Return the template that `new` means, given the translated template `old`; containers match by name."""
     names = device_names(whole_names(vendors))
-    first = written_at_first(old)
-    before = {container.name: container for container in old}
+    originals = written_at_first(old)
+    old_containers = {container.name: container for container in old}
 
     def merged(container: Container) -> Container:
-        was, wrote = before.get(container.name), first.get(container.name)
-        if was is None or _devices(was, names) == _devices(container, names):
+        old_container, original = old_containers.get(container.name), originals.get(container.name)
+        if old_container is None or _devices(old_container, names) == _devices(container, names):
             return container
-        had, has = _devices(was, names), _devices(container, names)
-        if wrote is None:
-            asks = _exchanged(had, has, lambda asked: _refused(container, asked, names, vendors)) or _followed(had, has)
+        before, after = _devices(old_container, names), _devices(container, names)
+        if original is None:
+            sides = _with_new_name(
+                before, after, lambda changed: _is_invalid(container, changed, names, vendors)
+            ) or _completed_sides(before, after)
         else:
-            asks = _without_ours(has[0], had[0], wrote["requests"]), _without_ours(has[1], had[1], wrote["limits"])
-            asks = had if asks == _sides(wrote) else asks
+            requests = _without_added(after[0], before[0], original["requests"])
+            limits = _without_added(after[1], before[1], original["limits"])
+            sides = before if (requests, limits) == _sides(original) else (requests, limits)
         return replace(
             container,
-            requests=_with(container.requests, asks[0], names),
-            limits=_with(container.limits, asks[1], names),
+            requests=_with(container.requests, sides[0], names),
+            limits=_with(container.limits, sides[1], names),
         )
 
     pod = new.map(merged)
-    there = {container.name: _devices(container, names) for container in pod}
-    return Reapplied(pod, there == {name: _devices(container, names) for name, container in before.items()})
+    devices = {container.name: _devices(container, names) for container in pod}
+    return Reapplied(pod, devices == {name: _devices(container, names) for name, container in old_containers.items()})
 
 
-def _without_ours(side: Side, was: Side, wrote: Side) -> Side:
+def _without_added(side: Side, before: Side, original: Side) -> Side:
     """Return one side of a container without the values that the translation added."""
-    return {name: value for name, value in side.items() if name in wrote or name not in was or was[name] != value}
+    return {
+        name: value for name, value in side.items() if name in original or name not in before or before[name] != value
+    }
 
 
-def _exchanged(had: Sides, has: Sides, refused: Callable[[Sides], bool]) -> Sides | None:
+def _with_new_name(before: Sides, after: Sides, is_invalid: Callable[[Sides], bool]) -> Sides | None:
     """Return both sides of a container that we completed, when its user requests another name now.
 
     Our half of the old name is still there; it is dropped where it conflicts with the new name.
     """
-    there = [name for name in had[0] if had[1].get(name) == had[0][name]]
+    completed = [name for name in before[0] if before[1].get(name) == before[0][name]]
     halves = {
-        name for name in there if [side.get(name) for side in has] in ([had[0][name], None], [None, had[0][name]])
+        name
+        for name in completed
+        if [side.get(name) for side in after] in ([before[0][name], None], [None, before[0][name]])
     }
-    fresh = (has[0].keys() | has[1].keys()) - had[0].keys() - had[1].keys()
-    asks = _less(has[0], halves), _less(has[1], halves)
-    return asks if halves and fresh and refused(has) and not refused(asks) else None
+    new_names = (after[0].keys() | after[1].keys()) - before[0].keys() - before[1].keys()
+    changed = _without(after[0], halves), _without(after[1], halves)
+    return changed if halves and new_names and is_invalid(after) and not is_invalid(changed) else None
 
 
-def _refused(container: Container, asks: Sides, names: Collection[str], vendors: Collection[str]) -> bool:
-    requests, limits = _with(container.requests, asks[0], names), _with(container.limits, asks[1], names)
+def _is_invalid(container: Container, sides: Sides, names: Collection[str], vendors: Collection[str]) -> bool:
+    requests, limits = _with(container.requests, sides[0], names), _with(container.limits, sides[1], names)
     return bool(
         device_errors(PodResources((replace(container, requests=requests, limits=limits),)), path="", vendors=vendors)
     )
 
 
-def _less(side: Side, names: Collection[str]) -> Side:
+def _without(side: Side, names: Collection[str]) -> Side:
     return {name: value for name, value in side.items() if name not in names}
 
 
-def _followed(had: Sides, has: Sides) -> Sides:
+def _completed_sides(before: Sides, after: Sides) -> Sides:
     """Return both sides of a container that we completed; a side that is missing or outdated follows the other."""
-    requests, limits = dict(has[0]), dict(has[1])
+    requests, limits = dict(after[0]), dict(after[1])
     for name in (*requests, *(name for name in limits if name not in requests)):
-        was = (had[0].get(name), had[1].get(name))
+        was = (before[0].get(name), before[1].get(name))
         now = (requests.get(name), limits.get(name))
         if None in now and None not in was and was[0] == was[1] and was[0] in now:
             requests[name] = limits[name] = was[0]

@@ -30,14 +30,14 @@ def choose_devices(
     gpus = [one for one in left if one.device.kind == "gpu"]
     chosen = _gpus(gpus, request, fitting, partitions)
     answer: list[tuple[DeviceUse, ...]] = []
-    for near in chosen:
-        uses = [gpu_use(request, one.device) for one in near]
+    for pod_gpus in chosen:
+        uses = [gpu_use(request, one.device) for one in pod_gpus]
         for kind, percent in (("rdma", request.rdma), ("fpga", request.fpga)):
             if percent > 0:
-                beside = _beside(
-                    [one for one in left if one.device.kind == kind], percent, [one.device for one in near]
+                nearest = _nearest_devices(
+                    [one for one in left if one.device.kind == kind], percent, [one.device for one in pod_gpus]
                 )
-                uses.extend(_taken(one, share_use(percent, one.device)) for one in beside)
+                uses.extend(_taken(one, share_use(percent, one.device)) for one in nearest)
         answer.append(tuple(uses))
     return tuple(answer)
 
@@ -104,7 +104,7 @@ def _whole_gpus(gpus: list[FreeDevice], request: DeviceRequest, partitions: Part
     return [free[device.minor] for device in chosen]
 
 
-def _beside(devices: list[FreeDevice], percent: int, gpus: list[Device]) -> list[FreeDevice]:
+def _nearest_devices(devices: list[FreeDevice], percent: int, gpus: list[Device]) -> list[FreeDevice]:
     """Return the RDMA or FPGA devices of one pod: from the PCIe scopes of its GPUs in turn, then from their NUMA."""
     scopes = [one.pcie for one in gpus if one.pcie]
     nodes = {one.numa for one in gpus if one.numa is not None}

@@ -93,12 +93,11 @@ def amount(value: object) -> int:
     return _amount(value)
 
 
-@lru_cache(
-    maxsize=1024, typed=True
-)  # the containers of a pod ask for the same few amounts, and each is looked at often
+# The containers of a pod request the same few amounts, and each is parsed often.
+@lru_cache(maxsize=1024, typed=True)
 def _amount(value: Quantity) -> int:
     try:
-        billionths = nano("cpu", value)  # of what may be divided: a fraction is told apart from nonsense
+        billionths = nano("cpu", value)  # cpu may be divided: so a fraction differs from text that is no quantity
     except QuantityError:
         raise AmountError("is not a quantity (examples: 1, 100, 8Gi)") from None
     if billionths % _PIECE:

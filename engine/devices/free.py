@@ -14,7 +14,7 @@ from typing import Final
 from engine.api.device import Device, DeviceRequest, DeviceUse
 from engine.devices.resources import WHOLE
 
-# More than any device has: what is asked of a device that does not report how much memory it has.
+# More than any device has: the memory part of a request on a device that does not report its memory.
 _NEVER: Final = WHOLE + 1
 
 
@@ -31,7 +31,7 @@ class FreeDevice:
 
     @property
     def empty(self) -> bool:
-        """True for a healthy device that nobody holds."""
+        """True for a healthy device without holders."""
         return self.device.healthy and not self.holders
 
     def take(self, use: DeviceUse) -> None:

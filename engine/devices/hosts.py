@@ -18,7 +18,7 @@ import numpy.typing as npt
 from engine.api.device import DeviceRequest, DeviceUse, NodeDevices
 from engine.api.objects import Node
 from engine.api.resources import Requests
-from engine.devices.allocation import believed
+from engine.devices.allocation import limit_to_request
 from engine.devices.choose import choose_devices
 from engine.devices.fit import slots as slots_on
 from engine.devices.free import FreeDevice, completed
@@ -71,7 +71,7 @@ class HostDevices:
         self._problems: dict[int, str] = {}
         self._lost: dict[int, dict[Holder, bool]] = {}  # what `lost` said since the row last changed
 
-    # -- what changes; each tells whether slots may have changed -------------------------------------------------------
+    # -- changes; each method returns whether slots may have changed ---------------------------------------------------
 
     def set_host(self, row: int, node: Node | None) -> bool:
         """Store the resources that a node reports; None when the node is gone."""
@@ -105,14 +105,14 @@ class HostDevices:
         if row in self._rows:
             self._lost.pop(row, None)
             self._update_ledger(row, holder, held)
-        odd = (held is not None and not held.by_name) - (before is not None and not before.by_name)
-        if odd:
-            self._uncounted[row] += odd
+        change = (held is not None and not held.by_name) - (before is not None and not before.by_name)
+        if change:
+            self._uncounted[row] += change
             if not self._uncounted[row]:
                 del self._uncounted[row]
             self._refresh(row)
 
-    # -- what is asked -----------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     @property
     def relevant(self) -> bool:
@@ -297,7 +297,7 @@ class HostDevices:
         pods that are gone are ignored: a kubelet forgets a pod's devices only when it allocates the next.
         """
         given = self._given.get(row, {}).get(held.uid, ()) if held.uid and not held.uses else ()
-        uses = believed([DeviceUse(kind, minor) for kind, minor in given], held.request) if given else None
+        uses = limit_to_request([DeviceUse(kind, minor) for kind, minor in given], held.request) if given else None
         return (uses,) if uses is not None else held.uses
 
     def _update_ledger(self, row: int, holder: Holder, held: Held | None) -> None:

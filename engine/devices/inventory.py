@@ -50,9 +50,9 @@ def inventory(allocatable: Resources, devices: NodeDevices | None, *, vendors: C
 
 
 def _partitions(devices: NodeDevices, notes: list[str]) -> dict[int, tuple[tuple[int, ...], ...]]:
-    told = devices.partitions
-    kept = {size: told[size][:MAX_PARTITIONS] for size in sorted(told)[:MAX_SIZES]}
-    if kept != told:
+    table = devices.partitions
+    kept = {size: table[size][:MAX_PARTITIONS] for size in sorted(table)[:MAX_SIZES]}
+    if kept != table:
         notes.append(f"the table of partitions is too long: {MAX_PARTITIONS} of each of {MAX_SIZES} sizes are used")
     return kept
 
@@ -114,16 +114,16 @@ def _agreed(
 ) -> list[Device]:
     """Return the devices with no more healthy ones than any positive count, and add a note per disagreement."""
     healthy = [one for one in devices if one.healthy]
-    told = dict(counts)
+    reported = dict(counts)
     if object_listed:
-        told["its Device object"] = len(healthy)
+        reported["its Device object"] = len(healthy)
     most = min([len(healthy), *(amount for amount in counts.values() if amount)])
-    if len(set(told.values())) > 1:
-        seen = ", ".join(f"{name} {amount}" for name, amount in sorted(told.items()))
-        notes.append(f"{_NAMES[kind]} disagree ({seen}): {most} counted")
+    if len(set(reported.values())) > 1:
+        numbers = ", ".join(f"{name} {amount}" for name, amount in sorted(reported.items()))
+        notes.append(f"{_NAMES[kind]} disagree ({numbers}): {most} counted")
     if most == len(healthy):
         return devices
-    spare = {one.minor for one in healthy[most:]}
+    surplus = {one.minor for one in healthy[most:]}
     if not object_listed:
-        return [one for one in devices if one.minor not in spare]
-    return [replace(one, healthy=False) if one.minor in spare else one for one in devices]
+        return [one for one in devices if one.minor not in surplus]
+    return [replace(one, healthy=False) if one.minor in surplus else one for one in devices]

@@ -182,7 +182,7 @@ class DeviceLedger:
         self._shares = {"rdma": DeviceTables(_SHARE_AMOUNTS), "fpga": DeviceTables(_SHARE_AMOUNTS)}
         self._stale: set[int] = set()
 
-    # -- what changes ------------------------------------------------------------------------------------------------
+    # -- changes -----------------------------------------------------------------------------------------------------
 
     def set_host(self, row: int, inventory: Inventory | None) -> bool:
         """Set a host's devices, None when it is gone; holders stay. Return whether anything changed."""
@@ -229,7 +229,7 @@ class DeviceLedger:
             del self._holdings[row]
         self._stale.add(row)
 
-    # -- what is asked -----------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     def slots(self, rows: Rows, request: DeviceRequest, *, empty: bool = False) -> Ints:
         """Return how many such pods fit on the devices of each host; `empty`: as if no healthy one had a holder."""

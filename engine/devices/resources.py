@@ -37,10 +37,10 @@ WHOLE: Final = 100  # of a percentage: one device
 _NANO: Final = 10**9
 MAX_BYTES: Final = 2**50  # of one device (1 PiB), beyond that it is a mistake: a hundred times that stays inside int64
 
-KINDS: Final = ("gpu", "rdma", "fpga")  # of devices that are told apart, in the order of their lists
-SHARES: Final = {"rdma": RDMA, "fpga": FPGA}  # whose amounts are percent of a device
+KINDS: Final = ("gpu", "rdma", "fpga")  # of devices, in the order of their lists
+SHARES: Final = {"rdma": RDMA, "fpga": FPGA}  # amounts are percent of a device
 
-# No host comes near it, and nothing that loops over a pod's devices may be made to loop for ever.
+# More than any host has; it bounds every loop over a pod's devices.
 MAX_DEVICES: Final = 4096
 
 

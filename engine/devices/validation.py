@@ -53,7 +53,7 @@ def _asked(
             errors.append(_unequal(container, path, name))
         elif (number := next(iter(values.values()))) > 0:
             asked[name] = number
-        elif name not in whole:  # a zero count of GPUs is common in charts, means nothing and harms nobody
+        elif name not in whole:  # a zero count of GPUs is common in charts, means nothing and does no harm
             errors.append(_at(container, path, name, "must be more than 0; remove it to ask for none"))
             if name == RATIO:
                 asked[name] = None

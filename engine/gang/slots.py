@@ -15,7 +15,7 @@ from engine.api import names
 from engine.api.placement import Assignment, Placement, PodSetPlan, Slot
 from engine.api.pod import Pod
 from engine.api.workload import PodSet, Workload
-from engine.devices.allocation import Uses, below, devices_by_rank, fewer, spare_devices
+from engine.devices.allocation import Uses, devices_by_rank, spare_devices, with_lowest_ranks, without_ranks_from
 from engine.gang.gang import by_pod_set, host_of, pod_set_of, rank_is_slot, rank_of
 from engine.topology.topology import Topology
 
@@ -189,7 +189,10 @@ def wanted_slots(workload: Workload, pod_set: PodSet, pods: Iterable[Pod]) -> in
 
 def _scaled_plan(plan: PodSetPlan, pod_set: PodSet, pods: list[Pod], wanted: int) -> PodSetPlan:
     if rank_is_slot(pod_set):
-        return replace(plan, slots=tuple(slot for one in plan.slots if (slot := below(one, pod_set.slots)) is not None))
+        return replace(
+            plan,
+            slots=tuple(slot for one in plan.slots if (slot := without_ranks_from(one, pod_set.slots)) is not None),
+        )
     surplus = sum(slot.count for slot in plan.slots) - wanted
     if surplus <= 0:
         return plan
@@ -200,5 +203,5 @@ def _scaled_plan(plan: PodSetPlan, pod_set: PodSet, pods: list[Pod], wanted: int
         surplus -= drop
         if slot.count > drop:
             there = [pod for pod in pods if host_of(pod) == slot.host]
-            kept.append(fewer(slot, slot.count - drop, there))
+            kept.append(with_lowest_ranks(slot, slot.count - drop, there))
     return replace(plan, slots=tuple(reversed(kept)))

@@ -16,7 +16,7 @@ from engine.kinds.schema import ANY_VERSION, Contained, KindEntry, PodSetSpec
 
 Steps = tuple[str | int, ...]
 _PRESERVES: Final = "x-kubernetes-preserve-unknown-fields"
-_KNOWN: Final = frozenset({"apiVersion", "kind", "metadata"})  # of every object; a schema says little of them
+_KNOWN: Final = frozenset({"apiVersion", "kind", "metadata"})  # of every object; a schema hardly describes them
 _OPEN: Final[Mapping[str, Any]] = {_PRESERVES: True}
 
 

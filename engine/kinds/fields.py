@@ -92,7 +92,7 @@ class PathRule:
         )
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        # a path of several nodes may lead to one; `$comment` is what the reference says of the field
+        # a path of several nodes may lead to one; `$comment` is the text about the field in the reference
         return {"type": "string", "pattern": r"^[$.]", "$comment": "path of several" if self.stars else "path"}
 
 

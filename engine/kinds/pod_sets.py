@@ -22,7 +22,7 @@ def pod_sets_of(entry: KindEntry, scope: PathScope, *, creation: Creation) -> Fo
     faults: list[NodeError] = []
     common: Cost = "lost"
     try:
-        common = cost(entry, None, scope)  # once: what it looks at may be long
+        common = cost(entry, None, scope)  # once: it may read long lists
     except NodeError as fault:
         faults.append(fault)
     for spec in entry.pod_sets:
@@ -56,7 +56,7 @@ def _elements(spec: PodSetSpec, scope: PathScope) -> Iterator[PathNode]:
     if spec.keys is None:
         yield from nodes
         return
-    # In the order of the entry, whatever the order of the file: who leads the others comes first.
+    # In the order of the entry, for any order in the file: pods that lead the others come first.
     wanted = {key.lower(): place for place, key in enumerate(spec.keys)}
     found = [(wanted[key], node) for node in nodes if (key := str(node.steps[-1]).lower()) in wanted]
     yield from (node for _, node in sorted(found, key=lambda one: one[0]))

@@ -58,7 +58,7 @@ def read(entry: KindEntry, raw: object, *, registry: Registry) -> ParsedWorkload
     if entry.contains is not None:
         contained, found = contained_pod_sets(entry, scope, registry=registry)
         pod_sets, faults = (*pod_sets, *contained), [*faults, *found]
-    faults += _twice(pod_sets)
+    faults += _duplicate_names(pod_sets)
     if entry.handling in ("placed", "pods") and not pod_sets and not faults:
         faults.append(_no_pod_sets(entry))
     none: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ def _number(expression: IntExpression | None, scope: PathScope) -> int | None:
     return None if isinstance(found, Missing) else max(0, min(found, MAX_NUMBER))
 
 
-def _twice(pod_sets: Iterable[ParsedPodSet]) -> Iterable[NodeError]:
+def _duplicate_names(pod_sets: Iterable[ParsedPodSet]) -> Iterable[NodeError]:
     first: dict[str, ParsedPodSet] = {}
     for pod_set in pod_sets:
         other = first.setdefault(pod_set.name, pod_set)

@@ -95,10 +95,10 @@ def _registry(before: tuple[KindEntry, ...], raw: Sequence[object], *, at: str) 
     for index, one in enumerate(raw):
         where = f"{at}[{index}]"
         entry, faults = _entry(one)
-        told = [_under(where, fault) for fault in faults]
+        told = [_at_entry(where, fault) for fault in faults]
         if entry is not None:
             told += [wrong(_join(where, path_of(steps)), message) for steps, message in problems(entry)]
-            told += _twice(where, entry, entries)
+            told += _duplicates(where, entry, entries)
             entries.append((where, entry))
         errors += told
     if errors:
@@ -119,7 +119,7 @@ def _entry(raw: object) -> tuple[KindEntry | None, list[FieldError]]:
         return None, [wrong("", "is nested too deeply or is not JSON")]
 
 
-def _twice(where: str, entry: KindEntry, before: Iterable[tuple[str, KindEntry]]) -> list[FieldError]:
+def _duplicates(where: str, entry: KindEntry, before: Iterable[tuple[str, KindEntry]]) -> list[FieldError]:
     found: list[FieldError] = []
     for place, other in before:
         first = "it is built in" if place == _BUILT_IN else f"first at {place}"
@@ -138,7 +138,7 @@ def _twice(where: str, entry: KindEntry, before: Iterable[tuple[str, KindEntry]]
     return found
 
 
-def _under(where: str, error: FieldError) -> FieldError:
+def _at_entry(where: str, error: FieldError) -> FieldError:
     return FieldError(_join(where, error.field), error.kind, error.value, error.reason, error.message)
 
 

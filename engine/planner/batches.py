@@ -27,22 +27,22 @@ def shared_domains(tree: Tree, gang: GangPlanRequest, owners: Sequence[int]) -> 
 
     Raises ValueError (`kept`) as `split_gang`.
     """
-    members: dict[tuple[int, ...], int] = {}
-    everyone = tuple(range(len(gang.pod_sets)))
+    level_of: dict[tuple[int, ...], int] = {}
+    all_pod_sets = tuple(range(len(gang.pod_sets)))
     for i, pods in enumerate(gang.pod_sets):
-        mates: tuple[int, ...] = (i,)
+        members: tuple[int, ...] = (i,)
         if pods.colocate is not None:
-            mates = tuple(j for j in everyone if gang.pod_sets[j].colocate == pods.colocate)
+            members = tuple(j for j in all_pod_sets if gang.pod_sets[j].colocate == pods.colocate)
         if pods.require is not None:
-            members[mates] = max(members.get(mates, -1), pods.require)
+            level_of[members] = max(level_of.get(members, -1), pods.require)
     if gang.require is not None:
-        members[everyone] = max(members.get(everyone, -1), gang.require)
+        level_of[all_pod_sets] = max(level_of.get(all_pod_sets, -1), gang.require)
     all_shared = []
-    for mates, level in members.items():
-        kept = {tree.domain_of(level, host) for i in mates for host in gang.pod_sets[i].kept.values()}
+    for members, level in level_of.items():
+        kept = {tree.domain_of(level, host) for i in members for host in gang.pod_sets[i].kept.values()}
         if len(kept) > 1:
             raise ValueError(f"kept: pods in {len(kept)} domains of the required level {tree.levels[level]}")
-        batches = frozenset(i for i, owner in enumerate(owners) if owner in mates)
+        batches = frozenset(i for i, owner in enumerate(owners) if owner in members)
         if batches:
             all_shared.append(SharedDomain(level, batches, kept.pop() if kept else None))
     return tuple(all_shared)

@@ -158,8 +158,8 @@ class Search:
         if below == self._leaf:
             return self._whole_slices(level, self._leaves(free, children[:most], sizes[:most]))
         chains = self._chains(below, children)
-        lone, children = children[chains], np.concatenate((free, children[~chains]))
-        total = self._viable(_Frontier(_NOTHING, _NOTHING, _NOTHING), self._reaches(children, lone, level=below))
+        single, children = children[chains], np.concatenate((free, children[~chains]))
+        total = self._viable(_Frontier(_NOTHING, _NOTHING, _NOTHING), self._reaches(children, single, level=below))
         copies: dict[bytes, int] = {}
         for i, child in enumerate(children.tolist()):
             if not len(total.cost):
@@ -168,14 +168,14 @@ class Search:
             if i >= len(free):
                 cost = table.cost + np.where(table.pods > 0, 1 << self._shifts[place], 0)
                 table = _Frontier(cost, table.pods, table.rows, table.made)
-            table = self._viable(table, self._reaches(children[:i], children[i + 1 :], lone, level=below))
+            table = self._viable(table, self._reaches(children[:i], children[i + 1 :], single, level=below))
             signature = table.cost.tobytes() + table.pods.tobytes()
             copies[signature] = copies.get(signature, 0) + 1
             # No answer opens more than `most` children, so more equal ones change nothing.
             if i < len(free) or copies[signature] <= most:
-                total = self._viable(self._merge(total, table), self._reaches(children[i + 1 :], lone, level=below))
-        if len(lone) and len(total.cost):
-            table = self._viable(self._chain_frontier(below, lone[:most]), self._reaches(children, level=below))
+                total = self._viable(self._merge(total, table), self._reaches(children[i + 1 :], single, level=below))
+        if len(single) and len(total.cost):
+            table = self._viable(self._chain_frontier(below, single[:most]), self._reaches(children, level=below))
             total = self._viable(self._merge(total, table), self._reaches(level=below))
         return self._whole_slices(level, total)
 

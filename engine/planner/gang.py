@@ -29,7 +29,7 @@ class HostCapacity:
 class PodSetPlanRequest:
     """`count` equal pods, their ranks 0 .. count - 1.
 
-    requests   amount of each resource that one pod asks for, in the order of the columns of `free`
+    requests   amount of each resource that one pod requests, in the order of the columns of `free`
     eligible   per host, whether it may take such a pod (None: all may); False for hosts excluded this time
     require    level (index): one domain of it holds all pods; prefer: as few domains as possible down to it
     slices     coarse to fine; sizes divide each other and the count

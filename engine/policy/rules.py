@@ -26,14 +26,14 @@ _LEVELLED: Final = frozenset({names.REQUIRE, names.PREFER})
 def rule_errors(raw: Mapping[str, Any]) -> Iterator[FieldError]:
     """Yield the errors across the fields of a raw policy."""
     topologies = _list(raw.get("topologies"))
-    yield from _twice((("topologies", index, "name"), _get(spec, "name")) for index, spec in topologies)
+    yield from _duplicates((("topologies", index, "name"), _get(spec, "name")) for index, spec in topologies)
     for index, spec in topologies:
         if isinstance(spec, dict):
             yield from _topology(("topologies", index), spec)
-    for index, vendor in _list(_at(raw, ["gpu", "vendors"])):
+    for index, vendor in _list(_value_at(raw, ["gpu", "vendors"])):
         if isinstance(vendor, str):
             yield from _vendor(path_of(("gpu", "vendors", index)), vendor)
-    for index, default in _list(_at(raw, ["namespaces", "defaults"])):
+    for index, default in _list(_value_at(raw, ["namespaces", "defaults"])):
         annotations = _get(default, "annotations")
         for key, value in annotations.items() if isinstance(annotations, dict) else ():
             path = path_of(("namespaces", "defaults", index, "annotations", key))
@@ -49,8 +49,8 @@ def _topology(at: tuple[str | int, ...], spec: Mapping[str, Any]) -> Iterator[Fi
         yield wrong(path_of(at), f"has {join_and(sources)}; exactly one is allowed", kind="Forbidden")
 
     levels = _list(spec.get("levels"))
-    yield from _twice(((*at, "levels", index, "name"), _get(level, "name")) for index, level in levels)
-    yield from _twice(
+    yield from _duplicates(((*at, "levels", index, "name"), _get(level, "name")) for index, level in levels)
+    yield from _duplicates(
         ((*at, "levels", index, "keys", number), key)
         for index, level in levels
         for number, key in _list(_get(level, "keys"))
@@ -127,7 +127,7 @@ def _vendor(path: str, name: str) -> Iterator[FieldError]:
         yield wrong(path, f"{quote(name)} is not a resource of a device plugin, such as amd.com/gpu")
 
 
-def _twice(values: Iterable[tuple[tuple[str | int, ...], Any]]) -> Iterator[FieldError]:
+def _duplicates(values: Iterable[tuple[tuple[str | int, ...], Any]]) -> Iterator[FieldError]:
     first: dict[str, str] = {}
     for steps, value in values:
         path = path_of(steps)
@@ -139,7 +139,7 @@ def _twice(values: Iterable[tuple[tuple[str | int, ...], Any]]) -> Iterator[Fiel
             first[value] = path
 
 
-def _at(tree: Any, steps: list[str]) -> Any:
+def _value_at(tree: Any, steps: list[str]) -> Any:
     for step in steps:
         tree = _get(tree, step)
     return tree
