@@ -1,7 +1,7 @@
-"""Decodes the objects of a review, or says where they cannot be read.
+"""Decodes the objects of a review, or reports the fields that cannot be decoded.
 
-Two sorts of faults: what no API server sends (no JSON, wrong types) is a bad review, 400; a value out of bounds, such
-as a negative count, is its user's fault and becomes a field error.
+There are two sorts of faults: an object that no API server sends (no JSON, wrong types) is a bad review, 400; a value
+out of bounds, such as a negative count, is the user's fault and becomes a field error.
 """
 
 from __future__ import annotations
@@ -39,13 +39,16 @@ _TYPE: Final = re.compile(r"`(\w+)(?: \| null)?`")
 
 
 def in_words(text: str) -> str:
-    """`Expected `int | null`, got `str`` as `expected a whole number, got text`."""
+    """Return a decoder's message in words.
+
+    Example: `Expected `int | null`, got `str`` -> `expected a whole number, got text`.
+    """
     said = _TYPE.sub(lambda match: _WORDS.get(match[1], match[1]), text).replace("`", "")
     return said[:1].lower() + said[1:]
 
 
 def located(error: ProjectionError) -> tuple[str, str]:
-    """The path (empty for the object itself) and the words of a projection's error."""
+    """Return the path (empty for the object itself) and the message of a projection's error."""
     path, _, text = str(error).partition(": ")
     return path.removeprefix("$").removeprefix("."), in_words(text)
 
@@ -53,13 +56,13 @@ def located(error: ProjectionError) -> tuple[str, str]:
 Record = TypeVar("Record")
 
 POD: Final = ("", "Pod")
-_TYPED: Final = frozenset({"", "apps", "batch"})  # groups whose objects the API server itself reads
+_TYPED: Final = frozenset({"", "apps", "batch"})  # groups of objects with types that the API server checks
 _BOUND: Final = re.compile(r"Expected `int` (>=|<=) (-?\d+)")
 _WRONG_TYPE: Final = ", got `"  # msgspec: Expected `int`, got `str`
 
 
 class Unreadable(Exception):
-    """Values of the object are out of all bounds, or none that its kind knows; `errors` says which."""
+    """Values of the object are out of bounds or unknown to its kind; `errors` has the details."""
 
     def __init__(self, errors: Iterable[FieldError]) -> None:
         self.errors = tuple(errors)
@@ -67,7 +70,7 @@ class Unreadable(Exception):
 
 
 def decoded(raw: msgspec.Raw | None) -> dict[str, Any]:
-    """The object as builtins. Raises BadReview(400) when there is none or it is no JSON object."""
+    """Return the object as builtins. Raises BadReview(400) if there is none or it is no JSON object."""
     if raw is None:
         raise BadReview(400, "the review has no object")
     try:
@@ -82,10 +85,10 @@ def decoded(raw: msgspec.Raw | None) -> dict[str, Any]:
 
 
 def projected(source: Source | None, projection: Callable[[Any], Record], *, typed: bool = True) -> Record:
-    """The record of an object: of its bytes, or of what they were decoded to.
+    """Return the record of an object from its bytes, or from its decoded builtins.
 
-    Raises BadReview(400) for wrong types, Unreadable for values out of bounds. Unless the API server knows the object's
-    types (`typed`) a wrong one is its user's fault too.
+    Raises BadReview(400) for wrong types, Unreadable for values out of bounds. With `typed` False the API server does
+    not check the object's types, so a wrong type is the user's fault too.
     """
     if source is None:
         raise BadReview(400, "the review has no object")
@@ -96,7 +99,9 @@ def projected(source: Source | None, projection: Callable[[Any], Record], *, typ
         field = path.removeprefix("$").removeprefix(".")
         if not field or (typed and _WRONG_TYPE in text):
             raise BadReview(400, f"malformed object: {fault}") from None
-        raise Unreadable((_invalid(*located(fault)) if not typed else _invalid(field, _in_words(text)),)) from None
+        raise Unreadable(
+            (_invalid(*located(fault)) if not typed else _invalid(field, _bound_in_words(text)),)
+        ) from None
     except UnreadableWorkload as fault:
         raise Unreadable(fault.errors) from None
     except RecursionError:
@@ -106,25 +111,29 @@ def projected(source: Source | None, projection: Callable[[Any], Record], *, typ
 def record_and_document(
     raw: msgspec.Raw | None, projection: Callable[[Any], Record], *, typed: bool = True
 ) -> tuple[Record, dict[str, Any]]:
-    """Return the record of an object and the object as builtins, from one decoding. Raises what these two raise."""
+    """Return the record of an object and the object as builtins, from one decoding.
+
+    Raises as `projected` and `decoded` do.
+    """
     try:
         document = decoded(raw)
     except BadReview:
-        projected(raw, projection, typed=typed)  # its message names the path
+        projected(raw, projection, typed=typed)  # its exception names the path
         raise
     return projected(document, projection, typed=typed), document
 
 
 def entry_of(review: Review, view: Reader) -> KindEntry | None:
-    """The entry of the kind of workload that a review is about; None for pods and what is of no registered kind."""
+    """Return the entry of the workload kind of a review; None for pods and unregistered kinds."""
     entry = view.registry.find(review.group, review.kind, review.version)
     return entry if entry is not None and entry.handling != "pods" else None
 
 
 def workload_of(review: Review, raw: msgspec.Raw | None, view: Reader) -> tuple[Workload, dict[str, Any]]:
-    """The workload in a review of a registered kind, in the namespace that the API server names; and as builtins.
+    """Return the workload in a review of a registered kind, and the object as builtins.
 
-    Raises BudgetExceeded, as reading grows with the object; `pod_of` does too.
+    The namespace is the one that the API server names. Raises BudgetExceeded, as decoding grows with the object;
+    `pod_of` does too.
     """
     entry, registry = entry_of(review, view), view.registry
     assert entry is not None
@@ -136,8 +145,9 @@ def workload_of(review: Review, raw: msgspec.Raw | None, view: Reader) -> tuple[
 
 
 def pod_of(review: Review, policy: Policy) -> tuple[Pod, dict[str, Any]]:
-    """The pod in a review, in the namespace that the API server names, with the labels that matter under a policy; and
-    as builtins.
+    """Return the pod in a review, with the labels that a policy uses, and the object as builtins.
+
+    The namespace is the one that the API server names.
     """
     pod, document = record_and_document(review.object, partial(pods.pod, labels=policy.pod_labels))
     review.budget.check()
@@ -148,8 +158,8 @@ def _invalid(field: str, message: str) -> FieldError:
     return FieldError(field=field, kind="Invalid value", value=None, reason="InvalidValue", message=message)
 
 
-def _in_words(text: str) -> str:
-    """A bound as msgspec tells it (Expected `int` >= 0), in words; other texts are ours already."""
+def _bound_in_words(text: str) -> str:
+    """Return a bound of msgspec (Expected `int` >= 0) in words; other texts are our own."""
     bound = _BOUND.fullmatch(text)
     if bound is None:
         return text.replace("`", "")

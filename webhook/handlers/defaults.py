@@ -1,12 +1,12 @@
 """Default requests of namespaces (`namespaces.defaults`): validated, and written into new workloads.
 
-A default is written into what its users did not write themselves. One that nobody can meet is refused with the policy,
-where levels are known, and is left out of workloads: it never stands against them.
+A default applies to workloads whose users wrote no request. A default that can never be met is refused with the policy,
+where levels are known, and is not applied to workloads, so that it never blocks them.
 
-Namespaces ask by the policy's `namespaces.defaults`. Pod-group labels of the user's own (dialect `pod-group`) ask for a
-gang of no level; our own labels will stand beside them, and nobody could tell then who asked. Written, not imputed:
-whoever reads the workload sees what is asked for it, and a later change of the policy moves nothing that exists. The
-rules: docs/tasks/admin/policy.md.
+Pod-group labels of the user (dialect `pod-group`) are a request too, for a gang without a level: our own labels will be
+beside them, and their origin could not be reason apart later. Requests are written, not imputed: every reader of the
+workload sees its request, and a later change of the policy does not affect existing objects. The rules:
+docs/tasks/admin/policy.md.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _METADATA: Final = "metadata."
 
 
 def requests_of(namespace: str, policy: Policy) -> Mapping[str, str]:
-    """Return the annotations that workloads of a namespace get: of the first default that matches it."""
+    """Return the annotations that workloads of a namespace get: those of the first default that matches it."""
     for default in policy.namespaces.defaults:
         if any(fnmatchcase(namespace, pattern) for pattern in default.namespaces):
             return default.annotations
@@ -44,16 +44,18 @@ def requests_of(namespace: str, policy: Policy) -> Mapping[str, str]:
 
 
 def by_default(workload: Workload, policy: Policy) -> bool:
-    """True for a workload that asks for what its namespace does, and for nothing else: its user need not know."""
+    """Return True if the workload has exactly the default request of its namespace, so that its user need not know
+    it.
+    """
     wanted = requests_of(workload.namespace, policy)
     asked = {key: value for key, value in workload.annotations.items() if key in names.REQUEST_KEYS}
     return bool(wanted) and asked == dict(wanted)
 
 
 def default_errors(policy: Policy, topologies: Mapping[str, Topology]) -> Iterator[FieldError]:
-    """Yield what is wrong with defaults that no workload could carry, given the topologies of the policy.
+    """Yield the errors of defaults that no workload could carry, given the topologies of the policy.
 
-    What the text alone tells is refused when it is read (`engine.policy.rules`).
+    Errors in the text alone are refused when the policy is parsed (`engine.policy.rules`).
     """
     selectors = [spec.node_selector for spec in policy.topologies if spec.name in topologies] or [{}]
     for index, default in enumerate(policy.namespaces.defaults if topologies else ()):
@@ -67,7 +69,7 @@ def default_errors(policy: Policy, topologies: Mapping[str, Topology]) -> Iterat
 def _errors(
     annotations: Mapping[str, str], node_selector: Mapping[str, str], policy: Policy, topologies: Mapping[str, Topology]
 ) -> tuple[FieldError, ...]:
-    """What is wrong with these annotations on a plain Job whose pods go to such nodes."""
+    """Return the errors of these annotations on a plain Job with pods on such nodes."""
     template = PodSpec(
         shape=Shape(requests=(("pods", 1),), node_selector=tuple(sorted(node_selector.items()))),
         limits=(),
@@ -115,30 +117,30 @@ class Added:
 
 
 def added_requests(review: Review, workload: Workload, view: Reader, policy: Policy) -> Added:
-    """Return what a new workload asks for besides: by labels of its user's own, else by the default of its namespace.
+    """Return the request to add to a new workload: that of its user's pod-group labels, else its namespace's default.
 
-    None when it asks itself, or when it is not ours to place; a default that cannot be met is left out.
+    Empty if the workload has a request, or is not ours to place; a default that cannot be met is left out.
     """
     if review.operation != "CREATE":
         return Added()
     of_labels = requests_of_labels(workload, policy)
     wanted = of_labels or requests_of(review.namespace, policy)
-    if not wanted or not _quiet(workload, view, policy):
+    if not wanted or not _has_no_request(workload, view, policy):
         return Added()
     if not of_labels:
         asking = replace(workload, annotations={**workload.annotations, **wanted})
         found = parse_request(asking, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
         if found.errors:
             error = found.errors[0]
-            told = f"{error.field.removeprefix('metadata.')}: {render(error)}"
+            reason = f"{error.field.removeprefix('metadata.')}: {render(error)}"
             return Added(
-                warnings=(truncate_bytes(f"topogate: the policy's default is not applied: {told}", MAX_WARNING),)
+                warnings=(truncate_bytes(f"topogate: the policy's default is not applied: {reason}", MAX_WARNING),)
             )
     return Added(wanted)
 
 
-def _quiet(workload: Workload, view: Reader, policy: Policy) -> bool:
-    """True for a workload that is ours to place and says nothing itself, right or wrong."""
+def _has_no_request(workload: Workload, view: Reader, policy: Policy) -> bool:
+    """Return True for a workload that is ours to place and has no request itself, valid or not."""
     if workload.handling not in ("placed", "through") or workload.deleting:
         return False
     sources = [own_source(workload)]
@@ -149,5 +151,5 @@ def _quiet(workload: Workload, view: Reader, policy: Policy) -> bool:
     marked = any(names.MANAGED in one.template.labels for one in workload.pod_sets)
     if marked or read_annotations(sources, dialects=policy.annotations.dialects) or any(unknown_keys(sources)):
         return False
-    aside = exemption_reason(workload, policy=policy, own_namespace=view.own_namespace)
-    return aside is None and parent_relation(workload, view, policy) == "alone"
+    exempt = exemption_reason(workload, policy=policy, own_namespace=view.own_namespace) is not None
+    return not exempt and parent_relation(workload, view, policy) == "alone"

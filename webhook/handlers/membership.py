@@ -24,17 +24,20 @@ from webhook.admission.reader import Reader
 
 @dataclass(frozen=True, slots=True)
 class NotManaged:
-    """No pod of ours: nothing asks for it to be held. `reason` is the reason code where its workload has one."""
+    """A pod that is not managed, because nothing requires it to be held; `reason` is its workload's reason code, if
+    any.
+    """
 
     reason: Code = "NoTopologyRequested"
 
 
 @dataclass(frozen=True, slots=True)
 class Undetermined:
-    """Perhaps ours: its owners are not in the cache yet (`missing`), or its request cannot be read under the policy.
+    """A pod that may be ours: its owners are not in the cache yet (`missing`), or its request is invalid under the
+    policy.
 
-    Ours for sure is a pod that is placed by itself, with its `mark`; its slot depends on what is beside it, and the
-    leader alone knows that.
+    A pod that is placed alone, with its `mark`, is certainly ours; its slot depends on the pods beside it, which only
+    the leader knows.
     """
 
     missing: OwnerRef | None = None
@@ -43,7 +46,7 @@ class Undetermined:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A pod of `pod_set` of a gang of `workload`, which asks for `ask`; `key` and `group` as in `engine.gang.key`.
+    """A pod of `pod_set` of a gang of `workload`, with the request `ask`; `key` and `group` as in `engine.gang.key`.
 
     `minimum`: how many pods of the gang exist at least before any of them can run.
     """
@@ -60,7 +63,10 @@ Membership = NotManaged | Undetermined | Member
 
 
 def membership(pod: Pod, view: Reader, policy: Policy) -> Membership:
-    """Follow the controller references (group, kind, name, uid, in the pod's own namespace); labels prove nothing."""
+    """Return the membership of a pod by its controller references; labels prove nothing.
+
+    References are followed by group, kind, name and uid, in the pod's own namespace.
+    """
     if is_exempt(pod.namespace, policy=policy, own_namespace=view.own_namespace):
         return NotManaged("ExemptNamespace")
     owner = pod.owner
@@ -70,8 +76,8 @@ def membership(pod: Pod, view: Reader, policy: Policy) -> Membership:
     if claim.missing is not None:
         if kueue_has(pod.spec):
             return NotManaged("ManagedByKueue")
-        # Owners are made before their pods and may be seen after them. A Job's pods are held while nobody knows.
-        held = _looks_managed(pod, policy) or registered(claim.missing)
+        # Owners are made before their pods and may be seen after them. A Job's pods are held until then.
+        held = _looks_managed(pod, policy) or is_job(claim.missing)
         return Undetermined(claim.missing) if held else NotManaged("UnsupportedKind")
     workload, understanding, key = claim.workload, claim.understanding, claim.key
     if key is not None and workload is not None and understanding is not None:
@@ -91,7 +97,7 @@ def _of_workload(pod: Pod, workload: Workload, understanding: PlacementRequest, 
 
 
 def _minimum(workload: Workload, understanding: PlacementRequest) -> int:
-    """How many pods a scheduler may wait for: one where they come in an order, or nobody would ever be the second."""
+    """Return how many pods a scheduler may wait for: one if they start in order, as the second would never come."""
     if any(pod_set.ordered for pod_set in workload.pod_sets):
         return 1
     gang = understanding.gang
@@ -102,9 +108,9 @@ def _minimum(workload: Workload, understanding: PlacementRequest) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """A pod that asks and that no workload owns: its gang (`gang`), or what it is by itself, made up as a workload.
+    """A pod with a request and without a workload: its plain gang (`gang`), or itself, represented as a workload.
 
-    `errors` is everything that is wrong with its request.
+    `errors` are all errors of its request.
     """
 
     key: str
@@ -115,7 +121,7 @@ class Alone:
 
 
 def alone(pod: Pod, view: Reader, policy: Policy) -> Alone | None:
-    """What a pod that asks is a part of when no workload owns it; None for any other pod."""
+    """Return the gang of a pod with a request and without a workload; None for any other pod."""
     lineage, dialects = view.lineage(policy), policy.annotations.dialects
     claim = lineage.owner_of(pod)
     if claim.workload is not None or claim.key is None:
@@ -132,8 +138,8 @@ def alone(pod: Pod, view: Reader, policy: Policy) -> Alone | None:
     return Alone(claim.key, workload, understanding, (*understanding.errors, *faults), gang)
 
 
-def aside_of(pod: Pod, view: Reader, policy: Policy) -> Code | None:
-    """The reason code why a pod is left alone, whatever it asks for; None when it is not."""
+def pod_exemption(pod: Pod, view: Reader, policy: Policy) -> Code | None:
+    """Return the reason code for the exemption of a pod, whatever its request; None if it is not exempt."""
     if pod.mirror or (pod.owner is not None and pod.owner.kind == "DaemonSet"):
         return "DaemonSetOrStatic"
     if is_exempt(pod.namespace, policy=policy, own_namespace=view.own_namespace):
@@ -141,8 +147,8 @@ def aside_of(pod: Pod, view: Reader, policy: Policy) -> Code | None:
     return template_exemption(pod.spec, policy=policy)
 
 
-def registered(owner: OwnerRef) -> bool:
-    """True when the owner is a Job, whatever version of its group the reference names."""
+def is_job(owner: OwnerRef) -> bool:
+    """Return True if the owner is a Job, in any version of its group."""
     return (owner.api_version.rpartition("/")[0], owner.kind) == ("batch", "Job")
 
 
@@ -158,17 +164,16 @@ Standing = Literal["alone", "child", "aside", "unsure"]
 
 
 def parent_relation(workload: Workload, view: Reader, policy: Policy) -> Standing:
-    """`child` when what stands above asks, `aside` when somebody else places that; `unsure` while it is not known.
+    """Return `child` if the parent has a request, `aside` if another system places it, `unsure` while it is unknown.
 
-    Of a kind that is placed through the workload it counts as asking until it is known.
-
-    Controller references lead there (`engine.gang.ownership`); labels prove nothing.
+    An unknown parent of a kind that is placed through the workload counts as requesting. Controller references lead to
+    it (`engine.gang.ownership`); labels prove nothing.
     """
     lineage = view.lineage(policy)
     above = lineage.above(workload)
     if above.missing is not None:
-        # The templates of what is placed through another one carry no marks yet: unmarked its pods would never be seen
-        # again, marked they are freed when nothing asks for them.
+        # The templates of a workload that is placed through another one carry no marks yet: unmarked its pods would
+        # never be seen again, marked they are freed if there is no request.
         return "child" if _through(above.missing, lineage) else "unsure"
     if above.reason is None:
         return "child"
@@ -181,5 +186,5 @@ def _through(owner: OwnerRef, lineage: OwnerResolver) -> bool:
 
 
 def whole(workload: Workload, view: Reader, policy: Policy) -> Workload:
-    """A workload that is placed through another one, with that one's pod sets; any other as it is."""
+    """Return the workload with the pod sets of the one that it is placed through; any other unchanged."""
     return view.lineage(policy).with_pod_sets(workload)

@@ -1,6 +1,6 @@
-"""What `/mutate` does to pods: a member of a placed gang is pinned to its slot, any other member is held.
+"""`/mutate` for pods: a member of a placed gang is bound to its slot, any other member is held.
 
-The rules: docs/concepts/admission.md. The worst answer is "hold": the leader releases later.
+The rules: docs/concepts/admission.md. The fallback is always to hold: the leader releases the pod later.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, patched
 from webhook.handlers.devices import translate_in
 from webhook.handlers.gating import drop_all, drop_annotations, label_gang, mark, remove_gate
-from webhook.handlers.membership import Member, Membership, NotManaged, Undetermined, aside_of, membership
+from webhook.handlers.membership import Member, Membership, NotManaged, Undetermined, membership, pod_exemption
 
 TERMS: Final[Path] = (
     "spec",
@@ -46,7 +46,7 @@ def mutate_pod(review: Review, view: Reader, policy: Policy, deadline: float) ->
     match _membership(pod, view, policy, deadline):
         case NotManaged():
             drop_all(edits)
-            if aside_of(pod, view, policy) is None:
+            if pod_exemption(pod, view, policy) is None:
                 translate_in(edits, (), managed=False, view=view, policy=policy)
         case Undetermined(mark=mark):
             pod_set = mark or pod.spec.labels.get(names.POD_SET, names.MAIN)
@@ -56,19 +56,19 @@ def mutate_pod(review: Review, view: Reader, policy: Policy, deadline: float) ->
                 translate_in(edits, (), managed=True, view=view, policy=policy)
         case Member() as member:
             _label(edits, pod, member, policy)
-            seat = _seat(pod, member, view, deadline)
-            if seat is None:
+            placed = _pod_on_slot(pod, member, view, deadline)
+            if placed is None:
                 own = dict(member.pod_set.template.shape.node_selector)
                 _hold(edits, pod, view, pod_set=member.pod_set.name, template_selector=own)
             else:
-                _pin(edits, pod, seat)
-            if member.workload.handling == "pods":  # of any other the template was translated
+                _bind(edits, pod, placed)
+            if member.workload.handling == "pods":  # for any other the template was translated
                 translate_in(edits, (), managed=True, view=view, policy=policy)
     return patched(edits.operations, document=edits.document)
 
 
 def _membership(pod: Pod, view: Reader, policy: Policy, deadline: float) -> Membership:
-    """Whose the pod is. Of a gang that is placed, which its template says, a link may be as new as the pod itself."""
+    """Return the membership of a pod; if its template belongs to a placed gang, wait for an owner as new as the pod."""
     found = membership(pod, view, policy)
     missing = found.missing if isinstance(found, Undetermined) and names.REVISION in pod.spec.annotations else None
     if missing is None or not view.await_owner(pod.namespace, missing, deadline):
@@ -83,15 +83,15 @@ def _label(edits: Edits, pod: Pod, member: Member, policy: Policy) -> None:
     label_gang(edits, gang=gang, minimum=member.minimum, policy=policy)
 
 
-def _seat(pod: Pod, member: Member, view: Reader, deadline: float) -> PlacedPod | None:
-    """What the pod carries on the slot that it can go to now; None when anything about it is not as planned."""
+def _pod_on_slot(pod: Pod, member: Member, view: Reader, deadline: float) -> PlacedPod | None:
+    """Return the pod bound to its slot; None if anything about it differs from the plan."""
     workload, pod_set = member.workload, member.pod_set
     rank = rank_of(pod, pod_set)
     if rank is None or any(gate != names.GATE for gate in pod.spec.gates):
         return None
     if not rank_is_slot(pod_set):
-        return None  # any free slot will do, and only the leader knows which it is giving to others at this moment
-    # These have given their slots back: nothing is reserved for a pod that comes all the same.
+        return None  # any free slot will do, but only the leader knows which ones it is assigning now
+    # The slots of these were released: nothing is reserved for a pod that is created nevertheless.
     if over(workload) or any(first <= rank <= last for first, last in pod_set.finished_ranks):
         return None
     placement = _placement(pod, member, view, deadline)
@@ -112,7 +112,7 @@ def _seat(pod: Pod, member: Member, view: Reader, deadline: float) -> PlacedPod 
     ):
         return None
     if view.room_taken(slot.host, planned.requests):
-        return None  # let go now, it would wait for that room; the leader may have another host for it
+        return None  # released now, it would wait for that capacity; the leader may have another host for it
     devices = None
     if uses := devices_by_rank(plan).get(rank):
         devices = view.allocation(placement, slot.host, uses)
@@ -131,7 +131,7 @@ def _seat(pod: Pod, member: Member, view: Reader, deadline: float) -> PlacedPod 
 
 
 def _placement(pod: Pod, member: Member, view: Reader, deadline: float) -> Placement | None:
-    """The gang's Placement, not older than the revision that the pod's template names."""
+    """Return the gang's Placement, at least of the revision in the pod's template."""
     workload = member.workload
     text = pod.spec.annotations.get(names.REVISION, "0")
     if not (text.isascii() and text.isdigit() and len(text) <= _MAX_REVISION_DIGITS):
@@ -144,7 +144,7 @@ def _placement(pod: Pod, member: Member, view: Reader, deadline: float) -> Place
     return placement
 
 
-def _pin(edits: Edits, pod: Pod, placed: PlacedPod) -> None:
+def _bind(edits: Edits, pod: Pod, placed: PlacedPod) -> None:
     for key, value in placed.annotations.items():
         if value is None:
             edits.drop(("metadata", "annotations", key))
@@ -166,20 +166,22 @@ def _pin(edits: Edits, pod: Pod, placed: PlacedPod) -> None:
 def _hold(edits: Edits, pod: Pod, view: Reader, *, pod_set: str, template_selector: Mapping[str, str]) -> None:
     path = pod.spec.annotations.get(names.DOMAIN_PATH)
     if path is not None and names.GATE not in pod.spec.gates:
-        _unpin(edits, pod, path.rpartition("/")[2], view, template_selector=template_selector)
+        _unbind(edits, pod, path.rpartition("/")[2], view, template_selector=template_selector)
     mark(edits, pod_set=pod_set)
     edits.drop(_DEVICES)
     drop_annotations(edits, keep=(names.PLACEMENT, names.REVISION))
 
 
-def _unpin(edits: Edits, pod: Pod, host: str, view: Reader, *, template_selector: Mapping[str, str]) -> None:
-    """Undo a pin that we made earlier in this request, before the pod grew: of the selector only what is ours."""
+def _unbind(edits: Edits, pod: Pod, host: str, view: Reader, *, template_selector: Mapping[str, str]) -> None:
+    """Undo a binding that we made earlier in this request, before the pod grew; of the node selector only our own
+    keys.
+    """
     pin = {"key": "metadata.name", "operator": "In", "values": [host]}
     terms = edits.get(*TERMS) or []
     pinned = any(pin in (term.get("matchFields") or ()) for term in terms)
     for index in range(len(terms)):
         edits.drop_items((*TERMS, index, "matchFields"), lambda field: field == pin)
-    # An empty term of the user's own matches nothing, and stays.
+    # An empty term of the user matches nothing, and stays.
     if pinned and all(not any(term.values()) for term in edits.get(*TERMS)):
         edits.drop(TERMS[:-1])
     node = view.node(host)

@@ -1,4 +1,4 @@
-"""What `/mutate` does to workloads: held by suspension, their templates marked; whatever of ours a user sent taken off.
+"""`/mutate` for workloads: held by suspension, templates marked, and forged marks of users removed.
 
 The rules: docs/concepts/admission.md.
 """
@@ -40,47 +40,47 @@ from webhook.handlers.membership import Standing, parent_relation
 HELD_BY: Path = ("metadata", "annotations", names.HELD_BY)
 HELD_AGAIN = "topogate: the gang has no slots yet: it is held, and resumed automatically when placed"
 LET_GO = "topogate: the gang has no slots yet: its pods are created and stay gated until it is placed"
-# The controller of a child copies these out of the template of its parent, where the leader writes them.
+# The controller of a child copies these from the template of its parent, where the leader writes them.
 _COPIED = (names.PLACEMENT, names.REVISION)
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What a workload asks for and what it is to others; `managed`: its pods are held and placed by us."""
+    """The request of a workload and its relation to its parent."""
 
     understanding: PlacementRequest
     standing: Standing
 
     @property
     def managed(self) -> bool:
-        """True when its pods, or those of its gang, are placed by us; a request that is wrong counts."""
+        """Return True if its pods, or those of its gang, are placed by us; an invalid request counts."""
         return self.standing == "child" or (self.standing != "aside" and self.understanding.ignored is None)
 
     @property
     def marks(self) -> bool:
-        """True when its templates are to carry our marks."""
+        """Return True if its templates should carry our marks."""
         return self.managed and (self.standing == "child" or not self.understanding.errors)
 
     @property
     def wrong(self) -> bool:
-        """True when it asks for what nobody can read: that is left to `/validate`."""
+        """Return True if its request is invalid: that is left to `/validate`."""
         return self.standing in ("alone", "unsure") and bool(self.understanding.errors)
 
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """A workload as it was before an UPDATE: read, and as it was sent."""
+    """A workload before an UPDATE: decoded, and as it was sent."""
 
     workload: Workload
     document: Mapping[str, Any]
 
     def pod_set(self, name: str) -> PodSet | None:
-        """The pod set of that name; None when it is new."""
+        """Return the pod set of that name; None if it is new."""
         return next((one for one in self.workload.pod_sets if one.name == name), None)
 
 
 def mutate_workload(review: Review, view: Reader, policy: Policy) -> Response:
-    """Answer a CREATE or UPDATE of a workload; an invalid request is left as it is (`/validate` refuses it)."""
+    """Answer a CREATE or UPDATE of a workload; an invalid request stays unchanged (`/validate` refuses it)."""
     workload, document = workload_of(review, review.object, view)
     if workload.deleting or workload.handling == "hint":
         return allowed()
@@ -102,20 +102,20 @@ def mutate_workload(review: Review, view: Reader, policy: Policy) -> Response:
     before = _Before(*workload_of(review, review.old_object, view))
     if translates:
         _translate_again(edits, before, workload, managed=asked.managed, view=view, policy=policy, budget=review.budget)
-    _pass_on(edits, before.workload, workload)
+    _hand_over_suspension(edits, before.workload, workload)
     warnings = () if asked.wrong else _update(edits, before, workload, asked, view, budget=review.budget)
     return patched(edits.operations, warnings, document=edits.document)
 
 
 def _create(edits: Edits, workload: Workload, asked: _Asked) -> tuple[str, ...]:
-    """Edit a new workload; the answer is warnings."""
+    """Edit a new workload; return warnings."""
     if asked.standing in ("child", "unsure"):
         drop_labels(edits)
         _create_child(edits, workload, asked)
         return ()
-    # Called a second time for one CREATE we see our own suspension; a user's own comes without our marks.
+    # In a second call for one CREATE the suspension is our own; a suspension by the user comes without our marks.
     held = held_by_us(workload) and all(marked(one.template, one.name) for one in templates(workload).values())
-    warnings = _taken_off(workload, asked, held=held)
+    warnings = _forged_warning(workload, asked, held=held)
     if not asked.marks:
         for root in ((), *templates(workload)):
             drop_copied_group(edits, root)
@@ -136,8 +136,8 @@ def _create(edits: Edits, workload: Workload, asked: _Asked) -> tuple[str, ...]:
     return warnings
 
 
-def _taken_off(workload: Workload, asked: _Asked, *, held: bool) -> tuple[str, ...]:
-    """The warning about marks of ours that somebody else wrote; what somebody else places is none of our business."""
+def _forged_warning(workload: Workload, asked: _Asked, *, held: bool) -> tuple[str, ...]:
+    """Return the warning about forged marks; on a workload that another system places there is none."""
     found = forged(workload, held=held, managed=asked.marks) if asked.standing == "alone" else ()
     return (f"topogate: removed, as only topogate sets them: {', '.join(found)}",) if found else ()
 
@@ -149,9 +149,9 @@ def _mark_new(edits: Edits, root: Path, pod_set: PodSet) -> None:
 
 
 def _create_child(edits: Edits, workload: Workload, asked: _Asked) -> None:
-    """What a controller makes out of the templates of its own workload, whose marks it copies with them.
+    """Edit a child, which its controller makes from the templates of its own workload, with the marks in them.
 
-    While its parent is not known, what carries marks keeps them: the answer is "hold".
+    While its parent is unknown, marked templates keep their marks, so that their pods are held.
     """
     drop_annotations(edits)
     for root, pod_set in templates(workload).items():
@@ -163,8 +163,8 @@ def _create_child(edits: Edits, workload: Workload, asked: _Asked) -> None:
             drop_all(edits, root)
 
 
-def _pass_on(edits: Edits, old: Workload, new: Workload) -> None:
-    """Whoever else starts or ends a suspension takes it over from us."""
+def _hand_over_suspension(edits: Edits, old: Workload, new: Workload) -> None:
+    """Remove our mark from a suspension that another client has started or ended."""
     if old.suspended != new.suspended and (held_by_us(old) or new.suspended):
         edits.drop(HELD_BY)
 
@@ -172,11 +172,11 @@ def _pass_on(edits: Edits, old: Workload, new: Workload) -> None:
 def _update(
     edits: Edits, before: _Before, new: Workload, asked: _Asked, view: Reader, *, budget: Budget
 ) -> tuple[str, ...]:
-    """Edit an UPDATE; the answer is warnings."""
+    """Edit an UPDATE; return warnings."""
     old = before.workload
     for root, pod_set in templates(new).items():
         budget.check()
-        _settle(edits, root, pod_set, before, asked)
+        _mark_or_restore(edits, root, pod_set, before, asked)
     if not asked.marks:
         if held_by_us(old) and held_by_us(new) and new.suspend_path is not None:
             edits.put(new.suspend_path, False)
@@ -193,11 +193,11 @@ def _update(
     return ()
 
 
-def _settle(edits: Edits, root: Path, pod_set: PodSet, before: _Before, asked: _Asked) -> None:
-    """Mark a template that is updated, or take our marks off, where that rolls nothing out and ends no Job.
+def _mark_or_restore(edits: Edits, root: Path, pod_set: PodSet, before: _Before, asked: _Asked) -> None:
+    """Mark an updated template, or remove our marks, if that causes no rollout and does not fail a Job.
 
-    A template that differs from the one before by our marks alone is put back as it was: the pods of a live workload
-    are made of it already. One that its user changes besides is made anew anyway.
+    A template that differs from the old one by our marks alone is restored: the pods of a live workload are already
+    made from it. A template that its user changes otherwise is rolled out anyway.
     """
     old = before.pod_set(pod_set.name)
     if old is None:
@@ -206,11 +206,11 @@ def _settle(edits: Edits, root: Path, pod_set: PodSet, before: _Before, asked: _
         else:
             drop_all(edits, root)
         return
-    stood = Edits(before.document).get(*old.path)
-    if not template_open(before.workload) and without_marks(edits.get(*root)) == without_marks(stood):
-        restore(edits, root, stood)
+    old_template = Edits(before.document).get(*old.path)
+    if not template_open(before.workload) and without_marks(edits.get(*root)) == without_marks(old_template):
+        restore(edits, root, old_template)
     elif not template_open(before.workload) and before.workload.api_version.startswith("batch/"):
-        return  # a live Job's template is fixed: its change is refused, whatever we do
+        return  # a live Job's template is immutable: its change is refused anyway
     elif asked.marks:
         _keep_marks(edits, root, pod_set, old, keep=asked.standing != "alone")
     elif asked.standing != "unsure":
@@ -218,12 +218,15 @@ def _settle(edits: Edits, root: Path, pod_set: PodSet, before: _Before, asked: _
 
 
 def template_open(old: Workload) -> bool:
-    """The API server refuses a changed template of a live Job, also from a webhook: not even a finalizer could go."""
+    """Return True if a template may change; for a live Job the API server refuses a change by a webhook too.
+
+    Such a refusal would also block removing a finalizer.
+    """
     return old.suspended and not old.started
 
 
 def _keep_marks(edits: Edits, root: Path, pod_set: PodSet, old: PodSet, *, keep: bool) -> None:
-    """Mark a template that may still change, and put back what a replaced manifest has lost of our annotations."""
+    """Mark a template that may still change, and restore our annotations that a replaced manifest has lost."""
     mark(edits, root, pod_set=pod_set.name, keep=keep)
     for key in ANNOTATIONS:
         value = old.template.annotations.get(key)

@@ -21,7 +21,7 @@ from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, answer, forbidden
 from webhook.handlers.devices import annotation_errors, checked
 from webhook.handlers.forecast import forecast_warnings
-from webhook.handlers.membership import Alone, NotManaged, alone, aside_of, membership
+from webhook.handlers.membership import Alone, NotManaged, alone, membership, pod_exemption
 from webhook.handlers.warnings import pod_warnings
 
 _GANG = f"{names.GANG_NAME} and gang-size make a gang"
@@ -30,7 +30,7 @@ _GANG = f"{names.GANG_NAME} and gang-size make a gang"
 def validate_pod(review: Review, view: Reader, policy: Policy, deadline: float) -> Response:
     """Answer the CREATE of a pod, as it is after all mutation."""
     pod, document = pod_of(review, policy)
-    reason = aside_of(pod, view, policy)
+    reason = pod_exemption(pod, view, policy)
     warned = [f"topogate: {text}" for text in _warnings(document, pod, reason, policy)]
     if reason is not None and not REASONS[reason].checked:
         return answer(review, (), warned, policy=policy)
