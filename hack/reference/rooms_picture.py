@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 WIDTH: Final = 920
-_LEFT, _RIGHT, _ROW, _BOX, _GAP = 110, 20, 56, 44, 12
+_LEFT, _RIGHT, _ROW, _BOX, _GAP = 124, 20, 56, 44, 12
 _PRODUCT: Final = 'fill="#ddf4ff" stroke="#0969da"'
 _ENGINE: Final = 'fill="#dafbe1" stroke="#1a7f37"'
 _APART: Final = 'fill="#f6f8fa" stroke="#57606a"'
@@ -16,7 +16,7 @@ _APART: Final = 'fill="#f6f8fa" stroke="#57606a"'
 _WORDS: Final = {
     "webhook.cli": "the command line",
     "webhook.service": "one replica, put together",
-    "webhook.simulate": "topogate simulate",
+    "webhook.simulate": "the simulate command",
     "webhook.handlers": "what /mutate and /validate do",
     "webhook.server": "HTTPS, health, metrics",
     "webhook.admission": "reviews, patches, reads",
@@ -32,7 +32,7 @@ _WORDS: Final = {
     "engine.devices": "GPUs and other devices",
     "engine.api": "types, names, reasons",
     "engine.planner": "the algorithm",
-    "engine.metrics": "metrics",
+    "engine.metrics": "what the engine counts",
     "certs": "CA, leaves, bundle",
 }
 
