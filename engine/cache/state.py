@@ -84,15 +84,15 @@ class ClusterState:
         self.lock = threading.RLock()
         self.changed = threading.Event()
         self.capacity = Capacity()
-        self.coming = PodShapes(stores)
-        self._reservations = Reservations(self.capacity, self.coming, schedulers=lambda: self.policy.schedulers)
+        self.pod_shapes = PodShapes(stores)
+        self._reservations = Reservations(self.capacity, self.pod_shapes, schedulers=lambda: self.policy.schedulers)
         self._grace = GraceReservations(self.capacity, clock, seconds=linger)
         self.topologies: Mapping[str, Topology] = {}
         self.policy = policy or default_policy()
         self._inbox: deque[tuple[str, Any, Any]] = deque()
         self._pods = PodIndex()
         self._owners: OwnerResolver | None = None
-        self.gangs = GangIndex(self._pods, self.coming, owners=lambda: self.owners)
+        self.gangs = GangIndex(self._pods, self.pod_shapes, owners=lambda: self.owners)
         self._topology_stale = True
         self._reindex = False
         self._pending = Changes(everything=True)
@@ -187,11 +187,11 @@ class ClusterState:
                     self._keep_unwanted_slots(old, new if new is not None and new.uid == old.uid else None)
                 touched |= self.gangs.set_workload(old, new)
                 if old is not None and (new is None or new.uid != old.uid):
-                    self.coming.forget(old.uid)
+                    self.pod_shapes.forget(old.uid)
                     self._pending.capacity_freed = True
                 if new is not None:
                     if new.finished:
-                        self.coming.forget(new.uid)
+                        self.pod_shapes.forget(new.uid)
                     if old is not None and _slot_fields(old) != _slot_fields(new):
                         self._pending.capacity_freed = True
                 touched |= self._pods.set_link(old, new, self.owners)
@@ -238,13 +238,13 @@ class ClusterState:
         """Replace a gang's reservation by that of a plan: the one in force, unless another is given."""
         workload, placement = self.gangs.workload_of(key), plan or self.gangs.plan_of(key)
         if workload is None and (plain_pods.is_plain(key) or plain_pods.is_single(key)):
-            self.coming.forget(key)
+            self.pod_shapes.forget(key)
             self.gangs.drop(key)
         pods: tuple[Pod, ...] = ()
         if workload is not None and placement is not None:
             pods = self.gangs.pods_of(key)
             if not workload.finished and not plain_pods.is_single(key):
-                self.coming.observe(workload, pods)
+                self.pod_shapes.observe(workload, pods)
         orphan = self._pods.orphan(key)
         related = self._pods.members(key) if orphan is None else (orphan,)
         self._reservations.keep(key, workload, placement, pods=pods, related=related)
@@ -285,7 +285,7 @@ class ClusterState:
         if new is not None and has_group(new, parts(key)[1]):
             after = open_slots(self.owners.with_pod_sets(new), placement, pods, held=held)
         left = {name: counts - after.get(name, Counter()) for name, counts in before.items()}
-        self._grace.keep(placement, left, self.coming.shapes_of(whole), since=since)
+        self._grace.keep(placement, left, self.pod_shapes.shapes_of(whole), since=since)
 
     # -- assumed plans -----------------------------------------------------------------------------------------------
 

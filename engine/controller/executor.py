@@ -212,7 +212,7 @@ class ActionExecutor:
         `since`: since when the gang waits (RFC 3339), for a Placement that has lost that.
         """
         placement, asks = gang.placement, gang.understanding.asked is not None
-        priority = self._view.coming.priority_of(gang.workload)
+        priority = self._view.pod_shapes.priority_of(gang.workload)
         if asks and (placement is None or not request_written(gang, priority=priority)):
             placement = self._writer.write(new_placement(gang, None, priority=priority, now=self._wall()), gang)
         self._write_status(gang, placement, status, facts, event=event, since=since)
@@ -222,7 +222,7 @@ class ActionExecutor:
         assert gang.placement is not None
         text = relaxing_text(gang.understanding, self._view.policy)
         softer = replace(gang, understanding=relaxed(gang.understanding))
-        priority = self._view.coming.priority_of(gang.workload)
+        priority = self._view.pod_shapes.priority_of(gang.workload)
         written = self._writer.write(new_placement(softer, None, priority=priority, now=self._wall()), gang)
         status = Status("Waiting", known_code(gang.placement.status.get("reason")), text)
         body = status_body(gang.placement.status, status, facts=None, now=self._wall())

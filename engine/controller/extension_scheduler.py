@@ -36,7 +36,7 @@ class ExtensionScheduler:
 
     def add(self, key: str, gang: Gang, part: Extend, now: float) -> None:
         """Queue an extension of a gang."""
-        priority, created = self._view.coming.priority_of(gang.workload), gang.workload.created
+        priority, created = self._view.pod_shapes.priority_of(gang.workload), gang.workload.created
         out = self._term.of(key).timers.hosts_out(now)
         self._term.parts.add(key, part, priority=priority, created=created, out=out)
         self._report_status(key, gang, now)
@@ -56,7 +56,7 @@ class ExtensionScheduler:
             gang = view.gangs.get(key)
             if gang is None or gang.placement is None or gang.placement.assignment is None:
                 return
-            ahead = self._term.room.before(key, view.coming.priority_of(gang.workload)) if extension.more else []
+            ahead = self._term.room.before(key, view.pod_shapes.priority_of(gang.workload)) if extension.more else []
             room_kept = frozenset[str]().union(*(room.hosts for room in ahead))
             # The capacity of lost slots is free for their replacements.
             with view.release_slots(key, stays=extension.standing(gang.placement.assignment)):

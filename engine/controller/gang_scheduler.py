@@ -74,7 +74,7 @@ class GangScheduler:
         self._term.queue.add(
             key,
             QueueEntry(
-                priority=self._view.coming.priority_of(workload),
+                priority=self._view.pod_shapes.priority_of(workload),
                 created=workload.created,
                 name=f"{workload.namespace}/{workload.name}",
                 not_before=not_before or 0.0,
@@ -200,7 +200,7 @@ class GangScheduler:
             excluded = memory.timers.hosts_out(now)
             ahead = self._term.room.before(key, entry.priority)
             hosts = frozenset[str]().union(*(room.hosts for room in ahead))
-            classes = tuple(map(view.coming.missing_class, gang.workload.pod_sets))
+            classes = tuple(map(view.pod_shapes.missing_class, gang.workload.pod_sets))
             question = plan_key(gang.understanding, gang.shapes, excluded, hosts, classes)
             kept = kept_assignment(gang)
             joins = bool(kept)  # kept pods make it a problem of its own
@@ -210,7 +210,7 @@ class GangScheduler:
                 plan = partial(self._plan_beside, gang, kept, excluded)
                 outcome, first = in_turn(plan, ahead)
             if isinstance(outcome, Placed):
-                priority = view.coming.priority_of(gang.workload)
+                priority = view.pod_shapes.priority_of(gang.workload)
                 placement = new_placement(gang, outcome, priority=priority, now=self._wall())
                 view.assume(key, placement)
         metrics.plans.labels(type(outcome).__name__).inc()

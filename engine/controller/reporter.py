@@ -127,7 +127,7 @@ class StatusReporter:
         return known is None or differs(known, status)
 
     def _request_written(self, gang: Gang) -> bool:
-        return request_written(gang, priority=self._view.coming.priority_of(gang.workload))
+        return request_written(gang, priority=self._view.pod_shapes.priority_of(gang.workload))
 
 
 class QueueMetrics:

@@ -30,7 +30,7 @@ def precedence_of(view: ClusterState, gang: Gang, *, created: float) -> Preceden
     """Return the precedence over a gang with this creation time, from the Placements. The caller holds the state's
     lock.
     """
-    workload, priority = gang.workload, view.coming.priority_of(gang.workload)
+    workload, priority = gang.workload, view.pod_shapes.priority_of(gang.workload)
     if view.policy.queue.order == "strict":
         mine = first = (-priority, created, f"{workload.namespace}/{workload.name}")
         for key, other, placement in view.gangs.waiting():  # there may be very many: the expensive test last

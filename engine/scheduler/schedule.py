@@ -186,8 +186,8 @@ def _creation_problem(view: ClusterState, gang: Gang) -> Waits | None:
     """Return why future pods of the gang could not be created even with free capacity; None if they can."""
     coming = _pods_to_create(gang)
     for pod_set, _ in coming:
-        if (name := view.coming.missing_class(pod_set)) is not None:
-            hint = did_you_mean(name, view.coming.known_classes())
+        if (name := view.pod_shapes.missing_class(pod_set)) is not None:
+            hint = did_you_mean(name, view.pod_shapes.known_classes())
             return Waits("PriorityClassMissing", f"PriorityClass {quote(name)} not found: no pod can be created{hint}")
     missing = _quota_shortfall(view, gang, coming)
     return None if missing is None else Waits("QuotaExceeded", missing)
@@ -211,7 +211,7 @@ def _quota_shortfall(view: ClusterState, gang: Gang, coming: list[tuple[PodSet, 
     quotas = view.stores.quotas.get_by(workload.namespace)
     if not quotas:
         return None  # finding the future usage of other gangs needs a search of all placed ones
-    wanted = [(view.coming.spec_of(workload, pod_set), count) for pod_set, count in coming]
+    wanted = [(view.pod_shapes.spec_of(workload, pod_set), count) for pod_set, count in coming]
     return quota.shortfall(quotas, wanted, view.gangs.pending(gang, view.capacity))
 
 

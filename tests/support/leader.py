@@ -160,7 +160,7 @@ class Hands(ActionExecutor):
         if event:
             self.told.append((gang.workload.name, status))
             self.notes.append((gang.workload.name, event_text(status, facts)))
-        placement, priority = gang.placement, self._view.coming.priority_of(gang.workload)
+        placement, priority = gang.placement, self._view.pod_shapes.priority_of(gang.workload)
         if gang.understanding.asked is not None and (placement is None or not request_written(gang, priority=priority)):
             placement = self.put(new_placement(gang, None, priority=priority, now=self._wall()))
         if placement is not None:

@@ -181,7 +181,7 @@ class LiveReader:
     def planned_shape(self, placement: Placement, pod_set: PodSet) -> Shape | None:
         """Return the shape that the pods of a pod set were planned with; None if the workload is not known."""
         workload = next(iter(self._stores.workloads.get_by(placement.workload.uid)), None)
-        return None if workload is None else self._view.coming.shape_of(workload, pod_set)
+        return None if workload is None else self._view.pod_shapes.shape_of(workload, pod_set)
 
     def _is_live(self, pod: Pod, placement: Placement, pod_set: PodSet) -> bool:
         """Return True for a live pod of the pod set: the label selects candidates, the owners prove them."""

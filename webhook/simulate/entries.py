@@ -117,7 +117,7 @@ def _rank_in_queue(one: FileObject, raw: Json, view: ClusterState) -> tuple[int,
             found = workload(raw, entry=entry, registry=view.registry)
         except (UnreadableWorkload, ProjectionError):
             return 0, _YOUNGEST
-    return view.coming.priority_of(found) if found.pod_sets else 0, found.created or _YOUNGEST
+    return view.pod_shapes.priority_of(found) if found.pod_sets else 0, found.created or _YOUNGEST
 
 
 def _has_pod_template(raw: Json) -> bool:

@@ -239,7 +239,7 @@ class _Run:
         outcome = answer_in_view(view, gang, created=gang.workload.created)
         microseconds = (self._clock() - begun) // 1000
         if isinstance(outcome, Placed):
-            placement = new_placement(gang, outcome, priority=view.coming.priority_of(gang.workload), now=0.0)
+            placement = new_placement(gang, outcome, priority=view.pod_shapes.priority_of(gang.workload), now=0.0)
             view.assume(gang.key, placement)
         elif not self._independent:
             self._record_waiting(gang, outcome)
@@ -248,7 +248,7 @@ class _Run:
     def _record_waiting(self, gang: Gang, outcome: Waits | Never) -> None:
         """Record in the gang's Placement that it waits, so that later gangs queue behind it."""
         view = self._view
-        placement = new_placement(gang, None, priority=view.coming.priority_of(gang.workload), now=0.0)
+        placement = new_placement(gang, None, priority=view.pod_shapes.priority_of(gang.workload), now=0.0)
         status = {"phase": "Waiting", "reason": outcome.reason}
         view.stores.placements.apply("ADDED", replace(placement, status=status))
         view.refresh()

@@ -428,7 +428,7 @@ def test_a_leader_forgets_the_workloads_that_are_gone() -> None:
     assert not leader.controller._term.memory
     assert not leader.controller._orphans
     assert not leader.view.gangs._held
-    assert not leader.view.coming
+    assert not leader.view.pod_shapes
     assert not leader.view.capacity.reserving()
 
 

@@ -44,7 +44,7 @@ def test_a_request_that_was_written_stands_as_it_is_asked(name: str, asks: dict[
     found = workload(json.dumps(raw).encode(), entry=entry, registry=registry)
     asked = leader.view.request_of(found)
     assert asked.pod_sets
-    gang = Gang(found, asked, None, (), leader.view.coming.shapes_of(found))
+    gang = Gang(found, asked, None, (), leader.view.pod_shapes.shapes_of(found))
     body = placement_body(new_placement(gang, None, priority=7, now=0.0))
     body["metadata"] |= {"uid": "p", "resourceVersion": "1"}
     read = placement(json.dumps(body).encode())
