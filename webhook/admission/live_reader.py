@@ -43,7 +43,10 @@ LEDGER_WAIT = 0.2
 
 
 class LiveReader:
-    """Implements `webhook.admission.reader.Reader` over `engine.cache.state.ClusterState`; thread-safe."""
+    """Implements `webhook.admission.reader.Reader` over `engine.cache.state.ClusterState`; thread-safe.
+
+    A docstring here adds something to the protocol's.
+    """
 
     def __init__(
         self,
@@ -71,36 +74,24 @@ class LiveReader:
 
     @property
     def policy(self) -> Policy | None:
-        """Return the current policy; None while none is loaded."""
         return self._view.policy if self._policy_loaded() else None
 
     @property
     def registry(self) -> Registry:
-        """Return the workload kinds of the current policy; the built-in ones while none is loaded."""
         return self._view.registry
 
     @property
     def topologies(self) -> Mapping[str, Topology]:
-        """Return the topologies by name, in the order of the policy."""
         return self._view.topologies
 
     def topologies_under(self, policy: Policy) -> Mapping[str, Topology]:
-        """Return the topologies that a policy would build from the current nodes; empty while the nodes are not
-        known.
-        """
         return self._view.topologies_under(policy) if self._stores.nodes.synced else {}
 
     @property
     def reported(self) -> Reported:
-        """Return the devices that nodes report."""
         return self._stores.reported.now
 
-    def workload(self, group: str, kind: str, namespace: str, name: str) -> Workload | None:
-        """Return the workload of that name."""
-        return self._stores.workloads.get((group, kind, namespace, name))
-
     def find(self, key: Key) -> Link | None:
-        """Return a workload, pod or other owner by group, kind, namespace and name, as a link of an owner chain."""
         if key[:2] == ("", "Pod"):
             return self._stores.pods.get(key[2:])
         return self._stores.workloads.get(key) or self._stores.owned.get(key)
@@ -167,15 +158,12 @@ class LiveReader:
         return 1 if there >= slot.count else 0
 
     def node(self, name: str) -> Node | None:
-        """Return the node of that name."""
         return self._stores.nodes.get(name)
 
     def gangs_in(self, namespace: str) -> int:
-        """Return how many gangs of a namespace have a Placement and have not ended."""
         return self._view.gangs.in_namespace(namespace)
 
     def topology_of(self, placement: Placement) -> Topology | None:
-        """Return the topology that a Placement was planned on."""
         return self._view.topologies.get(placement.topology)
 
     def planned_shape(self, placement: Placement, pod_set: PodSet) -> Shape | None:

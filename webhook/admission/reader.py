@@ -61,9 +61,6 @@ class Reader(Protocol):
     def lineage(self, policy: Policy) -> OwnerResolver:
         """Return the owner resolver over `find` under a policy."""
 
-    def workload(self, group: str, kind: str, namespace: str, name: str) -> Workload | None:
-        """Return the workload of that name."""
-
     def placement_of(self, key: str) -> Placement | None:
         """Return the Placement of a gang."""
 
