@@ -60,18 +60,10 @@ class QuantityError(ValueError):
     """The text is not a quantity, or the quantity is not possible for its resource."""
 
 
-def to_units(resource: str, quantity: Quantity, *, up: bool) -> int:
-    """Return `quantity` of `resource` in planner units, rounded up or down; capped at `MAX_UNITS` (+1 when `up`).
-
-    Raises QuantityError for anything outside the grammar, and for fractions of resources that are counted in wholes.
-    """
-    return nano_to_units(resource, nano(resource, quantity), up=up)
-
-
 def nano(resource: str, quantity: Quantity) -> int:
     """Return `quantity` in billionths of `resource`'s own unit (core, byte, piece), so that sums are exact.
 
-    Raises QuantityError as `to_units` does.
+    Raises QuantityError for anything outside the grammar, and for fractions of resources that are counted in wholes.
     """
     amount = _parse(_text(quantity))
     if amount % _NANO and not _divisible(resource):
@@ -80,7 +72,7 @@ def nano(resource: str, quantity: Quantity) -> int:
 
 
 def nano_to_units(resource: str, amount: int, *, up: bool) -> int:
-    """Return billionths of `resource` in planner units, rounded and capped as by `to_units`."""
+    """Return billionths of `resource` in planner units, rounded up or down; capped at `MAX_UNITS` (+1 when `up`)."""
     size = _unit_size(resource)
     units = -(-amount // size) if up else amount // size
     if -MAX_UNITS <= units <= MAX_UNITS:

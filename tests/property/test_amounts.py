@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.api.resources import MAX_UNITS, QuantityError, format_units, to_units
+from engine.api.resources import MAX_UNITS, QuantityError, format_units, nano, nano_to_units
 
 _SCALES = {
     **{"n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1)},
@@ -44,8 +44,8 @@ def test_amounts_are_exact(quantity: tuple[str, Fraction], resource: str) -> Non
     """Every text of the grammar means the same as exact fractions say, rounded the way that was asked for."""
     text, value = quantity
     exact = value / _UNITS[resource]
-    assert to_units(resource, text, up=True) == max(-MAX_UNITS, min(ceil(exact), MAX_UNITS + 1))
-    assert to_units(resource, text, up=False) == max(-MAX_UNITS, min(floor(exact), MAX_UNITS))
+    assert nano_to_units(resource, nano(resource, text), up=True) == max(-MAX_UNITS, min(ceil(exact), MAX_UNITS + 1))
+    assert nano_to_units(resource, nano(resource, text), up=False) == max(-MAX_UNITS, min(floor(exact), MAX_UNITS))
 
 
 @given(_quantities())
@@ -53,20 +53,22 @@ def test_devices_are_whole_or_refused(quantity: tuple[str, Fraction]) -> None:
     """A count is what the text says when that is a whole number, an error otherwise."""
     text, value = quantity
     if value.denominator == 1:
-        assert to_units("nvidia.com/gpu", text, up=False) == max(-MAX_UNITS, min(int(value), MAX_UNITS))
+        assert nano_to_units("nvidia.com/gpu", nano("nvidia.com/gpu", text), up=False) == max(
+            -MAX_UNITS, min(int(value), MAX_UNITS)
+        )
     else:
         with pytest.raises(QuantityError, match="whole number"):
-            to_units("nvidia.com/gpu", text, up=True)
+            nano_to_units("nvidia.com/gpu", nano("nvidia.com/gpu", text), up=True)
 
 
 @given(st.text("0123456789.+-eEinumkKMGTPE \x00", max_size=70) | st.text(max_size=70))
 def test_any_text_is_an_amount_or_a_quantity_error(text: str) -> None:
     """No text raises anything but QuantityError."""
     with suppress(QuantityError):
-        assert -MAX_UNITS <= to_units("memory", text, up=True) <= MAX_UNITS + 1
+        assert -MAX_UNITS <= nano_to_units("memory", nano("memory", text), up=True) <= MAX_UNITS + 1
 
 
 @given(st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]), st.integers(0, MAX_UNITS))
 def test_what_is_shown_reads_back(resource: str, units: int) -> None:
     """The text of an amount is a quantity of the same amount."""
-    assert to_units(resource, format_units(resource, units), up=True) == units
+    assert nano_to_units(resource, nano(resource, format_units(resource, units)), up=True) == units

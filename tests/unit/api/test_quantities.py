@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.api.resources import MAX_UNITS, Quantity, QuantityError, format_units, nano, to_units
+from engine.api.resources import MAX_UNITS, Quantity, QuantityError, format_units, nano, nano_to_units
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ from engine.api.resources import MAX_UNITS, Quantity, QuantityError, format_unit
 )
 def test_reads_what_kubernetes_reads(resource: str, quantity: str, units: int) -> None:
     """Sign, decimals, decimal and binary suffixes and exponents mean what they mean in resource.Quantity."""
-    assert to_units(resource, quantity, up=True) == units
+    assert nano_to_units(resource, nano(resource, quantity), up=True) == units
 
 
 @pytest.mark.parametrize(
@@ -49,40 +49,40 @@ def test_reads_what_kubernetes_reads(resource: str, quantity: str, units: int) -
 def test_refuses_what_is_no_quantity(text: str) -> None:
     """Text outside the grammar is an error, never a guess."""
     with pytest.raises(QuantityError, match="is not a quantity"):
-        to_units("cpu", text, up=True)
+        nano_to_units("cpu", nano("cpu", text), up=True)
 
 
 def test_rounds_requests_up_and_capacity_down() -> None:
     """The same amount is never smaller as a request than as capacity."""
-    assert to_units("memory", "1G", up=True) == 954
-    assert to_units("memory", "1G", up=False) == 953
-    assert to_units("cpu", "1500u", up=True) == 2
-    assert to_units("cpu", "1500u", up=False) == 1
+    assert nano_to_units("memory", nano("memory", "1G"), up=True) == 954
+    assert nano_to_units("memory", nano("memory", "1G"), up=False) == 953
+    assert nano_to_units("cpu", nano("cpu", "1500u"), up=True) == 2
+    assert nano_to_units("cpu", nano("cpu", "1500u"), up=False) == 1
 
 
 def test_a_huge_string_is_refused_before_it_is_read() -> None:
     """Text longer than any amount costs nothing."""
     with pytest.raises(QuantityError, match="longer than 64"):
-        to_units("memory", "9" * 10_000_000, up=True)
+        nano_to_units("memory", nano("memory", "9" * 10_000_000), up=True)
 
 
 @pytest.mark.parametrize("text", ["1e999999999999", "9" * 64, "1e60", "9999999999999Ei"])
 def test_an_absurd_amount_is_capped_so_that_it_fits_nowhere(text: str) -> None:
     """A capped request is larger than any capped capacity."""
-    assert to_units("memory", text, up=False) == MAX_UNITS
-    assert to_units("memory", text, up=True) == MAX_UNITS + 1
+    assert nano_to_units("memory", nano("memory", text), up=False) == MAX_UNITS
+    assert nano_to_units("memory", nano("memory", text), up=True) == MAX_UNITS + 1
 
 
 def test_a_tiny_exponent_rounds_up_to_one_billionth() -> None:
     """Nothing that is not zero becomes zero as a request."""
     assert nano("cpu", "1e-999999999999") == 1
-    assert to_units("cpu", "1e-999999999999", up=True) == 1
-    assert to_units("cpu", "1e-999999999999", up=False) == 0
+    assert nano_to_units("cpu", nano("cpu", "1e-999999999999"), up=True) == 1
+    assert nano_to_units("cpu", nano("cpu", "1e-999999999999"), up=False) == 0
 
 
 def test_zeros_and_an_exponent_cancel_out() -> None:
     """Fifty zeros behind the point and an exponent of sixty are still exact."""
-    assert to_units("cpu", f"0.{'0' * 50}1e54", up=False) == 1_000_000
+    assert nano_to_units("cpu", nano("cpu", f"0.{'0' * 50}1e54"), up=False) == 1_000_000
 
 
 @pytest.mark.parametrize("resource", ["nvidia.com/gpu", "pods", "koordinator.sh/gpu-core", "count/pods"])
@@ -90,33 +90,33 @@ def test_zeros_and_an_exponent_cancel_out() -> None:
 def test_what_is_counted_in_wholes_has_no_fractions(resource: str, quantity: Quantity) -> None:
     """Devices and pods must be whole numbers."""
     with pytest.raises(QuantityError, match="must be a whole number"):
-        to_units(resource, quantity, up=True)
+        nano_to_units(resource, nano(resource, quantity), up=True)
 
 
 @pytest.mark.parametrize(("number", "units"), [(8, 8000), (0.5, 500), (0.1, 100), (1e3, 1_000_000), (1e22, MAX_UNITS)])
 def test_a_number_means_what_its_text_says(number: float, units: int) -> None:
     """YAML and JSON numbers are read as they were written, without binary rounding."""
-    assert to_units("cpu", number, up=False) == units
+    assert nano_to_units("cpu", nano("cpu", number), up=False) == units
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), True, None, [], b"1", 10**400])
 def test_what_is_neither_text_nor_a_finite_number_is_refused(number: object) -> None:
     """A wrong type is a clear error."""
     with pytest.raises(QuantityError):
-        to_units("cpu", number, up=True)  # type: ignore[arg-type]
+        nano_to_units("cpu", nano("cpu", number), up=True)  # type: ignore[arg-type]
 
 
 def test_a_negative_amount_stays_negative() -> None:
     """The sign is the caller's to judge."""
-    assert to_units("cpu", "-1.0005", up=True) == -1000
-    assert to_units("cpu", "-1.0005", up=False) == -1001
-    assert to_units("memory", "-1e99", up=True) == -MAX_UNITS
+    assert nano_to_units("cpu", nano("cpu", "-1.0005"), up=True) == -1000
+    assert nano_to_units("cpu", nano("cpu", "-1.0005"), up=False) == -1001
+    assert nano_to_units("memory", nano("memory", "-1e99"), up=True) == -MAX_UNITS
 
 
 def test_the_error_shows_no_control_characters() -> None:
     """What the user wrote is quoted, short and printable."""
     with pytest.raises(QuantityError) as caught:
-        to_units("cpu", "\x1b[31m" * 10, up=True)
+        nano_to_units("cpu", nano("cpu", "\x1b[31m" * 10), up=True)
     assert "\x1b" not in str(caught.value)
     assert len(str(caught.value)) < 150
 
