@@ -31,10 +31,10 @@ class Ended(enum.Enum):
 
 
 class Metrics:
-    """One process's metrics in a registry of their own; `registry` takes further collectors."""
+    """One process's metrics of the web layer, in the registry that they share with the engine's (else in their own)."""
 
-    def __init__(self, *, kinds: frozenset[str] = KINDS) -> None:
-        self.registry = CollectorRegistry()
+    def __init__(self, registry: CollectorRegistry | None = None, *, kinds: frozenset[str] = KINDS) -> None:
+        self.registry = registry if registry is not None else CollectorRegistry()
         self._kinds = kinds
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)

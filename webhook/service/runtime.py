@@ -15,8 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from prometheus_client.exposition import generate_latest
-
 from certs.secret import SecretUnusable
 from certs.serving import ServingCertificate
 from engine import metrics as engine_metrics
@@ -71,7 +69,7 @@ class Runtime:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._metrics = Metrics()
+        self._metrics = Metrics(engine_metrics.registry)
         self._entry_faults = EntryFaults(self._metrics)
         self._turns = ReviewSlots(settings.threads)
         self._stop = threading.Event()
@@ -289,7 +287,7 @@ class Runtime:
                 signer=mark(self._certificate.signer),
                 trusted=len(kept.authority.certificates),
             )
-        return CONTENT_TYPE, self._metrics.exposition() + generate_latest(engine_metrics.registry)
+        return CONTENT_TYPE, self._metrics.exposition()
 
     # -- end ---------------------------------------------------------------------------------------------------------
 
