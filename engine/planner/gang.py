@@ -34,7 +34,7 @@ class PodSetPlanRequest:
     require    level (index): one domain of it holds all pods; prefer: as few domains as possible down to it
     slices     coarse to fine; sizes divide each other and the count
     colocate   pod sets of the same value share one domain of the required level; all of them name it or none
-    least      how many pods must start together (None: all, or as the gang's `least`)
+    min_count  how many pods must start together (None: all, or as the gang's `min_count`)
     per_host   maximum number of pods on one host (1: exclusive)
     kept       rank -> host of the pods that stay where they are; `free` does not include them
     """
@@ -46,7 +46,7 @@ class PodSetPlanRequest:
     prefer: int | None = None
     slices: tuple[Slices, ...] = ()
     colocate: str | None = None
-    least: int | None = None
+    min_count: int | None = None
     per_host: int | None = None
     kept: Mapping[int, int] = field(default_factory=dict)
 
@@ -55,14 +55,14 @@ class PodSetPlanRequest:
 class GangPlanRequest:
     """The pod sets that start all or nothing.
 
-    `require` and `prefer` hold for all pods together; `least` pods are enough to start (None: all of them, or as each
-    pod set's `least`). `profile` and `steps` as for `PlanRequest`.
+    `require` and `prefer` hold for all pods together; `min_count` pods are enough to start (None: all of them, or as
+    each pod set's `min_count`). `profile` and `steps` as for `PlanRequest`.
     """
 
     pod_sets: tuple[PodSetPlanRequest, ...]
     require: int | None = None
     prefer: int | None = None
-    least: int | None = None
+    min_count: int | None = None
     profile: str = "pack"
     steps: int = 200_000
 
@@ -119,8 +119,8 @@ def check_gang(capacity: HostCapacity, gang: GangPlanRequest) -> None:
     total = sum(pods.count for pods in gang.pod_sets)
     if total > _MOST_PODS:
         raise ValueError(f"count: {total} pods are more than {_MOST_PODS}")
-    if gang.least is not None and not 1 <= gang.least <= total:
-        raise ValueError(f"least: {gang.least} is not between 1 and {total}")
+    if gang.min_count is not None and not 1 <= gang.min_count <= total:
+        raise ValueError(f"min_count: {gang.min_count} is not between 1 and {total}")
     for pods in gang.pod_sets:
         _check_pod_set(pods, hosts, levels, free.shape[1])
     _check_colocated(gang.pod_sets)
@@ -137,8 +137,8 @@ def _check_pod_set(pods: PodSetPlanRequest, hosts: int, levels: int, resources: 
         raise ValueError(f"eligible: shape {pods.eligible.shape} of {pods.eligible.dtype} for {hosts} hosts")
     _check_levels(pods.require, pods.prefer, levels)
     check_slices(pods.slices, levels, pods.count)
-    if pods.least is not None and not 0 <= pods.least <= pods.count:
-        raise ValueError(f"least: {pods.least} is not between 0 and {pods.count}")
+    if pods.min_count is not None and not 0 <= pods.min_count <= pods.count:
+        raise ValueError(f"min_count: {pods.min_count} is not between 0 and {pods.count}")
     if pods.per_host is not None and pods.per_host < 1:
         raise ValueError(f"per_host: {pods.per_host} is less than 1")
     for rank, host in pods.kept.items():

@@ -250,7 +250,7 @@ def plan_gang(
     if not tree.hosts:
         return NoFit(-1, 0, -1, 0, 0, None, 0 if len(wanted) == 1 else None)
     whole = assemble(capacity, gang, wanted)
-    if isinstance(whole, GangPlan) or all(least == count for least, count in zip(_least(gang), wanted, strict=True)):
+    if isinstance(whole, GangPlan) or all(low == count for low, count in zip(_min_counts(gang), wanted, strict=True)):
         return whole
     certain = isinstance(whole, NoFit)
     tries = list(islice(_minimums(gang), _MINIMUMS + 1))
@@ -262,11 +262,12 @@ def plan_gang(
     return whole if certain and len(tries) <= _MINIMUMS else Undecided(gang.steps)
 
 
-def _least(gang: GangPlanRequest) -> list[int]:
+def _min_counts(gang: GangPlanRequest) -> list[int]:
     """Return the minimum number of pods of every set, in whole slices; at least the kept ones."""
-    default = 0 if gang.least is not None else None
+    default = 0 if gang.min_count is not None else None
     return [
-        max(_whole(pods, pods.least if pods.least is not None else default), len(pods.kept)) for pods in gang.pod_sets
+        max(_whole(pods, pods.min_count if pods.min_count is not None else default), len(pods.kept))
+        for pods in gang.pod_sets
     ]
 
 
@@ -280,30 +281,30 @@ def _whole(pods: PodSetPlanRequest, number: int | None) -> int:
 
 def _minimums(gang: GangPlanRequest) -> Iterator[tuple[int, ...]]:
     """Yield the smallest numbers of pods per pod set that are enough to start, the most even shares first."""
-    least = _least(gang)
-    needed = gang.least or 0
-    if sum(least) >= needed:
-        yield tuple(least)
+    minimums = _min_counts(gang)
+    needed = gang.min_count or 0
+    if sum(minimums) >= needed:
+        yield tuple(minimums)
         return
     counts = [pods.count for pods in gang.pod_sets]
-    share = (needed - sum(least)) / (sum(counts) - sum(least))
-    near = [
-        _whole(pods, math.floor(n + share * (pods.count - n))) for n, pods in zip(least, gang.pod_sets, strict=True)
+    share = (needed - sum(minimums)) / (sum(counts) - sum(minimums))
+    even = [
+        _whole(pods, math.floor(n + share * (pods.count - n))) for n, pods in zip(minimums, gang.pod_sets, strict=True)
     ]
-    near = [max(n, m) for n, m in zip(near, least, strict=True)]
+    even = [max(n, m) for n, m in zip(even, minimums, strict=True)]
     for i, pods in enumerate(gang.pod_sets):
-        missing = max(needed - sum(near), 0)
-        near[i] = min(pods.count, _whole(pods, near[i] + missing))
-    first = tuple(near)
+        missing = max(needed - sum(even), 0)
+        even[i] = min(pods.count, _whole(pods, even[i] + missing))
+    first = tuple(even)
     yield first
-    ranges = [range(n, pods.count + 1, _size(pods)) for n, pods in zip(least, gang.pod_sets, strict=True)]
+    ranges = [range(n, pods.count + 1, _size(pods)) for n, pods in zip(minimums, gang.pod_sets, strict=True)]
     for numbers in product(*ranges):
-        spare = sum(numbers) - needed
+        surplus = sum(numbers) - needed
         minimal = all(
-            n - _size(pods) < low or spare < _size(pods)
-            for n, pods, low in zip(numbers, gang.pod_sets, least, strict=True)
+            n - _size(pods) < low or surplus < _size(pods)
+            for n, pods, low in zip(numbers, gang.pod_sets, minimums, strict=True)
         )
-        if spare >= 0 and minimal and numbers != first:
+        if surplus >= 0 and minimal and numbers != first:
             yield numbers
 
 

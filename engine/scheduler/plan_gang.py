@@ -147,7 +147,7 @@ def _resolved(question: PlanInput, capacity: Capacity, policy: Policy) -> GangPl
         pod_sets,
         require=topology.level_of(whole.require) if whole is not None else None,
         prefer=topology.level_of(whole.prefer) if whole is not None else None,
-        least=_gang_minimum(question),
+        min_count=_gang_minimum(question),
         profile=policy.planner.profile,
         steps=policy.planner.steps,
     )
@@ -190,7 +190,7 @@ def _pod_set(question: PlanInput, ask: PodSetRequest, require: int | None) -> Po
         prefer=topology.level_of(ask.prefer),
         slices=topology.slices(ask.slices),
         colocate=ask.colocate,
-        least=ask.min_available if ask.min_available < ask.count or _gang_minimum(question) is not None else None,
+        min_count=ask.min_available if ask.min_available < ask.count or _gang_minimum(question) is not None else None,
         kept={rank: topology.tree.index[host] for rank, host in kept.items()},
     )
 
@@ -242,7 +242,7 @@ def _lowest_together(
             eligible=empty.eligible[i],
             kept={},
             colocate=None,
-            least=None,
+            min_count=None,
         )
         for i in members_of_level
     )
@@ -250,7 +250,9 @@ def _lowest_together(
         finer = tuple(
             replace(one, require=None) if one.require is not None and one.require <= level else one for one in members
         )
-        if isinstance(plan_gang(tree, empty.free, replace(gang, pod_sets=finer, require=level, least=None)), GangPlan):
+        if isinstance(
+            plan_gang(tree, empty.free, replace(gang, pod_sets=finer, require=level, min_count=None)), GangPlan
+        ):
             return level
     return 0
 

@@ -173,27 +173,27 @@ def test_growth_opens_the_fewest_new_domains() -> None:
 )
 def test_more_than_the_minimum_where_there_is_room(nested: list[Any], least: int, placed: dict[int, int]) -> None:
     """A gang that may start with fewer takes as many as one rack holds; the ranks without a host are the last ones."""
-    seats = planned(room(nested), pods(6, require=RACK, least=least)).pod_sets[0]
+    seats = planned(room(nested), pods(6, require=RACK, min_count=least)).pod_sets[0]
     assert hosts(seats) == placed
     assert seats.ranks == tuple([*placed] * sum(placed.values())) + (-1,) * (6 - sum(placed.values()))
 
 
 def test_less_than_the_minimum_is_nothing() -> None:
     """The numbers of the answer are those of the whole gang."""
-    answer = plan_gang(*room([[[2], [2]]]), GangPlanRequest((pods(6, require=RACK, least=3),)))
+    answer = plan_gang(*room([[[2], [2]]]), GangPlanRequest((pods(6, require=RACK, min_count=3),)))
     assert isinstance(answer, NoFit)
     assert answer.best_slots == 2
 
 
 def test_a_minimum_over_all_pod_sets() -> None:
     """Five of eight pods are enough, whichever pod sets they are of; more join where there is room."""
-    answer = planned(two([[[6]]], [1]), pods(4, 1, 1), pods(4, 1, 0), least=5)
+    answer = planned(two([[[6]]], [1]), pods(4, 1, 1), pods(4, 1, 0), min_count=5)
     assert [len([host for host in seats.ranks if host >= 0]) for seats in answer.pod_sets] == [1, 4]
 
 
 def test_a_minimum_is_rounded_up_to_whole_slices() -> None:
     """Three of eight pods in slices of two are two slices."""
-    answer = planned(room([[[2], [2], [1]]]), pods(8, slices=(Slices(RACK, 2),), least=3))
+    answer = planned(room([[[2], [2], [1]]]), pods(8, slices=(Slices(RACK, 2),), min_count=3))
     assert answer.pod_sets[0].ranks == (0, 0, 1, 1, -1, -1, -1, -1)
 
 
@@ -231,7 +231,7 @@ def test_the_arguments_are_left_alone() -> None:
     """Planning changes neither what is free nor the gang."""
     tree, free = two([[[4, 4]]], [1, 1])
     before = free.copy()
-    plan_gang(tree, free, GangPlanRequest((pods(4, 1, 0, least=2, per_host=2), pods(2, 1, 1))))
+    plan_gang(tree, free, GangPlanRequest((pods(4, 1, 0, min_count=2, per_host=2), pods(2, 1, 1))))
     assert (free == before).all()
 
 
@@ -252,8 +252,8 @@ ONE = pods(2)
         ("prefer", lambda: GangPlanRequest((pods(1, prefer=9),))),
         ("profile", lambda: GangPlanRequest((ONE,), profile="best")),
         ("steps", lambda: GangPlanRequest((ONE,), steps=-1)),
-        ("least", lambda: GangPlanRequest((ONE,), least=3)),
-        ("least", lambda: GangPlanRequest((pods(2, least=-1),))),
+        ("min_count", lambda: GangPlanRequest((ONE,), min_count=3)),
+        ("min_count", lambda: GangPlanRequest((pods(2, min_count=-1),))),
         ("per_host", lambda: GangPlanRequest((pods(2, per_host=0),))),
         ("eligible", lambda: GangPlanRequest((pods(2, eligible=np.array([True])),))),
         ("eligible", lambda: GangPlanRequest((pods(2, eligible=np.array([1, 1])),))),
