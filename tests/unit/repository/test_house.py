@@ -79,7 +79,7 @@ def test_the_architecture_page_has_the_charters() -> None:
     page = (ROOT / "docs/contributor/architecture.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `([a-z/]+)/` \| (.+) \|$", page, re.MULTILINE))
     charters = {str(at): (ast.get_docstring(tree(at / "__init__.py")) or "").splitlines()[0] for at in ROOMS}
-    assert rows == charters
+    assert rows == charters, "write the charters into the table of docs/contributor/architecture.md"
 
 
 def test_a_class_name_has_one_meaning() -> None:
