@@ -36,7 +36,7 @@ $(STAMP): requirements-dev.lock pyproject.toml
 demo: $(STAMP) ## Show gangs on a real control plane with 32 simulated GPU hosts (KEEP=1 leaves it running)
 	@$(BIN)/python -m local.demo
 
-# Tests side by side, each worker with a control plane of its own (some 1.5 GB). Most of the time they wait: more
+# Tests side by side, each worker with a control plane of its own (up to 3 GB). Most of the time they wait: more
 # workers than cores.
 WORKERS ?= 4
 

@@ -25,7 +25,7 @@ PROGRAMS = pytest.StashKey[dict[str, Path] | ProgramsError]()
 BUILT = pytest.StashKey[dict[str, Built] | ProgramsError]()
 HERE = Path(__file__).parent
 # Of the control plane's programs: memory for less collecting of garbage, a quarter of all that these tests compute.
-ENVIRONMENT = {"GOGC": "400", "GOMEMLIMIT": "1GiB"}
+ENVIRONMENT = {"GOGC": "400", "GOMEMLIMIT": "2GiB"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
