@@ -169,7 +169,7 @@ class Controller:
         if changes.hosts:
             self._term.queue.hosts_changed()
         if changes.everything or changes.capacity_freed:
-            self._term.room_appeared()
+            self._term.retry_waiting()
         self._extensions.plan(now, growing=False)
         self._gangs.plan(now)
         self._extensions.plan(now, growing=True)
@@ -228,12 +228,12 @@ class Controller:
         times += [
             due for due in (self._term.texts.next(busy=busy), self._term.numbers.next(busy=busy)) if due is not None
         ]
-        if (len(self._term.queue) or len(self._term.parts)) and self._view.policy.nodes.settle:
+        if (len(self._term.queue) or len(self._term.extensions)) and self._view.policy.nodes.settle:
             with self._view.lock:
                 settling = self._view.capacity.unsettled(self._view.settled_before(self._wall()))
             if settling or self._settling:
                 times.append(now + 0.25)
-                self._term.room_appeared()  # one more try after the last node has settled
+                self._term.retry_waiting()  # one more try after the last node has settled
             self._settling = bool(settling)
         if len(self._orphans):
             times.append(now + 1.0)
@@ -294,7 +294,7 @@ class Controller:
             self._term.numbers.drop(key)
             memory.waiting_since = None
         if not isinstance(decision.action, Extend):
-            self._term.parts.drop(key)
+            self._term.extensions.drop(key)
         ungated = ungated_pods(gang.workload, gang.pods) if gang.understanding.asked is not None else []
         known = memory.refused
         refusals = (*decision.refused, *(Unassigned(pod, _LATER) for pod in gang.later))

@@ -57,7 +57,7 @@ class ExtensionQueue:
         """Remove the extension of a gang."""
         self._entries.pop(key, None)
 
-    def room(self) -> None:
+    def retry_all(self) -> None:
         """Make all extensions due again, because capacity may have been freed."""
         self._entries = {key: replace(entry, due=True) for key, entry in self._entries.items()}
 

@@ -17,7 +17,7 @@ from engine.scheduler.schedule import extended_placement, schedule_extension
 
 
 class ExtensionScheduler:
-    """Plans the extensions in the term's `parts`."""
+    """Plans the extensions in the term's `extensions`."""
 
     def __init__(
         self,
@@ -38,14 +38,14 @@ class ExtensionScheduler:
         """Queue an extension of a gang."""
         priority, created = self._view.pod_shapes.priority_of(gang.workload), gang.workload.created
         out = self._term.of(key).timers.hosts_out(now)
-        self._term.parts.add(key, part, priority=priority, created=created, out=out)
+        self._term.extensions.add(key, part, priority=priority, created=created, out=out)
         self._report_status(key, gang, now)
 
     def plan(self, now: float, *, growing: bool) -> None:
         """Plan the due extensions: growth, or the replacement of lost slots."""
         if growing and self._view.policy.queue.order == "strict" and len(self._term.queue):
             return  # in strict order growth must not overtake waiting gangs
-        for key, part in self._term.parts.take(growing=growing, busy=self._term.busy):
+        for key, part in self._term.extensions.take(growing=growing, busy=self._term.busy):
             self._term.guarded(key, now, partial(self._extend_one, key, part, now))
 
     def _extend_one(self, key: str, part: Extend, now: float) -> None:
@@ -56,8 +56,10 @@ class ExtensionScheduler:
             gang = view.gangs.get(key)
             if gang is None or gang.placement is None or gang.placement.assignment is None:
                 return
-            ahead = self._term.room.before(key, view.pod_shapes.priority_of(gang.workload)) if extension.more else []
-            room_kept = frozenset[str]().union(*(room.hosts for room in ahead))
+            ahead = (
+                self._term.nominator.before(key, view.pod_shapes.priority_of(gang.workload)) if extension.more else []
+            )
+            nominated = frozenset[str]().union(*(room.hosts for room in ahead))
             # The capacity of lost slots is free for their replacements.
             with view.release_slots(key, stays=extension.standing(gang.placement.assignment)):
                 with metrics.plan_seconds.time():
@@ -67,24 +69,24 @@ class ExtensionScheduler:
                         extension,
                         settled_before=view.settled_before(self._wall()),
                         excluded=excluded,
-                        room_kept=room_kept,
+                        nominated=nominated,
                     )
                 if isinstance(outcome, Placed):
                     placement = extended_placement(gang, extension, outcome)
                     view.assume(key, placement)
         metrics.plans.labels(type(outcome).__name__).inc()
         if isinstance(outcome, Placed):
-            self._term.parts.drop(key)
+            self._term.extensions.drop(key)
             memory.last_plan = outcome
             memory.pending_status = None  # the loss was reported already, and is repaired now
             self._term.send(
                 key, lambda: self._executor.extend(gang, placement, extension, f"{part.why}: {outcome.message}")
             )
             return
-        self._term.parts.missed(key, outcome)
+        self._term.extensions.missed(key, outcome)
         self._report_status(key, gang, now)
         memory.wake_at(memory.timers.next_back(now))
 
     def _report_status(self, key: str, gang: Gang, now: float) -> None:
-        if (status := self._term.parts.status(key)) is not None:
+        if (status := self._term.extensions.status(key)) is not None:
             self._reporter.report(key, gang, status, now)

@@ -88,7 +88,7 @@ class GangScheduler:
         view = self._view
         strict = view.policy.queue.order == "strict"
         self._nominate(now, strict=strict)
-        if self._term.queue.room and not strict:
+        if self._term.queue.capacity_freed and not strict:
             for key in self._term.queue.for_hosts:  # their numbers may have changed, if not their outcome
                 if (memory := self._term.memory.get(key)) is not None:
                     self._term.numbers.put(key, None, due=max(now, memory.reported_at + TEXT_EVERY))
@@ -104,7 +104,7 @@ class GangScheduler:
         queue = self._term.queue
         for key in keys:
             if key in self._term.busy:
-                queue.room = True  # plan all of them again when it is no longer busy
+                queue.capacity_freed = True  # plan all of them again when it is no longer busy
                 break
             if key not in queue.for_hosts:
                 self._term.guarded(key, now, partial(self._plan_one, key, now))
@@ -145,15 +145,15 @@ class GangScheduler:
             entry = self._term.queue.entry(key)
             if entry is not None and self._blocks(key):
                 waiting.append(StarvingGang(key, entry.priority, entry.topology, entry.namespace))
-        kept = {room.key: room for room in self._term.room.kept()}
-        if self._term.room.renew(waiting, now, partial(self._find_nomination, now)):
-            self._term.room_appeared()
-        for room in self._term.room.kept():
-            if room.key not in kept:
-                log.info("keeping %s for %s", room.where, room.name)
-            if kept.get(room.key) != room:
-                self._term.queue.requeue(room.key)  # so that its status shows the nomination
-        metrics.rooms_kept.set(len(self._term.room))
+        kept = {nomination.key: nomination for nomination in self._term.nominator.kept()}
+        if self._term.nominator.renew(waiting, now, partial(self._find_nomination, now)):
+            self._term.retry_waiting()
+        for nomination in self._term.nominator.kept():
+            if nomination.key not in kept:
+                log.info("keeping %s for %s", nomination.where, nomination.name)
+            if kept.get(nomination.key) != nomination:
+                self._term.queue.requeue(nomination.key)  # so that its status shows the nomination
+        metrics.rooms_kept.set(len(self._term.nominator))
 
     def _find_nomination(
         self, now: float, waiting: StarvingGang, kept: Nomination | None, taken: frozenset[str]
@@ -180,7 +180,7 @@ class GangScheduler:
                     kept=kept_slots,
                     settled_before=settled_before,
                     excluded=excluded | out,
-                    room_kept=taken,
+                    nominated=taken,
                     emptied=emptied,
                 ),
             )
@@ -198,13 +198,13 @@ class GangScheduler:
                 return
             memory = self._term.of(key)
             excluded = memory.timers.hosts_out(now)
-            ahead = self._term.room.before(key, entry.priority)
-            hosts = frozenset[str]().union(*(room.hosts for room in ahead))
+            ahead = self._term.nominator.before(key, entry.priority)
+            hosts = frozenset[str]().union(*(nomination.hosts for nomination in ahead))
             classes = tuple(map(view.pod_shapes.missing_class, gang.workload.pod_sets))
-            question = plan_key(gang.understanding, gang.shapes, excluded, hosts, classes)
+            problem = plan_key(gang.understanding, gang.shapes, excluded, hosts, classes)
             kept = kept_assignment(gang)
             joins = bool(kept)  # kept pods make it a problem of its own
-            if not joins and not alone and not self._term.room.of(key) and self._answered(key, gang, question, now):
+            if not joins and not alone and not self._term.nominator.of(key) and self._answered(key, gang, problem, now):
                 return
             with metrics.plan_seconds.time():
                 plan = partial(self._plan_beside, gang, kept, excluded)
@@ -216,7 +216,7 @@ class GangScheduler:
         metrics.plans.labels(type(outcome).__name__).inc()
         if isinstance(outcome, Placed):
             self._term.queue.drop(key)
-            self._term.rush.placed(now)
+            self._term.bursts.placed(now)
             memory.last_plan = outcome
             memory.pending_status = None
             self._term.send(key, lambda: self._executor.place(gang, placement))
@@ -228,9 +228,9 @@ class GangScheduler:
         if not joins and outcome.for_hosts:
             self._term.queue.waits_for_hosts(key)
         if not joins and REASONS[outcome.reason].shared:
-            self._term.queue.record_miss(question, miss)
+            self._term.queue.record_miss(problem, miss)
 
-    def _answered(self, key: str, gang: Gang, question: PlanKey, now: float) -> bool:
+    def _answered(self, key: str, gang: Gang, problem: PlanKey, now: float) -> bool:
         """Return True if earlier answers of this turn show that a gang does not fit.
 
         Exactly the same problem has the same answer, with its numbers. If fewer equal pods do not fit either, a gang
@@ -238,7 +238,7 @@ class GangScheduler:
         quota, which comes first.
         """
         memory, queue = self._term.of(key), self._term.queue
-        same, miss = queue.answered(question), queue.known_miss(question)
+        same, miss = queue.answered(problem), queue.known_miss(problem)
         if miss is not None and miss.outcome.for_hosts:
             queue.waits_for_hosts(key)
         if same is not None and not self._view.stores.quotas.get_by(gang.workload.namespace):
@@ -263,11 +263,11 @@ class GangScheduler:
         gang: Gang,
         kept: Mapping[str, Mapping[int, KeptSlot]],
         excluded: frozenset[str],
-        room_kept: frozenset[str],
+        nominated: frozenset[str],
     ) -> Outcome:
         settled_before = self._view.settled_before(self._wall())
         return schedule_gang(
-            self._view, gang, kept=kept, settled_before=settled_before, excluded=excluded, room_kept=room_kept
+            self._view, gang, kept=kept, settled_before=settled_before, excluded=excluded, nominated=nominated
         )
 
     def _report(self, key: str, gang: Gang, miss: Miss, now: float) -> None:
@@ -279,14 +279,14 @@ class GangScheduler:
 
     def _why(self, key: str, gang: Gang, outcome: Waits | Never) -> Status:
         """Return the status of a gang that was not placed."""
-        room = self._term.room.of(key)
-        if room is None or self._term.memory[key].unschedulable_alone:
+        nomination = self._term.nominator.of(key)
+        if nomination is None or self._term.memory[key].unschedulable_alone:
             since = relaxed_text(gang.understanding, self._view.policy)
             return Status("Waiting", outcome.reason, f"{outcome.message}{since}")
         waited = format_duration(self._view.policy.queue.patience)
         pods = plural(gang.understanding.least, "pod")
-        message = f"has waited for {waited}: {room.where} kept free until {pods} fit"
-        return Status("Waiting", "RoomKept", message, tuple(sorted(room.hosts)))
+        message = f"has waited for {waited}: {nomination.where} kept free until {pods} fit"
+        return Status("Waiting", "RoomKept", message, tuple(sorted(nomination.hosts)))
 
     def _blocks(self, key: str) -> bool:
         """Return True if a gang waits for capacity; one with a problem that only its users can correct holds up no

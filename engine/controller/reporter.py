@@ -43,7 +43,7 @@ class StatusReporter:
         memory = self._term.of(key)
         if self._is_news(memory, gang, status):
             self._term.texts.drop(key)
-            pause = settle(status) + self._term.rush.delay(status.phase, now)
+            pause = settle(status) + self._term.bursts.delay(status.phase, now)
             due = now + pause
             if memory.pending_status is not None and memory.pending_status[1].phase == status.phase and pause:
                 due = memory.pending_status[0]
@@ -98,7 +98,7 @@ class StatusReporter:
             if memory.pending_status is None or memory.pending_status[0] > now or key in self._term.busy:
                 continue
             status, memory.pending_status = memory.pending_status[1], None
-            if status.phase == "Waiting" and (later := self._term.pace.wait(memory.namespace, now)):
+            if status.phase == "Waiting" and (later := self._term.report_limiter.wait(memory.namespace, now)):
                 memory.pending_status = (now + later, status)
                 continue
             self._term.guarded(key, now, partial(self._write_status, key, status, now))

@@ -98,9 +98,9 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     def blocked(host: str) -> bool:
         return host in out or not hosts.usable(host) or hosts.overcommitted(host)
 
-    seating = assign_slots(workload, placement, gang.pods)
-    seats = tuple(one for one in seating.seats if not blocked(one.slot.host))
-    blocked_host = next((one.slot.host for one in seating.seats if blocked(one.slot.host)), None)
+    assignments = assign_slots(workload, placement, gang.pods)
+    ready = tuple(one for one in assignments.seats if not blocked(one.slot.host))
+    blocked_host = next((one.slot.host for one in assignments.seats if blocked(one.slot.host)), None)
     orphaned = on_gone_node(gang, hosts)
     grown = None if orphaned else _growth(gang)
     if not started and not unbound:
@@ -113,9 +113,9 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
             return Decision(
                 Unplace(suspend=can_suspend(workload), reason="", message="the request changed: it is planned again")
             )
-    refused = () if grown is not None else seating.refused
-    if seats:
-        return Decision(Release(seats), status or _progress(gang, live, hosts), refused)
+    refused = () if grown is not None else assignments.refused
+    if ready:
+        return Decision(Release(ready), status or _progress(gang, live, hosts), refused)
     wakes.append(now + BLOCKED_LOOK if blocked_host is not None or late else None)
 
     staying = [pod for pod in gang.pods if pod not in replaceable]
@@ -136,7 +136,7 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
         why = f"{plural(grown.more, 'more pod')} to join"
         return Decision(Extend(grown, why, _progress(gang, live, hosts)), wake=wake)
     return _waiting(
-        gang, seating, live, timers, policy, now=now, started=started, hosts=hosts, status=status, wake=wake
+        gang, assignments, live, timers, policy, now=now, started=started, hosts=hosts, status=status, wake=wake
     )
 
 
@@ -158,7 +158,7 @@ def _repair(
 
 def _waiting(
     gang: Gang,
-    seating: SlotAssignments,
+    assignments: SlotAssignments,
     live: list[Pod],
     timers: Timers,
     policy: Policy,
@@ -184,7 +184,7 @@ def _waiting(
             back = Unplace(suspend=can_suspend(workload), reason="HoldExpired", message=message, pause=True)
             return Decision(back)
         wake = end if wake is None else min(wake, end)
-    return Decision(NoAction(), status or _progress(gang, live, hosts), seating.refused, wake=wake)
+    return Decision(NoAction(), status or _progress(gang, live, hosts), assignments.refused, wake=wake)
 
 
 def _recovery(

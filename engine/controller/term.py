@@ -123,10 +123,10 @@ class LeaderTerm:
         self.limit_reported: set[str] = set()  # uids of workloads with gangs above the limit
         self.busy: set[str] = set()
         self.queue = GangQueue()
-        self.parts = ExtensionQueue()
-        self.room = Nominator()
-        self.rush = BurstDetector()
-        self.pace = RateLimiter()
+        self.extensions = ExtensionQueue()
+        self.nominator = Nominator()
+        self.bursts = BurstDetector()
+        self.report_limiter = RateLimiter()
         self.texts: DeferredQueue[Status] = DeferredQueue(batch=TEXTS[0], every=TEXTS[1])
         self.numbers: DeferredQueue[None] = DeferredQueue(batch=PLANS_FOR_TEXTS[0], every=PLANS_FOR_TEXTS[1])
 
@@ -139,7 +139,7 @@ class LeaderTerm:
         self.count(key, False)
         self.memory.pop(key, None)
         self.queue.drop(key)
-        self.parts.drop(key)
+        self.extensions.drop(key)
         self.texts.drop(key)
         self.numbers.drop(key)
 
@@ -150,10 +150,10 @@ class LeaderTerm:
             memory.counts = counts
             self.counted[memory.namespace] += 1 if counts else -1
 
-    def room_appeared(self) -> None:
+    def retry_waiting(self) -> None:
         """Have all waiting gangs and extensions planned again."""
-        self.queue.room = True
-        self.parts.room()
+        self.queue.capacity_freed = True
+        self.extensions.retry_all()
 
     def guarded(self, key: str, now: float, step: Callable[[], None]) -> None:
         """Run one step for one gang: an exception is logged, affects only that gang, and the step is retried later."""

@@ -36,13 +36,13 @@ def plan_placement(
     settled_before: float | None = None,
     excluded: frozenset[str] = frozenset(),
     kept: Mapping[str, Mapping[int, str]] | None = None,
-    room_kept: frozenset[str] = frozenset(),
+    nominated: frozenset[str] = frozenset(),
     emptied: frozenset[str] = frozenset(),
 ) -> Outcome:
     """Plan the gang of a workload on the resources that are free now. Nothing is changed.
 
     `shapes`: the resources of a pod of each pod set, by name. `settled_before`: nodes that became ready after this time
-    do not count yet (None: all count). `excluded` are hosts that are left out this time, `room_kept` those that are
+    do not count yet (None: all count). `excluded` are hosts that are left out this time, `nominated` those that are
     nominated for another gang (`engine.scheduler.starvation`); `emptied` count as empty. `kept`: pod set -> rank ->
     host of pods that are running or bound already; the others join them, inside the required domain that these use.
     Never raises for malformed input: the outcome names what is missing.
@@ -58,7 +58,7 @@ def plan_placement(
     if missing:
         return Waits("LabelsMissing", f"no node carries the labels of level {missing[0]}", for_hosts=True)
     asks = tuple(ask for ask in understanding.pod_sets if ask.count)
-    left_out = _left_out(topology, capacity, settled_before, {REFUSED_LATELY: excluded, ROOM_KEPT: room_kept})
+    left_out = _left_out(topology, capacity, settled_before, {REFUSED_LATELY: excluded, ROOM_KEPT: nominated})
     vacated = frozenset(host for host in emptied if host in topology.tree.index)
     standing = {name: hosts for name, hosts in (kept or {}).items() if hosts}
     if not asks:
@@ -67,7 +67,7 @@ def plan_placement(
         shape = shapes[asks[0].name]
         found = _plan_equal_pods(asks[0], shape, capacity, topology, policy=policy, left_out=left_out, emptied=vacated)
     else:
-        question = PlanInput(
+        problem = PlanInput(
             asks=asks,
             gang=understanding.gang,
             shapes=shapes,
@@ -78,7 +78,7 @@ def plan_placement(
         )
         scarce = scarce_of(_tie_breaking_shape([shapes[ask.name] for ask in asks]), capacity)
         found = plan_pod_sets(
-            question,
+            problem,
             capacity=capacity,
             policy=policy,
             scarce=capacity.free_of(scarce, topology),

@@ -64,7 +64,7 @@ class _FreeResources:
 
 
 def plan_pod_sets(
-    question: PlanInput,
+    inputs: PlanInput,
     *,
     capacity: Capacity,
     policy: Policy,
@@ -76,15 +76,15 @@ def plan_pod_sets(
     `scarce`: free amount by host of the resource that decides ties; `explain` returns the outcome for a pod set that
     does not fit even alone.
     """
-    tree = question.topology.tree
-    hosts = [host for ranks in question.kept.values() for host in ranks.values()]
+    tree = inputs.topology.tree
+    hosts = [host for ranks in inputs.kept.values() for host in ranks.values()]
     if outside := sorted(host for host in hosts if host not in tree.index):
         return Waits("NodesExcluded", f"a pod of the gang is on {sanitize(outside[0])}, outside the topology")
-    gang = _resolved(question, capacity, policy)
-    resources = _free_resources(question, capacity)
-    if question.emptied:
-        vacated = [tree.index[host] for host in question.emptied - question.left_out]
-        resources.free[vacated] = _free_resources(question, capacity, empty=True).free[vacated]
+    gang = _resolved(inputs, capacity, policy)
+    resources = _free_resources(inputs, capacity)
+    if inputs.emptied:
+        vacated = [tree.index[host] for host in inputs.emptied - inputs.left_out]
+        resources.free[vacated] = _free_resources(inputs, capacity, empty=True).free[vacated]
     for _ in range(_DEVICE_TRIES):
         try:
             answer = plan_gang(tree, resources.free, _with_columns(gang, resources), scarce)
@@ -92,27 +92,27 @@ def plan_pod_sets(
             return Waits("Fragmented", "not all running pods are in the required domains; the gang cannot grow")
         match answer:
             case GangPlan():
-                if (conflict := _device_conflict(question, answer, capacity)) is None:
-                    return _placed(question, gang, answer)
+                if (conflict := _device_conflict(inputs, answer, capacity)) is None:
+                    return _placed(inputs, gang, answer)
                 resources.eligible[conflict[0]][conflict[1]] = False
             case NoFit():
-                return _no_room(question, gang, answer, capacity, explain)
+                return _no_room(inputs, gang, answer, capacity, explain)
             case Undecided():
                 break
-    missing = plural(_count(question), "pod")
+    missing = plural(_count(inputs), "pod")
     return Waits("SearchLimit", f"the search for room for {missing} ran out of its {policy.planner.steps:,} steps")
 
 
 def _free_resources(
-    question: PlanInput, capacity: Capacity, *, empty: bool = False, repaired: bool = False
+    inputs: PlanInput, capacity: Capacity, *, empty: bool = False, repaired: bool = False
 ) -> _FreeResources:
     """Return the current resources; with `empty` those of empty hosts, with `repaired` of empty and healthy ones."""
-    topology = question.topology
+    topology = inputs.topology
     empty |= repaired
-    shapes = [question.shapes[ask.name] for ask in question.asks]
+    shapes = [inputs.shapes[ask.name] for ask in inputs.asks]
     out = np.zeros(len(topology.tree.hosts), dtype=np.bool_)
     if not empty:
-        out[[topology.tree.index[host] for host in question.left_out]] = True
+        out[[topology.tree.index[host] for host in inputs.left_out]] = True
     if len(shapes) == 1:
         counted = capacity.count(shapes[0], topology)
         slots = counted.built if repaired else counted.empty if empty else counted.free
@@ -137,52 +137,52 @@ def _eligible_hosts(shape: Shape, topology: Topology, capacity: Capacity, *, rep
     return np.array([not reason or repairable(reason) for reason in reasons], dtype=np.bool_)
 
 
-def _resolved(question: PlanInput, capacity: Capacity, policy: Policy) -> GangPlanRequest:
+def _resolved(inputs: PlanInput, capacity: Capacity, policy: Policy) -> GangPlanRequest:
     """Return the gang request with levels as indices and without columns; `auto` becomes the finest level that fits."""
-    topology = question.topology
-    required = {ask.name: topology.level_of(ask.require) for ask in question.asks}
-    pod_sets = tuple(_pod_set(question, ask, required[ask.name]) for ask in question.asks)
-    whole = question.gang
+    topology = inputs.topology
+    required = {ask.name: topology.level_of(ask.require) for ask in inputs.asks}
+    pod_sets = tuple(_pod_set(inputs, ask, required[ask.name]) for ask in inputs.asks)
+    whole = inputs.gang
     gang = GangPlanRequest(
         pod_sets,
         require=topology.level_of(whole.require) if whole is not None else None,
         prefer=topology.level_of(whole.prefer) if whole is not None else None,
-        min_count=_gang_minimum(question),
+        min_count=_gang_minimum(inputs),
         profile=policy.planner.profile,
         steps=policy.planner.steps,
     )
     empty: _FreeResources | None = None
-    for number, ask in enumerate(question.asks):
+    for number, ask in enumerate(inputs.asks):
         if ask.require == AUTO:
             members_of_level = [
                 other
-                for other, one in enumerate(question.asks)
+                for other, one in enumerate(inputs.asks)
                 if other == number or (ask.colocate is not None and one.colocate == ask.colocate)
             ]
             if len(members_of_level) == 1:
-                counted = capacity.count(question.shapes[ask.name], topology)
+                counted = capacity.count(inputs.shapes[ask.name], topology)
                 level = topology.auto_level(ask.count, ask.slices, empty=counted.empty)
             else:
-                empty = empty or _free_resources(question, capacity, empty=True)
-                level = _lowest_together(question, gang, empty, members_of_level)
-            level = min(level, _shared_level(question, members_of_level))
+                empty = empty or _free_resources(inputs, capacity, empty=True)
+                level = _lowest_together(inputs, gang, empty, members_of_level)
+            level = min(level, _shared_level(inputs, members_of_level))
             pod_sets = tuple(
                 replace(one, require=level) if i in members_of_level else one for i, one in enumerate(pod_sets)
             )
     gang = replace(gang, pod_sets=tuple(map(_without_idle_prefer, _shared_levels(pod_sets))))
     if whole is not None and whole.require == AUTO:
-        empty = empty or _free_resources(question, capacity, empty=True)
+        empty = empty or _free_resources(inputs, capacity, empty=True)
         every = list(range(len(pod_sets)))
-        level = min(_lowest_together(question, gang, empty, every), _shared_level(question, every))
+        level = min(_lowest_together(inputs, gang, empty, every), _shared_level(inputs, every))
         gang = replace(gang, require=level)
     if gang.require is not None and gang.prefer is not None and gang.prefer <= gang.require:
         gang = replace(gang, prefer=None)
     return gang
 
 
-def _pod_set(question: PlanInput, ask: PodSetRequest, require: int | None) -> PodSetPlanRequest:
-    topology = question.topology
-    kept = question.kept.get(ask.name, {})
+def _pod_set(inputs: PlanInput, ask: PodSetRequest, require: int | None) -> PodSetPlanRequest:
+    topology = inputs.topology
+    kept = inputs.kept.get(ask.name, {})
     return PodSetPlanRequest(
         count=ask.count,
         requests=(),
@@ -190,15 +190,15 @@ def _pod_set(question: PlanInput, ask: PodSetRequest, require: int | None) -> Po
         prefer=topology.level_of(ask.prefer),
         slices=topology.slices(ask.slices),
         colocate=ask.colocate,
-        min_count=ask.min_available if ask.min_available < ask.count or _gang_minimum(question) is not None else None,
+        min_count=ask.min_available if ask.min_available < ask.count or _gang_minimum(inputs) is not None else None,
         kept={rank: topology.tree.index[host] for rank, host in kept.items()},
     )
 
 
-def _gang_minimum(question: PlanInput) -> int | None:
+def _gang_minimum(inputs: PlanInput) -> int | None:
     """Return the minimum of the whole gang, if it is less than all of its pods."""
-    least = question.gang.min_available if question.gang is not None else None
-    return least if least is not None and 1 <= least < _count(question) else None
+    least = inputs.gang.min_available if inputs.gang is not None else None
+    return least if least is not None and 1 <= least < _count(inputs) else None
 
 
 def _shared_levels(pod_sets: tuple[PodSetPlanRequest, ...]) -> tuple[PodSetPlanRequest, ...]:
@@ -216,14 +216,12 @@ def _without_idle_prefer(pods: PodSetPlanRequest) -> PodSetPlanRequest:
     return replace(pods, prefer=None) if idle else pods
 
 
-def _shared_level(question: PlanInput, members_of_level: list[int]) -> int:
+def _shared_level(inputs: PlanInput, members_of_level: list[int]) -> int:
     """Return the finest level with one domain that holds all kept pods of these pod sets; `auto` is no finer than
     that.
     """
-    tree = question.topology.tree
-    hosts = [
-        tree.index[host] for i in members_of_level for host in question.kept.get(question.asks[i].name, {}).values()
-    ]
+    tree = inputs.topology.tree
+    hosts = [tree.index[host] for i in members_of_level for host in inputs.kept.get(inputs.asks[i].name, {}).values()]
     for level in range(len(tree.levels) - 1, 0, -1):
         if len({tree.domain_of(level, host) for host in hosts}) <= 1:
             return level
@@ -231,10 +229,10 @@ def _shared_level(question: PlanInput, members_of_level: list[int]) -> int:
 
 
 def _lowest_together(
-    question: PlanInput, gang: GangPlanRequest, empty: _FreeResources, members_of_level: list[int]
+    inputs: PlanInput, gang: GangPlanRequest, empty: _FreeResources, members_of_level: list[int]
 ) -> int:
     """Return the finest level with one empty domain that holds these pod sets; the coarsest if none does."""
-    tree = question.topology.tree
+    tree = inputs.topology.tree
     members = tuple(
         replace(
             gang.pod_sets[i],
@@ -266,35 +264,35 @@ def _with_columns(gang: GangPlanRequest, resources: _FreeResources) -> GangPlanR
     return replace(gang, pod_sets=pod_sets)
 
 
-def _device_conflict(question: PlanInput, answer: GangPlan, capacity: Capacity) -> tuple[int, int] | None:
+def _device_conflict(inputs: PlanInput, answer: GangPlan, capacity: Capacity) -> tuple[int, int] | None:
     """Return a pod set and a host where the resources suffice for all but the devices do not; None if there is none."""
     wanted: dict[int, list[tuple[int, int]]] = {}  # host -> pod set, its new pods there
-    for number, (ask, seats) in enumerate(zip(question.asks, answer.pod_sets, strict=True)):
-        if question.shapes[ask.name].devices is not None:
-            there = Counter(host for rank, host in enumerate(seats.ranks) if host >= 0)
-            there.subtract(question.topology.tree.index[host] for host in question.kept.get(ask.name, {}).values())
+    for number, (ask, assigned) in enumerate(zip(inputs.asks, answer.pod_sets, strict=True)):
+        if inputs.shapes[ask.name].devices is not None:
+            there = Counter(host for rank, host in enumerate(assigned.ranks) if host >= 0)
+            there.subtract(inputs.topology.tree.index[host] for host in inputs.kept.get(ask.name, {}).values())
             for host, count in there.items():
                 if count > 0:
                     wanted.setdefault(host, []).append((number, count))
     for host, pods in wanted.items():
         if len(pods) > 1:
-            devices = [(question.shapes[question.asks[number].name].devices, count) for number, count in pods]
+            devices = [(inputs.shapes[inputs.asks[number].name].devices, count) for number, count in pods]
             requests = [(device, count) for device, count in devices if device is not None]
-            if not capacity.devices_fit(question.topology.tree.hosts[host], requests):
+            if not capacity.devices_fit(inputs.topology.tree.hosts[host], requests):
                 return min(pods, key=lambda one: one[1])[0], host
     return None
 
 
-def _placed(question: PlanInput, gang: GangPlanRequest, answer: GangPlan) -> Placed:
-    topology = question.topology
-    plans = [_plan(ask, seats, topology) for ask, seats in zip(question.asks, answer.pod_sets, strict=True)]
+def _placed(inputs: PlanInput, gang: GangPlanRequest, answer: GangPlan) -> Placed:
+    topology = inputs.topology
+    plans = [_plan(ask, assigned, topology) for ask, assigned in zip(inputs.asks, answer.pod_sets, strict=True)]
     used = {one.name: number for one, number in zip(topology.levels, answer.domains_used, strict=True)}
     slots = [slot for plan in plans for slot in plan.slots]
     levels = {
         ask.name: (_alias(topology, pods.require), _alias(topology, pods.prefer))
-        for ask, pods in zip(question.asks, gang.pod_sets, strict=True)
+        for ask, pods in zip(inputs.asks, gang.pod_sets, strict=True)
     }
-    own = levels[question.asks[0].name] if question.gang is None and len(question.asks) == 1 else None
+    own = levels[inputs.asks[0].name] if inputs.gang is None and len(inputs.asks) == 1 else None
     require, prefer = own or (_alias(topology, gang.require), _alias(topology, gang.prefer))
     return Placed(
         pod_sets=tuple(plans),
@@ -307,11 +305,11 @@ def _placed(question: PlanInput, gang: GangPlanRequest, answer: GangPlan) -> Pla
     )
 
 
-def _plan(ask: PodSetRequest, seats: HostAssignment, topology: Topology) -> PodSetPlan:
+def _plan(ask: PodSetRequest, assigned: HostAssignment, topology: Topology) -> PodSetPlan:
     """Return the slots in the order of their lowest rank; without ranks in the order of the tree."""
     tree = topology.tree
     ranks: dict[int, list[tuple[int, int]]] = {}
-    for rank, host in enumerate(seats.ranks):
+    for rank, host in enumerate(assigned.ranks):
         if host >= 0:
             ranks.setdefault(host, []).append((rank, rank))
     return PodSetPlan(
@@ -328,51 +326,51 @@ def _plan(ask: PodSetRequest, seats: HostAssignment, topology: Topology) -> PodS
 
 
 def _no_room(
-    question: PlanInput,
+    inputs: PlanInput,
     gang: GangPlanRequest,
     answer: NoFit,
     capacity: Capacity,
     explain: Callable[[NoFit, PodSetRequest], Outcome],
 ) -> Outcome:
-    topology = question.topology
-    if any(question.kept.values()):
-        missing = plural(max(1, _wanted(question) - sum(map(len, question.kept.values()))), "pod")
+    topology = inputs.topology
+    if any(inputs.kept.values()):
+        missing = plural(max(1, _wanted(inputs) - sum(map(len, inputs.kept.values()))), "pod")
         level = _alias(topology, answer.level if answer.level >= 0 else None)
         where = f"the {level} of the running pods" if level else "the topology"
         return Waits("Fragmented", f"needs room for {missing} more in {where}")
     if answer.pod_set is not None:
-        ask = question.asks[answer.pod_set]
+        ask = inputs.asks[answer.pod_set]
         explained = explain(answer, ask)
         return (
             explained
-            if len(question.asks) == 1
+            if len(inputs.asks) == 1
             else replace(explained, message=f"pod set {ask.name}: {explained.message}")
         )
-    ever = _free_resources(question, capacity, repaired=True)
-    shares = join_and([f"{ask.count:,} of {ask.name}" for ask in question.asks])
+    ever = _free_resources(inputs, capacity, repaired=True)
+    shares = join_and([f"{ask.count:,} of {ask.name}" for ask in inputs.asks])
     shared = answer.level if answer.level >= 0 else gang.require
     where = f" in one {_alias(topology, shared)}" if shared is not None else ""
-    wanted = _wanted(question)
-    of_all = f"{wanted:,} of " if wanted < _count(question) else ""
-    asked = f"needs room for {of_all}{plural(_count(question), 'pod')} ({shares}){where}"
+    wanted = _wanted(inputs)
+    of_all = f"{wanted:,} of " if wanted < _count(inputs) else ""
+    asked = f"needs room for {of_all}{plural(_count(inputs), 'pod')} ({shares}){where}"
     if isinstance(plan_gang(topology.tree, ever.free, _with_columns(gang, ever)), NoFit):
         return Never(
             "GangTooLarge", f"{asked}; each pod set fits alone, but all of them together do not fit even on empty hosts"
         )
     reason: Code = "Fragmented"
     if answer.level < 0:
-        gpus = any("gpu" in name for shape in question.shapes.values() for name, _ in shape.requests)
+        gpus = any("gpu" in name for shape in inputs.shapes.values() for name, _ in shape.requests)
         reason = "InsufficientFreeGPUs" if gpus else "InsufficientFreeHosts"
     return Waits(reason, f"{asked}; each pod set fits alone, but not all of them together now")
 
 
-def _count(question: PlanInput) -> int:
-    return sum(ask.count for ask in question.asks)
+def _count(inputs: PlanInput) -> int:
+    return sum(ask.count for ask in inputs.asks)
 
 
-def _wanted(question: PlanInput) -> int:
+def _wanted(inputs: PlanInput) -> int:
     """Return how many pods make the gang complete."""
-    return _gang_minimum(question) or sum(min(ask.count, ask.min_available) for ask in question.asks)
+    return _gang_minimum(inputs) or sum(min(ask.count, ask.min_available) for ask in inputs.asks)
 
 
 def _alias(topology: Topology, level: int | None) -> str | None:

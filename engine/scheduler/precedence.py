@@ -20,10 +20,10 @@ from engine.scheduler.starvation import Nomination
 
 @dataclass(frozen=True, slots=True)
 class Precedence:
-    """The gang that must not be overtaken (`first`, namespace/name or ""), and hosts nominated for others (`rooms`)."""
+    """The gang that must not be overtaken (`first`, namespace/name or ""), and the nominations of others."""
 
     first: str = ""
-    rooms: tuple[Nomination, ...] = ()
+    nominations: tuple[Nomination, ...] = ()
 
 
 def precedence_of(view: ClusterState, gang: Gang, *, created: float) -> Precedence:
@@ -38,7 +38,7 @@ def precedence_of(view: ClusterState, gang: Gang, *, created: float) -> Preceden
             if place < first and key != gang.key and _in_queue(other, placement):
                 first = place
         return Precedence(first=first[2] if first < mine else "")
-    rooms = [
+    nominations = [
         Nomination(
             key=key,
             name=f"{other.namespace}/{other.name}",
@@ -50,22 +50,24 @@ def precedence_of(view: ClusterState, gang: Gang, *, created: float) -> Preceden
         for key, other, placement in view.gangs.keeping()
         if key != gang.key and placement.priority >= priority and _in_queue(other, placement)
     ]
-    return Precedence(rooms=tuple(rooms))
+    return Precedence(nominations=tuple(nominations))
 
 
-def in_turn(plan: Callable[[frozenset[str]], Outcome], rooms: Sequence[Nomination]) -> tuple[Outcome, str]:
+def in_turn(plan: Callable[[frozenset[str]], Outcome], nominations: Sequence[Nomination]) -> tuple[Outcome, str]:
     """Plan a gang without the hosts nominated for others; also return the gang with hosts that would fit it, or "".
 
     `plan` is called with the hosts to leave out.
     """
-    outcome = plan(frozenset[str]().union(*(room.hosts for room in rooms)))
-    if not rooms or isinstance(outcome, Placed) or own_trouble(outcome):
+    outcome = plan(frozenset[str]().union(*(nomination.hosts for nomination in nominations)))
+    if not nominations or isinstance(outcome, Placed) or own_trouble(outcome):
         return outcome, ""
     without = plan(frozenset())
     if not isinstance(without, Placed):
         return outcome, ""
     hosts = {slot.host for pods in without.pod_sets for slot in pods.slots}
-    return outcome, next((room for room in rooms if not hosts.isdisjoint(room.hosts)), rooms[0]).name
+    return outcome, next(
+        (nomination for nomination in nominations if not hosts.isdisjoint(nomination.hosts)), nominations[0]
+    ).name
 
 
 def goes_first(name: str, gang: Gang) -> Waits:

@@ -66,10 +66,10 @@ def plan_key(understanding: PlacementRequest, shapes: Mapping[str, Shape], *besi
 
 
 class GangQueue:
-    """Waiting gangs by key. `room` is True if capacity was freed, so that a gang that did not fit may fit now."""
+    """Waiting gangs by key; when `capacity_freed` is True, gangs that did not fit may fit now."""
 
     def __init__(self) -> None:
-        self.room = False
+        self.capacity_freed = False
         self._entries: dict[str, QueueEntry] = {}
         self._fresh: set[str] = set()  # not planned since they were added or requeued
         self._put_off: dict[str, None] = {}  # postponed when they were due, in that order
@@ -162,11 +162,11 @@ class GangQueue:
         """
         self._misses.clear()
         self._answers.clear()
-        wanted = set(self._entries) if strict and (self.room or self._fresh) else set(self._fresh)
-        if self.room and not strict:
+        wanted = set(self._entries) if strict and (self.capacity_freed or self._fresh) else set(self._fresh)
+        if self.capacity_freed and not strict:
             wanted |= self._entries.keys() - self._for_hosts
         ready = {key for key in wanted if self._entries[key].not_before <= now}
-        self.room = False
+        self.capacity_freed = False
         self._fresh -= ready
         return sorted(ready, key=self._order)
 
@@ -179,20 +179,20 @@ class GangQueue:
         """Block the queue behind this gang; new gangs are planned when capacity is freed."""
         self._fresh -= set(self.later_than(key))
 
-    def known_miss(self, question: PlanKey) -> Miss | None:
+    def known_miss(self, problem: PlanKey) -> Miss | None:
         """Return the miss of the same problem with no more pods from this turn; None if there was none."""
-        count, miss = self._misses.get(question.about, (inf, None))
-        return miss if question.count >= count else None
+        count, miss = self._misses.get(problem.about, (inf, None))
+        return miss if problem.count >= count else None
 
-    def answered(self, question: PlanKey) -> Miss | None:
+    def answered(self, problem: PlanKey) -> Miss | None:
         """Return the miss of exactly the same problem from this turn; None if there was none."""
-        return self._answers.get(question)
+        return self._answers.get(problem)
 
-    def record_miss(self, question: PlanKey, miss: Miss) -> None:
+    def record_miss(self, problem: PlanKey, miss: Miss) -> None:
         """Record a miss; valid until the next `take`, as plans only use capacity up."""
-        self._answers.setdefault(question, miss)
-        if self.known_miss(question) is None:
-            self._misses[question.about] = (question.count, miss)
+        self._answers.setdefault(problem, miss)
+        if self.known_miss(problem) is None:
+            self._misses[problem.about] = (problem.count, miss)
 
     def _order(self, key: str) -> tuple[int, float, str]:
         entry = self._entries[key]

@@ -37,12 +37,12 @@ def schedule_gang(
     kept: Mapping[str, Mapping[int, KeptSlot]] | None = None,
     settled_before: float | None = None,
     excluded: frozenset[str] = frozenset(),
-    room_kept: frozenset[str] = frozenset(),
+    nominated: frozenset[str] = frozenset(),
     emptied: frozenset[str] = frozenset(),
 ) -> Outcome:
     """Return the outcome for a gang: whether its pods can be created, then the plan. The caller holds the state's lock.
 
-    `kept`: the result of `kept_assignment`, for a caller that has it. `settled_before`, `excluded`, `room_kept` and
+    `kept`: the result of `kept_assignment`, for a caller that has it. `settled_before`, `excluded`, `nominated` and
     `emptied` as in `plan_placement`; no devices are allocated on emptied hosts.
     """
     if (trouble := _creation_problem(view, gang)) is not None:
@@ -57,7 +57,7 @@ def schedule_gang(
         settled_before=settled_before,
         excluded=excluded,
         kept=_hosts(kept),
-        room_kept=room_kept,
+        nominated=nominated,
         emptied=emptied,
     )
     if isinstance(outcome, Placed) and not emptied:
@@ -74,10 +74,10 @@ def answer_in_view(view: ClusterState, gang: Gang, *, created: float, settled_be
     if before.first:
         return goes_first(before.first, gang)
 
-    def plan(room_kept: frozenset[str]) -> Outcome:
-        return schedule_gang(view, gang, settled_before=settled_before, room_kept=room_kept)
+    def plan(nominated: frozenset[str]) -> Outcome:
+        return schedule_gang(view, gang, settled_before=settled_before, nominated=nominated)
 
-    outcome, first = in_turn(plan, before.rooms)
+    outcome, first = in_turn(plan, before.nominations)
     return kept_for(first, gang) if first else outcome
 
 
@@ -88,7 +88,7 @@ def schedule_extension(
     *,
     settled_before: float | None = None,
     excluded: frozenset[str] = frozenset(),
-    room_kept: frozenset[str] = frozenset(),
+    nominated: frozenset[str] = frozenset(),
 ) -> Outcome:
     """Return the outcome for an extension of a placed gang: new slots beside the kept ones.
 
@@ -112,7 +112,7 @@ def schedule_extension(
         settled_before=settled_before,
         excluded=excluded,
         kept=_hosts(kept),
-        room_kept=room_kept,
+        nominated=nominated,
     )
     if not isinstance(outcome, Placed):
         return outcome

@@ -48,25 +48,29 @@ class Nominator:
     """The current nominations, by topology."""
 
     def __init__(self) -> None:
-        self._rooms: dict[str, Nomination] = {}
+        self._nominations: dict[str, Nomination] = {}
         self._tried: set[str] = set()  # since the last complete renewal
         self._missed: set[str] = set()  # could not be helped at their last try
         self._look_at = -inf
 
     def __len__(self) -> int:
-        return len(self._rooms)
+        return len(self._nominations)
 
     def kept(self) -> list[Nomination]:
         """Return all nominations."""
-        return list(self._rooms.values())
+        return list(self._nominations.values())
 
     def of(self, key: str) -> Nomination | None:
         """Return the nomination of a gang."""
-        return next((room for room in self._rooms.values() if room.key == key), None)
+        return next((nomination for nomination in self._nominations.values() if nomination.key == key), None)
 
     def before(self, key: str, priority: int) -> list[Nomination]:
         """Return the nominations that a gang must respect: those of others with no lower priority."""
-        return [room for room in self._rooms.values() if room.key != key and room.priority >= priority]
+        return [
+            nomination
+            for nomination in self._nominations.values()
+            if nomination.key != key and nomination.priority >= priority
+        ]
 
     def renew(self, waiting: Sequence[StarvingGang], now: float, find: Find) -> bool:
         """Nominate hosts for the first starving gangs, in order; return True if hosts were given up that others may
@@ -76,14 +80,14 @@ class Nominator:
         current nomination, `taken` the hosts nominated for others. A gang keeps its nomination until one of a higher
         priority starves.
         """
-        before = dict(self._rooms)
+        before = dict(self._nominations)
         present = {gang.key: gang for gang in waiting}
-        for topology, room in before.items():
-            gang = present.get(room.key)
-            if gang is None or (gang.topology, gang.priority) != (topology, room.priority):
-                del self._rooms[topology]
+        for topology, nomination in before.items():
+            gang = present.get(nomination.key)
+            if gang is None or (gang.topology, gang.priority) != (topology, nomination.priority):
+                del self._nominations[topology]
         self._missed &= present.keys()
-        lost = len(self._rooms) < len(before)
+        lost = len(self._nominations) < len(before)
         if lost or now >= self._look_at:
             self._look_at = now + RENEW_EVERY
             self._tried.clear()
@@ -92,32 +96,43 @@ class Nominator:
             by_topology.setdefault(gang.topology, []).append(gang)
         for topology, gangs in by_topology.items():
             self._renew_one(topology, gangs, find)
-        return any(topology not in self._rooms or self._rooms[topology] != room for topology, room in before.items())
+        return any(
+            topology not in self._nominations or self._nominations[topology] != nomination
+            for topology, nomination in before.items()
+        )
 
     def _renew_one(self, topology: str, gangs: Sequence[StarvingGang], find: Find) -> None:
-        room = self._rooms.get(topology)
-        ahead = [gang for gang in gangs if room is None or gang.key == room.key or gang.priority > room.priority]
-        if all(gang.key in self._missed or (room is not None and gang.key == room.key) for gang in ahead):
+        nomination = self._nominations.get(topology)
+        ahead = [
+            gang
+            for gang in gangs
+            if nomination is None or gang.key == nomination.key or gang.priority > nomination.priority
+        ]
+        if all(gang.key in self._missed or (nomination is not None and gang.key == nomination.key) for gang in ahead):
             self._missed.difference_update(gang.key for gang in ahead)
         tries = TRIES - sum(gang.key in self._tried for gang in ahead)
         for gang in self._by_turns(ahead):
             if gang.key in self._tried:
-                if room is not None and gang.key == room.key:
+                if nomination is not None and gang.key == nomination.key:
                     return
                 continue
             if tries <= 0:
                 return
             tries -= 1
             self._tried.add(gang.key)
-            taken = [other.hosts for name, other in self._rooms.items() if name != topology]
-            found = find(gang, room if room is not None and room.key == gang.key else None, frozenset().union(*taken))
+            taken = [other.hosts for name, other in self._nominations.items() if name != topology]
+            found = find(
+                gang,
+                nomination if nomination is not None and nomination.key == gang.key else None,
+                frozenset().union(*taken),
+            )
             if found is not None:
-                self._rooms[topology] = found
+                self._nominations[topology] = found
                 return
             self._missed.add(gang.key)
-            if room is not None and gang.key == room.key:
-                del self._rooms[topology]
-                room = None
+            if nomination is not None and gang.key == nomination.key:
+                del self._nominations[topology]
+                nomination = None
 
     def _by_turns(self, gangs: Sequence[StarvingGang]) -> list[StarvingGang]:
         """Return the order in which gangs are tried: those that could not be helped last time go last, then by

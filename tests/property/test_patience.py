@@ -66,7 +66,7 @@ class Field:
 
 
 def check(field: Field, wanted: int) -> None:
-    rooms = field.leader.controller._term.room.kept()
+    rooms = field.leader.controller._term.nominator.kept()
     assert len(rooms) <= 1
     for room in rooms:
         gang = field.leader.workload(room.name.partition("/")[2])

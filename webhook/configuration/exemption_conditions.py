@@ -78,11 +78,11 @@ def _of_kinds(registry: Registry) -> str:
     same: dict[str, list[KindEntry]] = {}
     for entry in registry.entries:
         if entry.stand_aside:
-            said = " ||\n".join(f"({_holds(one.when, 'o')})" for one in entry.stand_aside)
-            same.setdefault(said, []).append(entry)
+            condition = " ||\n".join(f"({_holds(one.when, 'o')})" for one in entry.stand_aside)
+            same.setdefault(condition, []).append(entry)
     return "".join(
-        f"(({' || '.join(_is(registry, entry) for entry in entries)}) && (\n{indented(said, 2)})) ||\n"
-        for said, entries in same.items()
+        f"(({' || '.join(_is(registry, entry) for entry in entries)}) && (\n{indented(condition, 2)})) ||\n"
+        for condition, entries in same.items()
     )
 
 

@@ -124,8 +124,8 @@ def asks_of_schedulers(registry: Registry, schedulers: Iterable[str]) -> str:
 
 def requests_nothing(registry: Registry, schedulers: Iterable[str]) -> str:
     """Return the condition that a new workload makes no request in any dialect and is not exempt."""
-    said = any_of(_MENTIONED, workload_exempt(registry, tuple(schedulers)))
-    return negated(_of_any(registry, said, of="[object]"))
+    requested_or_exempt = any_of(_MENTIONED, workload_exempt(registry, tuple(schedulers)))
+    return negated(_of_any(registry, requested_or_exempt, of="[object]"))
 
 
 def left_alone(
@@ -139,12 +139,12 @@ def left_alone(
     made = in_made_metadata(registry, any_of(_MEANT, _ALIAS))
     says = (_in_metadata(_MEANT), *((made,) if made is not None else ()))
     # A workload that meets `asks` is sent by the entry of that condition, if the change concerns it.
-    told = negated(all_of(changed(), asks(registry, schedulers)))
+    not_asking = negated(all_of(changed(), asks(registry, schedulers)))
     if not hints:
-        return all_of(_of_any(registry, any_of(*says), of="[object]"), told)
+        return all_of(_of_any(registry, any_of(*says), of="[object]"), not_asking)
     only_hint = f"request.kind.kind in {texts(hints)}"
     meant = any_of(*says, all_of(only_hint, _in_metadata(_ALIAS)))
-    return all_of(_of_any(registry, meant, of="[object]"), any_of(only_hint, told))
+    return all_of(_of_any(registry, meant, of="[object]"), any_of(only_hint, not_asking))
 
 
 def in_namespaces(patterns: Iterable[str]) -> str:

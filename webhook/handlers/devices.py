@@ -101,8 +101,8 @@ def beside_unreadable(
     If the value is an amount of a device, our own message about it replaces the fault.
     """
     errors = [error for root in roots for error in checked(document, root, managed=True, view=view, policy=policy)[0]]
-    told = {error.field for error in errors}
-    others = (one for one in faults if told.isdisjoint((one.field, one.field.replace(".limits[", ".requests["))))
+    reported = {error.field for error in errors}
+    others = (one for one in faults if reported.isdisjoint((one.field, one.field.replace(".limits[", ".requests["))))
     return (*others, *errors)
 
 

@@ -61,8 +61,8 @@ def forecast_warnings(
     groups, suspended = workload.groups, suspended_by_user(workload)
     if isinstance(outcome, Placed):
         avoided = soft_taints(outcome, workload, view.node)
-        told = (f"topogate: {avoided}",) if avoided is not None else ()
-        return [], (*forecast(outcome, groups=groups, suspended=suspended), *told)
+        taints = (f"topogate: {avoided}",) if avoided is not None else ()
+        return [], (*forecast(outcome, groups=groups, suspended=suspended), *taints)
     softer = None if budget.spent else _preferring(workload, understanding, view, deadline)
     if isinstance(outcome, Waits):
         instead = softer if isinstance(softer, Placed) else None

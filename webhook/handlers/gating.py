@@ -97,8 +97,8 @@ def forged(workload: Workload, *, held: bool, managed: bool) -> tuple[str, ...]:
     carriers = [(workload.annotations, workload.labels, True)]
     carriers += [(one.template.annotations, one.template.labels, False) for one in templates(workload).values()]
     found: set[str] = set()
-    for said, labels, own in carriers:
-        found |= {key for key in ANNOTATIONS if key in said and not (own and held and key == names.HELD_BY)}
+    for carried, labels, own in carriers:
+        found |= {key for key in ANNOTATIONS if key in carried and not (own and held and key == names.HELD_BY)}
         found |= {key for key in LABELS if key in labels and (own or not managed or key == names.GANG)}
     gated = any(names.GATE in one.template.gates for one in workload.pod_sets)
     return (*sorted(key.partition("/")[2] for key in found), *(("the gate",) if gated and not managed else ()))
@@ -131,9 +131,9 @@ def without_marks(template: Any) -> Any:
     if isinstance(metadata, Mapping):
         kept = {key: value for key, value in metadata.items() if key not in ("annotations", "labels")}
         for kind, ours in (("annotations", ANNOTATIONS), ("labels", LABELS)):
-            said = metadata.get(kind)
-            said = said if isinstance(said, Mapping) else {}
-            kept[kind] = {key: value for key, value in said.items() if key not in ours}
+            carried = metadata.get(kind)
+            carried = carried if isinstance(carried, Mapping) else {}
+            kept[kind] = {key: value for key, value in carried.items() if key not in ours}
         result["metadata"] = {key: value for key, value in kept.items() if value not in (None, {})}
     if isinstance(spec, Mapping):
         gates = spec.get("schedulingGates")

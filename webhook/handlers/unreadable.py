@@ -163,12 +163,12 @@ def _left_alone(document: Mapping[str, Any], review: Review, view: Reader, polic
     """Return True for an object without a request, one that another system manages, or one that is being deleted."""
     metadata = document.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
-    said = (metadata.get("labels"), metadata.get("annotations"))
+    label_maps = (metadata.get("labels"), metadata.get("annotations"))
     return (
         metadata.get("deletionTimestamp") is not None
         or not asks_anywhere(document, policy.annotations.dialects)
         or is_exempt(review.namespace, policy=policy, own_namespace=view.own_namespace)
-        or any(isinstance(one, Mapping) and names.KUEUE_QUEUE in one for one in said)
+        or any(isinstance(one, Mapping) and names.KUEUE_QUEUE in one for one in label_maps)
     )
 
 

@@ -76,8 +76,10 @@ def _validate_policy(review: Review, view: Reader) -> Response:
     topologies = view.topologies_under(policy)
     if errors := tuple(default_errors(policy, topologies)):
         return denied([replace(one, field=_policy_field(one.field)) for one in errors], review)
-    told = [f"topology {name} matches no node: {why}" for name, one in topologies.items() if (why := uncovered(one))]
-    return allowed(told)
+    warnings = [
+        f"topology {name} matches no node: {why}" for name, one in topologies.items() if (why := uncovered(one))
+    ]
+    return allowed(warnings)
 
 
 def _policy_field(field: str) -> str:

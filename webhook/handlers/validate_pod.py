@@ -66,8 +66,8 @@ def _registered(pod: Pod, view: Reader) -> bool:
 
 def _lost_marks(pod: Pod, view: Reader, policy: Policy) -> bool:
     """Return True for a pod that `/mutate` held and that has lost our marks since."""
-    said = read_own_annotations(pod, dialects=policy.annotations.dialects)
-    return bool(said) and not isinstance(membership(pod, view, policy), NotManaged)
+    requested = read_own_annotations(pod, dialects=policy.annotations.dialects)
+    return bool(requested) and not isinstance(membership(pod, view, policy), NotManaged)
 
 
 def _request(pod: Pod, found: Alone | None, policy: Policy) -> tuple[list[FieldError], list[str]]:

@@ -35,10 +35,10 @@ class Check:
 
 def policy_check(policy: PolicySource) -> Check:
     """Return the check of the policy: the hash of the one in force, and why a newer one was rejected."""
-    said = policy.policy.hash
+    detail = policy.policy.hash
     if policy.refused:
-        said = f"{said} stays in force; refused: {'; '.join(policy.refused)}"
-    return Check("policy", policy.loaded, said[:MAX_DETAIL], odd=bool(policy.refused))
+        detail = f"{detail} stays in force; refused: {'; '.join(policy.refused)}"
+    return Check("policy", policy.loaded, detail[:MAX_DETAIL], odd=bool(policy.refused))
 
 
 def pages(

@@ -57,8 +57,8 @@ def _summary(entry: KindEntry, structure: ParsedWorkload) -> str:
     found = [
         f"{sanitize(one.name)} ({plural(one.count, 'pod')}, {one.field or 'itself'})" for one in structure.pod_sets
     ]
-    told = ", ".join(found) or "no pods of its own"
-    return f"{entry.match.kind} {sanitize(structure.name)}: {told}"
+    pod_sets = ", ".join(found) or "no pods of its own"
+    return f"{entry.match.kind} {sanitize(structure.name)}: {pod_sets}"
 
 
 def _of_definition(one: FileObject, registry: Registry) -> Trial:

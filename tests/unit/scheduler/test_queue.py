@@ -27,7 +27,7 @@ def test_a_gang_that_did_not_fit_is_not_planned_again_without_room() -> None:
     queue = filled(a=(0, 1.0))
     queue.take(0.0, strict=False)
     assert queue.take(1.0, strict=False) == []
-    queue.room = True
+    queue.capacity_freed = True
     assert queue.take(2.0, strict=False) == ["a"]
 
 

@@ -126,7 +126,7 @@ def test_the_rack_that_lacks_least_is_chosen() -> None:
     leader = leader_on(gpu_nodes(1, 2, 4), "b0-r0-h0", "b0-r0-h1", "b0-r0-h2", "b0-r1-h0")
     submit(leader, "big", 4)
     leader.later(601.0)
-    assert leader.controller._term.room.of("uid-big") is not None
+    assert leader.controller._term.nominator.of("uid-big") is not None
     assert "r1" in leader.hands.told[-1][1].message
     submit(leader, "small", 1)
     placed = leader.placed("small")
@@ -169,7 +169,7 @@ def test_a_gang_that_never_fits_has_nothing_kept() -> None:
     leader = leader_on(gpu_nodes(1, 1, 4), "b0-r0-h0")
     submit(leader, "huge", 5)
     leader.later(601.0)
-    assert len(leader.controller._term.room) == 0
+    assert len(leader.controller._term.nominator) == 0
     submit(leader, "small", 1)
     assert leader.hands.of("place") == ["small"]
 
@@ -180,7 +180,7 @@ def test_a_gang_that_only_broken_hosts_would_help_has_nothing_kept() -> None:
     leader = leader_on([nodes[0], replace(nodes[1], unschedulable=True)], "b0-r0-h0")
     submit(leader, "big", 2)
     leader.later(601.0)
-    assert len(leader.controller._term.room) == 0
+    assert len(leader.controller._term.nominator) == 0
 
 
 def test_what_daemons_use_never_gets_free() -> None:
@@ -192,7 +192,7 @@ def test_what_daemons_use_never_gets_free() -> None:
     leader.has(daemon)
     submit(leader, "big", 1)
     leader.later(601.0)
-    room = leader.controller._term.room.of("uid-big")
+    room = leader.controller._term.nominator.of("uid-big")
     assert room is not None
     assert room.hosts == {"b0-r1-h0"}
 
@@ -204,7 +204,7 @@ def test_without_a_host_free_of_daemons_nothing_is_kept() -> None:
     leader.has(replace(daemon, owner=OwnerRef("apps/v1", "DaemonSet", "daemon", "uid-d", controller=True)))
     submit(leader, "big", 1)
     leader.later(601.0)
-    assert len(leader.controller._term.room) == 0
+    assert len(leader.controller._term.nominator) == 0
 
 
 def test_hosts_of_daemons_are_left_out_one_after_the_other() -> None:
@@ -215,7 +215,7 @@ def test_hosts_of_daemons_are_left_out_one_after_the_other() -> None:
         leader.has(replace(daemon, owner=OwnerRef("apps/v1", "DaemonSet", "daemon", "uid-d", controller=True)))
     submit(leader, "big", 1)
     leader.later(601.0)
-    room = leader.controller._term.room.of("uid-big")
+    room = leader.controller._term.nominator.of("uid-big")
     assert room is not None
     assert room.hosts == {"b0-r3-h0"}
 
@@ -247,7 +247,7 @@ def test_somebody_of_a_higher_priority_who_waited_too_long_takes_it_over() -> No
     submit(leader, "low", 2)
     submit(leader, "high", 2, priority=5)
     leader.later(601.0)
-    assert [room.key for room in leader.controller._term.room.kept()] == ["uid-high"]
+    assert [room.key for room in leader.controller._term.nominator.kept()] == ["uid-high"]
     ends(leader, "b0-r0-h0")
     ends(leader, "b0-r0-h1")
     assert leader.hands.of("place") == ["high"]
@@ -274,7 +274,7 @@ def test_in_strict_order_nothing_is_kept() -> None:
     leader = leader_on(gpu_nodes(1, 1, 2), "b0-r0-h0", "b0-r0-h1", policy=strict)
     submit(leader, "big", 2)
     leader.later(601.0)
-    assert len(leader.controller._term.room) == 0
+    assert len(leader.controller._term.nominator) == 0
 
 
 def test_room_that_is_kept_is_told_once() -> None:
@@ -432,7 +432,7 @@ def test_a_gang_of_several_pod_sets_has_room_kept_for_all_of_them() -> None:
     leader.has(launcher_and_workers("big", 2))
     leader.settle()
     leader.later(601.0)
-    room = leader.controller._term.room.of("uid-big")
+    room = leader.controller._term.nominator.of("uid-big")
     assert room is not None
     assert room.hosts == {"b0-r0-h0", "b0-r0-h1", "b0-r0-h2"}
     submit(leader, "small", 1)
