@@ -38,13 +38,13 @@ def gpu_request(pod: PodResources, *, whole: frozenset[str]) -> str | None:
 
 
 def original_requests(
-    before: PodResources, after: PodResources, standing: Mapping[str, _Entry], *, whole: frozenset[str]
+    before: PodResources, after: PodResources, recorded: Mapping[str, _Entry], *, whole: frozenset[str]
 ) -> str | None:
     """Return the annotation with the user's requests where a name was replaced; None when none was.
 
-    `standing`: the valid entries of an earlier pass; they are kept.
+    `recorded`: the valid entries of an earlier pass; they are kept.
     """
-    entries = dict(standing)
+    entries = dict(recorded)
     for old, new in zip(before, after, strict=True):
         if old.name and (old.requests.keys() | old.limits.keys()) - (new.requests.keys() | new.limits.keys()):
             entries.setdefault(old.name, _entry(old, device_names(whole)))
@@ -54,19 +54,19 @@ def original_requests(
     return text if text is not None and _read(text) == entries else _text(entries)
 
 
-def written_at_first(pod: PodResources) -> Mapping[str, _Entry]:
+def recorded_requests(pod: PodResources) -> Mapping[str, _Entry]:
     """Return the user's requests by container, as an earlier pass recorded them."""
     return _read(pod.annotations.get(ORIGINAL_REQUESTS, ""))
 
 
-def as_written(pod: PodResources, standing: Mapping[str, _Entry]) -> PodResources:
+def with_recorded(pod: PodResources, recorded: Mapping[str, _Entry]) -> PodResources:
     """Return the pod with the user's requests, where an earlier pass recorded them and they are still valid."""
-    if not standing:
+    if not recorded:
         return pod
-    return pod.map(lambda one: _with_entry(one, standing[one.name]) if one.name in standing else one)
+    return pod.map(lambda one: _with_entry(one, recorded[one.name]) if one.name in recorded else one)
 
 
-def standing_notes(pod: PodResources, *, whole: frozenset[str]) -> Mapping[str, _Entry]:
+def valid_entries(pod: PodResources, *, whole: frozenset[str]) -> Mapping[str, _Entry]:
     """Return the entries of an earlier pass that are still valid, by container.
 
     An entry is valid while it means what the container requests; a forged or an outdated one does not.
@@ -150,7 +150,7 @@ class Reapplied:
 def reapplied(old: PodResources, new: PodResources, *, vendors: Collection[str] = ()) -> Reapplied:
     """Return the template that `new` means, given the translated template `old`; containers match by name."""
     names = device_names(whole_names(vendors))
-    originals = written_at_first(old)
+    originals = recorded_requests(old)
     old_containers = {container.name: container for container in old}
 
     def merged(container: Container) -> Container:

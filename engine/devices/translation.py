@@ -13,7 +13,7 @@ from engine.api.device import DeviceRequest
 from engine.api.field import FieldError
 from engine.api.names import GPU_REQUEST, ORIGINAL_REQUESTS
 from engine.api.text import join_and
-from engine.devices.annotations import as_written, gpu_request, original_requests, standing_notes
+from engine.devices.annotations import gpu_request, original_requests, valid_entries, with_recorded
 from engine.devices.containers import Container, Path, PodResources, amount
 from engine.devices.request import device_request
 from engine.devices.resources import (
@@ -86,8 +86,8 @@ def translate(
         return Translation()
     whole = whole_names(vendors)
     # A container that another webhook adds to a translated pod is checked together with the user's original requests.
-    noted = standing_notes(pod, whole=whole)
-    written = as_written(pod, noted)
+    recorded = valid_entries(pod, whole=whole)
+    written = with_recorded(pod, recorded)
     errors = device_errors(written, path=path, vendors=vendors)
     renamed = None if errors else _renamed(pod, mode=mode, reported=reported, whole=whole, again=written != pod)
     after = pod
@@ -97,7 +97,7 @@ def translate(
     if errors:
         return Translation(edits=edits, errors=errors)
     notes = {
-        ORIGINAL_REQUESTS: original_requests(pod, after, noted, whole=whole),
+        ORIGINAL_REQUESTS: original_requests(pod, after, recorded, whole=whole),
         GPU_REQUEST: gpu_request(after, whole=whole) if mode != "off" else _valid_annotation(pod, whole=whole),
     }
     names = device_names(whole)

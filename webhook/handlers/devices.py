@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from engine.api import names
 from engine.api.field import FieldError, path_of
-from engine.devices.annotations import reapplied, written_at_first
+from engine.devices.annotations import reapplied, recorded_requests
 from engine.devices.containers import PodResources, pod_resources
 from engine.devices.resources import device_names, whole_names
 from engine.devices.translation import Translation, in_scope, translate
@@ -145,7 +145,7 @@ def _completed(pod: PodResources, changed: Collection[Path], policy: Policy) -> 
 
 def _as_sent(errors: Sequence[FieldError], pod: PodResources, path: str) -> tuple[FieldError, ...]:
     """Return the errors at `requests` if the user wrote nothing in `limits`: that side is ours."""
-    note = written_at_first(pod) if errors else {}
+    note = recorded_requests(pod) if errors else {}
     wrote = {f"{path}.{one.path[0]}[{one.path[1]}].resources": note[one.name] for one in pod if one.name in note}
 
     def sent(error: FieldError) -> FieldError:
