@@ -34,7 +34,7 @@ Uses = tuple[DeviceUse, ...]
 MAX_WARM_SHAPES = 64
 # With more than one host in so many changed, counting all of them at once is cheaper than one by one.
 RECOUNT = 16
-_NOWHERE = -1  # the column of a resource that nothing names
+_NO_COLUMN = -1  # the column of a resource that nothing names
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,7 +407,7 @@ class Capacity:
         if warm.columns != len(columns):
             claims = [resource for resource, _ in shape.requests if is_claim(resource)]
             asked = [
-                (columns.get(resource, _NOWHERE), amount)
+                (columns.get(resource, _NO_COLUMN), amount)
                 for resource, amount in shape.requests
                 if amount > 0 and resource not in claims
             ]
@@ -420,7 +420,7 @@ class Capacity:
             free = amounts.free[row].tolist()
             count = 0
             if verdicts.mask[row]:
-                count = min([free[column] // amount if column != _NOWHERE else 0 for column, amount in warm.asked])
+                count = min([free[column] // amount if column != _NO_COLUMN else 0 for column, amount in warm.asked])
                 if warm.claims:
                     count = min([count, *[amounts.left(row, claim) for claim in warm.claims]])
                 if shape.devices is not None and (fitting := self._devices.slots(row, shape.devices)) is not None:

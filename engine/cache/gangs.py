@@ -68,8 +68,8 @@ class GangIndex:
             self._unfinished[new.namespace] += _unfinished(new)
         for key in {placed_key(one) for one in (old, new) if one is not None}:
             known = self._placements.get(key, {}).values()
-            _note(self._waiting, key, any(one.status.get("phase") == "Waiting" for one in known))
-            _note(self._keeping, key, any(kept_hosts(one.status) for one in known))
+            _set_member(self._waiting, key, any(one.status.get("phase") == "Waiting" for one in known))
+            _set_member(self._keeping, key, any(kept_hosts(one.status) for one in known))
         return {placed_key(one) for one in (old, new) if one is not None}
 
     def assume(self, key: str, plan: Placement) -> None:
@@ -259,7 +259,7 @@ class GangIndex:
         return PlacementRequest(errors=errors) if errors else found
 
 
-def _note(keys: dict[str, None], key: str, holds: bool) -> None:
+def _set_member(keys: dict[str, None], key: str, holds: bool) -> None:
     if holds:
         keys[key] = None
     else:

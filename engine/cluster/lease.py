@@ -144,7 +144,7 @@ class LeaseCandidate:
         # An answer that comes after half of the deadline leaves no room for a second attempt. A renewal by one write,
         # begun a retry after the last one, may take all that is left: a slow API server is no reason to give up.
         self._timeout = (self._terms.renew_deadline / 4, self._terms.renew_deadline / 2)
-        self._patience = (self._terms.renew_deadline / 4, self._terms.renew_deadline - self._terms.retry)
+        self._renew_timeout = (self._terms.renew_deadline / 4, self._terms.renew_deadline - self._terms.retry)
 
     @property
     def is_leader(self) -> bool:
@@ -257,7 +257,7 @@ class LeaseCandidate:
                 timeout=self._timeout,
             )
         else:
-            timeout = self._patience if self._state.leads(sent_at) else self._timeout
+            timeout = self._renew_timeout if self._state.leads(sent_at) else self._timeout
             answer = self._api.request("PUT", self._path, body=body, timeout=timeout)
         got = read_lease(answer)
         if got.holder != self.identity:

@@ -198,8 +198,8 @@ class Reflector(Generic[R]):
         self._backoff = Backoff(clock=clock, rng=self._rng)
         self._problem: str | None = "not listed yet"
         self._version: str | None = None
-        self._bad: OrderedDict[tuple[str, str], None] = OrderedDict()
-        self._still_bad: set[tuple[str, str]] = set()  # of those, the ones that the list under way has shown
+        self._unreadable: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._listed_unreadable: set[tuple[str, str]] = set()  # of those, the ones that the list under way has shown
         self._stopping = False
         self._list_requested = False
         self._anew = True
@@ -221,7 +221,7 @@ class Reflector(Generic[R]):
     @property
     def left_out(self) -> int:
         """The number of objects left out because they cannot be read (counted up to 1024)."""
-        return len(self._bad)
+        return len(self._unreadable)
 
     @property
     def absent(self) -> bool:
@@ -329,7 +329,7 @@ class Reflector(Generic[R]):
 
     def _list_pages(self, anew: bool) -> None:
         records: list[R] = []
-        self._still_bad.clear()
+        self._listed_unreadable.clear()
         query = self._query | {"limit": str(self._page)}
         while True:
             # Without a resourceVersion: a quorum read, so a list never goes back in time.
@@ -342,8 +342,8 @@ class Reflector(Generic[R]):
             if query.get("continue") == page.metadata.next_page:
                 raise ApiUnavailable(f"GET {self._path}: the same page over and over")
             query["continue"] = page.metadata.next_page
-        for key in [key for key in self._bad if key not in self._still_bad]:
-            del self._bad[key]
+        for key in [key for key in self._unreadable if key not in self._listed_unreadable]:
+            del self._unreadable[key]
         self._page = min(self._page, LATER_PAGE)
         self.counts.lists += 1
         self._problem, self._forbidden = None, False
@@ -373,7 +373,7 @@ class Reflector(Generic[R]):
         """Empty the store of an absent collection; logged once, however often it is looked for."""
         self._version = None
         self._problem = None
-        self._bad.clear()
+        self._unreadable.clear()
         reported = self._absent and self._forbidden == reason.forbidden
         # Set before the store counts as synced: a reader must not take the empty store for an answer.
         self._absent, self._forbidden = True, reason.forbidden
@@ -437,13 +437,13 @@ class Reflector(Generic[R]):
         self.counts.events += 1
         match event.type:
             case "ADDED" | "MODIFIED" | "DELETED" as kind:
-                readable = (meta.namespace, meta.name) not in self._bad
+                readable = (meta.namespace, meta.name) not in self._unreadable
                 if (record := self._read(event.object)) is not None:
                     self.store.apply(kind, record)
                 elif readable:
                     self.store.discard(meta.namespace, meta.name)
                 if kind == "DELETED":
-                    self._bad.pop((meta.namespace, meta.name), None)
+                    self._unreadable.pop((meta.namespace, meta.name), None)
             case "BOOKMARK":
                 self.store.bookmark(meta.resource_version)
             case other:
@@ -457,20 +457,20 @@ class Reflector(Generic[R]):
         except Exception as error:
             # Not only ProjectionError: one object must never stop the collection, whatever it does to the projection.
             self.counts.unreadable += 1
-            self._remember_bad(raw, error)
+            self._add_unreadable(raw, error)
             return None
-        if self._bad:
-            self._bad.pop(_name(raw), None)
+        if self._unreadable:
+            self._unreadable.pop(_name(raw), None)
         return record
 
-    def _remember_bad(self, raw: msgspec.Raw, error: Exception) -> None:
+    def _add_unreadable(self, raw: msgspec.Raw, error: Exception) -> None:
         key = _name(raw)
-        self._still_bad.add(key)
-        if key not in self._bad:
+        self._listed_unreadable.add(key)
+        if key not in self._unreadable:
             _log.warning("%s: %s/%s cannot be read and is left out: %s", self._path, *key, error)
-            self._bad[key] = None
-            while len(self._bad) > REMEMBERED_BAD:
-                self._bad.popitem(last=False)
+            self._unreadable[key] = None
+            while len(self._unreadable) > REMEMBERED_BAD:
+                self._unreadable.popitem(last=False)
 
     def _interrupt(self, *, stop: bool) -> None:
         with self._lock:

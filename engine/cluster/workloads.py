@@ -30,7 +30,7 @@ _OVER: Final = frozenset({"Complete", "Failed", "SuccessCriteriaMet", "FailureTa
 
 _JOB: Final = ("batch", "Job")
 # An object with a request, to us or to another scheduler, has one of these in a key.
-_ADDRESSED: Final = tuple(f'"{prefix}'.encode() for prefix in KEPT_PREFIXES)
+_REQUEST_KEYS: Final = tuple(f'"{prefix}'.encode() for prefix in KEPT_PREFIXES)
 _NO_KEYS: Final[Mapping[str, str]] = MappingProxyType({})
 _STUB_PODS: Final = PodSet(
     MAIN,
@@ -159,7 +159,7 @@ def workload_or_stub(source: Source, *, entry: KindEntry, registry: Registry, ve
     if isinstance(source, Mapping) or not placed_only:
         return workload(source, entry=entry, registry=registry, version=version)
     text = bytes(source)
-    if any(prefix in text for prefix in _ADDRESSED):
+    if any(prefix in text for prefix in _REQUEST_KEYS):
         return workload(text, entry=entry, registry=registry, version=version)
     meta = wire.decode(wire.Object, text).metadata or wire.ObjectMeta()
     group, served = entry.match.group, version or _named_version(entry)

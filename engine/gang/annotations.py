@@ -20,7 +20,7 @@ POD_GROUP_DIALECT = "pod-group"
 
 _POSITIVE = re.compile(r"[1-9][0-9]{0,8}")
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
-_HINTS = 64  # users do not read more, and each is compared with every key
+_MAX_HINTS = 64  # users do not read more, and each is compared with every key
 # Keys that users try under our prefix, and where that is set instead.
 _ELSEWHERE: Mapping[str, str] = {
     "priority": "set priorityClassName on the pods",
@@ -31,8 +31,8 @@ _ELSEWHERE: Mapping[str, str] = {
 }
 _KNOWN = names.REQUEST_KEYS | names.OWNED_ANNOTATIONS
 _WORD = re.compile(r"[^\s,;|+]+")
-_READ = 256  # characters of a value: a list of levels is shorter
-_SHORT = tuple(sorted(key.partition("/")[2] for key in names.REQUEST_KEYS))
+_MAX_READ = 256  # characters of a value: a list of levels is shorter
+_SHORT_KEYS = tuple(sorted(key.partition("/")[2] for key in names.REQUEST_KEYS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def unknown_keys(sources: Iterable[AnnotationSource], *, short: bool = False) ->
     `short`: without the list of all keys, for which a warning has no room.
     """
     prefix = names.DOMAIN + "/"
-    hints = iter(range(_HINTS))
+    hints = iter(range(_MAX_HINTS))
     for source in sources:
         for key in source.annotations:
             if key.startswith(prefix) and key not in _KNOWN:
@@ -149,7 +149,7 @@ def unknown_keys(sources: Iterable[AnnotationSource], *, short: bool = False) ->
 
 
 def _unknown(path: str, key: str, said: str, *, hint: bool, short: bool) -> FieldError:
-    meant = "" if key in _KNOWN else _meant(key.partition("/")[2], hint=hint, short=short)
+    meant = "" if key in _KNOWN else _hint(key.partition("/")[2], hint=hint, short=short)
     return FieldError(
         field=f"{path}[{sanitize(key)}]",
         kind="Forbidden",
@@ -159,14 +159,14 @@ def _unknown(path: str, key: str, said: str, *, hint: bool, short: bool) -> Fiel
     )
 
 
-def _meant(name: str, *, hint: bool, short: bool) -> str:
+def _hint(name: str, *, hint: bool, short: bool) -> str:
     """Return a hint for an unknown key; `name` is without the common prefix: with it all look alike."""
     if (elsewhere := _ELSEWHERE.get(name.lower())) is not None:
         return elsewhere
-    near = suggest(name, _SHORT) if hint else None
+    near = suggest(name, _SHORT_KEYS) if hint else None
     if near is not None:
         return f"did you mean {names.DOMAIN}/{near}?"
-    return "" if short or not hint else f"the keys are {join_comma(_SHORT)}"
+    return "" if short or not hint else f"the keys are {join_comma(_SHORT_KEYS)}"
 
 
 def check_value(said: RequestAnnotation, *, levels: LevelNames, topologies: Collection[str]) -> str | FieldError:
@@ -191,7 +191,7 @@ def _level(said: RequestAnnotation, levels: LevelNames, _: Collection[str]) -> s
     # A user who wrote a label key is shown label keys.
     allowed = levels.keys if "/" in said.value else (*levels.aliases, *auto)
     error = unsupported(said.field, said.value, allowed, reason="UnknownLevel")
-    several = [word for word in _WORD.findall(said.value[:_READ]) if levels.resolve(word) is not None]
+    several = [word for word in _WORD.findall(said.value[:_MAX_READ]) if levels.resolve(word) is not None]
     if len(several) > 1:
         return replace(error, message=f"one level only; allowed: {join_comma(allowed)}")
     if (other := levels.elsewhere(said.value)) is not None:

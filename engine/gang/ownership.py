@@ -99,7 +99,7 @@ def gang_root(chain: Chain, *, ignored: Callable[[Workload], Code | None]) -> Wo
 
 PART_OF_GANG: Final[Code] = "PartOfGang"
 CHILD = "child"  # the unit of kinds whose children are gangs of their own
-_REMEMBERED = 4096
+_MAX_PARSED = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +255,7 @@ class OwnerResolver:
             workload, policy=self.policy, topologies=self.topologies, own_namespace=self.own_namespace
         )
         if remember and workload.uid:
-            if len(self._parsed) >= _REMEMBERED:
+            if len(self._parsed) >= _MAX_PARSED:
                 self._parsed.clear()
             self._parsed[workload.uid] = (workload, found)
         return found

@@ -29,13 +29,13 @@ _PREFIX = "pods/"
 _SIZE_DIGITS = 7
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _LEVELS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY})
-_OWN = frozenset({names.GANG_NAME, names.GANG_SIZE})
+_GANG_KEYS = frozenset({names.GANG_NAME, names.GANG_SIZE})
 
 _GROUP = "pods-"
 # Hashes of namespaces and requests that users choose must not collide: 64 bits.
 _HASH_DIGITS = 16
 _MARK, _MARK_DIGITS = "single-", 8
-_OF_ONE = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.TOPOLOGY, names.RELAX_AFTER})
+_SINGLE_POD_KEYS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.TOPOLOGY, names.RELAX_AFTER})
 
 
 def workload_of(
@@ -132,7 +132,7 @@ def place_of(key: str) -> tuple[str, str]:
 
 def plain_key(pod: Pod, *, dialects: Collection[str]) -> str | None:
     """The key of the gang that a pod names; None when it names none."""
-    name = _said(pod, names.GANG_NAME, dialects)
+    name = _own_value(pod, names.GANG_NAME, dialects)
     return gang_key(pod.namespace, name) if name is not None else None
 
 
@@ -178,10 +178,10 @@ def faults(
     sizes: set[int] = set()
     for pod, said in zip(pods, asked, strict=True):
         if (text := _value(said, names.GANG_SIZE)) is None:
-            message = f"names a gang but not its size{_of(pod)}; add {names.GANG_SIZE}"
+            message = f"names a gang but not its size{_pod_suffix(pod)}; add {names.GANG_SIZE}"
             return (FieldError(field, "Required value", None, "MissingValue", message),)
         if (number := _size(text)) is None:
-            message = f"must be a whole number, 1 or more; got {sanitize(text, 63)}{_of(pod)}"
+            message = f"must be a whole number, 1 or more; got {sanitize(text, 63)}{_pod_suffix(pod)}"
             return (FieldError(field, "Invalid value", None, "InvalidValue", message),)
         sizes.add(number)
     if len(sizes) > 1:
@@ -207,7 +207,7 @@ def faults(
 
 def size_of(pod: Pod, *, dialects: Collection[str]) -> int | None:
     """Return the size that a pod gives its gang; None when it gives none, or not a number."""
-    return _size(_said(pod, names.GANG_SIZE, dialects) or "")
+    return _size(_own_value(pod, names.GANG_SIZE, dialects) or "")
 
 
 def owners(pods: Sequence[Pod]) -> list[OwnerRef]:
@@ -215,11 +215,11 @@ def owners(pods: Sequence[Pod]) -> list[OwnerRef]:
     return [OwnerRef("v1", KIND, pod.name, pod.uid, controller=False) for pod in in_order(pods)]
 
 
-def _said(pod: Pod, about: str, dialects: Collection[str]) -> str | None:
+def _own_value(pod: Pod, about: str, dialects: Collection[str]) -> str | None:
     return _value(read_own_annotations(pod, dialects=dialects), about)
 
 
-def _of(pod: Pod) -> str:
+def _pod_suffix(pod: Pod) -> str:
     """Return the name of the pod for a message; "" for a pod under creation without a name."""
     return f" (pod {pod.name})" if pod.name else ""
 
@@ -237,7 +237,7 @@ def _size(text: str) -> int | None:
 def _template(pod: Pod, dialects: Collection[str]) -> PodSpec:
     """Return what the pods have in common; a gang that names no level is unconstrained."""
     said = read_own_annotations(pod, dialects=dialects)
-    names_gang = {one.key for one in said if one.about in _OWN}
+    names_gang = {one.key for one in said if one.about in _GANG_KEYS}
     annotations = {key: value for key, value in pod.spec.annotations.items() if key not in names_gang}
     if not any(one.about in _LEVELS for one in said):
         annotations[names.UNCONSTRAINED] = "true"
@@ -266,7 +266,7 @@ def single_key(pod: Pod, owner: OwnerRef | None, *, policy: Policy) -> str | Non
 
 def mark_of(pod: Pod) -> str:
     """Return the pod-set label of a single pod: the same for pods that may go to the same hosts."""
-    return f"{_MARK}{_hash(_may_go(pod))[:_MARK_DIGITS]}"
+    return f"{_MARK}{_hash(_host_constraints(pod))[:_MARK_DIGITS]}"
 
 
 def is_single(key: str) -> bool:
@@ -285,8 +285,8 @@ def in_turn(pods: Sequence[Pod]) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
     (changed after their admission) only those are planned that may go where the oldest may.
     """
     held = [pod for pod in in_order(pods) if names.GATE in pod.spec.gates and is_live(pod)]
-    first = _may_go(held[0]) if held else ()
-    later = {pod.key for pod in held if _may_go(pod) != first}
+    first = _host_constraints(held[0]) if held else ()
+    later = {pod.key for pod in held if _host_constraints(pod) != first}
     here = [pod for pod in pods if not pod.finished]
     return (
         tuple(pod for pod in here if pod.key not in later),
@@ -323,10 +323,10 @@ def single_workload(owner: OwnerRef | None, pods: Sequence[Pod], *, dialects: Co
 def errors(pod: Pod, *, dialects: Collection[str]) -> list[FieldError]:
     """Return errors for keys that a single pod cannot use: it has no other pods to count."""
     said = read_own_annotations(pod, dialects=dialects)
-    return [_not_alone(one) for one in said if one.about not in _OF_ONE]
+    return [_needs_gang(one) for one in said if one.about not in _SINGLE_POD_KEYS]
 
 
-def _not_alone(one: RequestAnnotation) -> FieldError:
+def _needs_gang(one: RequestAnnotation) -> FieldError:
     beside = names.GANG_NAME if one.about == names.GANG_SIZE else f"{names.GANG_NAME} and {names.GANG_SIZE}"
     message = f"needs a gang: add {beside}, or remove it"
     return invalid(one, message, reason="ConflictingAnnotations", kind="Forbidden")
@@ -336,12 +336,12 @@ def _hash(of: tuple[object, ...]) -> str:
     return hashlib.sha256(repr(of).encode("utf-8", "backslashreplace")).hexdigest()[:_HASH_DIGITS]
 
 
-def _may_go(pod: Pod) -> tuple[object, ...]:
+def _host_constraints(pod: Pod) -> tuple[object, ...]:
     return (*eligible(pod), pod.spec.runtime_class)
 
 
 def _single_template(pod: Pod, dialects: Collection[str]) -> PodSpec:
     """Return what the pods have in common, without annotations that only a gang can use."""
-    left_out = {one.key for one in read_own_annotations(pod, dialects=dialects) if one.about not in _OF_ONE}
+    left_out = {one.key for one in read_own_annotations(pod, dialects=dialects) if one.about not in _SINGLE_POD_KEYS}
     annotations = {key: value for key, value in pod.spec.annotations.items() if key not in left_out}
     return template_of(pod, annotations)

@@ -16,7 +16,7 @@ from engine.gang.annotations import NATIVE_DIALECT, POD_GROUP_DIALECT, Annotatio
 
 _PREFIX: Final = names.DOMAIN.partition(".")[0]
 _MAX_WARNINGS: Final = 4  # users do not read more
-_SHOWN: Final = 50  # with the longest key that may be meant, a warning has at most 120 characters
+_MAX_KEY: Final = 50  # with the longest key that may be meant, a warning has at most 120 characters
 _MAX_VALUE: Final = 16  # of a label's value; the warning has 120 characters
 _OURS: Final = tuple(sorted(key.partition("/")[2] for key in names.REQUEST_KEYS))
 _KUEUE: Final = tuple(sorted(key.partition("/")[2] for key in names.ALIASES["kueue"]))
@@ -112,12 +112,12 @@ def _not_planned_for(workload: Workload) -> Iterator[str]:
 
 def misspelt(keys: Iterable[str], *, dialects: Collection[str]) -> Iterator[str]:
     """Yield a warning with the right name for each annotation that was probably meant for us."""
-    found = ((key, meant) for key in dict.fromkeys(keys) if (meant := _meant(key, dialects)) is not None)
+    found = ((key, meant) for key in dict.fromkeys(keys) if (meant := _suggestion(key, dialects)) is not None)
     for key, meant in islice(found, _MAX_WARNINGS):
-        yield f"{sanitize(key, _SHOWN)} is ignored; did you mean {meant}?"
+        yield f"{sanitize(key, _MAX_KEY)} is ignored; did you mean {meant}?"
 
 
-def _meant(key: str, dialects: Collection[str]) -> str | None:
+def _suggestion(key: str, dialects: Collection[str]) -> str | None:
     prefix, _, name = key.rpartition("/")
     if prefix == names.DOMAIN or key in _READ:
         return None
