@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.api.pod import Shape
-from engine.api.resources import apart, host_port
+from engine.api.resources import anti_affinity, host_port
 from engine.cache.capacity import Capacity
 from engine.topology.levels import presets
 from engine.topology.topology import Topology, build_topology
@@ -16,7 +16,7 @@ from tests.support.cluster_records import gpu_nodes, job, node, pod, shape
 
 NODES = gpu_nodes(2, 2, 12)
 HOSTS = [one.name for one in NODES]
-PORT, APART = host_port(80, "TCP"), apart("default", "app=web")
+PORT, APART = host_port(80, "TCP"), anti_affinity("default", "app=web")
 SHAPES = (
     shape(gpu=8),
     shape(gpu=1, cpu=4000),
