@@ -308,8 +308,9 @@ def _reason(miss: Miss) -> Code:
 
 
 def _already_reported(miss: Code, outcome_behind: Why) -> bool:
-    """Return True if a gang with this reason needs no new status: other numbers are no news, but a rank in the queue
-    is.
+    """Return True if a gang with this reason needs no new status.
+
+    Other numbers are no news, but a rank in the queue is.
     """
     before = reason_of(outcome_behind)
     return miss == outcome_behind or not (REASONS[miss].of_order or (before is not None and before.of_order))

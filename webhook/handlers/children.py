@@ -133,8 +133,9 @@ def _check_own_workload(
 def _check_part_of_gang(
     findings: Findings, made: ChildObject, found: Workload, *, asks: bool, maker: str, view: Reader, policy: Policy
 ) -> None:
-    """Add the findings about a child of a gang: its pods, and a request, belong to the parent; a request here makes
-    one gang per child, or none.
+    """Add the findings about a child of a gang, where a request makes one gang per child or has no effect.
+
+    The pods of the child, and their request, belong to the parent.
     """
     where = _where(made)
     if asks:

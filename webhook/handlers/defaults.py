@@ -1,6 +1,6 @@
 """Default requests of namespaces (`namespaces.defaults`): validated, and written into new workloads.
 
-A default applies to workloads whose users wrote no request. A default that can never be met is refused with the policy,
+A default applies to workloads without a request. A default that can never be met is refused with the policy,
 where levels are known, and is not applied to workloads, so that it never blocks them.
 
 Pod-group labels of the user (dialect `pod-group`) are a request too, for a gang without a level: our own labels will be

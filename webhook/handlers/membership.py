@@ -139,7 +139,7 @@ def alone(pod: Pod, view: Reader, policy: Policy) -> Alone | None:
 
 
 def pod_exemption(pod: Pod, view: Reader, policy: Policy) -> Code | None:
-    """Return the reason code for the exemption of a pod, whatever its request; None if it is not exempt."""
+    """Return the reason code for the exemption of a pod from any request; None if it is not exempt."""
     if pod.mirror or (pod.owner is not None and pod.owner.kind == "DaemonSet"):
         return "DaemonSetOrStatic"
     if is_exempt(pod.namespace, policy=policy, own_namespace=view.own_namespace):
