@@ -4,7 +4,7 @@ A default applies to workloads without a request. A default that can never be me
 where levels are known, and is not applied to workloads, so that it never blocks them.
 
 Pod-group labels of the user (dialect `pod-group`) are a request too, for a gang without a level: our own labels will be
-beside them, and their origin could not be reason apart later. Requests are written, not imputed: every reader of the
+beside them, and their origins could not be distinguished later. Requests are written, not imputed: every reader of the
 workload sees its request, and a later change of the policy does not affect existing objects. The rules:
 docs/tasks/admin/policy.md.
 """
