@@ -34,7 +34,7 @@ def kind_entries_page() -> str:
         "",
         "An entry tells Topogate, as data, how to read one kind of workload. The built-in entries stand in "
         "`engine/kinds/kinds.yaml` and are examples; what they say of each kind is on [a page of its own](kinds.md). "
-        "[A policy](../tasks/admin/policy.md#own-kinds-of-workloads) adds entries under `kinds`. "
+        "[A policy](../tasks/admin/policy.md#add-custom-kinds-of-workloads) adds entries under `kinds`. "
         "`schemas/kind-entry.schema.json` is this page as a JSON Schema. `topogate policy check --object FILE` tries "
         "an entry on a sample of its kind.",
         "",
