@@ -188,7 +188,7 @@ class TopologyInformers:
                 reflector.stop()
                 self._stores.topology_objects[group].replace([])
                 del self._watched[group]
-                log.info("the Topology objects of %s are not watched any more", group)
+                log.info("the Topology objects of %s are no longer watched", group)
         for group, path in served.items():
             if group not in self._watched:
                 store = self._stores.topology_objects[group]
@@ -215,4 +215,4 @@ def follow_or_warn(watch: TopologyInformers, policy: Policy) -> None:
     try:
         watch.follow(policy)
     except ApiFault as error:
-        log.warning("whether there are Topology objects could not be asked: %s", error)
+        log.warning("Topology objects could not be looked up: %s", error)

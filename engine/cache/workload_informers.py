@@ -109,7 +109,7 @@ class WorkloadInformers:
                 self._follow(self._discovery.look(asked), {(one.group, one.kind) for one in asked})
             except ApiFault as fault:
                 if self._problem is None:
-                    _log.warning("the kinds of the cluster are not known at the moment: %s", fault)
+                    _log.warning("the kinds of the cluster are unknown at the moment: %s", fault)
                 self._problem = str(fault)
                 return False
             self._problem = None
@@ -207,7 +207,7 @@ class WorkloadInformers:
     def _end(self, key: tuple[str, str]) -> None:
         watch = self._watches.pop(key)
         self._first.discard(key)
-        _log.info("%s is not watched any more in %s", watch.reading.collection.name, watch.reading.collection.version)
+        _log.info("%s is no longer watched in %s", watch.reading.collection.name, watch.reading.collection.version)
         watch.reflector.stop()
 
     def _holds(self, key: tuple[str, str]) -> bool:

@@ -102,7 +102,7 @@ class Writer:
         try:
             return workloads.workload(body, entry=entry, registry=registry) if entry is not None else None
         except (wire.ProjectionError, read.UnreadableWorkload) as fault:
-            log.warning("%s cannot be read any more: %s", workload.name, fault)
+            log.warning("%s can no longer be read: %s", workload.name, fault)
             return None
 
     def _same_request(self, newer: Workload, older: Workload) -> bool:

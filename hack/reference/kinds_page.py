@@ -49,18 +49,18 @@ def kinds_page(registry: Registry | None = None, *, tested: Mapping[str, str] | 
         "",
         "<!-- Generated from engine/kinds/kinds.yaml by `python -m hack.reference`; do not edit. -->",
         "",
-        "What Topogate knows of each kind. Paths with `[*]` (lists) or `{*}` (mappings) are there once for each entry; "
-        "paths of counts start at that entry. A version that is not named is read like the newest that is known.",
+        "What Topogate knows about each kind. Paths with `[*]` (lists) or `{*}` (mappings) apply to each entry; paths "
+        "of counts start at that entry. An unknown version is read like the newest known one.",
         "",
         "## How each kind is held and placed",
         "",
-        "Held by suspension: the workload is created suspended and resumed when it has its places. Held by the gate: "
-        "its pods exist and wait with a scheduling gate. Created: the order in which its controller makes the pods; a "
-        "gang is planned whole whatever the order. A replacement is a pod that is deleted before it runs, so that "
-        "another one can be made.",
+        "Held by suspension: the workload is created suspended and resumed when it has its slots. Held by the gate: "
+        "its pods exist and wait with a scheduling gate. Created: the order in which its controller creates the pods; "
+        "a gang is planned as a whole in any order. A replacement costs: the price of deleting a pod before it runs, "
+        "so that another one can be created.",
         "",
-        "Tested with: the kind's real controller, or an imitation that makes and deletes pods with the names, labels, "
-        "owners and order of the real one.",
+        "Tested with: the kind's real controller, or an imitation that creates and deletes pods with the names, "
+        "labels, owners and order of the real one.",
         "",
         "| kind | API group | held by | gang | created | a replacement costs | tested with | |",
         "|---|---|---|---|---|---|---|---|",
@@ -71,8 +71,8 @@ def kinds_page(registry: Registry | None = None, *, tested: Mapping[str, str] | 
         "## Pod sets, counts and ranks",
         "",
         "The rank of a pod is its index among the pods of its pod set, taken from the labels that its controller "
-        "writes; without one any free place of the pod set is right for it. `or` stands before what counts where the "
-        "field is left out.",
+        "writes; a pod without a rank takes any free slot of the pod set. `or` is followed by the value that is used "
+        "if the field is missing.",
         "",
         "| kind | pod set | template | pods | rank |",
         "|---|---|---|---|---|",

@@ -141,9 +141,9 @@ class CurrentAuthority:
         before, signer = self.kept, mark(now.authority.signer)
         match found:
             case Deleted():
-                log.warning("the Secret of the CA was deleted and is written anew: CA %s signs", signer)
+                log.warning("the Secret of the CA was deleted and is written again: CA %s signs", signer)
             case Unusable():
-                log.warning("the Secret of the CA was of no use and is written anew: CA %s signs", signer)
+                log.warning("the Secret of the CA was unusable and is written again: CA %s signs", signer)
         if now.following is not None and now.following != before.following:
             log.info("the CA is renewed: %s is trusted beside %s and signs next", mark(now.following.signer), signer)
         if now.authority.signer != before.authority.signer:
