@@ -80,7 +80,7 @@ class Workload:
     deleting: bool
     created: float
     owner: OwnerRef | None
-    aside: Code | None
+    managed_elsewhere: Code | None
     resource: str = "jobs"
     suspend_path: tuple[str | int, ...] | None = ("spec", "suspend")
     templates_fixed: bool = False

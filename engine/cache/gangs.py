@@ -90,7 +90,7 @@ class GangIndex:
         placement, pods = self.plan_of(key), self.pods_of(key)
         return Gang(
             workload=workload,
-            understanding=self._understanding(workload, pods, placement),
+            request=self._request_of(workload, pods, placement),
             placement=placement,
             pods=pods,
             shapes=self._pod_shapes.shapes_of(workload),
@@ -98,14 +98,14 @@ class GangIndex:
             later=plain_pods.in_turn(self._pods.members(key))[1] if plain_pods.is_single(key) else (),
         )
 
-    def as_reviewed(self, workload: Workload, understanding: PlacementRequest) -> Gang:
+    def as_reviewed(self, workload: Workload, placement_request: PlacementRequest) -> Gang:
         """Return the (first) gang of a workload under review, with the Placement and pods that it has already."""
         key = next(iter(keys_of(workload)), key_of(workload))
         known = self.get(key)
         placement = known.placement if known is not None else None
         return Gang(
             workload=workload,
-            understanding=effective_request(understanding, placement, self._owners().policy),
+            request=effective_request(placement_request, placement, self._owners().policy),
             placement=placement,
             pods=known.pods if known is not None else (),
             shapes=self._pod_shapes.shapes_of(workload),
@@ -249,9 +249,9 @@ class GangIndex:
         above = self._owners().owner_of(in_order(pods)[0]).controller
         return plain_pods.single_workload(above, pods, dialects=self._owners().policy.annotations.dialects)
 
-    def _understanding(self, workload: Workload, pods: Sequence[Pod], placement: Placement | None) -> PlacementRequest:
+    def _request_of(self, workload: Workload, pods: Sequence[Pod], placement: Placement | None) -> PlacementRequest:
         owners = self._owners()
-        found = effective_request(owners.understand(workload), placement, owners.policy)
+        found = effective_request(owners.request_of(workload), placement, owners.policy)
         if workload.handling != "pods" or workload.unit == "pod" or found.ignored is not None:
             return found
         placed = placement is not None and placement.assignment is not None

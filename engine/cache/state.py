@@ -333,7 +333,7 @@ class ClusterState:
         with self.lock:
             return self._grace.end
 
-    def look_again(self, key: str) -> None:
+    def reconsider(self, key: str) -> None:
         """Have a gang reconciled in the next turn."""
         with self.lock:
             self._pending.gangs.add(key)
@@ -343,7 +343,7 @@ class ClusterState:
 
     def request_of(self, workload: Workload) -> PlacementRequest:
         """Return the request of a workload under the policy and topologies in force."""
-        return self.owners.understand(workload)
+        return self.owners.request_of(workload)
 
     def settled_before(self, now: float) -> float:
         """Return the time of day by which a node must have become ready to be planned on now (`nodes.settle`)."""

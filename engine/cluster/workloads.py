@@ -99,7 +99,7 @@ def job(source: Source) -> Workload:
         deleting=meta.deletion_timestamp is not None,
         created=epoch(meta.creation_timestamp),
         owner=owner,
-        aside=_exemption(spec),
+        managed_elsewhere=_exemption(spec),
     )
 
 
@@ -137,7 +137,7 @@ def workload(source: Source, *, entry: KindEntry, registry: Registry, version: s
         deleting=meta.deletion_timestamp is not None,
         created=epoch(meta.creation_timestamp),
         owner=pods.controller_of(meta.owner_references),
-        aside=structure.stand_aside,
+        managed_elsewhere=structure.stand_aside,
         resource=intern(entry.match.resource),
         suspend_path=suspension.steps if suspension is not None else None,
         templates_fixed=suspension is not None and suspension.fixed,
@@ -181,7 +181,7 @@ def workload_or_stub(source: Source, *, entry: KindEntry, registry: Registry, ve
         deleting=meta.deletion_timestamp is not None,
         created=epoch(meta.creation_timestamp),
         owner=pods.controller_of(meta.owner_references),
-        aside=None,
+        managed_elsewhere=None,
         resource=intern(entry.match.resource),
         suspend_path=None,
         unit=entry.gang.unit if entry.gang is not None else "workload",

@@ -90,7 +90,7 @@ class EvictPods:
 class Release:
     """Bind and release these pods."""
 
-    seats: tuple[SlotAssignment, ...]
+    assignments: tuple[SlotAssignment, ...]
 
 
 @dataclass(frozen=True, slots=True)

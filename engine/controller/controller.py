@@ -183,12 +183,12 @@ class Controller:
         if changes.everything:
             with self._view.lock:
                 due |= set(self._view.gangs.keys())
-        for key, memory in self._term.memory.items():
-            if memory.wake is not None and memory.wake <= now:
+        for key, gang_state in self._term.gang_state.items():
+            if gang_state.wake is not None and gang_state.wake <= now:
                 due.add(key)
-            if key in due and memory.rests_until > now:
+            if key in due and gang_state.rests_until > now:
                 due.remove(key)
-                memory.wake = memory.rests_until
+                gang_state.wake = gang_state.rests_until
         return sorted(due - self._term.busy)
 
     def _reconcile_all(self, keys: list[str], now: float, *, all_of_them: bool) -> None:
@@ -217,13 +217,13 @@ class Controller:
             times.append(now)
         if (end := self._view.grace_until()) is not None:
             times.append(end)
-        for key, memory in self._term.memory.items():
+        for key, gang_state in self._term.gang_state.items():
             if key in self._term.busy:
                 continue  # the end of its write wakes the loop
-            if memory.wake is not None:
-                times.append(memory.wake)
-            if memory.pending_status is not None:
-                times.append(memory.pending_status[0])
+            if gang_state.wake is not None:
+                times.append(gang_state.wake)
+            if gang_state.pending_status is not None:
+                times.append(gang_state.pending_status[0])
         busy = self._term.busy
         times += [
             due for due in (self._term.texts.next(busy=busy), self._term.numbers.next(busy=busy)) if due is not None
@@ -249,24 +249,24 @@ class Controller:
             if gang is None:
                 self._term.forget(key)
                 return
-            memory = self._term.of(key)
-            memory.namespace = gang.workload.namespace
-            memory.wake = None
+            gang_state = self._term.of(key)
+            gang_state.namespace = gang.workload.namespace
+            gang_state.wake = None
             wall = self._wall()
             hosts = HostHealth(gang, view.capacity, view.topologies, now=wall)
             decision = reconcile.reconcile(
-                gang, timers=memory.timers, policy=view.policy, now=now, wall=wall, hosts=hosts
+                gang, timers=gang_state.timers, policy=view.policy, now=now, wall=wall, hosts=hosts
             )
-        self._act(key, gang, decision, memory, now)
+        self._act(key, gang, decision, gang_state, now)
         ended = self._monotonic()
-        memory.rests_until = ended + min(GANG_REST * (ended - began), LONGEST_REST)
+        gang_state.rests_until = ended + min(GANG_REST * (ended - began), LONGEST_REST)
 
     def _below_limit(self, key: str, gang: Gang) -> bool:
         """Return False if the gang's namespace already has as many gangs as the policy allows."""
         limit = self._view.policy.queue.max_namespace_gangs
         namespace = gang.workload.namespace
         known = max(self._term.counted[namespace], self._view.gangs.in_namespace(namespace))
-        return self._term.memory[key].counts or known < limit
+        return self._term.gang_state[key].counts or known < limit
 
     def _wait_for_limit(self, key: str, gang: Gang, now: float) -> None:
         """Leave a gang above the limit of its namespace alone: it has no Placement, and is reconciled again later.
@@ -274,13 +274,13 @@ class Controller:
         Its submission was not refused: replicas were scaled up, or many came at once.
         """
         self._term.queue.drop(key)
-        self._term.memory[key].wake = now + BEYOND_LOOK
+        self._term.gang_state[key].wake = now + BEYOND_LOOK
         if gang.workload.uid not in self._term.limit_reported:
             self._term.limit_reported.add(gang.workload.uid)
             self._executor.report_limit(gang, self._view.policy.queue.max_namespace_gangs)
 
-    def _act(self, key: str, gang: Gang, decision: Decision, memory: GangState, now: float) -> None:
-        memory.wake = decision.wake
+    def _act(self, key: str, gang: Gang, decision: Decision, gang_state: GangState, now: float) -> None:
+        gang_state.wake = decision.wake
         if isinstance(decision.action, Enqueue) and gang.placement is None and not self._below_limit(key, gang):
             self._wait_for_limit(key, gang, now)
             return
@@ -292,13 +292,13 @@ class Controller:
         if not isinstance(decision.action, Enqueue):
             self._term.queue.drop(key)
             self._term.numbers.drop(key)
-            memory.waiting_since = None
+            gang_state.waiting_since = None
         if not isinstance(decision.action, Extend):
             self._term.extensions.drop(key)
-        ungated = ungated_pods(gang.workload, gang.pods) if gang.understanding.asked is not None else []
-        known = memory.refused
+        ungated = ungated_pods(gang.workload, gang.pods) if gang.request.asked is not None else []
+        known = gang_state.refused
         refusals = (*decision.refused, *(Unassigned(pod, _LATER) for pod in gang.later))
-        memory.refused = frozenset(pod.uid for pod in (*(refused.pod for refused in refusals), *ungated))
+        gang_state.refused = frozenset(pod.uid for pod in (*(refused.pod for refused in refusals), *ungated))
         for refused in refusals:
             if refused.pod.uid not in known:
                 self._executor.pod_event(refused.pod, "HeldWithoutSlot", refused.why)
@@ -318,7 +318,7 @@ class Controller:
             case Resume():
                 self._term.send(key, lambda: executor.resume(gang))
             case Unplace(suspend=suspend, reason=reason, message=message, pause=pause):
-                memory.last_plan = None
+                gang_state.last_plan = None
                 status = Status("Waiting", reason, message)
                 # Reported with the write, not after it: the next plan, and its own reason, may come a moment later.
                 event = self._reporter.reported(key, gang, status, now)
@@ -326,9 +326,9 @@ class Controller:
                 def unplace() -> None:
                     executor.unplace(gang, status, suspend=suspend, event=event)
                     # A failed write does not end the waiting times: it is retried after the ordinary back-off.
-                    memory.timers.given_back(now, rest=self._view.policy.timeouts.bind / 10 if suspend else 0.0)
+                    gang_state.timers.given_back(now, rest=self._view.policy.timeouts.bind / 10 if suspend else 0.0)
                     if pause and suspend:
-                        memory.timers.pause(now)
+                        gang_state.timers.pause(now)
 
                 self._term.send(key, unplace)
             case Shrink(assignment=assignment) | ReassignDevices(assignment=assignment):
@@ -342,8 +342,8 @@ class Controller:
                         gang, gone.pods, evict=gone.evict, reason=gone.reason, message=gone.message
                     ),
                 )
-            case Release(seats=seats):
-                self._term.send(key, lambda: executor.release(gang, seats))
+            case Release(assignments=assignments):
+                self._term.send(key, lambda: executor.release(gang, assignments))
             case Unmanage() as let:
                 log.info("letting go of %s: %s", gang.workload.key, let.reason)
                 self._term.send(key, lambda: executor.unmanage(gang, let))

@@ -211,7 +211,7 @@ class ActionExecutor:
 
         `since`: since when the gang waits (RFC 3339), for a Placement that has lost that.
         """
-        placement, asks = gang.placement, gang.understanding.asked is not None
+        placement, asks = gang.placement, gang.request.asked is not None
         priority = self._view.pod_shapes.priority_of(gang.workload)
         if asks and (placement is None or not request_written(gang, priority=priority)):
             placement = self._writer.write(new_placement(gang, None, priority=priority, now=self._wall()), gang)
@@ -220,8 +220,8 @@ class ActionExecutor:
     def relax(self, gang: Gang) -> None:
         """Write a Placement in which the required level is preferred from now on, and report it."""
         assert gang.placement is not None
-        text = relaxing_text(gang.understanding, self._view.policy)
-        softer = replace(gang, understanding=relaxed(gang.understanding))
+        text = relaxing_text(gang.request, self._view.policy)
+        softer = replace(gang, request=relaxed(gang.request))
         priority = self._view.pod_shapes.priority_of(gang.workload)
         written = self._writer.write(new_placement(softer, None, priority=priority, now=self._wall()), gang)
         status = Status("Waiting", known_code(gang.placement.status.get("reason")), text)

@@ -50,8 +50,8 @@ class ExtensionScheduler:
 
     def _extend_one(self, key: str, part: Extend, now: float) -> None:
         view, extension = self._view, part.extension
-        memory = self._term.of(key)
-        excluded = memory.timers.hosts_out(now)
+        gang_state = self._term.of(key)
+        excluded = gang_state.timers.hosts_out(now)
         with view.lock:
             gang = view.gangs.get(key)
             if gang is None or gang.placement is None or gang.placement.assignment is None:
@@ -77,15 +77,15 @@ class ExtensionScheduler:
         metrics.plans.labels(type(outcome).__name__).inc()
         if isinstance(outcome, Placed):
             self._term.extensions.drop(key)
-            memory.last_plan = outcome
-            memory.pending_status = None  # the loss was reported already, and is repaired now
+            gang_state.last_plan = outcome
+            gang_state.pending_status = None  # the loss was reported already, and is repaired now
             self._term.send(
                 key, lambda: self._executor.extend(gang, placement, extension, f"{part.why}: {outcome.message}")
             )
             return
         self._term.extensions.missed(key, outcome)
         self._report_status(key, gang, now)
-        memory.wake_at(memory.timers.next_back(now))
+        gang_state.wake_at(gang_state.timers.next_back(now))
 
     def _report_status(self, key: str, gang: Gang, now: float) -> None:
         if (status := self._term.extensions.status(key)) is not None:

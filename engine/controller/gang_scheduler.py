@@ -58,19 +58,19 @@ class GangScheduler:
 
     def add(self, key: str, gang: Gang, not_before: float | None, now: float) -> None:
         """Queue a gang, or relax its request first if it has waited long enough for that."""
-        workload, policy, memory = gang.workload, self._view.policy, self._term.memory[key]
+        workload, policy, gang_state = gang.workload, self._view.policy, self._term.gang_state[key]
         clock = now - self._wall()  # from time of day to our own clock
         if gang.placement is not None:
-            memory.waiting_since = gang.placement.status.get("waitingSince")
-        relaxes = relaxes_at(gang.understanding, gang.placement, policy)
+            gang_state.waiting_since = gang.placement.status.get("waitingSince")
+        relaxes = relaxes_at(gang.request, gang.placement, policy)
         if relaxes is not None and relaxes + clock <= now:
             self._term.queue.drop(key)
             self._term.send(key, lambda: self._executor.relax(gang))
             return
-        since = waiting_since({"waitingSince": memory.waiting_since})  # also if the Placement was deleted by hand
+        since = waiting_since({"waitingSince": gang_state.waiting_since})  # also if the Placement was deleted by hand
         patient_until = since + policy.queue.patience + clock if since is not None else inf
-        memory.wake_at(relaxes + clock if relaxes is not None else None)
-        memory.wake_at(patient_until if now < patient_until < inf else None)
+        gang_state.wake_at(relaxes + clock if relaxes is not None else None)
+        gang_state.wake_at(patient_until if now < patient_until < inf else None)
         self._term.queue.add(
             key,
             QueueEntry(
@@ -79,7 +79,7 @@ class GangScheduler:
                 name=f"{workload.namespace}/{workload.name}",
                 not_before=not_before or 0.0,
                 patient_until=patient_until,
-                topology=gang.understanding.topology or "",
+                topology=gang.request.topology or "",
             ),
         )
 
@@ -90,8 +90,8 @@ class GangScheduler:
         self._nominate(now, strict=strict)
         if self._term.queue.capacity_freed and not strict:
             for key in self._term.queue.for_hosts:  # their numbers may have changed, if not their outcome
-                if (memory := self._term.memory.get(key)) is not None:
-                    self._term.numbers.put(key, None, due=max(now, memory.reported_at + TEXT_EVERY))
+                if (gang_state := self._term.gang_state.get(key)) is not None:
+                    self._term.numbers.put(key, None, due=max(now, gang_state.reported_at + TEXT_EVERY))
         keys = self._term.queue.take(now, strict=strict)
         if strict:
             self._plan_in_order(keys, now)
@@ -158,16 +158,16 @@ class GangScheduler:
     def _find_nomination(
         self, now: float, waiting: StarvingGang, kept: Nomination | None, taken: frozenset[str]
     ) -> Nomination | None:
-        view, memory = self._view, self._term.of(waiting.key)
+        view, gang_state = self._view, self._term.of(waiting.key)
         with view.lock:
             gang, topology = view.gangs.get(waiting.key), view.topologies.get(waiting.topology)
-            if gang is None or topology is None or not gang.understanding.count:
+            if gang is None or topology is None or not gang.request.count:
                 return None
-            excluded, kept_slots = memory.timers.hosts_out(now), kept_assignment(gang)
+            excluded, kept_slots = gang_state.timers.hosts_out(now), kept_assignment(gang)
             settled_before = view.settled_before(self._wall())
             return nominate_hosts(
                 waiting,
-                gang.understanding,
+                gang.request,
                 gang.shapes,
                 name=f"{gang.workload.namespace}/{gang.workload.name}",
                 kept=kept,
@@ -193,15 +193,15 @@ class GangScheduler:
         view = self._view
         with view.lock:
             gang, entry = view.gangs.get(key), self._term.queue.entry(key)
-            if gang is None or entry is None or gang.understanding.asked is None:
+            if gang is None or entry is None or gang.request.asked is None:
                 self._term.queue.drop(key)
                 return
-            memory = self._term.of(key)
-            excluded = memory.timers.hosts_out(now)
+            gang_state = self._term.of(key)
+            excluded = gang_state.timers.hosts_out(now)
             ahead = self._term.nominator.before(key, entry.priority)
             hosts = frozenset[str]().union(*(nomination.hosts for nomination in ahead))
             classes = tuple(map(view.pod_shapes.missing_class, gang.workload.pod_sets))
-            problem = plan_key(gang.understanding, gang.shapes, excluded, hosts, classes)
+            problem = plan_key(gang.request, gang.shapes, excluded, hosts, classes)
             kept = kept_assignment(gang)
             joins = bool(kept)  # kept pods make it a problem of its own
             if not joins and not alone and not self._term.nominator.of(key) and self._answered(key, gang, problem, now):
@@ -217,14 +217,16 @@ class GangScheduler:
         if isinstance(outcome, Placed):
             self._term.queue.drop(key)
             self._term.bursts.placed(now)
-            memory.last_plan = outcome
-            memory.pending_status = None
+            gang_state.last_plan = outcome
+            gang_state.pending_status = None
             self._term.send(key, lambda: self._executor.place(gang, placement))
             return
         miss = Miss(outcome, first)
         self._report(key, gang, miss, now)
         if excluded:
-            memory.wake_at(memory.timers.next_back(now))  # no event will show that its excluded hosts count again
+            gang_state.wake_at(
+                gang_state.timers.next_back(now)
+            )  # no event will show that its excluded hosts count again
         if not joins and outcome.for_hosts:
             self._term.queue.waits_for_hosts(key)
         if not joins and REASONS[outcome.reason].shared:
@@ -237,16 +239,20 @@ class GangScheduler:
         with a reported reason learns its own numbers when there is time for them; so does one in a namespace with a
         quota, which comes first.
         """
-        memory, queue = self._term.of(key), self._term.queue
+        gang_state, queue = self._term.of(key), self._term.queue
         same, miss = queue.answered(problem), queue.known_miss(problem)
         if miss is not None and miss.outcome.for_hosts:
             queue.waits_for_hosts(key)
         if same is not None and not self._view.stores.quotas.get_by(gang.workload.namespace):
             self._report(key, gang, same, now)
             return True
-        if miss is None or memory.reported is None or not _already_reported(_reason(miss), memory.reported.reason):
+        if (
+            miss is None
+            or gang_state.reported is None
+            or not _already_reported(_reason(miss), gang_state.reported.reason)
+        ):
             return False
-        self._term.numbers.put(key, None, due=max(now, memory.reported_at + TEXT_EVERY))
+        self._term.numbers.put(key, None, due=max(now, gang_state.reported_at + TEXT_EVERY))
         return True
 
     def _find_numbers(self, now: float, *, strict: bool) -> None:
@@ -271,8 +277,8 @@ class GangScheduler:
         )
 
     def _report(self, key: str, gang: Gang, miss: Miss, now: float) -> None:
-        memory, outcome = self._term.memory[key], miss.outcome
-        memory.unschedulable_alone = own_trouble(outcome)
+        gang_state, outcome = self._term.gang_state[key], miss.outcome
+        gang_state.unschedulable_alone = own_trouble(outcome)
         if miss.first:
             outcome = kept_for(miss.first, gang)
         self._reporter.report(key, gang, self._why(key, gang, outcome), now)
@@ -280,11 +286,11 @@ class GangScheduler:
     def _why(self, key: str, gang: Gang, outcome: Waits | Never) -> Status:
         """Return the status of a gang that was not placed."""
         nomination = self._term.nominator.of(key)
-        if nomination is None or self._term.memory[key].unschedulable_alone:
-            since = relaxed_text(gang.understanding, self._view.policy)
+        if nomination is None or self._term.gang_state[key].unschedulable_alone:
+            since = relaxed_text(gang.request, self._view.policy)
             return Status("Waiting", outcome.reason, f"{outcome.message}{since}")
         waited = format_duration(self._view.policy.queue.patience)
-        pods = plural(gang.understanding.least, "pod")
+        pods = plural(gang.request.least, "pod")
         message = f"has waited for {waited}: {nomination.where} kept free until {pods} fit"
         return Status("Waiting", "RoomKept", message, tuple(sorted(nomination.hosts)))
 
@@ -292,8 +298,8 @@ class GangScheduler:
         """Return True if a gang waits for capacity; one with a problem that only its users can correct holds up no
         other.
         """
-        memory = self._term.memory.get(key)
-        return memory is None or not memory.unschedulable_alone
+        gang_state = self._term.gang_state.get(key)
+        return gang_state is None or not gang_state.unschedulable_alone
 
     def _report_behind(self, key: str, first: str, now: float) -> None:
         with self._view.lock:

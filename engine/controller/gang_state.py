@@ -29,7 +29,7 @@ class Timers:
     empty_since: float | None = None  # since when it is placed and resumed without a single pod
     expired: bool = False  # its slots were released because no pod appeared
     unbound_since: dict[str, float] = field(default_factory=dict)  # pod uid -> first seen released and unbound
-    blamed: set[str] = field(default_factory=set)  # uids of late pods that had their host excluded
+    excluded_for: set[str] = field(default_factory=set)  # uids of late pods that had their host excluded
     excluded: dict[str, tuple[float, float]] = field(default_factory=dict)  # host -> (until, back-off)
     removed: dict[str, float] = field(default_factory=dict)  # pod uid -> time of the last eviction request
     gone_since: dict[str, float] = field(default_factory=dict)  # host of live pods -> since when the node is gone
@@ -63,8 +63,8 @@ class Timers:
 
     def exclude_host(self, pod: Pod, host: str | None, now: float) -> None:
         """Exclude the host of a pod that did not start in time from the next plan; at most once per pod."""
-        if pod.uid not in self.blamed:
-            self.blamed.add(pod.uid)
+        if pod.uid not in self.excluded_for:
+            self.excluded_for.add(pod.uid)
             if host is not None:
                 self.exclude(host, now)
 
@@ -95,7 +95,7 @@ class Timers:
         current = {pod.uid for pod in unbound}
         for uid in self.unbound_since.keys() - current:
             del self.unbound_since[uid]
-        self.blamed &= current
+        self.excluded_for &= current
         for uid in current:
             self.unbound_since.setdefault(uid, now)
 

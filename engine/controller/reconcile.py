@@ -27,7 +27,7 @@ from engine.policy.model import Policy
 
 def stale(gang: Gang) -> bool:
     """Return True if the assignment was planned for another request than the current one."""
-    asked, placement = gang.understanding, gang.placement
+    asked, placement = gang.request, gang.placement
     if not asked.pod_sets or placement is None or placement.assignment is None:
         return False
     planned = (tuple(map(request_of, placement.pod_sets)), placement.gang, placement.topology)
@@ -45,7 +45,7 @@ def request_written(gang: Gang, *, priority: int) -> bool:
 
     A Placement with slots keeps the request that they were planned for.
     """
-    asked, placement = gang.understanding, gang.placement
+    asked, placement = gang.request, gang.placement
     if not asked.pod_sets or placement is None or placement.assignment is not None or placement.deleting:
         return True
     written = (placement.topology, placement.priority, placement.gang, [*map(_on_the_wire, placement.pod_sets)])
@@ -75,10 +75,10 @@ def reconcile(
             if placement is not None and workload.finished
             else None,
         )
-    if policy.mode != "enforce" or (gang.understanding.asked is None and not gang.understanding.errors):
+    if policy.mode != "enforce" or (gang.request.asked is None and not gang.request.errors):
         return _without_request(gang, gated, policy)
     assigned = placement is not None and placement.assignment is not None
-    if gang.understanding.errors and (not assigned or workload.suspended):
+    if gang.request.errors and (not assigned or workload.suspended):
         return _invalid_request(gang, gated)
     # A placed gang keeps its slots, even if the current policy would refuse its request.
     if (placement is None or placement.assignment is None) and not gated and (not ours(workload) or _runs(gang)):
@@ -123,7 +123,7 @@ def _without_request(gang: Gang, gated: tuple[Pod, ...], policy: Policy) -> Deci
     forget = placement is not None and not placement.deleting
     if not held and not gated and not forget:
         return Decision(NoAction())
-    reason = gang.understanding.ignored or "PolicyOff"
+    reason = gang.request.ignored or "PolicyOff"
     loses = placement is not None and placement.assignment is not None
     if loses:
         outcome = "its slots are released: running pods stay where they are, new pods may run anywhere"
@@ -141,7 +141,7 @@ def _no_request(reason: Code, policy: Policy) -> str:
 
 def _invalid_request(gang: Gang, gated: tuple[Pod, ...]) -> Decision:
     """Return the decision for a request that the current policy does not allow or know: nothing of it starts."""
-    placement, error = gang.placement, gang.understanding.errors[0]
+    placement, error = gang.placement, gang.request.errors[0]
     if suspended_by_user(gang.workload):
         return _user_suspension(gang)
     said = error.message if error.value is None else render(error)

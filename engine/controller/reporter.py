@@ -40,37 +40,37 @@ class StatusReporter:
 
     def report(self, key: str, gang: Gang, status: Status, now: float) -> None:
         """Take the status of a gang; a status that its Placement already has is not written."""
-        memory = self._term.of(key)
-        if self._is_news(memory, gang, status):
+        gang_state = self._term.of(key)
+        if self._is_news(gang_state, gang, status):
             self._term.texts.drop(key)
             pause = settle(status) + self._term.bursts.delay(status.phase, now)
             due = now + pause
-            if memory.pending_status is not None and memory.pending_status[1].phase == status.phase and pause:
-                due = memory.pending_status[0]
-            memory.pending_status = (due, status)
+            if gang_state.pending_status is not None and gang_state.pending_status[1].phase == status.phase and pause:
+                due = gang_state.pending_status[0]
+            gang_state.pending_status = (due, status)
             return
-        memory.pending_status = None
-        self._report_pods(memory, gang, status, now)
+        gang_state.pending_status = None
+        self._report_pods(gang_state, gang, status, now)
         if not self._request_written(gang):
-            memory.pending_status = (now, status)
+            gang_state.pending_status = (now, status)
         elif gang.placement is not None and status_of(gang) != status:
-            self._term.texts.put(key, status, due=max(now, memory.reported_at + TEXT_EVERY))
+            self._term.texts.put(key, status, due=max(now, gang_state.reported_at + TEXT_EVERY))
         else:
             self._term.texts.drop(key)
 
-    def _report_pods(self, memory: GangState, gang: Gang, status: Status, now: float) -> None:
+    def _report_pods(self, gang_state: GangState, gang: Gang, status: Status, now: float) -> None:
         """Record Events on the held pods of a waiting gang, because the pods themselves show no other reason.
 
         Plain pods that make no gang all get one, as they have neither workload nor Placement; of others the first few.
         """
         plain = gang.workload.handling == "pods"
-        if status.phase != "Waiting" or not status.reason or (plain and not gang.understanding.errors):
-            memory.reported_pods = {}
+        if status.phase != "Waiting" or not status.reason or (plain and not gang.request.errors):
+            gang_state.reported_pods = {}
             return
         held = [
             pod for pod in in_order(gang.pods) if names.GATE in pod.spec.gates and not (pod.finished or pod.deleting)
         ]
-        known = {pod.uid: memory.reported_pods[pod.uid] for pod in held if pod.uid in memory.reported_pods}
+        known = {pod.uid: gang_state.reported_pods[pod.uid] for pod in held if pod.uid in gang_state.reported_pods}
         why = status.message
         reason: Code = status.reason
         if not plain:
@@ -81,49 +81,49 @@ class StatusReporter:
             known[pod.uid] = reason
             self._executor.pod_event(pod, reason if plain else "HeldWithoutSlot", why)
         if len(unreported) > PODS_AT_A_TIME:
-            memory.wake_at(now + 1.0)
-        memory.reported_pods = known
+            gang_state.wake_at(now + 1.0)
+        gang_state.reported_pods = known
 
     def reported(self, key: str, gang: Gang, status: Status, now: float) -> bool:
         """Record a status that the executor reports with its own write; return True if it deserves an Event."""
-        memory = self._term.of(key)
-        news = self._is_news(memory, gang, status)
+        gang_state = self._term.of(key)
+        news = self._is_news(gang_state, gang, status)
         self._term.texts.drop(key)
-        memory.reported, memory.reported_at, memory.pending_status = status, now, None
+        gang_state.reported, gang_state.reported_at, gang_state.pending_status = status, now, None
         return news
 
     def flush_due(self, now: float) -> None:
         """Write the statuses that are due."""
-        for key, memory in list(self._term.memory.items()):
-            if memory.pending_status is None or memory.pending_status[0] > now or key in self._term.busy:
+        for key, gang_state in list(self._term.gang_state.items()):
+            if gang_state.pending_status is None or gang_state.pending_status[0] > now or key in self._term.busy:
                 continue
-            status, memory.pending_status = memory.pending_status[1], None
-            if status.phase == "Waiting" and (later := self._term.report_limiter.wait(memory.namespace, now)):
-                memory.pending_status = (now + later, status)
+            status, gang_state.pending_status = gang_state.pending_status[1], None
+            if status.phase == "Waiting" and (later := self._term.report_limiter.wait(gang_state.namespace, now)):
+                gang_state.pending_status = (now + later, status)
                 continue
             self._term.guarded(key, now, partial(self._write_status, key, status, now))
         for key, status in self._term.texts.take(now, busy=self._term.busy):
             self._term.guarded(key, now, partial(self._write_status, key, status, now))
 
     def _write_status(self, key: str, status: Status, now: float) -> None:
-        memory = self._term.memory[key]
+        gang_state = self._term.gang_state[key]
         with self._view.lock:
             gang = self._view.gangs.get(key)
         if gang is None:
             return
-        known = memory.reported or status_of(gang)
+        known = gang_state.reported or status_of(gang)
         event = known is None or differs(known, status)
-        memory.reported, memory.reported_at = status, now
+        gang_state.reported, gang_state.reported_at = status, now
         written = status_of(gang)
         if written == status and self._request_written(gang):
             return
-        facts, since = memory.last_plan, memory.waiting_since
+        facts, since = gang_state.last_plan, gang_state.waiting_since
         self._term.send(key, lambda: self._executor.report(gang, status, facts, event=event, since=since))
 
-    def _is_news(self, memory: GangState, gang: Gang, status: Status) -> bool:
-        if gang.placement is None and gang.understanding.asked is not None:
+    def _is_news(self, gang_state: GangState, gang: Gang, status: Status) -> bool:
+        if gang.placement is None and gang.request.asked is not None:
             return True  # there is no Placement yet, or it was deleted
-        known = memory.reported or status_of(gang)
+        known = gang_state.reported or status_of(gang)
         return known is None or differs(known, status)
 
     def _request_written(self, gang: Gang) -> bool:
@@ -140,9 +140,9 @@ class QueueMetrics:
         """Set the metrics to the number of waiting gangs by reason code; there are few codes."""
         reasons = Counter[str]()
         for key in term.queue:
-            memory = term.memory.get(key)
-            if memory is not None and memory.reported is not None and memory.reported.reason:
-                reasons[memory.reported.reason] += 1
+            gang_state = term.gang_state.get(key)
+            if gang_state is not None and gang_state.reported is not None and gang_state.reported.reason:
+                reasons[gang_state.reported.reason] += 1
         for reason in self._counted - reasons.keys():
             metrics.waiting.labels(reason).set(0)
         for reason, gangs_of in reasons.items():

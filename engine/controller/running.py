@@ -99,8 +99,8 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
         return host in out or not hosts.usable(host) or hosts.overcommitted(host)
 
     assignments = assign_slots(workload, placement, gang.pods)
-    ready = tuple(one for one in assignments.seats if not blocked(one.slot.host))
-    blocked_host = next((one.slot.host for one in assignments.seats if blocked(one.slot.host)), None)
+    ready = tuple(one for one in assignments.assignments if not blocked(one.slot.host))
+    blocked_host = next((one.slot.host for one in assignments.assignments if blocked(one.slot.host)), None)
     orphaned = on_gone_node(gang, hosts)
     grown = None if orphaned else _growth(gang)
     if not started and not unbound:
@@ -211,7 +211,7 @@ def _recovery(
 
 def _growth(gang: Gang) -> ExtensionRequest | None:
     """Return the request for further slots under the current request; None if there is nothing to add."""
-    asked = gang.understanding
+    asked = gang.request
     if gang.placement is None or not asked.pod_sets:
         return None
     return growth_request(gang.workload, gang.placement, gang.pods, asks=asked.pod_sets, gang=asked.gang)
@@ -220,7 +220,7 @@ def _growth(gang: Gang) -> ExtensionRequest | None:
 def _enough(placement: Placement, gang: Gang) -> bool:
     """Return True if the assigned slots make the gang, though not all of its pods have one."""
     assert placement.assignment is not None
-    asked = gang.understanding
+    asked = gang.request
     counts = {plan.name: sum(slot.count for slot in plan.slots) for plan in placement.assignment.pod_sets}
     if not sum(counts.values()):
         return False

@@ -118,7 +118,7 @@ class LeaderTerm:
         self._lines = WriteLines(pool, writers=WRITERS)
         self._monotonic = monotonic
         self._fenced = fenced
-        self.memory: dict[str, GangState] = {}
+        self.gang_state: dict[str, GangState] = {}
         self.counted: Counter[str] = Counter()  # gangs that count towards the limit, by namespace
         self.limit_reported: set[str] = set()  # uids of workloads with gangs above the limit
         self.busy: set[str] = set()
@@ -132,12 +132,12 @@ class LeaderTerm:
 
     def of(self, key: str) -> GangState:
         """Return the state of a gang, created if it is new."""
-        return self.memory.setdefault(key, GangState())
+        return self.gang_state.setdefault(key, GangState())
 
     def forget(self, key: str) -> None:
         """Remove a gang that is gone."""
         self.count(key, False)
-        self.memory.pop(key, None)
+        self.gang_state.pop(key, None)
         self.queue.drop(key)
         self.extensions.drop(key)
         self.texts.drop(key)
@@ -145,10 +145,10 @@ class LeaderTerm:
 
     def count(self, key: str, counts: bool) -> None:
         """Record whether a gang counts towards the limit of its namespace."""
-        memory = self.memory.get(key)
-        if memory is not None and memory.counts != counts:
-            memory.counts = counts
-            self.counted[memory.namespace] += 1 if counts else -1
+        gang_state = self.gang_state.get(key)
+        if gang_state is not None and gang_state.counts != counts:
+            gang_state.counts = counts
+            self.counted[gang_state.namespace] += 1 if counts else -1
 
     def retry_waiting(self) -> None:
         """Have all waiting gangs and extensions planned again."""
@@ -167,7 +167,7 @@ class LeaderTerm:
     def send(self, key: str, action: Callable[[], None]) -> None:
         """Run one action in its namespace's turn; the gang is busy until it is done, then reconciled again."""
         self.busy.add(key)
-        memory = self.memory.get(key)
+        gang_state = self.gang_state.get(key)
 
         def work() -> None:
             failed = False
@@ -190,16 +190,16 @@ class LeaderTerm:
                 self._done(key, failed=failed)
 
         try:
-            self._lines.submit(memory.namespace if memory is not None else "", work)
+            self._lines.submit(gang_state.namespace if gang_state is not None else "", work)
         except RuntimeError:  # the pool is shut down: we are stopping
             self.busy.discard(key)
 
     def _done(self, key: str, *, failed: bool) -> None:
-        memory = self.memory.get(key)
-        if memory is not None and failed:
-            memory.back_off(self._monotonic())
-        elif memory is not None:
-            memory.failures = 0
+        gang_state = self.gang_state.get(key)
+        if gang_state is not None and failed:
+            gang_state.back_off(self._monotonic())
+        elif gang_state is not None:
+            gang_state.failures = 0
         # In this order: a gang must not be reconciled while its plan is assumed without being written, and a change
         # that comes too early, while the gang is busy, is signalled once more.
         self._view.confirm(key, failed=failed)
@@ -207,4 +207,4 @@ class LeaderTerm:
         if failed:
             self._view.changed.set()
         else:
-            self._view.look_again(key)
+            self._view.reconsider(key)

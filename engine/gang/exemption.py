@@ -19,8 +19,8 @@ def exemption_reason(workload: Workload, *, policy: Policy, own_namespace: str =
         return "ExemptNamespace"
     if names.KUEUE_QUEUE in workload.labels or names.KUEUE_QUEUE in workload.annotations:
         return "ManagedByKueue"
-    if workload.aside is not None:
-        return workload.aside
+    if workload.managed_elsewhere is not None:
+        return workload.managed_elsewhere
     if names.EXCLUSIVE_TOPOLOGY & workload.annotations.keys():
         return "ExclusiveTopology"
     found = (template_exemption(pod_set.template, policy=policy) for pod_set in workload.pod_sets)

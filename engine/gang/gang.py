@@ -22,7 +22,7 @@ class Gang:
     """One gang: its workload, request, Placement and pods; `shapes`: what a pod of each pod set needs, by name."""
 
     workload: Workload
-    understanding: PlacementRequest
+    request: PlacementRequest
     placement: Placement | None
     pods: tuple[Pod, ...]
     shapes: Mapping[str, Shape]

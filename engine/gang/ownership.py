@@ -116,7 +116,7 @@ class Ownership:
     key: str | None = None
     missing: OwnerRef | None = None
     controller: OwnerRef | None = None
-    understanding: PlacementRequest | None = None
+    request: PlacementRequest | None = None
     reason: Code | None = None
 
 
@@ -172,9 +172,9 @@ class OwnerResolver:
             workload = plain_workload(key, [pod], dialects=self.policy.annotations.dialects)
         if workload is None:
             return found
-        understanding = self.own(workload)
-        reason = self._reason(workload, understanding)
-        return Ownership(workload, key, controller=found.controller, understanding=understanding, reason=reason)
+        request = self.own_request(workload)
+        reason = self._reason(workload, request)
+        return Ownership(workload, key, controller=found.controller, request=request, reason=reason)
 
     def above(self, workload: Workload) -> Above:
         """Return the workload above another one that decides for it."""
@@ -183,21 +183,21 @@ class OwnerResolver:
         missing = chain.missing if chain.missing is not None and self.watched(chain.missing) else None
         return Above(found, NOT_ASKING if found is None else self.ignored(found), missing)
 
-    def understand(self, workload: Workload) -> PlacementRequest:
+    def request_of(self, workload: Workload) -> PlacementRequest:
         """Return the request of a workload; `ignored` when one above has a request, is exempt, or is not known yet."""
         if workload.owner is None:
-            return self.own(workload)
+            return self.own_request(workload)
         above = self.above(workload)
         if above.missing is not None:
             return PlacementRequest(ignored=PART_OF_GANG)
         decides = above.workload
         if decides is not None and decides.unit == CHILD and leads_to(workload.namespace, workload.owner, decides):
-            return self.own(workload)  # a gang of its own, with the request of the workload above
+            return self.own_request(workload)  # a gang of its own, with the request of the workload above
         if not asks_nothing(above.reason):
             return PlacementRequest(ignored=above.reason or PART_OF_GANG)
-        return self.own(workload)
+        return self.own_request(workload)
 
-    def own(self, workload: Workload) -> PlacementRequest:
+    def own_request(self, workload: Workload) -> PlacementRequest:
         """Return the request of a workload by itself; none for a kind without an entry in the policy."""
         known = self._parsed.get(workload.uid)
         if known is not None and known[0] is workload:
@@ -219,7 +219,7 @@ class OwnerResolver:
 
         A workload that is exempt without a request makes those below it exempt too.
         """
-        return self._reason(workload, self.own(workload))
+        return self._reason(workload, self.own_request(workload))
 
     def with_pod_sets(self, workload: Workload) -> Workload:
         """Return a workload as it is placed: with its child's pod sets, or with the request of the workload above."""
@@ -260,8 +260,8 @@ class OwnerResolver:
             self._parsed[workload.uid] = (workload, found)
         return found
 
-    def _reason(self, workload: Workload, understanding: PlacementRequest) -> Code | None:
-        reason = understanding.ignored
+    def _reason(self, workload: Workload, request: PlacementRequest) -> Code | None:
+        reason = request.ignored
         if asks_nothing(reason) and self.policy.mode != "off":
             exemption = exemption_reason(workload, policy=self.policy, own_namespace=self.own_namespace)
             return exemption or reason

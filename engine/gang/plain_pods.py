@@ -81,7 +81,7 @@ def workload_of(
         deleting=False,
         created=min(pod.created for pod in pods),
         owner=None,
-        aside=None,
+        managed_elsewhere=None,
         resource="pods",
         suspend_path=None,
         unit=unit,

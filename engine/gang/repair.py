@@ -42,7 +42,7 @@ class ExtensionRequest:
     on lost slots, to be removed once the new slots are written.
     """
 
-    asks: tuple[PodSetRequest, ...]
+    pod_sets: tuple[PodSetRequest, ...]
     gang: GangRequest | None
     kept: Mapping[str, Mapping[int, KeptSlot]]
     lost: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

@@ -58,7 +58,7 @@ def open_slots(workload: Workload, placement: Placement, pods: Iterable[Pod], *,
     for pod_set, members in by_pod_set(workload, pods):
         if pod_set.name in found:
             found[pod_set.name] -= Counter(pinned_host(pod.spec.shape) or "" for pod in members if released(pod))
-    for one in () if held else assign_slots(workload, placement, pods).seats:
+    for one in () if held else assign_slots(workload, placement, pods).assignments:
         pod_set_name = (pod_set_of(one.pod, workload) or workload.pod_sets[0]).name
         found.get(pod_set_name, Counter())[one.slot.host] -= 1
     return {name: +counts for name, counts in found.items()}

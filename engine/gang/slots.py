@@ -42,7 +42,7 @@ class Unassigned:
 class SlotAssignments:
     """The result of `assign_slots` for the held pods of a gang."""
 
-    seats: tuple[SlotAssignment, ...] = ()
+    assignments: tuple[SlotAssignment, ...] = ()
     refused: tuple[Unassigned, ...] = ()
     foreign: tuple[Pod, ...] = ()  # held by another gate too: not ready, ours is removed last
 
@@ -109,7 +109,7 @@ def assign_slots(workload: Workload, placement: Placement, pods: Iterable[Pod]) 
         if names.GATE in pod.spec.gates and pod_set_of(pod, workload) is None
     )
     return SlotAssignments(
-        tuple(one_pod for one in found for one_pod in one.seats),
+        tuple(one_pod for one in found for one_pod in one.assignments),
         (*(refused for one in found for refused in one.refused), *unmatched),
         tuple(pod for one in found for pod in one.foreign),
     )

@@ -35,7 +35,7 @@ _PERMANENT_OWNERS = frozenset({"DaemonSet", "Node"})
 
 def nominate_hosts(
     waiting: StarvingGang,
-    understanding: PlacementRequest,
+    request: PlacementRequest,
     shapes: Mapping[str, Shape],
     *,
     name: str,
@@ -52,7 +52,7 @@ def nominate_hosts(
     """
     permanent = _permanent_usage(pods)
     found = _plan_on_emptied_hosts(
-        understanding, shapes, capacity=capacity, topology=topology, permanent=permanent, plan=plan
+        request, shapes, capacity=capacity, topology=topology, permanent=permanent, plan=plan
     )
     if found is None:
         return None
@@ -69,7 +69,7 @@ def nominate_hosts(
 
 
 def _plan_on_emptied_hosts(
-    understanding: PlacementRequest,
+    request: PlacementRequest,
     shapes: Mapping[str, Shape],
     *,
     capacity: Capacity,
@@ -78,7 +78,7 @@ def _plan_on_emptied_hosts(
     plan: PlanOn,
 ) -> Placed | None:
     """Return the plan that empties as few busy hosts as possible; None if emptying all would not help."""
-    order = _candidate_hosts(understanding, shapes, capacity, topology)
+    order = _candidate_hosts(request, shapes, capacity, topology)
     out: frozenset[str] = frozenset()
     for _ in range(_TRIES):
         found = _fewest_emptied([host for host in order if host not in out], out, plan)
@@ -133,15 +133,15 @@ def _fewest_emptied(order: list[str], out: frozenset[str], plan: PlanOn) -> Plac
 
 
 def _candidate_hosts(
-    understanding: PlacementRequest, shapes: Mapping[str, Shape], capacity: Capacity, topology: Topology
+    request: PlacementRequest, shapes: Mapping[str, Shape], capacity: Capacity, topology: Topology
 ) -> list[str]:
     """Return the hosts that could take pods of the gang, first those of domains that lack least, then the least
     busy.
     """
     tree = topology.tree
-    asks = [ask for ask in understanding.pod_sets if ask.count]
+    asks = [ask for ask in request.pod_sets if ask.count]
     counts = {ask.name: capacity.count(shapes[ask.name], topology) for ask in asks}
-    level = _level(understanding, asks, counts[_largest(asks).name].empty, topology)
+    level = _level(request, asks, counts[_largest(asks).name].empty, topology)
     lack = np.zeros(tree.size(level) if level >= 0 else 1, dtype=np.int64)
     busy = np.zeros(len(tree.hosts), dtype=np.float64)
     useful = np.zeros(len(tree.hosts), dtype=np.bool_)
@@ -157,13 +157,13 @@ def _candidate_hosts(
     return [tree.hosts[host] for host in order.tolist() if useful[host]]
 
 
-def _level(understanding: PlacementRequest, asks: list[PodSetRequest], empty: Ints, topology: Topology) -> int:
+def _level(request: PlacementRequest, asks: list[PodSetRequest], empty: Ints, topology: Topology) -> int:
     """Return the level of the domains to compare; -1 for the whole topology.
 
     Domains that are too small for the gang count too: with their hosts emptied no plan changes.
     """
     largest = _largest(asks)
-    gang = understanding.gang
+    gang = request.gang
     required = (gang.require if gang is not None else None) or largest.require
     if required == AUTO:
         return topology.auto_level(largest.count, largest.slices, empty=empty)

@@ -27,7 +27,7 @@ WHOLE_GPU = "nvidia.com/gpu"
 
 
 def plan_placement(
-    understanding: PlacementRequest,
+    placement_request: PlacementRequest,
     shapes: Mapping[str, Shape],
     *,
     capacity: Capacity,
@@ -47,29 +47,31 @@ def plan_placement(
     host of pods that are running or bound already; the others join them, inside the required domain that these use.
     Never raises for malformed input: the outcome names what is missing.
     """
-    assert understanding.pod_sets, "only a workload that asks is planned"
+    assert placement_request.pod_sets, "only a workload that asks is planned"
     if topology is None:
-        return Waits("LabelsMissing", f"no topology {understanding.topology} in this cluster yet", for_hosts=True)
+        return Waits("LabelsMissing", f"no topology {placement_request.topology} in this cluster yet", for_hosts=True)
     if topology.waits:
         return Waits("LabelsMissing", topology.waits, for_hosts=True)
     missing = [
-        level for level in _levels(understanding) if level not in (None, AUTO) and topology.level_index(level) is None
+        level
+        for level in _levels(placement_request)
+        if level not in (None, AUTO) and topology.level_index(level) is None
     ]
     if missing:
         return Waits("LabelsMissing", f"no node carries the labels of level {missing[0]}", for_hosts=True)
-    asks = tuple(ask for ask in understanding.pod_sets if ask.count)
+    asks = tuple(ask for ask in placement_request.pod_sets if ask.count)
     left_out = _left_out(topology, capacity, settled_before, {REFUSED_LATELY: excluded, ROOM_KEPT: nominated})
     vacated = frozenset(host for host in emptied if host in topology.tree.index)
     standing = {name: hosts for name, hosts in (kept or {}).items() if hosts}
     if not asks:
-        found: Outcome = _placed_without_pods(understanding.pod_sets[0])
-    elif len(asks) == 1 and understanding.gang is None and not standing and asks[0].min_available >= asks[0].count:
+        found: Outcome = _placed_without_pods(placement_request.pod_sets[0])
+    elif len(asks) == 1 and placement_request.gang is None and not standing and asks[0].min_available >= asks[0].count:
         shape = shapes[asks[0].name]
         found = _plan_equal_pods(asks[0], shape, capacity, topology, policy=policy, left_out=left_out, emptied=vacated)
     else:
         problem = PlanInput(
             asks=asks,
-            gang=understanding.gang,
+            gang=placement_request.gang,
             shapes=shapes,
             topology=topology,
             left_out=frozenset(left_out),
@@ -86,9 +88,9 @@ def plan_placement(
                 answer, ask, shapes[ask.name], topology, capacity=capacity, left_out=left_out
             ),
         )
-    if isinstance(found, Placed) and len(asks) < len(understanding.pod_sets):
+    if isinstance(found, Placed) and len(asks) < len(placement_request.pod_sets):
         plans = {plan.name: plan for plan in found.pod_sets}
-        every = tuple(plans.get(ask.name, PodSetPlan(ask.name, ())) for ask in understanding.pod_sets)
+        every = tuple(plans.get(ask.name, PodSetPlan(ask.name, ())) for ask in placement_request.pod_sets)
         return replace(found, pod_sets=every)
     return found
 
@@ -155,10 +157,10 @@ def _no_fit_reason(
     return infeasible(shortfall_of(answer, ask, shape, topology, capacity=capacity, counted=counted, reasons=reasons))
 
 
-def _levels(understanding: PlacementRequest) -> list[str | None]:
+def _levels(placement_request: PlacementRequest) -> list[str | None]:
     """Return every level that the request names."""
-    gang = [understanding.gang.require, understanding.gang.prefer] if understanding.gang is not None else []
-    own = [[ask.require, ask.prefer, *[level for level, _ in ask.slices]] for ask in understanding.pod_sets]
+    gang = [placement_request.gang.require, placement_request.gang.prefer] if placement_request.gang is not None else []
+    own = [[ask.require, ask.prefer, *[level for level, _ in ask.slices]] for ask in placement_request.pod_sets]
     return [*gang, *[level for levels in own for level in levels]]
 
 

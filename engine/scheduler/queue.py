@@ -49,20 +49,20 @@ class Miss:
     first: str = ""
 
 
-def plan_key(understanding: PlacementRequest, shapes: Mapping[str, Shape], *beside: object) -> PlanKey:
+def plan_key(request: PlacementRequest, shapes: Mapping[str, Shape], *beside: object) -> PlanKey:
     """Return the key of a gang's planning problem; `beside`: further inputs, such as hosts that are left out.
 
     More pods never fit better than fewer, but this holds for equal pods only: for several pod sets, and if the number
     decides the level of `auto`, only exactly the same problem has the same answer.
     """
-    asks, gang = understanding.pod_sets, understanding.gang
+    asks, gang = request.pod_sets, request.gang
     about = [
         (ask.name, ask.require, ask.prefer, ask.slices, ask.colocate, ask.ranked, shapes[ask.name]) for ask in asks
     ]
     counts = [(ask.count, ask.min_available) for ask in asks]
     if len(asks) > 1 or gang is not None or asks[0].require == AUTO:
-        return PlanKey((understanding.topology, gang, *about, *counts, *beside), 0)
-    return PlanKey((understanding.topology, *about, *beside), min(counts[0]), counts[0][0])
+        return PlanKey((request.topology, gang, *about, *counts, *beside), 0)
+    return PlanKey((request.topology, *about, *beside), min(counts[0]), counts[0][0])
 
 
 class GangQueue:

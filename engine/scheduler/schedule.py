@@ -49,10 +49,10 @@ def schedule_gang(
         return trouble
     kept = kept_assignment(gang) if kept is None else kept
     outcome = plan_placement(
-        gang.understanding,
+        gang.request,
         gang.shapes,
         capacity=view.capacity,
-        topology=view.topologies.get(gang.understanding.topology or ""),
+        topology=view.topologies.get(gang.request.topology or ""),
         policy=view.policy,
         settled_before=settled_before,
         excluded=excluded,
@@ -95,7 +95,7 @@ def schedule_extension(
     The caller holds the state's lock. The slot of a pod on a node that is gone is not kept.
     """
     assert gang.placement is not None and gang.placement.assignment is not None
-    whole = all(ask.min_available >= ask.count for ask in extension.asks)
+    whole = all(ask.min_available >= ask.count for ask in extension.pod_sets)
     if whole and (trouble := _creation_problem(view, gang)) is not None:
         return trouble
     kept = {
@@ -104,7 +104,7 @@ def schedule_extension(
     }
     topology = gang.placement.topology
     outcome = plan_placement(
-        replace(gang.understanding, pod_sets=extension.asks, gang=extension.gang, topology=topology),
+        replace(gang.request, pod_sets=extension.pod_sets, gang=extension.gang, topology=topology),
         gang.shapes,
         capacity=view.capacity,
         topology=view.topologies.get(topology),
@@ -137,7 +137,7 @@ def _within_object_size(outcome: Outcome) -> Outcome:
 
 def extended_placement(gang: Gang, extension: ExtensionRequest, placed: Placed) -> Placement:
     """Return the Placement to write for a planned extension; growth also adopts the current request."""
-    placement, asked = gang.placement, gang.understanding
+    placement, asked = gang.placement, gang.request
     assert placement is not None
     assignment = Assignment(revision=placement.generation + 1, pod_sets=placed.pod_sets)
     grown = replace(placement, assignment=assignment)
@@ -150,7 +150,7 @@ def rewritten(gang: Gang, assignment: Assignment) -> Placement:
     """Return the Placement to write with another assignment of the same gang, with fewer pods if it was scaled down."""
     placement = gang.placement
     assert placement is not None
-    counts = {ask.name: ask.count for ask in gang.understanding.pod_sets}
+    counts = {ask.name: ask.count for ask in gang.request.pod_sets}
     pod_sets = []
     for known in placement.pod_sets:
         count = min(known.count, counts.get(known.name, known.count))
@@ -197,7 +197,7 @@ def _pods_to_create(gang: Gang) -> list[tuple[PodSet, int]]:
     """Return how many pods of each pod set have to be created before the gang can start."""
     # A quota already counts pods that exist and stay; a terminating pod uses quota beside its replacement.
     live = [pod for pod in gang.pods if not pod.finished and not pod.deleting]
-    least = {ask.name: ask.min_available for ask in gang.understanding.pod_sets}
+    least = {ask.name: ask.min_available for ask in gang.request.pod_sets}
     found = [
         (pod_set, min(pod_set.slots, least.get(pod_set.name, 0)) - len(pods))
         for pod_set, pods in by_pod_set(gang.workload, live)
@@ -220,7 +220,7 @@ def new_placement(gang: Gang, placed: Placed | None, *, priority: int, now: floa
 
     The revision is the generation that the write will give the object, so it increases with every new plan.
     """
-    workload, ask, known = gang.workload, gang.understanding.asked, gang.placement
+    workload, ask, known = gang.workload, gang.request.asked, gang.placement
     assert ask is not None, "only a gang that asks has a Placement"
     base = known or Placement(
         namespace=workload.namespace,
@@ -241,9 +241,9 @@ def new_placement(gang: Gang, placed: Placed | None, *, priority: int, now: floa
         assignment = Assignment(revision=(known.generation if known else 0) + 1, pod_sets=placed.pod_sets)
     return replace(
         base,
-        topology=gang.understanding.topology or "",
+        topology=gang.request.topology or "",
         priority=priority,
-        pod_sets=gang.understanding.pod_sets,
-        gang=gang.understanding.gang,
+        pod_sets=gang.request.pod_sets,
+        gang=gang.request.gang,
         assignment=assignment,
     )

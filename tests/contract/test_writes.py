@@ -65,7 +65,7 @@ def job(fake: FakeApi, **fields: Any) -> Workload:
         deleting=False,
         created=0.0,
         owner=None,
-        aside=None,
+        managed_elsewhere=None,
     )
 
 

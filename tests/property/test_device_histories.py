@@ -156,7 +156,7 @@ class World:
                 self.write(replace(gang.placement, assignment=assignment))  # type: ignore[type-var]
             case Unplace():
                 self.write(replace(gang.placement, assignment=None))  # type: ignore[type-var]
-            case Release(seats=seats):
+            case Release(assignments=seats):
                 for seat in seats:
                     self.release(seat.pod, seat.slot.host, seat.devices)
 

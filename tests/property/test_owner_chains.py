@@ -105,9 +105,9 @@ def test_pods_are_filed_the_same_whatever_came_first(family: Mapping[Key, Link],
 @settings(max_examples=80, deadline=None)
 def test_a_pod_is_only_of_what_its_chain_leads_to(family: Mapping[Key, Link]) -> None:
     view = ClusterState(Stores())
-    homes = filed(view, list(family.values()))
+    pod_index = filed(view, list(family.values()))
     for one in family.values():
-        if isinstance(one, Pod) and (home := homes[one.key]) is not None and not home.startswith("pods/"):
+        if isinstance(one, Pod) and (home := pod_index[one.key]) is not None and not home.startswith("pods/"):
             chain = chain_of(one.namespace, one.owner, find=family.get)
             assert home in {above.uid for above in chain.links if isinstance(above, Workload)}
 

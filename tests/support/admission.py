@@ -236,7 +236,7 @@ class FakeView:
     def find(self, key: Key) -> Link | None:
         return self.workload(*key)
 
-    def lineage(self, policy: Policy) -> OwnerResolver:
+    def owners(self, policy: Policy) -> OwnerResolver:
         return OwnerResolver(self.find, policy, self.topologies, self.own_namespace)
 
     def workload(self, group: str, kind: str, namespace: str, name: str) -> Workload | None:
@@ -277,9 +277,9 @@ class FakeView:
     def allocation(self, placement: Placement, host: str, uses: Uses) -> str | None:
         return allocation(uses, self.devices.get(host))
 
-    def forecast(self, workload: Workload, understanding: PlacementRequest, deadline: float) -> Outcome | None:
+    def forecast(self, workload: Workload, placement_request: PlacementRequest, deadline: float) -> Outcome | None:
         self.forecasts += 1
-        return self.outcome(understanding) if callable(self.outcome) else self.outcome
+        return self.outcome(placement_request) if callable(self.outcome) else self.outcome
 
 
 def with_policy(**changes: Any) -> Policy:

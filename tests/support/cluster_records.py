@@ -98,7 +98,7 @@ def job(
         "deleting": False,
         "created": 1000.0,
         "owner": None,
-        "aside": None,
+        "managed_elsewhere": None,
     }
     of_pods = {key: more.pop(key) for key in POD_SET_FIELDS if key in more}
     fields["pod_sets"] = (pod_set("main", count=count, **of_pods),)

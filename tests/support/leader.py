@@ -161,7 +161,7 @@ class Hands(ActionExecutor):
             self.told.append((gang.workload.name, status))
             self.notes.append((gang.workload.name, event_text(status, facts)))
         placement, priority = gang.placement, self._view.pod_shapes.priority_of(gang.workload)
-        if gang.understanding.asked is not None and (placement is None or not request_written(gang, priority=priority)):
+        if gang.request.asked is not None and (placement is None or not request_written(gang, priority=priority)):
             placement = self.put(new_placement(gang, None, priority=priority, now=self._wall()))
         if placement is not None:
             placement = replace(placement, status={"waitingSince": since} | dict(placement.status))
@@ -169,7 +169,7 @@ class Hands(ActionExecutor):
 
     def relax(self, gang: Gang) -> None:
         self._called("relax", gang.workload.name)
-        softer = replace(gang, understanding=relaxed(gang.understanding))
+        softer = replace(gang, request=relaxed(gang.request))
         self.put(new_placement(softer, None, priority=0, now=self._wall()))
 
     def _status(self, placement: Placement, status: Status, facts: Placed | None) -> None:

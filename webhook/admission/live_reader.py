@@ -70,7 +70,7 @@ class LiveReader:
         self._turns = turns or ReviewSlots()
         self._allowance = allowance  # None: forecasts are not limited
         self._arrivals = ObjectWaiters(view.stores, clock=clock)
-        self._lineage: OwnerResolver | None = None
+        self._owners: OwnerResolver | None = None
 
     @property
     def policy(self) -> Policy | None:
@@ -96,13 +96,13 @@ class LiveReader:
             return self._stores.pods.get(key[2:])
         return self._stores.workloads.get(key) or self._stores.owned.get(key)
 
-    def lineage(self, policy: Policy) -> OwnerResolver:
+    def owners(self, policy: Policy) -> OwnerResolver:
         """Return the owner resolver over `find` under a policy. Cached: all pods of a workload ask for the same
         chain.
         """
-        known, topologies = self._lineage, self._view.topologies
+        known, topologies = self._owners, self._view.topologies
         if known is None or known.policy is not policy or known.topologies is not topologies:
-            known = self._lineage = OwnerResolver(self.find, policy, topologies, self.own_namespace)
+            known = self._owners = OwnerResolver(self.find, policy, topologies, self.own_namespace)
         return known
 
     def placement_of(self, key: str) -> Placement | None:
@@ -175,7 +175,7 @@ class LiveReader:
         """Return True for a live pod of the pod set: the label selects candidates, the owners prove them."""
         if pod.finished or pod.deleting:
             return False
-        claim = self.lineage(self._view.policy).owner_of(pod)
+        claim = self.owners(self._view.policy).owner_of(pod)
         return (
             claim.workload is not None
             and claim.key == placed_key(placement)
@@ -211,7 +211,7 @@ class LiveReader:
             self._view.lock.release()
         return allocation(uses, self._stores.devices.get(host))
 
-    def forecast(self, workload: Workload, understanding: PlacementRequest, deadline: float) -> Outcome | None:
+    def forecast(self, workload: Workload, request: PlacementRequest, deadline: float) -> Outcome | None:
         """Return the outcome of planning the workload now.
 
         None if there is no time for it or the caches lag, or if it would cost others too much: by itself, or together
@@ -228,7 +228,7 @@ class LiveReader:
             with self._allowance.used(workload.namespace) if self._allowance is not None else nullcontext():
                 return answer_in_view(
                     view,
-                    view.gangs.as_reviewed(workload, understanding),
+                    view.gangs.as_reviewed(workload, request),
                     created=workload.created or now,
                     settled_before=view.settled_before(now),
                 )

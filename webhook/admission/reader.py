@@ -58,7 +58,7 @@ class Reader(Protocol):
     def find(self, key: Key) -> Link | None:
         """Return a workload, pod or other owner by group, kind, namespace and name, as a link of an owner chain."""
 
-    def lineage(self, policy: Policy) -> OwnerResolver:
+    def owners(self, policy: Policy) -> OwnerResolver:
         """Return the owner resolver over `find` under a policy."""
 
     def placement_of(self, key: str) -> Placement | None:
@@ -94,5 +94,5 @@ class Reader(Protocol):
     def allocation(self, placement: Placement, host: str, uses: Uses) -> str | None:
         """Return the device annotation for a pod of the gang; None if its devices are no longer available."""
 
-    def forecast(self, workload: Workload, understanding: PlacementRequest, deadline: float) -> Outcome | None:
+    def forecast(self, workload: Workload, request: PlacementRequest, deadline: float) -> Outcome | None:
         """Return the leader's current outcome for the workload; None if there is no time or the caches lag."""

@@ -103,7 +103,7 @@ def _errors(
         deleting=False,
         created=0.0,
         owner=None,
-        aside=None,
+        managed_elsewhere=None,
     )
     return parse_request(job, policy=policy, topologies=topologies).errors
 

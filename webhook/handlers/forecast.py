@@ -43,7 +43,7 @@ def soft_taints(placed: Placed, workload: Workload, node: Callable[[str], Node |
 
 def forecast_warnings(
     workload: Workload,
-    understanding: PlacementRequest,
+    request: PlacementRequest,
     view: Reader,
     policy: Policy,
     deadline: float,
@@ -55,7 +55,7 @@ def forecast_warnings(
     A required level that becomes a preferred one in time is no reason to refuse a gang that would be placed then.
     Without remaining budget there is no forecast.
     """
-    outcome = None if budget.spent else view.forecast(workload, understanding, deadline)
+    outcome = None if budget.spent else view.forecast(workload, request, deadline)
     if outcome is None:
         return [], ()
     groups, suspended = workload.groups, suspended_by_user(workload)
@@ -63,11 +63,11 @@ def forecast_warnings(
         avoided = soft_taints(outcome, workload, view.node)
         taints = (f"topogate: {avoided}",) if avoided is not None else ()
         return [], (*forecast(outcome, groups=groups, suspended=suspended), *taints)
-    softer = None if budget.spent else _preferring(workload, understanding, view, deadline)
+    softer = None if budget.spent else _preferring(workload, request, view, deadline)
     if isinstance(outcome, Waits):
         instead = softer if isinstance(softer, Placed) else None
         return [], forecast(outcome, instead=instead, groups=groups, suspended=suspended)
-    when = relaxing_forecast(understanding, policy)
+    when = relaxing_forecast(request, policy)
     later = (when, softer) if when and softer is not None else None
     if _refused(outcome, workload, policy) and (not when or isinstance(softer, Never)):
         return [_never(outcome, workload, policy)], ()
@@ -82,12 +82,12 @@ def _refused(outcome: Never, workload: Workload, policy: Policy) -> bool:
     return unwanted and not by_default(workload, policy)
 
 
-def _preferring(workload: Workload, understanding: PlacementRequest, view: Reader, deadline: float) -> Outcome | None:
+def _preferring(workload: Workload, request: PlacementRequest, view: Reader, deadline: float) -> Outcome | None:
     """Return the outcome if the gang preferred what it requires; None if it requires nothing, or there is no
     forecast.
     """
-    softer = relaxed(understanding)
-    return None if softer == understanding else view.forecast(workload, softer, deadline)
+    softer = relaxed(request)
+    return None if softer == request else view.forecast(workload, softer, deadline)
 
 
 def _never(outcome: Never, workload: Workload, policy: Policy) -> FieldError:

@@ -72,38 +72,38 @@ def membership(pod: Pod, view: Reader, policy: Policy) -> Membership:
     owner = pod.owner
     if pod.mirror or (owner is not None and owner.kind == "DaemonSet"):
         return NotManaged("DaemonSetOrStatic")
-    claim = view.lineage(policy).resolve(pod)
+    claim = view.owners(policy).resolve(pod)
     if claim.missing is not None:
         if kueue_has(pod.spec):
             return NotManaged("ManagedByKueue")
         # Owners are made before their pods and may be seen after them. A Job's pods are held until then.
         held = _looks_managed(pod, policy) or is_job(claim.missing)
         return Undetermined(claim.missing) if held else NotManaged("UnsupportedKind")
-    workload, understanding, key = claim.workload, claim.understanding, claim.key
-    if key is not None and workload is not None and understanding is not None:
-        return NotManaged(claim.reason) if claim.reason is not None else _of_workload(pod, workload, understanding, key)
+    workload, request, key = claim.workload, claim.request, claim.key
+    if key is not None and workload is not None and request is not None:
+        return NotManaged(claim.reason) if claim.reason is not None else _of_workload(pod, workload, request, key)
     if key is not None:
         return Undetermined(mark=plain_pods.mark_of(pod))
     return NotManaged("UnsupportedKind")
 
 
-def _of_workload(pod: Pod, workload: Workload, understanding: PlacementRequest, key: str) -> Membership:
+def _of_workload(pod: Pod, workload: Workload, request: PlacementRequest, key: str) -> Membership:
     pod_set = pod_set_of(pod, workload)
     group = None if workload.handling == "pods" else parts(key)[1]
-    ask = next((one for one in understanding.pod_sets if pod_set is not None and one.name == pod_set.name), None)
+    ask = next((one for one in request.pod_sets if pod_set is not None and one.name == pod_set.name), None)
     if pod_set is None or ask is None or not has_group(workload, group):
         return Undetermined()
-    return Member(workload, pod_set, ask, key, group, _minimum(workload, understanding))
+    return Member(workload, pod_set, ask, key, group, _minimum(workload, request))
 
 
-def _minimum(workload: Workload, understanding: PlacementRequest) -> int:
+def _minimum(workload: Workload, request: PlacementRequest) -> int:
     """Return how many pods a scheduler may wait for: one if they start in order, as the second would never come."""
     if any(pod_set.ordered for pod_set in workload.pod_sets):
         return 1
-    gang = understanding.gang
+    gang = request.gang
     if gang is not None and gang.min_available is not None:
         return gang.min_available
-    return sum(ask.min_available for ask in understanding.pod_sets)
+    return sum(ask.min_available for ask in request.pod_sets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +115,15 @@ class Alone:
 
     key: str
     workload: Workload
-    understanding: PlacementRequest
+    request: PlacementRequest
     errors: tuple[FieldError, ...]
     gang: bool
 
 
 def alone(pod: Pod, view: Reader, policy: Policy) -> Alone | None:
     """Return the gang of a pod with a request and without a workload; None for any other pod."""
-    lineage, dialects = view.lineage(policy), policy.annotations.dialects
-    claim = lineage.owner_of(pod)
+    owners, dialects = view.owners(policy), policy.annotations.dialects
+    claim = owners.owner_of(pod)
     if claim.workload is not None or claim.key is None:
         return None
     if plain_pods.is_single(claim.key):
@@ -133,9 +133,9 @@ def alone(pod: Pod, view: Reader, policy: Policy) -> Alone | None:
         workload = plain_pods.plain_workload(claim.key, [pod], dialects=dialects)
         found = plain_pods.faults(workload, [pod], placed=False, dialects=dialects)
         faults = tuple(one for one in found if not REASONS[one.reason].waits)
-    understanding = lineage.own(workload)
+    request = owners.own_request(workload)
     gang = not plain_pods.is_single(claim.key)
-    return Alone(claim.key, workload, understanding, (*understanding.errors, *faults), gang)
+    return Alone(claim.key, workload, request, (*request.errors, *faults), gang)
 
 
 def pod_exemption(pod: Pod, view: Reader, policy: Policy) -> Code | None:
@@ -169,22 +169,22 @@ def parent_relation(workload: Workload, view: Reader, policy: Policy) -> Standin
     An unknown parent of a kind that is placed through the workload counts as requesting. Controller references lead to
     it (`engine.gang.ownership`); labels prove nothing.
     """
-    lineage = view.lineage(policy)
-    above = lineage.above(workload)
+    owners = view.owners(policy)
+    above = owners.above(workload)
     if above.missing is not None:
         # The templates of a workload that is placed through another one carry no marks yet: unmarked its pods would
         # never be seen again, marked they are freed if there is no request.
-        return "child" if _through(above.missing, lineage) else "unsure"
+        return "child" if _through(above.missing, owners) else "unsure"
     if above.reason is None:
         return "child"
     return "alone" if asks_nothing(above.reason) else "aside"
 
 
-def _through(owner: OwnerRef, lineage: OwnerResolver) -> bool:
-    entries = lineage.registry.of_kind(owner.api_version.rpartition("/")[0], owner.kind)
+def _through(owner: OwnerRef, owners: OwnerResolver) -> bool:
+    entries = owners.registry.of_kind(owner.api_version.rpartition("/")[0], owner.kind)
     return any(entry.handling == "through" for entry in entries)
 
 
 def whole(workload: Workload, view: Reader, policy: Policy) -> Workload:
     """Return the workload with the pod sets of the one that it is placed through; any other unchanged."""
-    return view.lineage(policy).with_pod_sets(workload)
+    return view.owners(policy).with_pod_sets(workload)

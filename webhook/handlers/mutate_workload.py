@@ -48,23 +48,23 @@ _COPIED = (names.PLACEMENT, names.REVISION)
 class _Asked:
     """The request of a workload and its relation to its parent."""
 
-    understanding: PlacementRequest
+    request: PlacementRequest
     standing: Standing
 
     @property
     def managed(self) -> bool:
         """Return True if its pods, or those of its gang, are placed by us; an invalid request counts."""
-        return self.standing == "child" or (self.standing != "aside" and self.understanding.ignored is None)
+        return self.standing == "child" or (self.standing != "aside" and self.request.ignored is None)
 
     @property
     def marks(self) -> bool:
         """Return True if its templates should carry our marks."""
-        return self.managed and (self.standing == "child" or not self.understanding.errors)
+        return self.managed and (self.standing == "child" or not self.request.errors)
 
     @property
     def wrong(self) -> bool:
         """Return True if its request is invalid: that is left to `/validate`."""
-        return self.standing in ("alone", "unsure") and bool(self.understanding.errors)
+        return self.standing in ("alone", "unsure") and bool(self.request.errors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ def mutate_workload(review: Review, view: Reader, policy: Policy) -> Response:
         workload = replace(workload, annotations={**workload.annotations, **added.annotations})
         for key, value in added.annotations.items():
             edits.put(("metadata", "annotations", key), value)
-    understanding = parse_request(workload, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
-    asked = _Asked(understanding, parent_relation(workload, view, policy))
+    request = parse_request(workload, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
+    asked = _Asked(request, parent_relation(workload, view, policy))
     translates = exemption_reason(workload, policy=policy, own_namespace=view.own_namespace) is None
     if review.operation == "CREATE":
         warnings = () if asked.wrong else _create(edits, workload, asked)

@@ -51,9 +51,7 @@ def validate_pod(review: Review, view: Reader, policy: Policy, deadline: float) 
     warnings += noted if found is None else ()
     warned = [f"topogate: {text}" for text in warnings] + warned
     if found is not None and not errors and pod.owner is None and view.placement_of(found.key) is None:
-        never, lines = forecast_warnings(
-            found.workload, found.understanding, view, policy, deadline, budget=review.budget
-        )
+        never, lines = forecast_warnings(found.workload, found.request, view, policy, deadline, budget=review.budget)
         warned += lines
         errors += never
     return answer(review, errors, warned, policy=policy)
@@ -78,7 +76,7 @@ def _request(pod: Pod, found: Alone | None, policy: Policy) -> tuple[list[FieldE
         if denies:
             return [*strange], []
         return [], [f"{error.field}: {error.message}" for error in strange]
-    warnings = [*found.understanding.warnings]
+    warnings = [*found.request.warnings]
     if not found.gang:
         alike = "" if pod.owner is None else f"pods of {quote(pod.owner.kind)} are placed one by one, near each other"
         warnings.append(f"{alike or 'the pod is placed by itself'}; {_GANG}")

@@ -43,16 +43,16 @@ def validate_workload(review: Review, view: Reader, policy: Policy, deadline: fl
         return allowed()
     if workload.handling == "hint":
         return _hint(review, workload, document, view, policy)
-    understanding, stands = _parsed_request(workload, view, policy), parent_relation(workload, view, policy)
-    devices, noted = _devices(document, workload, understanding, view, policy, budget=review.budget)
+    request, stands = _parsed_request(workload, view, policy), parent_relation(workload, view, policy)
+    devices, noted = _devices(document, workload, request, view, policy, budget=review.budget)
     seen = whole(workload, view, policy)
     # Errors of the request were reported for its parent: refusing a controller its children would not help.
     own = stands == "alone"
-    errors = [*(understanding.errors if own else ()), *devices]
+    errors = [*(request.errors if own else ()), *devices]
     old, old_document = _old(review, view)
-    warnings = [*(understanding.warnings if own else ()), *noted]
+    warnings = [*(request.warnings if own else ()), *noted]
     if own and exemption_reason(workload, policy=policy, own_namespace=view.own_namespace) is None:
-        made = _made(review, document, view, policy, asks=understanding.ignored is None)
+        made = _made(review, document, view, policy, asks=request.ignored is None)
         errors, warnings = [*errors, *made.errors], [*warnings, *made.warnings]
     forgeable: Mapping[str, Mapping[str, str]] = {}
     if old is not None:
@@ -62,30 +62,30 @@ def validate_workload(review: Review, view: Reader, policy: Policy, deadline: fl
         errors = [error for error in errors if error not in known]
         forgeable = {pod_set.name: pod_set.template.annotations for pod_set in old.pod_sets}
         if not _trusted(review, policy):
-            asks = understanding.asking or stands == "child"
+            asks = request.asking or stands == "child"
             errors += mark_errors(old, workload, asks=asks, child=not own)
         was, placements = whole(old, view, policy), _placements(old, view)
-        errors += request_errors(was, seen, before=before, after=understanding, placements=placements, policy=policy)
+        errors += request_errors(was, seen, before=before, after=request, placements=placements, policy=policy)
         if own:
-            warnings += _late(old, workload, before, understanding)
-            warnings += lost_request(was, seen, before=before, after=understanding, placements=placements)
+            warnings += _late(old, workload, before, request)
+            warnings += lost_request(was, seen, before=before, after=request, placements=placements)
     if by_default(workload, policy):
-        asked = set(understanding.errors)
+        asked = set(request.errors)
         errors = [replace(one, message=f"{one.message}; {_ADDED}") if one in asked else one for one in errors]
     for path, pod_set in templates(workload).items():
         where, stood = path_of_steps((*path, "metadata")), forgeable.get(pod_set.name, {})
         errors += annotation_errors(pod_set.template.annotations, where, review, policy, before=stood)
-    if own and understanding.asking:
+    if own and request.asking:
         warnings += _priorities(seen)
     if own:
-        warnings += workload_warnings(document, workload, understanding.ignored, policy)
+        warnings += workload_warnings(document, workload, request.ignored, policy)
     lines = [f"topogate: {text}" for text in warnings]
-    if own and not errors and understanding.asked is not None and (old is None or seen.groups > old.groups):
+    if own and not errors and request.asked is not None and (old is None or seen.groups > old.groups):
         there = view.gangs_in(workload.namespace) - (old.groups if old is not None else 0)
         errors += gang_count_errors(seen, policy, others=max(0, there))
     anew = old is None or _changes_request(old, workload, view, policy)
-    if own and not errors and understanding.asked is not None and anew:
-        never, warned = forecast_warnings(seen, understanding, view, policy, deadline, budget=review.budget)
+    if own and not errors and request.asked is not None and anew:
+        never, warned = forecast_warnings(seen, request, view, policy, deadline, budget=review.budget)
         lines += warned
         errors += never
     return answer(review, errors, lines, policy=policy)
@@ -115,7 +115,7 @@ def _parsed_request(workload: Workload, view: Reader, policy: Policy) -> Placeme
 def _devices(
     document: Mapping[str, Any],
     workload: Workload,
-    understanding: PlacementRequest,
+    request: PlacementRequest,
     view: Reader,
     policy: Policy,
     *,
@@ -124,7 +124,7 @@ def _devices(
     """Return errors about the devices of the templates and, for a workload that is not managed, warnings."""
     if exemption_reason(workload, policy=policy, own_namespace=view.own_namespace) is not None:
         return (), ()
-    managed = understanding.ignored is None
+    managed = request.ignored is None
     errors: list[FieldError] = []
     warnings: dict[str, None] = {}
     for root in templates(workload):

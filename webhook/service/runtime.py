@@ -122,10 +122,10 @@ class Runtime:
         self._authority = CurrentAuthority(self._api, self._objects, namespace=settings.namespace)
         self._recorder = Recorder(self._api, instance=settings.identity)
         self._fence: Callable[[], None] = self._candidate.check
-        self._errands = ActionExecutor(self._view, self._api, self._recorder, fence=self._check_fence, wall=time.time)
+        self._executor = ActionExecutor(self._view, self._api, self._recorder, fence=self._check_fence, wall=time.time)
         self._controller = Controller(
             self._view,
-            self._errands,
+            self._executor,
             leads=lambda: self._candidate.is_leader,
             begin_term=self._begin_term,
             hidden=self._caches.kinds.hidden,
@@ -305,6 +305,6 @@ class Runtime:
             self._caches.stop()
             self._objects.stop()
             self._topologies.stop()
-            self._errands.close()
+            self._executor.close()
         if self._ops is not None:
             self._ops.close()

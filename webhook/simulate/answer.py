@@ -33,7 +33,7 @@ class About:
 
 def planned(about: About, gang: Gang, outcome: Outcome, view: ClusterState, *, microseconds: int = 0) -> output.Gang:
     """Return the answer for a gang that was planned, or has a reason of its own not to be."""
-    asked, topology = gang.understanding, gang.understanding.topology
+    asked, topology = gang.request, gang.request.topology
     assert asked.pod_sets, "only a gang that asks is planned"
     if isinstance(outcome, Placed):
         pod_sets = tuple(_placed(ask, outcome) for ask in asked.pod_sets)
@@ -119,7 +119,7 @@ def _placed(ask: PodSetRequest, outcome: Placed) -> output.PodSet:
 
 def _effective_levels(ask: PodSetRequest, gang: Gang, view: ClusterState) -> tuple[str | None, str | None]:
     """Return the levels of a request, with `auto` resolved as by the planner."""
-    topology = view.topologies.get(gang.understanding.topology or "")
+    topology = view.topologies.get(gang.request.topology or "")
     if ask.require != AUTO or topology is None:
         return ask.require, ask.prefer
     empty = view.capacity.count(gang.shapes[ask.name], topology).empty

@@ -66,9 +66,9 @@ class OfflineReader(LiveReader):
         )
         self.told: Outcome | None = None
 
-    def forecast(self, workload: Workload, understanding: PlacementRequest, deadline: float) -> Outcome | None:
+    def forecast(self, workload: Workload, request: PlacementRequest, deadline: float) -> Outcome | None:
         """Return the service's forecast, and keep the first one of a review: it is for the unchanged request."""
-        outcome = super().forecast(workload, understanding, deadline)
+        outcome = super().forecast(workload, request, deadline)
         self.told = self.told or outcome
         return outcome
 

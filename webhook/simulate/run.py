@@ -207,7 +207,7 @@ class _Run:
             gang = view.gangs.get(key)
             assert gang is not None
             answers.append(self._gang(replace(one, group=gang.group), gang, offline))
-            if gang.understanding.asked is None:
+            if gang.request.asked is None:
                 break  # no request: none of its gangs is managed
         if self._independent or not answers:
             view.stores.workloads.apply("DELETED", found)
@@ -220,14 +220,14 @@ class _Run:
         decision = reconcile(gang, timers=Timers(), policy=view.policy, now=0.0, hosts=hosts)
         if isinstance(decision.action, Enqueue):
             return self._plan(about, gang, offline)
-        if gang.understanding.asked is not None and view.policy.mode == "enforce" and suspended_by_user(found):
+        if gang.request.asked is not None and view.policy.mode == "enforce" and suspended_by_user(found):
             return planned(about, gang, Waits("Suspended", REASONS["Suspended"].description), view)
-        if (errors := gang.understanding.errors) and view.policy.mode == "enforce":
+        if (errors := gang.request.errors) and view.policy.mode == "enforce":
             if REASONS[errors[0].reason].waits:
                 return held(about, errors[0].reason, errors[0].message)
             return rejected(about, errors)
-        if gang.understanding.ignored is not None:
-            return ignored(replace(about, group=None), found.slots * found.groups, gang.understanding.ignored)
+        if gang.request.ignored is not None:
+            return ignored(replace(about, group=None), found.slots * found.groups, gang.request.ignored)
         return ignored(about, found.slots, "PolicyOff", self._mode_message())
 
     def _plan(self, about: About, gang: Gang, offline: OfflineReader) -> output.Gang:
@@ -278,7 +278,7 @@ class _Run:
         return answer
 
     def _joining(self, about: About, gang: Gang) -> output.Gang:
-        view, asked = self._view, gang.understanding
+        view, asked = self._view, gang.request
         assert gang.placement is not None
         part = growth_request(gang.workload, gang.placement, gang.pods, asks=asked.pod_sets, gang=asked.gang)
         if part is None:

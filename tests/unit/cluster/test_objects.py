@@ -382,7 +382,7 @@ def test_a_job() -> None:
     assert record.template.labels == {"topogate.dev/managed": "true"}
     assert record.template.node_name == "h"
     assert (record.suspended, record.suspendable, record.started, record.pod_sets[0].ranked) == (True, True, True, True)
-    assert (record.aside, record.owner, record.deleting) == (None, None, False)
+    assert (record.managed_elsewhere, record.owner, record.deleting) == (None, None, False)
 
 
 @pytest.mark.parametrize(
@@ -400,7 +400,7 @@ def test_a_job() -> None:
 def test_jobs_that_others_manage(spec: dict[str, Any], reason: str | None) -> None:
     """A foreign controller, or core gang scheduling; the entry of the kind says the same."""
     raw = a_job(**spec)
-    assert job(raw).aside == reason
+    assert job(raw).managed_elsewhere == reason
     entry = built_in().find("batch", "Job")
     assert entry is not None
     template = {"template": {"spec": {"containers": []}}}

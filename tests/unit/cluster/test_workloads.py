@@ -49,7 +49,7 @@ def test_every_kind_is_read(name: str) -> None:
             wanted.template is not None,
         )
     assert record.suspended == (structure.suspension is not None and structure.suspension.suspended)
-    assert record.aside == structure.stand_aside
+    assert record.managed_elsewhere == structure.stand_aside
     assert (record.uid, record.finished, record.owner) == (raw["metadata"].get("uid", ""), structure.finished, None)
 
 

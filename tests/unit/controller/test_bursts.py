@@ -64,9 +64,9 @@ def test_in_a_rush_a_gang_that_waits_is_told_why_at_once() -> None:
 @pytest.mark.parametrize(("pause", "delay"), [(WITHIN / MANY, LATER), (WITHIN, 0.0)])
 def test_a_rush_is_many_placements_in_a_short_time(pause: float, delay: float) -> None:
     """The same number at a slower pace is none."""
-    rush = BurstDetector()
+    bursts = BurstDetector()
     for number in range(MANY):
-        assert rush.delay("Running", number * pause) == 0.0
-        rush.placed(number * pause)
-    assert rush.delay("Running", (MANY - 1) * pause) == delay
-    assert rush.delay("Incomplete", (MANY - 1) * pause) == 0.0
+        assert bursts.delay("Running", number * pause) == 0.0
+        bursts.placed(number * pause)
+    assert bursts.delay("Running", (MANY - 1) * pause) == delay
+    assert bursts.delay("Incomplete", (MANY - 1) * pause) == 0.0

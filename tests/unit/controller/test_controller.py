@@ -411,7 +411,7 @@ def test_a_leader_forgets_a_workload_that_goes_while_everything_changes() -> Non
     leader.stores.workloads.apply("DELETED", leader.workload())
     leader.has(replace(GROUP[0], unschedulable=True, resource_version=leader.hands.version()))
     leader.settle()
-    assert not leader.controller._term.memory
+    assert not leader.controller._term.gang_state
 
 
 def test_a_leader_forgets_the_workloads_that_are_gone() -> None:
@@ -425,7 +425,7 @@ def test_a_leader_forgets_the_workloads_that_are_gone() -> None:
         leader.stores.workloads.apply("DELETED", leader.workload(one.name))
         leader.settle()
     leader.later(LINGER)
-    assert not leader.controller._term.memory
+    assert not leader.controller._term.gang_state
     assert not leader.controller._orphans
     assert not leader.view.gangs._held
     assert not leader.view.pod_shapes

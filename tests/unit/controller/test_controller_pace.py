@@ -60,7 +60,7 @@ def test_a_gang_rests_after_a_look_that_was_dear(monkeypatch: pytest.MonkeyPatch
     leader.later(60.0)  # everything about it is told
     monkeypatch.setattr(leader.view.gangs, "get", slow)
     for _ in range(2000):
-        leader.view.look_again("uid-train")
+        leader.view.reconsider("uid-train")
         leader.turn()
         leader.now += 0.001
     leader.turn()

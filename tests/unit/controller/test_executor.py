@@ -57,7 +57,7 @@ class Desk:
         self.server = Script()
         self.events: list[str] = []
         self.leads = True
-        self.errands = ActionExecutor(
+        self.executor = ActionExecutor(
             self.view,
             cast(KubeClient, self.server),
             cast(Recorder, self),
@@ -78,7 +78,7 @@ class Desk:
 def desk() -> Iterator[Desk]:
     made = Desk()
     yield made
-    made.errands.close()
+    made.executor.close()
 
 
 def job_json(workload: Workload, **spec: Any) -> bytes:
@@ -139,11 +139,11 @@ def test_a_pod_that_is_gone_is_left_to_the_watch(desk: Desk) -> None:
     assert known is not None
     desk.server.answer = missing
     with pytest.raises(StaleObject):
-        desk.errands.release(known, seats(gang, [pod(gang, 0, gated=True)]))
+        desk.executor.release(known, seats(gang, [pod(gang, 0, gated=True)]))
     with pytest.raises(StaleObject):
-        desk.errands.resume(replace(known, workload=job(count=1, held=True)))
+        desk.executor.resume(replace(known, workload=job(count=1, held=True)))
     with pytest.raises(StaleObject):
-        desk.errands.unplace(known, WAITS, suspend=True, event=True)
+        desk.executor.unplace(known, WAITS, suspend=True, event=True)
 
 
 def test_one_pod_that_is_refused_keeps_no_other_held(desk: Desk) -> None:
@@ -166,7 +166,7 @@ def test_one_pod_that_is_refused_keeps_no_other_held(desk: Desk) -> None:
     known = desk.view.gangs.get(gang.uid)
     assert known is not None
     with pytest.raises(WriteRefused):
-        desk.errands.unmanage(known, going(*pods))
+        desk.executor.unmanage(known, going(*pods))
     assert sorted(freed) == ["train-1", "train-2"]
 
 
@@ -192,7 +192,7 @@ def test_of_several_faults_the_worst_is_told(desk: Desk, faults: tuple[Exception
     known = desk.view.gangs.get(gang.uid)
     assert known is not None
     with pytest.raises(worst):
-        desk.errands.unmanage(known, going(*pods))
+        desk.executor.unmanage(known, going(*pods))
 
 
 def test_the_end_does_not_wait_for_patches_that_were_never_sent(desk: Desk) -> None:
@@ -217,18 +217,18 @@ def test_the_end_does_not_wait_for_patches_that_were_never_sent(desk: Desk) -> N
 
     def errand() -> None:
         try:
-            desk.errands.release(known, seats(gang, pods))
+            desk.executor.release(known, seats(gang, pods))
         except Exception as error:
             ended.append(type(error))
 
     thread = threading.Thread(target=errand, daemon=True)
     thread.start()
     begun.wait(10.0)
-    closing = threading.Thread(target=desk.errands.close)
+    closing = threading.Thread(target=desk.executor.close)
     closing.start()
-    while not desk.errands._patchers._shutdown:
+    while not desk.executor._patchers._shutdown:
         time.sleep(0.001)
-    while desk.errands._patchers._work_queue.qsize() > 1:
+    while desk.executor._patchers._work_queue.qsize() > 1:
         time.sleep(0.001)
     go_on.set()
     closing.join(10.0)
@@ -255,7 +255,7 @@ def test_a_plan_whose_answer_was_lost_is_read_back(desk: Desk) -> None:
 
     desk.server.answer = answer
     with pytest.raises(ApiFault):
-        desk.errands.place(known, wanted)
+        desk.executor.place(known, wanted)
     desk.view.refresh()
     assert desk.view.capacity.reserved(gang.uid) == {"b0-r0-h0": 2}
     assert ("PATCH", gang.name) not in desk.server.asked
@@ -281,7 +281,7 @@ def test_a_request_that_was_changed_meanwhile_is_not_resumed(desk: Desk) -> None
 
     desk.server.answer = answer
     with pytest.raises(StaleObject):
-        desk.errands.resume(known)
+        desk.executor.resume(known)
     assert [method for method, _ in desk.server.asked] == ["PATCH", "GET"]
 
 
@@ -310,7 +310,7 @@ def test_new_slots_are_written_down_before_the_pods_go_that_they_replace(desk: D
         return json.dumps(body).encode()
 
     desk.server.answer = answer
-    desk.errands.extend(
+    desk.executor.extend(
         known, wanted, ExtensionRequest((), None, {}, lost={"main": (1,)}, replaced=(late,)), "1 pod moves"
     )
     assert desk.server.asked == [("PATCH", wanted.name), ("DELETE", late.name)]
@@ -330,7 +330,7 @@ def test_a_pod_stays_when_its_new_slot_could_not_be_written_down(desk: Desk) -> 
     desk.server.answer = answer
     part = ExtensionRequest((), None, {}, lost={"main": (1,)}, replaced=(pod(known.workload, 1, pin="b0-r0-h0"),))
     with pytest.raises(ApiFault):
-        desk.errands.extend(known, known.placement, part, "1 pod moves")
+        desk.executor.extend(known, known.placement, part, "1 pod moves")
     assert [method for method, _ in desk.server.asked] == ["PATCH"]
     assert desk.events == []
 
@@ -346,7 +346,7 @@ def test_an_eviction_that_a_disruption_budget_forbids_is_told_and_is_no_fault(de
         return b"{}"
 
     desk.server.answer = answer
-    desk.errands.remove(known, pods, evict=True, reason="NodeLost", message="2 pods on b0-r0-h0")
+    desk.executor.remove(known, pods, evict=True, reason="NodeLost", message="2 pods on b0-r0-h0")
     assert desk.server.asked == [("POST", "eviction")] * 2
     assert sorted(desk.events) == ["EvictionRefused", "NodeLost"]
 
@@ -356,7 +356,7 @@ def test_a_deleted_placement_is_gone_at_once(desk: Desk) -> None:
     gang = job(count=1)
     placed = placement(gang, {"b0-r0-h0": 1})
     desk.stores.placements.replace([placed])
-    desk.errands.forget(placed)
+    desk.executor.forget(placed)
     assert desk.stores.placements.values() == []
 
 
@@ -369,18 +369,18 @@ def test_without_the_lease_nothing_is_sent(desk: Desk) -> None:
     assert known is not None
     desk.leads = False
     placed = placement(gang, {"b0-r0-h0": 1})
-    errands: tuple[Callable[[], None], ...] = (
-        lambda: desk.errands.place(known, placed),
-        lambda: desk.errands.resume(replace(known, placement=placed)),
-        lambda: desk.errands.release(replace(known, placement=placed), seats(gang, [pod(gang, 0, gated=True)])),
-        lambda: desk.errands.unplace(replace(known, placement=placed), WAITS, suspend=True, event=True),
-        lambda: desk.errands.unmanage(known, going(pod(gang, 0, gated=True), resume=True, forget=True)),
-        lambda: desk.errands.forget(placed),
-        lambda: desk.errands.extend(replace(known, placement=placed), placed, ExtensionRequest((), None, {}), "moved"),
-        lambda: desk.errands.remove(known, (pod(gang, 0, host="h"),), evict=True, reason="NodeLost", message="lost"),
-        lambda: desk.errands.remove(known, (pod(gang, 0, host="h"),), evict=False, reason="NodeLost", message="lost"),
+    executor: tuple[Callable[[], None], ...] = (
+        lambda: desk.executor.place(known, placed),
+        lambda: desk.executor.resume(replace(known, placement=placed)),
+        lambda: desk.executor.release(replace(known, placement=placed), seats(gang, [pod(gang, 0, gated=True)])),
+        lambda: desk.executor.unplace(replace(known, placement=placed), WAITS, suspend=True, event=True),
+        lambda: desk.executor.unmanage(known, going(pod(gang, 0, gated=True), resume=True, forget=True)),
+        lambda: desk.executor.forget(placed),
+        lambda: desk.executor.extend(replace(known, placement=placed), placed, ExtensionRequest((), None, {}), "moved"),
+        lambda: desk.executor.remove(known, (pod(gang, 0, host="h"),), evict=True, reason="NodeLost", message="lost"),
+        lambda: desk.executor.remove(known, (pod(gang, 0, host="h"),), evict=False, reason="NodeLost", message="lost"),
     )
-    for errand in errands:
+    for errand in executor:
         with pytest.raises(NotLeader):
             errand()
     assert desk.server.asked == []
@@ -433,7 +433,7 @@ def test_any_kind_is_written_to_where_it_is_served(desk: Desk) -> None:
         return json.dumps(said).encode()
 
     desk.server.answer = answer
-    desk.errands.resume(gang)
+    desk.executor.resume(gang)
     assert desk.server.asked == [("PATCH", "train"), ("GET", "train"), ("PATCH", "train")]
     assert set(paths) == {"/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets/train"}
     written = desk.stores.workloads.get(gang.workload.key)
@@ -452,7 +452,7 @@ def test_an_object_that_cannot_be_read_any_more_is_left_to_the_watch(desk: Desk)
 
     desk.server.answer = answer
     with pytest.raises(StaleObject):
-        desk.errands.resume(gang)
+        desk.executor.resume(gang)
     assert [method for method, _ in desk.server.asked] == ["PATCH", "GET"]
 
 
@@ -468,6 +468,6 @@ def test_a_text_is_written_without_an_event(desk: Desk, event: bool) -> None:
     written = placement_body(placement(gang, None))
     written["metadata"] |= {"uid": "uid", "resourceVersion": "99999999"}
     desk.server.answer = lambda _method, _path: json.dumps(written).encode()
-    desk.errands.report(known, WAITS, None, event=event)
+    desk.executor.report(known, WAITS, None, event=event)
     assert ("PATCH", "status") in desk.server.asked
     assert desk.events == (["NodeLost"] if event else [])

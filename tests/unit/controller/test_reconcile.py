@@ -75,13 +75,13 @@ def look(
     timers: Timers | None = None,
     now: float = 0.0,
     policy: Policy | None = None,
-    understanding: PlacementRequest | None = None,
+    placement_request: PlacementRequest | None = None,
     overcommitted: frozenset[str] = frozenset(),
     gone: frozenset[str] = frozenset(),
 ) -> Decision:
     gang = Gang(
         workload=workload,
-        understanding=understanding or understood(workload),
+        request=placement_request or understood(workload),
         placement=placed,
         pods=pods,
         shapes={"main": workload.template.shape},
@@ -153,7 +153,7 @@ def test_held_pods_are_released_when_the_whole_gang_has_slots() -> None:
     pods = (pod(gang, 0, gated=True), pod(gang, 1, gated=True))
     action = look(gang, placement(gang, {"h0": 2}), pods).action
     assert isinstance(action, Release)
-    assert [seat.rank for seat in action.seats] == [0, 1]
+    assert [seat.rank for seat in action.assignments] == [0, 1]
 
 
 def test_held_pods_of_a_waiting_gang_stay_held() -> None:
@@ -302,7 +302,7 @@ def test_a_workload_that_asks_for_nothing_any_more_is_let_go() -> None:
     gang = job(count=1, held=True)
     held = pod(gang, 0, gated=True)
     ignored = PlacementRequest(ignored="NoTopologyRequested")
-    decision = look(gang, placement(gang, None), (held,), understanding=ignored)
+    decision = look(gang, placement(gang, None), (held,), placement_request=ignored)
     assert isinstance(decision.action, Unmanage)
     assert (decision.action.pods, decision.action.resume, decision.action.forget) == ((held,), True, True)
     assert decision.action.reason == "NoTopologyRequested"
@@ -322,7 +322,7 @@ def test_a_request_that_became_wrong_keeps_the_gang_held_and_says_why() -> None:
     wrong = PlacementRequest(
         errors=(FieldError("metadata.annotations[x]", "Invalid value", "y", "UnknownLevel", "allowed"),)
     )
-    decision = look(gang, placement(gang, None), understanding=wrong)
+    decision = look(gang, placement(gang, None), placement_request=wrong)
     assert decision.action == NoAction()
     assert decision.status is not None and decision.status.reason == "UnknownLevel"
 
@@ -423,15 +423,15 @@ def test_a_placed_gang_goes_on_when_a_new_policy_would_refuse_its_request() -> N
     """Its slots are written down: replacement pods go back to them."""
     gang = job(count=2)
     pods = (pod(gang, 0, host="h0"), pod(gang, 1, gated=True))
-    action = look(gang, placement(gang, {"h0": 1, "h1": 1}), pods, understanding=REFUSED_NOW).action
+    action = look(gang, placement(gang, {"h0": 1, "h1": 1}), pods, placement_request=REFUSED_NOW).action
     assert isinstance(action, Release)
-    assert [one.slot.host for one in action.seats] == ["h1"]
+    assert [one.slot.host for one in action.assignments] == ["h1"]
 
 
 def test_a_held_gang_gives_its_slots_back_when_a_new_policy_refuses_its_request() -> None:
     """It does not start as it is, and keeps nobody else waiting."""
     gang = job(count=2, held=True)
-    action = look(gang, placement(gang, {"h0": 1, "h1": 1}), understanding=REFUSED_NOW).action
+    action = look(gang, placement(gang, {"h0": 1, "h1": 1}), placement_request=REFUSED_NOW).action
     assert isinstance(action, Unplace)
     assert (action.suspend, action.reason) == (False, "UnknownLevel")
 

@@ -134,7 +134,7 @@ def test_held_pods_take_the_devices_of_their_ranks() -> None:
     site = Site(ONE, count=3)
     placed = site.plan()
     site.run()
-    seats = assign_slots(site.workload, placed, [site.held(2), site.held(0), site.held(1)]).seats
+    seats = assign_slots(site.workload, placed, [site.held(2), site.held(0), site.held(1)]).assignments
     assert {one.rank: [use.minor for use in one.devices] for one in seats} == {
         rank: minors for rank, minors in enumerate(devices_in(placed))
     }
@@ -148,7 +148,7 @@ def test_unranked_pods_take_what_no_live_pod_of_the_gang_has() -> None:
     (first,), (second,), (third,) = devices_in(placed)
     seats = assign_slots(
         site.workload, placed, [site.bound(None, use(second), name="a"), site.held(None), site.held(None)]
-    ).seats
+    ).assignments
     assert [[use.minor for use in one.devices] for one in seats] == [[first], [third]]
 
 
@@ -157,7 +157,7 @@ def test_the_release_tells_the_pod_its_devices() -> None:
     site = Site(ONE, count=1)
     placed = site.plan()
     site.run()
-    (one,) = assign_slots(site.workload, placed, [site.held(0)]).seats
+    (one,) = assign_slots(site.workload, placed, [site.held(0)]).assignments
     told = allocation(one.devices, site.stores.devices.get("h"))
     assert told is not None
     pinned = placed_pod(one.pod, one.slot, placement="g", revision=1, pod_set="main", rank=0, labels={}, devices=told)
@@ -219,7 +219,7 @@ def test_a_sick_device_is_chosen_anew_on_the_same_host() -> None:
     assert kept == first and other not in (first, second)
     release = site.decide()
     assert isinstance(release, Release)
-    assert [[use.minor for use in one.devices] for one in release.seats] == [[other]]
+    assert [[use.minor for use in one.devices] for one in release.assignments] == [[other]]
 
 
 def test_a_device_that_another_pod_took_is_chosen_anew() -> None:
@@ -263,7 +263,7 @@ def test_a_replacement_gets_the_devices_of_the_pod_that_it_replaces() -> None:
     leaving = replace(site.bound(0, use(first)), deleting=True)
     site.show(leaving, site.bound(1, use(second)))
     again = replace(site.held(0), name="g-0-again", uid="again")
-    (one,) = assign_slots(site.workload, placed, [leaving, site.bound(1, use(second)), again]).seats
+    (one,) = assign_slots(site.workload, placed, [leaving, site.bound(1, use(second)), again]).assignments
     assert [use.minor for use in one.devices] == [first]
     assert not isinstance(site.decide(), ReassignDevices)
 
@@ -303,8 +303,8 @@ def test_a_rank_that_is_no_slot_takes_any_device_of_the_slot() -> None:
     site.run()
     (first,), (second,) = devices_in(placed)
     seating = assign_slots(site.workload, placed, [site.bound(3, use(first)), site.held(4)])
-    assert [[use.minor for use in one.devices] for one in seating.seats] == [[second]]
-    assert [rank_of(one.pod, site.workload.pod_sets[0]) for one in seating.seats] == [4]
+    assert [[use.minor for use in one.devices] for one in seating.assignments] == [[second]]
+    assert [rank_of(one.pod, site.workload.pod_sets[0]) for one in seating.assignments] == [4]
 
 
 def test_pods_that_were_let_go_keep_their_devices_reserved() -> None:

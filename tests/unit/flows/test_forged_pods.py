@@ -88,9 +88,9 @@ def test_a_change_of_a_workload_concerns_nobody_in_other_namespaces(monkeypatch:
     asked: list[str] = []
     claim = OwnerResolver.owner_of
 
-    def noted(lineage: OwnerResolver, one: Pod) -> Ownership:
+    def noted(owners: OwnerResolver, one: Pod) -> Ownership:
         asked.append(one.name)
-        return claim(lineage, one)
+        return claim(owners, one)
 
     monkeypatch.setattr(OwnerResolver, "owner_of", noted)
     view.stores.workloads.apply("MODIFIED", replace(victim, labels={"a": "b"}, resource_version="999999"))

@@ -206,7 +206,7 @@ def test_a_train_job_has_the_pods_of_its_jobset() -> None:
     view = folded(top, between, middle, worker(middle, 0))
     gang = view.gangs.get(top.uid)
     assert gang is not None
-    assert [(one.name, one.count) for one in gang.understanding.pod_sets] == [("workers", 4)]
+    assert [(one.name, one.count) for one in gang.request.pod_sets] == [("workers", 4)]
     assert len(gang.pods) == 1
     assert view.request_of(between).ignored == "PartOfGang"
 
@@ -216,7 +216,7 @@ def test_a_train_job_waits_for_its_jobset() -> None:
     view = folded(top)
     gang = view.gangs.get(top.uid)
     assert gang is not None
-    assert [error.reason for error in gang.understanding.errors] == ["WaitingForMembers"]
+    assert [error.reason for error in gang.request.errors] == ["WaitingForMembers"]
     view.take_changes()
     show(view, below(jobset(require=None), top))
     assert top.uid in view.take_changes().gangs
@@ -227,7 +227,7 @@ def test_a_jobset_of_the_train_jobs_name_that_is_not_its_own_lends_it_no_pods() 
     view = folded(top, jobset(require=None))
     gang = view.gangs.get(top.uid)
     assert gang is not None
-    assert not gang.understanding.pod_sets
+    assert not gang.request.pod_sets
 
 
 # -- a gang per replica -----------------------------------------------------------------------------------------------
@@ -465,8 +465,8 @@ def test_workload_request_and_key_of_a_pod_are_resolved_at_once() -> None:
     assert (found.key, found.reason) == (top.uid, None)
     assert found.workload is not None
     assert found.workload.key == top.key
-    assert found.understanding is not None
-    assert found.understanding.pod_sets
+    assert found.request is not None
+    assert found.request.pod_sets
 
 
 def test_why_a_workload_is_none_of_ours_is_resolved_with_it() -> None:
@@ -482,7 +482,7 @@ def test_of_a_pod_that_is_placed_by_itself_no_request_is_resolved() -> None:
     alone = replace(one, owner=None, spec=replace(one.spec, annotations={names.REQUIRE: "rack"}))
     found = folded().owners.resolve(alone)
     assert found.key is not None
-    assert (found.workload, found.understanding) == (None, None)
+    assert (found.workload, found.request) == (None, None)
 
 
 def test_the_request_of_a_plain_gang_is_read_from_the_pod_that_is_resolved() -> None:
@@ -491,5 +491,5 @@ def test_the_request_of_a_plain_gang_is_read_from_the_pod_that_is_resolved() -> 
     said = {names.REQUIRE: "rack", names.GANG_NAME: "trio", names.GANG_SIZE: "3"}
     member = replace(one, owner=None, spec=replace(one.spec, annotations=said))
     found = folded().owners.resolve(member)
-    assert found.understanding is not None
-    assert [ask.count for ask in found.understanding.pod_sets] == [3]
+    assert found.request is not None
+    assert [ask.count for ask in found.request.pod_sets] == [3]

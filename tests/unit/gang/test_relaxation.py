@@ -27,13 +27,13 @@ def asking(require: str | None = "rack", *, prefer: str | None = None, after: fl
     return PlacementRequest(pod_sets=(ask,), topology="default", relax_after=after)
 
 
-def waiting(understanding: PlacementRequest, *, since: object = timestamp(SINCE), **more: object) -> Placement:
+def waiting(request: PlacementRequest, *, since: object = timestamp(SINCE), **more: object) -> Placement:
     leader = Leader(nodes=gpu_nodes(1, 1, 1))
     leader.has(job(held=True))
     leader.view.refresh()
     gang = leader.view.gangs.get("uid-train")
     assert gang is not None
-    made = new_placement(replace(gang, understanding=understanding), None, priority=0, now=SINCE)
+    made = new_placement(replace(gang, request=request), None, priority=0, now=SINCE)
     return replace(made, status={"phase": "Waiting", "waitingSince": since}, **more)  # type: ignore[arg-type]
 
 
@@ -54,9 +54,9 @@ def test_the_level_of_the_whole_gang_is_relaxed_too() -> None:
 
 def test_the_time_runs_from_the_moment_that_the_placement_names() -> None:
     """The Placement is the memory: a new leader reads the same moment."""
-    understanding = asking()
-    assert relaxes_at(understanding, waiting(understanding), default_policy()) == SINCE + 600
-    assert relaxes_at(understanding, None, default_policy()) is None
+    request = asking()
+    assert relaxes_at(request, waiting(request), default_policy()) == SINCE + 600
+    assert relaxes_at(request, None, default_policy()) is None
 
 
 def test_the_annotation_goes_before_the_policy() -> None:

@@ -98,7 +98,7 @@ def test_held_pods_are_seated_by_rank() -> None:
     """Every held pod goes to the slot of its own rank."""
     gang = job(count=4)
     pods = [pod(gang, rank, gated=True) for rank in (3, 0, 2, 1)]
-    seats = assign_slots(gang, placement(gang, {"h0": 2, "h1": 2}), pods).seats
+    seats = assign_slots(gang, placement(gang, {"h0": 2, "h1": 2}), pods).assignments
     assert {one.rank: one.slot.host for one in seats} == {0: "h0", 1: "h0", 2: "h1", 3: "h1"}
 
 
@@ -107,7 +107,7 @@ def test_a_rank_belongs_to_its_first_live_pod() -> None:
     gang = job(count=2)
     pods = [pod(gang, 0, host="h0"), pod(gang, 0, gated=True, name="again")]
     seating = assign_slots(gang, placement(gang, {"h0": 2}), pods)
-    assert seating.seats == ()
+    assert seating.assignments == ()
     assert [one.pod.name for one in seating.refused] == ["again"]
     assert "belongs to another live pod" in seating.refused[0].why
 
@@ -119,7 +119,7 @@ def test_an_index_without_a_slot_is_refused(label: str) -> None:
     odd = pod(gang, 0, gated=True)
     odd = replace(odd, spec=replace(odd.spec, labels={**odd.spec.labels, names.COMPLETION_INDEX: label}))
     seating = assign_slots(gang, placement(gang, {"h0": 2}), [odd])
-    assert seating.seats == ()
+    assert seating.assignments == ()
     assert len(seating.refused) == 1
 
 
@@ -129,7 +129,7 @@ def test_a_pod_under_a_foreign_gate_is_not_ready() -> None:
     held = pod(gang, 0, gated=True)
     held = replace(held, spec=replace(held.spec, gates=(names.GATE, "example.com/theirs")))
     seating = assign_slots(gang, placement(gang, {"h0": 1}), [held])
-    assert seating.seats == ()
+    assert seating.assignments == ()
     assert seating.foreign == (held,)
 
 
@@ -141,7 +141,7 @@ def test_unranked_pods_take_free_slots_in_order() -> None:
         pod(gang, None, pin="h1"),
         *(pod(gang, None, gated=True, name=f"p{i}") for i in range(2)),
     ]
-    seats = assign_slots(gang, placement(gang, {"h0": 2, "h1": 2}, ranked=False), pods).seats
+    seats = assign_slots(gang, placement(gang, {"h0": 2, "h1": 2}, ranked=False), pods).assignments
     assert [(one.pod.name, one.slot.host, one.rank) for one in seats] == [("p0", "h0", None), ("p1", "h1", None)]
 
 
@@ -149,7 +149,7 @@ def test_an_index_beyond_the_slots_takes_a_free_one() -> None:
     """With more completions than slots, the leader gives a later index the slot that became free."""
     gang = job(count=2, total=4, remaining=3, finished_ranks=((0, 0),))
     pods = [pod(gang, 1, host="h1"), pod(gang, 2, gated=True)]
-    seats = assign_slots(gang, placement(gang, {"h0": 1, "h1": 1}), pods).seats
+    seats = assign_slots(gang, placement(gang, {"h0": 1, "h1": 1}), pods).assignments
     assert [(one.rank, one.slot.host) for one in seats] == [(2, "h0")]
 
 
@@ -158,7 +158,7 @@ def test_no_more_pods_are_seated_than_there_are_slots() -> None:
     gang = job(count=2, ranked=False)
     pods = [pod(gang, None, gated=True) for _ in range(3)]
     seating = assign_slots(gang, placement(gang, {"h0": 2}, ranked=False), pods)
-    assert (len(seating.seats), len(seating.refused)) == (2, 1)
+    assert (len(seating.assignments), len(seating.refused)) == (2, 1)
 
 
 def test_scaling_down_drops_the_highest_ranks() -> None:

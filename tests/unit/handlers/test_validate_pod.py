@@ -248,8 +248,8 @@ def test_a_plain_pod_that_asks_is_told_what_will_happen(said: dict[str, str], co
     """About itself, or about all pods of its gang."""
     asked: list[int] = []
 
-    def outcome(understanding: PlacementRequest) -> Waits:
-        asked.append(understanding.count)
+    def outcome(request: PlacementRequest) -> Waits:
+        asked.append(request.count)
         return WAITS
 
     answer = admitted(raw_pod(annotations=said, gates=()), FakeView(outcome=outcome))

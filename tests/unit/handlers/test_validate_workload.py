@@ -225,9 +225,9 @@ def test_a_job_that_must_wait_is_told_why() -> None:
 
 
 def test_a_job_that_must_wait_is_told_when_preferring_the_level_would_start_it() -> None:
-    def outcome(understanding: PlacementRequest) -> Outcome:
-        assert understanding.asked is not None
-        return WAITS if understanding.asked.require else PLACED
+    def outcome(request: PlacementRequest) -> Outcome:
+        assert request.asked is not None
+        return WAITS if request.asked.require else PLACED
 
     answer = check(stored(rack_job()), FakeView(outcome=outcome))
     assert "with prefer-topology it would start now" in answer.warnings[1]
@@ -249,9 +249,9 @@ def test_a_gang_that_never_fits_is_refused_where_the_policy_says_so() -> None:
 def never_unless_preferred(then: Outcome) -> Callable[[PlacementRequest], Outcome]:
     """A view's forecast: the required level never fits; preferred, `then`."""
 
-    def outcome(understanding: PlacementRequest) -> Outcome:
-        assert understanding.asked is not None
-        return NEVER if understanding.asked.require else then
+    def outcome(request: PlacementRequest) -> Outcome:
+        assert request.asked is not None
+        return NEVER if request.asked.require else then
 
     return outcome
 

@@ -50,10 +50,10 @@ def imported(package: str) -> dict[str, str]:
 def test_every_library_that_is_imported_is_declared(package: str) -> None:
     """What is shipped rests on `dependencies` alone; tests and tools also on the group `dev`."""
     known = declared(dev=package not in SHIPPED)
-    homes = packages_distributions()
+    pod_index = packages_distributions()
     undeclared = {
         f"{module} ({where})"
         for module, where in imported(package).items()
-        if not known & {normal(home) for home in homes.get(module, [module])}
+        if not known & {normal(home) for home in pod_index.get(module, [module])}
     }
     assert undeclared == set()

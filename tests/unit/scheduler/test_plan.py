@@ -35,13 +35,13 @@ def plan_on(
         stores.workloads.replace([other])
         stores.placements.replace([placement(other, placed)])
     view.refresh()
-    understanding = view.request_of(workload)
-    assert understanding.errors == ()
+    request = view.request_of(workload)
+    assert request.errors == ()
     return plan_placement(
-        understanding,
+        request,
         {pod_set.name: pod_set.template.shape for pod_set in workload.pod_sets},
         capacity=view.capacity,
-        topology=view.topologies.get(understanding.topology or ""),
+        topology=view.topologies.get(request.topology or ""),
         policy=view.policy,
         **more,  # type: ignore[arg-type]
     )

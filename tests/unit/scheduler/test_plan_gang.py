@@ -36,7 +36,7 @@ def planned(
     view, uid = view_of(nodes, workload, *pods, policy=policy, devices=devices)
     gang = view.gangs.get(uid)
     assert gang is not None
-    assert gang.understanding.errors == ()
+    assert gang.request.errors == ()
     return schedule_gang(view, gang)
 
 
@@ -248,7 +248,7 @@ def test_the_placement_tells_every_pod_set() -> None:
     placement = new_placement(seen, outcome, priority=0, now=0.0)
     assert placement.assignment is not None
     assert [one.name for one in placement.pod_sets] == [one.name for one in placement.assignment.pod_sets]
-    assert placement.gang == seen.understanding.gang
+    assert placement.gang == seen.request.gang
     view.assume(uid, placement)
     assert view.capacity.reserved_by(uid) == {"launcher": 1, "workers": 2}
     free = view.capacity.free("b0-r0-h0")
