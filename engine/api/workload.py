@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NewType
 
 from engine.api.pod import OwnerRef, PodSpec
 from engine.api.reasons import Code
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 
 TO_ANNOTATIONS: Final = ("metadata", "annotations")  # the steps to a template's annotations
+
+
+# The key of a gang, unique in the cluster and the same in every replica; made in `engine.gang.key` and `plain_pods`.
+GangKey = NewType("GangKey", str)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from engine.api.placement import Placement, kept_hosts
 from engine.api.pod import Pod
-from engine.api.workload import Workload
+from engine.api.workload import GangKey, Workload
 from engine.cache.capacity import Capacity
 from engine.cache.pod_shapes import PodShapes
 from engine.cache.pods import PodIndex
@@ -32,16 +32,16 @@ class GangIndex:
         self._pods = pods
         self._pod_shapes = pod_shapes
         self._owners = owners
-        self._workloads: dict[str, Workload] = {}
-        self._placements: dict[str, dict[tuple[str, str], Placement]] = {}
-        self._held: dict[str, Placement] = {}
-        self._waiting: dict[str, None] = {}  # gangs with a Placement that waits
-        self._keeping: dict[str, None] = {}  # waiting gangs with hosts that are kept free for them
+        self._workloads: dict[str, Workload] = {}  # by uid
+        self._placements: dict[GangKey, dict[tuple[str, str], Placement]] = {}
+        self._held: dict[GangKey, Placement] = {}
+        self._waiting: dict[GangKey, None] = {}  # gangs with a Placement that waits
+        self._keeping: dict[GangKey, None] = {}  # waiting gangs with hosts that are kept free for them
         self._unfinished: Counter[str] = Counter()  # Placements by namespace
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
-    def set_workload(self, old: Workload | None, new: Workload | None) -> set[str]:
+    def set_workload(self, old: Workload | None, new: Workload | None) -> set[GangKey]:
         """Apply a change of a workload; returns the keys of the gangs that it affects."""
         if old is not None and (new is None or new.uid != old.uid):
             self._workloads.pop(old.uid, None)
@@ -55,7 +55,7 @@ class GangIndex:
             return set()
         return {key for one in (old, new) if one is not None for key in keys_of(one)}
 
-    def set_placement(self, old: Placement | None, new: Placement | None) -> set[str]:
+    def set_placement(self, old: Placement | None, new: Placement | None) -> set[GangKey]:
         """Apply a change of a Placement; returns the keys of the gangs that it affects."""
         if old is not None:
             of_gang = self._placements.get(placed_key(old), {})
@@ -72,17 +72,17 @@ class GangIndex:
             _set_member(self._keeping, key, any(kept_hosts(one.status) for one in known))
         return {placed_key(one) for one in (old, new) if one is not None}
 
-    def assume(self, key: str, plan: Placement) -> None:
+    def assume(self, key: GangKey, plan: Placement) -> None:
         """Store a plan that is not written yet; it takes precedence over the written Placement."""
         self._held[key] = plan
 
-    def drop(self, key: str) -> bool:
+    def drop(self, key: GangKey) -> bool:
         """Forget the plan that is not written; False when there is none."""
         return self._held.pop(key, None) is not None
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def get(self, key: str) -> Gang | None:
+    def get(self, key: GangKey) -> Gang | None:
         """Return a gang with all its objects; None when there is none of that key."""
         workload = self.workload_of(key)
         if workload is None:
@@ -112,7 +112,7 @@ class GangIndex:
             group=parts(key)[1],
         )
 
-    def workload_of(self, key: str) -> Workload | None:
+    def workload_of(self, key: GangKey) -> Workload | None:
         """Return the live workload with a gang of that key, with all its pod sets."""
         if plain_pods.is_plain(key):
             pods = self._pods.members(key)
@@ -124,18 +124,18 @@ class GangIndex:
         workload = self._workloads.get(uid)
         return self._owners().with_pod_sets(workload) if workload is not None and has_group(workload, group) else None
 
-    def namespace_of(self, key: str) -> str:
+    def namespace_of(self, key: GangKey) -> str:
         """Return the namespace of a gang; "" when there is none of that key."""
         if plain_pods.is_plain(key) or plain_pods.is_single(key):
             return next((pod.namespace for pod in self._pods.members(key)), "")
         workload = self._workloads.get(parts(key)[0])
         return workload.namespace if workload is not None else ""
 
-    def plan_of(self, key: str) -> Placement | None:
+    def plan_of(self, key: GangKey) -> Placement | None:
         """Return the Placement in force for a gang: the one that is about to be written, else the existing one."""
         return self._held.get(key) or self.placement_of(key)
 
-    def placement_of(self, key: str) -> Placement | None:
+    def placement_of(self, key: GangKey) -> Placement | None:
         """Return the Placement of a gang, in its workload's namespace; the oldest when there are several."""
         workload = self.workload_of(key)
         known = [
@@ -149,11 +149,11 @@ class GangIndex:
         """Return how many gangs of a namespace have a Placement and have not ended."""
         return self._unfinished[namespace]
 
-    def placed(self, key: str) -> bool:
+    def placed(self, key: GangKey) -> bool:
         """True when a gang of that key has, or is to have, a Placement."""
         return key in self._placements or key in self._held
 
-    def holds(self, key: str) -> bool:
+    def holds(self, key: GangKey) -> bool:
         """True when a plan of the gang is not written yet."""
         return key in self._held
 
@@ -170,7 +170,7 @@ class GangIndex:
             for placement in placements.values()
         ]
 
-    def pods_of(self, key: str) -> tuple[Pod, ...]:
+    def pods_of(self, key: GangKey) -> tuple[Pod, ...]:
         """Return the pods of a gang: their controller references lead to its workload, and to its group."""
         if plain_pods.is_single(key):
             return plain_pods.in_turn(self._pods.members(key))[0]
@@ -181,7 +181,7 @@ class GangIndex:
         key = self._pods.gang_key_of(pod.key)
         return key if key is not None and self.knows(key) else None
 
-    def knows(self, key: str) -> bool:
+    def knows(self, key: GangKey) -> bool:
         """True when there is a gang of that key."""
         if plain_pods.is_single(key):
             return any(not pod.finished for pod in self._pods.members(key))
@@ -190,22 +190,22 @@ class GangIndex:
             return self._pods.has_members(key)
         return self.workload_of(key) is not None
 
-    def keys(self) -> list[str]:
+    def keys(self) -> list[GangKey]:
         """Return the keys of all gangs and of all Placements."""
         of_workloads = {key for one in self._workloads.values() for key in keys_of(one)}
         return sorted(of_workloads | self._placements.keys() | set(self._pods.plain_keys()))
 
-    def waiting(self) -> Iterator[tuple[str, Workload, Placement]]:
+    def waiting(self) -> Iterator[tuple[GangKey, Workload, Placement]]:
         """Yield the gangs with a Placement that waits, with their live workloads, the pod sets as written."""
         for key in self._waiting:
             yield from self._waits(key)
 
-    def keeping(self) -> Iterator[tuple[str, Workload, Placement]]:
+    def keeping(self) -> Iterator[tuple[GangKey, Workload, Placement]]:
         """Yield the waiting gangs with a nomination: hosts are kept free for them."""
         for key in self._keeping:
             yield from self._waits(key)
 
-    def keys_through(self, child: Workload) -> set[str]:
+    def keys_through(self, child: Workload) -> set[GangKey]:
         """Return the key of the gang that is placed through a workload."""
         if child.owner is None:
             return set()
@@ -215,7 +215,7 @@ class GangIndex:
     def pending(self, gang: Gang, capacity: Capacity) -> dict[str, int]:
         """Return the quota that pods to come of other placed gangs in the gang's namespace will use."""
         total: Counter[str] = Counter()
-        for key in capacity.reserving():
+        for key in map(GangKey, capacity.reserving()):  # others that reserve have no Placement
             if key == gang.key or not self._placed_in(key, gang.workload.namespace):
                 continue
             other = self.workload_of(key)
@@ -230,14 +230,14 @@ class GangIndex:
 
     # -- internal ----------------------------------------------------------------------------------------------------
 
-    def _waits(self, key: str) -> Iterator[tuple[str, Workload, Placement]]:
+    def _waits(self, key: GangKey) -> Iterator[tuple[GangKey, Workload, Placement]]:
         workload = self._workloads.get(parts(key)[0]) or self.workload_of(key)
         if workload is not None and key not in self._held:
             for placement in self._placements[key].values():
                 if placement.namespace == workload.namespace and placement.assignment is None:
                     yield key, workload, placement
 
-    def _placed_in(self, key: str, namespace: str) -> bool:
+    def _placed_in(self, key: GangKey, namespace: str) -> bool:
         """True when a gang of that key has, or is to have, a Placement in a namespace."""
         held = self._held.get(key)
         known = self._placements.get(key, {}).values()
@@ -259,7 +259,7 @@ class GangIndex:
         return PlacementRequest(errors=errors) if errors else found
 
 
-def _set_member(keys: dict[str, None], key: str, holds: bool) -> None:
+def _set_member(keys: dict[GangKey, None], key: GangKey, holds: bool) -> None:
     if holds:
         keys[key] = None
     else:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from engine.api.pod import Pod, PodSpec, Shape
 from engine.api.resources import Requests, largest
-from engine.api.workload import PodSet, Workload
+from engine.api.workload import GangKey, PodSet, Workload
 from engine.cache.stores import Stores
 from engine.gang.gang import pod_set_of
 from engine.gang.key import key_of
@@ -36,7 +36,7 @@ class PodShapes:
                 known = self._observed.setdefault(_known_as(workload), {})
                 known[pod_set.name] = largest((known.get(pod_set.name, ()), pod.spec.shape.requests))
 
-    def forget(self, key: str) -> None:
+    def forget(self, key: GangKey) -> None:
         """Drop the observed requests of a workload: by its uid, or by the key of a gang of plain pods."""
         self._observed.pop(key, None)
 

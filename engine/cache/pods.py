@@ -11,7 +11,8 @@ from typing import Any
 
 from engine.api import names
 from engine.api.pod import Pod
-from engine.api.workload import Owned, Workload
+from engine.api.workload import GangKey, Owned, Workload
+from engine.gang.key import orphan_key, workload_key
 from engine.gang.ownership import Key, Link, OwnerResolver, object_key
 from engine.gang.plain_pods import is_plain, is_single
 
@@ -26,15 +27,15 @@ class PodIndex:
         self._pods: dict[PodKey, Pod] = {}
         # Namespace and uid -> the objects that name it as their controller there, in the order of arrival.
         self._below: dict[tuple[str, str], dict[Key, None]] = {}
-        self._members: dict[str, dict[PodKey, Pod]] = {}
-        self._orphans: dict[str, Pod] = {}
-        self._keys: dict[PodKey, tuple[str, bool]] = {}  # the key, and whether it is indexed as a member
+        self._members: dict[GangKey, dict[PodKey, Pod]] = {}
+        self._orphans: dict[GangKey, Pod] = {}
+        self._keys: dict[PodKey, tuple[GangKey, bool]] = {}  # the key, and whether it is indexed as a member
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
-    def set_pod(self, old: Pod | None, new: Pod | None, owners: OwnerResolver) -> set[str]:
+    def set_pod(self, old: Pod | None, new: Pod | None, owners: OwnerResolver) -> set[GangKey]:
         """Apply a change of a pod; returns the keys of the gangs that it affects."""
-        touched: set[str] = set()
+        touched: set[GangKey] = set()
         if old is not None:
             touched |= self._remove(old.key)
             self._unlink(old)
@@ -47,7 +48,9 @@ class PodIndex:
             touched |= self._reindex_below(old, new, owners)
         return touched
 
-    def set_link(self, old: Workload | Owned | None, new: Workload | Owned | None, owners: OwnerResolver) -> set[str]:
+    def set_link(
+        self, old: Workload | Owned | None, new: Workload | Owned | None, owners: OwnerResolver
+    ) -> set[GangKey]:
         """Apply a change of an object above pods; returns the keys of the gangs with changed pods."""
         if old is not None:
             self._unlink(old)
@@ -57,9 +60,9 @@ class PodIndex:
             self._link(new)
         return self._reindex_below(old, new, owners) if _identity(old) != _identity(new) else set()
 
-    def reindex(self, owners: OwnerResolver) -> set[str]:
+    def reindex(self, owners: OwnerResolver) -> set[GangKey]:
         """Index every pod again, because a new policy changes which objects have a request."""
-        touched: set[str] = set()
+        touched: set[GangKey] = set()
         for pod in self._pods.values():
             touched |= self._remove(pod.key) | self._index(pod, owners)
         return touched
@@ -70,43 +73,43 @@ class PodIndex:
         """Return the object of a key."""
         return self._pods.get(key[2:]) if key[:2] == ("", "Pod") else self._links.get(key)
 
-    def members(self, key: str) -> tuple[Pod, ...]:
+    def members(self, key: GangKey) -> tuple[Pod, ...]:
         """Return the pods of a gang."""
         return tuple(self._members.get(key, {}).values())
 
-    def has_members(self, key: str) -> bool:
+    def has_members(self, key: GangKey) -> bool:
         """True when a gang has a pod."""
         return key in self._members
 
-    def orphan(self, key: str) -> Pod | None:
+    def orphan(self, key: GangKey) -> Pod | None:
         """Return the pod with our marks that no chain leads to a gang; each has a key of its own."""
         return self._orphans.get(key)
 
-    def gang_key_of(self, pod: PodKey) -> str | None:
+    def gang_key_of(self, pod: PodKey) -> GangKey | None:
         """Return the key of the gang that a pod is indexed under."""
-        key, member = self._keys.get(pod, ("", False))
+        key, member = self._keys.get(pod, (None, False))
         return key if member else None
 
-    def plain_keys(self) -> Iterator[str]:
+    def plain_keys(self) -> Iterator[GangKey]:
         """Return the keys of gangs that consist of pods alone."""
         return (key for key in self._members if is_plain(key) or is_single(key))
 
     # -- internal ----------------------------------------------------------------------------------------------------
 
-    def _index(self, pod: Pod, owners: OwnerResolver) -> set[str]:
+    def _index(self, pod: Pod, owners: OwnerResolver) -> set[GangKey]:
         key = owners.owner_of(pod).key
         member = key is not None
         if key is not None:
             self._members.setdefault(key, {})[pod.key] = pod
         elif names.MANAGED in pod.spec.labels:
-            key = f"pod/{pod.namespace}/{pod.name}"
+            key = orphan_key(pod)
             self._orphans[key] = pod
         else:
-            return set() if pod.owner is None else {pod.owner.uid}
+            return set() if pod.owner is None else {workload_key(pod.owner.uid)}
         self._keys[pod.key] = (key, member)
         return {key}
 
-    def _remove(self, pod: PodKey) -> set[str]:
+    def _remove(self, pod: PodKey) -> set[GangKey]:
         if pod not in self._keys:
             return set()
         key, member = self._keys.pop(pod)
@@ -130,8 +133,8 @@ class PodIndex:
             if not below:
                 self._below.pop(above, None)
 
-    def _reindex_below(self, old: Link | None, new: Link | None, owners: OwnerResolver) -> set[str]:
-        touched: set[str] = set()
+    def _reindex_below(self, old: Link | None, new: Link | None, owners: OwnerResolver) -> set[GangKey]:
+        touched: set[GangKey] = set()
         # An object that names the uid in another namespace is not below it, however many there are.
         waiting = list({(link.namespace, link.uid) for link in (old, new) if link is not None})
         seen: set[tuple[str, str]] = set()

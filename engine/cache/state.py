@@ -21,7 +21,7 @@ from engine.api.device import NodeDevices
 from engine.api.objects import Node
 from engine.api.placement import Assignment, Placement
 from engine.api.pod import Pod
-from engine.api.workload import Workload
+from engine.api.workload import GangKey, Workload
 from engine.cache.capacity import Capacity
 from engine.cache.gangs import GangIndex
 from engine.cache.grace import LINGER, GraceReservations
@@ -51,7 +51,7 @@ class Changes:
     `hosts`: not because pods have ended, but because hosts, their devices or the topologies are others.
     """
 
-    gangs: set[str] = field(default_factory=set)
+    gangs: set[GangKey] = field(default_factory=set)
     capacity_freed: bool = False
     everything: bool = False
     hosts: bool = False
@@ -126,7 +126,7 @@ class ClusterState:
     def refresh(self) -> None:
         """Apply all changes since the last call to topologies, usage and reservations."""
         with self.lock:
-            touched: set[str] = set()
+            touched: set[GangKey] = set()
             if self._reindex:
                 self._reindex = False
                 touched |= self._pods.reindex(self.owners)
@@ -153,7 +153,7 @@ class ClusterState:
             pending, self._pending = self._pending, Changes()
             return pending
 
-    def _apply(self, what: str, old: Any, new: Any, touched: set[str]) -> None:
+    def _apply(self, what: str, old: Any, new: Any, touched: set[GangKey]) -> None:
         match what:
             case "nodes":
                 node: Node = new or old
@@ -234,7 +234,7 @@ class ClusterState:
         self._pending.capacity_freed = self._pending.hosts = True
         self._covered(self.topologies)
 
-    def _reserve(self, key: str, plan: Placement | None = None) -> None:
+    def _reserve(self, key: GangKey, plan: Placement | None = None) -> None:
         """Replace a gang's reservation by that of a plan: the one in force, unless another is given."""
         workload, placement = self.gangs.workload_of(key), plan or self.gangs.plan_of(key)
         if workload is None and (plain_pods.is_plain(key) or plain_pods.is_single(key)):
@@ -274,7 +274,7 @@ class ClusterState:
             self._keep_slots(key, workload, None, placement, held=False)
 
     def _keep_slots(
-        self, key: str, old: Workload, new: Workload | None, placement: Placement | None, *, held: bool = True
+        self, key: GangKey, old: Workload, new: Workload | None, placement: Placement | None, *, held: bool = True
     ) -> None:
         since = self._grace.created_until(old)
         if placement is None or placement.assignment is None or since is None:
@@ -289,14 +289,14 @@ class ClusterState:
 
     # -- assumed plans -----------------------------------------------------------------------------------------------
 
-    def assume(self, key: str, placement: Placement) -> None:
+    def assume(self, key: GangKey, placement: Placement) -> None:
         """Count a plan as reserved before its Placement is written."""
         with self.lock:
             self.gangs.assume(key, placement)
             self._reserve(key)
 
     @contextmanager
-    def release_slots(self, key: str, *, stays: Assignment) -> Iterator[None]:
+    def release_slots(self, key: GangKey, *, stays: Assignment) -> Iterator[None]:
         """Count as free, while the block runs, the slots of a placed gang beyond those that stay.
 
         So its pods that lost their slots can be planned there too. Afterwards the plan that is then in force is
@@ -311,7 +311,7 @@ class ClusterState:
             if self.gangs.plan_of(key) is plan:
                 self._reserve(key)
 
-    def confirm(self, key: str, *, failed: bool) -> None:
+    def confirm(self, key: GangKey, *, failed: bool) -> None:
         """End an assumed plan: its write has succeeded (the store has it) or failed, and the stores are right again."""
         for store in (self.stores.placements, self.stores.workloads, self.stores.pods):
             store.wait_told(TOLD_WITHIN)
@@ -333,7 +333,7 @@ class ClusterState:
         with self.lock:
             return self._grace.end
 
-    def reconsider(self, key: str) -> None:
+    def reconsider(self, key: GangKey) -> None:
         """Have a gang reconciled in the next turn."""
         with self.lock:
             self._pending.gangs.add(key)

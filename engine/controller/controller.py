@@ -16,6 +16,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 
 from engine import metrics
+from engine.api.workload import GangKey
 from engine.cache.state import Changes, ClusterState
 from engine.controller import reconcile
 from engine.controller.actions import (
@@ -104,7 +105,7 @@ class Controller:
         self._orphans = OrphanCollector(self._view, self._executor, self._term, hidden=self._hidden)
         self._settling = False
         self._behind: dict[
-            str, None
+            GangKey, None
         ] = {}  # gangs to reconcile that were postponed, as their namespace had used its share
 
     # -- the loop ----------------------------------------------------------------------------------------------------
@@ -178,7 +179,7 @@ class Controller:
         self._orphans.placements(now)
         self._queue_metrics.show(self._term)
 
-    def _due(self, changes: Changes, now: float) -> list[str]:
+    def _due(self, changes: Changes, now: float) -> list[GangKey]:
         due = changes.gangs | self._behind.keys()
         if changes.everything:
             with self._view.lock:
@@ -191,7 +192,7 @@ class Controller:
                 gang_state.wake = gang_state.rests_until
         return sorted(due - self._term.busy)
 
-    def _reconcile_all(self, keys: list[str], now: float, *, all_of_them: bool) -> None:
+    def _reconcile_all(self, keys: list[GangKey], now: float, *, all_of_them: bool) -> None:
         """Reconcile gangs within the shares of their namespaces; postponed ones go first in the next turn.
 
         At the beginning of a term all gangs have to be in the queue before the first of them is planned.
@@ -241,7 +242,7 @@ class Controller:
 
     # -- one gang ----------------------------------------------------------------------------------------------------
 
-    def _reconcile_one(self, key: str, now: float) -> None:
+    def _reconcile_one(self, key: GangKey, now: float) -> None:
         view = self._view
         began = self._monotonic()
         with view.lock:
@@ -261,14 +262,14 @@ class Controller:
         ended = self._monotonic()
         gang_state.rests_until = ended + min(GANG_REST * (ended - began), LONGEST_REST)
 
-    def _below_limit(self, key: str, gang: Gang) -> bool:
+    def _below_limit(self, key: GangKey, gang: Gang) -> bool:
         """Return False if the gang's namespace already has as many gangs as the policy allows."""
         limit = self._view.policy.queue.max_namespace_gangs
         namespace = gang.workload.namespace
         known = max(self._term.counted[namespace], self._view.gangs.in_namespace(namespace))
         return self._term.gang_state[key].counts or known < limit
 
-    def _wait_for_limit(self, key: str, gang: Gang, now: float) -> None:
+    def _wait_for_limit(self, key: GangKey, gang: Gang, now: float) -> None:
         """Leave a gang above the limit of its namespace alone: it has no Placement, and is reconciled again later.
 
         Its submission was not refused: replicas were scaled up, or many came at once.
@@ -279,7 +280,7 @@ class Controller:
             self._term.limit_reported.add(gang.workload.uid)
             self._executor.report_limit(gang, self._view.policy.queue.max_namespace_gangs)
 
-    def _act(self, key: str, gang: Gang, decision: Decision, gang_state: GangState, now: float) -> None:
+    def _act(self, key: GangKey, gang: Gang, decision: Decision, gang_state: GangState, now: float) -> None:
         gang_state.wake = decision.wake
         if isinstance(decision.action, Enqueue) and gang.placement is None and not self._below_limit(key, gang):
             self._wait_for_limit(key, gang, now)

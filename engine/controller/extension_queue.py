@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass, replace
 
+from engine.api.workload import GangKey
 from engine.controller.actions import Extend, Status
 from engine.scheduler.outcome import Never, Waits
 
@@ -12,7 +13,7 @@ from engine.scheduler.outcome import Never, Waits
 @dataclass(frozen=True, slots=True)
 class _Entry:
     action: Extend
-    rank: tuple[int, float, str]
+    rank: tuple[int, float, GangKey]
     out: frozenset[str]
     due: bool
     answer: Waits | Never | None = None
@@ -26,12 +27,12 @@ class ExtensionQueue:
     """
 
     def __init__(self) -> None:
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[GangKey, _Entry] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, key: str, action: Extend, *, priority: int, created: float, out: frozenset[str]) -> None:
+    def add(self, key: GangKey, action: Extend, *, priority: int, created: float, out: frozenset[str]) -> None:
         """Add an extension, or keep an equal one, which is planned again only when capacity is freed."""
         known = self._entries.get(key)
         same = known is not None and known.action.extension == action.extension and known.out == out
@@ -40,12 +41,12 @@ class ExtensionQueue:
             entry = replace(entry, due=known.due, answer=known.answer)
         self._entries[key] = entry
 
-    def missed(self, key: str, answer: Waits | Never) -> None:
+    def missed(self, key: GangKey, answer: Waits | Never) -> None:
         """Record why an extension did not fit."""
         if (known := self._entries.get(key)) is not None:
             self._entries[key] = replace(known, answer=answer)
 
-    def status(self, key: str) -> Status | None:
+    def status(self, key: GangKey) -> Status | None:
         """Return the status of a gang with a waiting extension; None if it was not planned yet."""
         known = self._entries.get(key)
         if known is None or known.answer is None:
@@ -53,7 +54,7 @@ class ExtensionQueue:
         action, answer = known.action, known.answer
         return Status(action.meanwhile.phase, answer.reason, f"{action.why}: {answer.message}")
 
-    def drop(self, key: str) -> None:
+    def drop(self, key: GangKey) -> None:
         """Remove the extension of a gang."""
         self._entries.pop(key, None)
 
@@ -61,7 +62,7 @@ class ExtensionQueue:
         """Make all extensions due again, because capacity may have been freed."""
         self._entries = {key: replace(entry, due=True) for key, entry in self._entries.items()}
 
-    def take(self, *, growing: bool, busy: Container[str]) -> list[tuple[str, Extend]]:
+    def take(self, *, growing: bool, busy: Container[GangKey]) -> list[tuple[GangKey, Extend]]:
         """Return the due extensions of growing gangs or of those that lost slots, by priority and age.
 
         Those of `busy` gangs stay due.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from engine import metrics
+from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.controller.actions import Extend
 from engine.controller.executor import ActionExecutor
@@ -34,7 +35,7 @@ class ExtensionScheduler:
         self._reporter = reporter
         self._wall = wall
 
-    def add(self, key: str, gang: Gang, part: Extend, now: float) -> None:
+    def add(self, key: GangKey, gang: Gang, part: Extend, now: float) -> None:
         """Queue an extension of a gang."""
         priority, created = self._view.pod_shapes.priority_of(gang.workload), gang.workload.created
         out = self._term.of(key).timers.hosts_out(now)
@@ -48,7 +49,7 @@ class ExtensionScheduler:
         for key, part in self._term.extensions.take(growing=growing, busy=self._term.busy):
             self._term.guarded(key, now, partial(self._extend_one, key, part, now))
 
-    def _extend_one(self, key: str, part: Extend, now: float) -> None:
+    def _extend_one(self, key: GangKey, part: Extend, now: float) -> None:
         view, extension = self._view, part.extension
         gang_state = self._term.of(key)
         excluded = gang_state.timers.hosts_out(now)
@@ -87,6 +88,6 @@ class ExtensionScheduler:
         self._report_status(key, gang, now)
         gang_state.wake_at(gang_state.timers.next_back(now))
 
-    def _report_status(self, key: str, gang: Gang, now: float) -> None:
+    def _report_status(self, key: GangKey, gang: Gang, now: float) -> None:
         if (status := self._term.extensions.status(key)) is not None:
             self._reporter.report(key, gang, status, now)

@@ -12,6 +12,7 @@ from engine.api.duration import format_duration
 from engine.api.placement import waiting_since
 from engine.api.reasons import REASONS, Code, Why, reason_of
 from engine.api.text import plural
+from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.controller.actions import Status
 from engine.controller.executor import ActionExecutor
@@ -56,7 +57,7 @@ class GangScheduler:
         """Return True if postponed gangs should be planned as soon as possible."""
         return self._term.queue.behind
 
-    def add(self, key: str, gang: Gang, not_before: float | None, now: float) -> None:
+    def add(self, key: GangKey, gang: Gang, not_before: float | None, now: float) -> None:
         """Queue a gang, or relax its request first if it has waited long enough for that."""
         workload, policy, gang_state = gang.workload, self._view.policy, self._term.gang_state[key]
         clock = now - self._wall()  # from time of day to our own clock
@@ -99,7 +100,7 @@ class GangScheduler:
             self._plan_by_shares([key for key in keys if key not in self._term.busy], now)
         self._find_numbers(now, strict=strict)
 
-    def _plan_in_order(self, keys: list[str], now: float) -> None:
+    def _plan_in_order(self, keys: list[GangKey], now: float) -> None:
         """Plan the gangs one by one up to the first that waits for capacity, which must not be overtaken."""
         queue = self._term.queue
         for key in keys:
@@ -114,7 +115,7 @@ class GangScheduler:
                     self._report_behind(later, key, now)
                 break
 
-    def _plan_by_shares(self, keys: list[str], now: float) -> None:
+    def _plan_by_shares(self, keys: list[GangKey], now: float) -> None:
         """Plan gangs in order, within the shares of their namespaces.
 
         One half of a share goes by the order, the other by the time since postponement: so the first of many gangs are
@@ -128,7 +129,9 @@ class GangScheduler:
             if not self._plan_within(key, namespaces, shares, 1.0, now):
                 queue.put_off(key)
 
-    def _plan_within(self, key: str, namespaces: Mapping[str, str], shares: Shares, part: float, now: float) -> bool:
+    def _plan_within(
+        self, key: GangKey, namespaces: Mapping[GangKey, str], shares: Shares, part: float, now: float
+    ) -> bool:
         """Plan a gang if its namespace has not used up this part of its share; return False if it has."""
         namespace = namespaces.get(key, "")
         if not shares.left(namespace, of=part):
@@ -185,7 +188,7 @@ class GangScheduler:
                 ),
             )
 
-    def _plan_one(self, key: str, now: float, *, alone: bool = False) -> None:
+    def _plan_one(self, key: GangKey, now: float, *, alone: bool = False) -> None:
         """Plan a queued gang: it leaves the queue if it is placed, else its status gets the reason.
 
         A problem that was already answered in this turn is not planned again, unless with `alone`.
@@ -232,7 +235,7 @@ class GangScheduler:
         if not joins and REASONS[outcome.reason].shared:
             self._term.queue.record_miss(problem, miss)
 
-    def _answered(self, key: str, gang: Gang, problem: PlanKey, now: float) -> bool:
+    def _answered(self, key: GangKey, gang: Gang, problem: PlanKey, now: float) -> bool:
         """Return True if earlier answers of this turn show that a gang does not fit.
 
         Exactly the same problem has the same answer, with its numbers. If fewer equal pods do not fit either, a gang
@@ -276,14 +279,14 @@ class GangScheduler:
             self._view, gang, kept=kept, settled_before=settled_before, excluded=excluded, nominated=nominated
         )
 
-    def _report(self, key: str, gang: Gang, miss: Miss, now: float) -> None:
+    def _report(self, key: GangKey, gang: Gang, miss: Miss, now: float) -> None:
         gang_state, outcome = self._term.gang_state[key], miss.outcome
         gang_state.unschedulable_alone = own_trouble(outcome)
         if miss.first:
             outcome = kept_for(miss.first, gang)
         self._reporter.report(key, gang, self._why(key, gang, outcome), now)
 
-    def _why(self, key: str, gang: Gang, outcome: Waits | Never) -> Status:
+    def _why(self, key: GangKey, gang: Gang, outcome: Waits | Never) -> Status:
         """Return the status of a gang that was not placed."""
         nomination = self._term.nominator.of(key)
         if nomination is None or self._term.gang_state[key].unschedulable_alone:
@@ -294,14 +297,14 @@ class GangScheduler:
         message = f"has waited for {waited}: {nomination.where} kept free until {pods} fit"
         return Status("Waiting", "RoomKept", message, tuple(sorted(nomination.hosts)))
 
-    def _blocks(self, key: str) -> bool:
+    def _blocks(self, key: GangKey) -> bool:
         """Return True if a gang waits for capacity; one with a problem that only its users can correct holds up no
         other.
         """
         gang_state = self._term.gang_state.get(key)
         return gang_state is None or not gang_state.unschedulable_alone
 
-    def _report_behind(self, key: str, first: str, now: float) -> None:
+    def _report_behind(self, key: GangKey, first: GangKey, now: float) -> None:
         with self._view.lock:
             gang, ahead = self._view.gangs.get(key), self._term.queue.entry(first)
         if gang is not None and ahead is not None:

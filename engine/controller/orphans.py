@@ -10,6 +10,7 @@ from typing import Final
 from engine.api import names
 from engine.api.placement import Placement
 from engine.api.pod import Pod
+from engine.api.workload import GangKey
 from engine.cache.state import Changes, ClusterState
 from engine.controller.executor import ActionExecutor
 from engine.controller.term import LeaderTerm
@@ -72,7 +73,7 @@ class OrphanCollector:
             self._executor.pod_event(pod, "HeldWithoutGang", why)
             return
         self._pods[pod.key] = now  # until the watch shows it without the gate: a lost PATCH is sent again
-        self._term.send(f"pod/{pod.uid}", lambda: self._executor.free_pod(pod))
+        self._term.send(GangKey(f"pod/{pod.uid}"), lambda: self._executor.free_pod(pod))
 
     def placements(self, now: float) -> None:
         """Delete Placements of gangs that are gone (`--cascade=orphan` hides them from the garbage collector)."""
@@ -93,7 +94,7 @@ class OrphanCollector:
             if now - self._placements.setdefault(key, now) >= SWEEP_EVERY:
                 self._term.send(placed_key(placement), partial(self._executor.forget, placement))
 
-    def _knows(self, key: str) -> bool:
+    def _knows(self, key: GangKey) -> bool:
         with self._view.lock:  # locked for one at a time: reviews need the lock too
             return self._view.gangs.knows(key)
 

@@ -14,6 +14,7 @@ from typing import Final
 from engine import metrics
 from engine.api import names
 from engine.api.reasons import Code
+from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.controller.actions import Status
 from engine.controller.executor import TOLD_PODS, ActionExecutor
@@ -38,7 +39,7 @@ class StatusReporter:
         self._executor = executor
         self._term = term
 
-    def report(self, key: str, gang: Gang, status: Status, now: float) -> None:
+    def report(self, key: GangKey, gang: Gang, status: Status, now: float) -> None:
         """Take the status of a gang; a status that its Placement already has is not written."""
         gang_state = self._term.of(key)
         if self._is_news(gang_state, gang, status):
@@ -84,7 +85,7 @@ class StatusReporter:
             gang_state.wake_at(now + 1.0)
         gang_state.reported_pods = known
 
-    def reported(self, key: str, gang: Gang, status: Status, now: float) -> bool:
+    def reported(self, key: GangKey, gang: Gang, status: Status, now: float) -> bool:
         """Record a status that the executor reports with its own write; return True if it deserves an Event."""
         gang_state = self._term.of(key)
         news = self._is_news(gang_state, gang, status)
@@ -105,7 +106,7 @@ class StatusReporter:
         for key, status in self._term.texts.take(now, busy=self._term.busy):
             self._term.guarded(key, now, partial(self._write_status, key, status, now))
 
-    def _write_status(self, key: str, status: Status, now: float) -> None:
+    def _write_status(self, key: GangKey, status: Status, now: float) -> None:
         gang_state = self._term.gang_state[key]
         with self._view.lock:
             gang = self._view.gangs.get(key)

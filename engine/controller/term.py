@@ -17,6 +17,7 @@ from concurrent.futures import Executor
 from typing import Final, Generic, TypeVar
 
 from engine import metrics
+from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.cluster.client import ApiFault
 from engine.cluster.lease import NotLeader
@@ -39,22 +40,22 @@ class DeferredQueue(Generic[T]):
     def __init__(self, *, batch: int, every: float) -> None:
         self._batch = batch
         self._every = every
-        self._waiting: dict[str, tuple[float, T]] = {}
+        self._waiting: dict[GangKey, tuple[float, T]] = {}
         self._opens = float("-inf")
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, key: str, item: T, *, due: float) -> None:
+    def put(self, key: GangKey, item: T, *, due: float) -> None:
         """Add or replace the item of a gang; a replaced one keeps its place."""
         known = self._waiting.get(key)
         self._waiting[key] = (due if known is None else min(due, known[0]), item)
 
-    def drop(self, key: str) -> None:
+    def drop(self, key: GangKey) -> None:
         """Remove the item of a gang."""
         self._waiting.pop(key, None)
 
-    def take(self, now: float, *, busy: Container[str]) -> list[tuple[str, T]]:
+    def take(self, now: float, *, busy: Container[GangKey]) -> list[tuple[GangKey, T]]:
         """Remove and return the items that are due, as many as the rate allows; those of `busy` gangs wait."""
         if now < self._opens:
             return []
@@ -118,10 +119,10 @@ class LeaderTerm:
         self._lines = WriteLines(pool, writers=WRITERS)
         self._monotonic = monotonic
         self._fenced = fenced
-        self.gang_state: dict[str, GangState] = {}
+        self.gang_state: dict[GangKey, GangState] = {}
         self.counted: Counter[str] = Counter()  # gangs that count towards the limit, by namespace
         self.limit_reported: set[str] = set()  # uids of workloads with gangs above the limit
-        self.busy: set[str] = set()
+        self.busy: set[GangKey] = set()
         self.queue = GangQueue()
         self.extensions = ExtensionQueue()
         self.nominator = Nominator()
@@ -130,11 +131,11 @@ class LeaderTerm:
         self.texts: DeferredQueue[Status] = DeferredQueue(batch=TEXTS[0], every=TEXTS[1])
         self.numbers: DeferredQueue[None] = DeferredQueue(batch=PLANS_FOR_TEXTS[0], every=PLANS_FOR_TEXTS[1])
 
-    def of(self, key: str) -> GangState:
+    def of(self, key: GangKey) -> GangState:
         """Return the state of a gang, created if it is new."""
         return self.gang_state.setdefault(key, GangState())
 
-    def forget(self, key: str) -> None:
+    def forget(self, key: GangKey) -> None:
         """Remove a gang that is gone."""
         self.count(key, False)
         self.gang_state.pop(key, None)
@@ -143,7 +144,7 @@ class LeaderTerm:
         self.texts.drop(key)
         self.numbers.drop(key)
 
-    def count(self, key: str, counts: bool) -> None:
+    def count(self, key: GangKey, counts: bool) -> None:
         """Record whether a gang counts towards the limit of its namespace."""
         gang_state = self.gang_state.get(key)
         if gang_state is not None and gang_state.counts != counts:
@@ -155,7 +156,7 @@ class LeaderTerm:
         self.queue.capacity_freed = True
         self.extensions.retry_all()
 
-    def guarded(self, key: str, now: float, step: Callable[[], None]) -> None:
+    def guarded(self, key: GangKey, now: float, step: Callable[[], None]) -> None:
         """Run one step for one gang: an exception is logged, affects only that gang, and the step is retried later."""
         try:
             step()
@@ -164,7 +165,7 @@ class LeaderTerm:
             metrics.controller_faults.inc()
             self.of(key).back_off(now)
 
-    def send(self, key: str, action: Callable[[], None]) -> None:
+    def send(self, key: GangKey, action: Callable[[], None]) -> None:
         """Run one action in its namespace's turn; the gang is busy until it is done, then reconciled again."""
         self.busy.add(key)
         gang_state = self.gang_state.get(key)
@@ -194,7 +195,7 @@ class LeaderTerm:
         except RuntimeError:  # the pool is shut down: we are stopping
             self.busy.discard(key)
 
-    def _done(self, key: str, *, failed: bool) -> None:
+    def _done(self, key: GangKey, *, failed: bool) -> None:
         gang_state = self.gang_state.get(key)
         if gang_state is not None and failed:
             gang_state.back_off(self._monotonic())

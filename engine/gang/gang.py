@@ -10,7 +10,7 @@ from engine.api import names
 from engine.api.placement import Placement
 from engine.api.pod import Pod, Shape
 from engine.api.rank import value
-from engine.api.workload import PodSet, Workload
+from engine.api.workload import GangKey, PodSet, Workload
 from engine.gang.key import key_of
 from engine.gang.request import PlacementRequest
 
@@ -30,7 +30,7 @@ class Gang:
     later: tuple[Pod, ...] = ()  # held pods that are planned after the others
 
     @property
-    def key(self) -> str:
+    def key(self) -> GangKey:
         """The gang's key in the cluster state, the capacity and the queue."""
         return key_of(self.workload, self.group)
 

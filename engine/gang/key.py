@@ -8,7 +8,7 @@ from typing import Final
 
 from engine.api.placement import Placement
 from engine.api.pod import Pod
-from engine.api.workload import Workload
+from engine.api.workload import GangKey, Workload
 from engine.gang import plain_pods
 from engine.gang.plain_pods import KIND
 
@@ -22,14 +22,14 @@ MAX_GROUPS = 10_000
 _GROUP_DIGITS = 7
 
 
-def key_of(workload: Workload, group: str | None = None) -> str:
+def key_of(workload: Workload, group: str | None = None) -> GangKey:
     """Return a gang's key: `<uid>`, `<uid>/<group>` for one replica, `pods/<namespace>/<name>` for plain pods."""
     if not workload.uid and workload.kind == KIND:
         return plain_pods.gang_key(workload.namespace, workload.name)
     return _key(workload.uid, group)
 
 
-def placed_key(placement: Placement) -> str:
+def placed_key(placement: Placement) -> GangKey:
     """Return the key of the gang that a Placement names."""
     workload = placement.workload
     if not workload.uid and workload.kind == KIND:
@@ -37,7 +37,7 @@ def placed_key(placement: Placement) -> str:
     return _key(workload.uid, placement.group)
 
 
-def joined_key(workload: Workload, pod: Pod) -> str:
+def joined_key(workload: Workload, pod: Pod) -> GangKey:
     """Return the key of the workload's gang that a pod joins; a key of no gang when its label is no index."""
     if workload.group_label is None:
         return _key(workload.uid, None)
@@ -45,13 +45,13 @@ def joined_key(workload: Workload, pod: Pod) -> str:
     return _key(workload.uid, group if _is_index(group) else "")
 
 
-def parts(key: str) -> tuple[str, str | None]:
+def parts(key: GangKey) -> tuple[str, str | None]:
     """Return the workload's uid and the group of a key; the group is None for a gang of a whole workload."""
     uid, slash, group = key.partition("/")
     return (uid, group if slash else None)
 
 
-def keys_of(workload: Workload) -> tuple[str, ...]:
+def keys_of(workload: Workload) -> tuple[GangKey, ...]:
     """Return the keys of all gangs of a workload; none where its children are gangs of their own."""
     if workload.unit == "child":
         return ()
@@ -69,8 +69,18 @@ def has_group(workload: Workload, group: str | None) -> bool:
     return _is_index(group) and int(group) < min(workload.groups, MAX_GROUPS)
 
 
-def _key(uid: str, group: str | None) -> str:
-    return uid if group is None else f"{uid}/{group}"
+def _key(uid: str, group: str | None) -> GangKey:
+    return GangKey(uid if group is None else f"{uid}/{group}")
+
+
+def workload_key(uid: str) -> GangKey:
+    """Return the key of the one gang of a workload, known by its uid."""
+    return _key(uid, None)
+
+
+def orphan_key(pod: Pod) -> GangKey:
+    """Return the key that stands for a pod of no gang in the indexes of gangs; no gang's key looks like it."""
+    return GangKey(f"pod/{pod.namespace}/{pod.name}")
 
 
 def _is_index(group: str) -> bool:

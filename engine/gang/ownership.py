@@ -14,7 +14,7 @@ from engine.api import names
 from engine.api.field import FieldError
 from engine.api.pod import OwnerRef, Pod
 from engine.api.reasons import REASONS, Code, asks_nothing
-from engine.api.workload import Owned, Workload
+from engine.api.workload import GangKey, Owned, Workload
 from engine.gang.annotations import meanings, read_own_annotations
 from engine.gang.exemption import exemption_reason
 from engine.gang.key import joined_key
@@ -113,7 +113,7 @@ class Ownership:
     """
 
     workload: Workload | None = None
-    key: str | None = None
+    key: GangKey | None = None
     missing: OwnerRef | None = None
     controller: OwnerRef | None = None
     request: PlacementRequest | None = None

@@ -17,7 +17,7 @@ from engine.api.field import FieldError
 from engine.api.pod import OwnerRef, Pod, PodSpec
 from engine.api.resources import largest
 from engine.api.text import plural, quote, sanitize
-from engine.api.workload import PodSet, Workload
+from engine.api.workload import GangKey, PodSet, Workload
 from engine.gang.annotations import RequestAnnotation, invalid, read_own_annotations
 from engine.gang.exemption import template_exemption
 from engine.gang.shape import with_requests
@@ -114,29 +114,29 @@ def in_order(pods: Sequence[Pod]) -> list[Pod]:
     return sorted(pods, key=lambda pod: (pod.created, pod.name))
 
 
-def gang_key(namespace: str, name: str) -> str:
+def gang_key(namespace: str, name: str) -> GangKey:
     """Return the key of a gang of plain pods; no uid looks like it."""
-    return f"{_PREFIX}{namespace}/{name}"
+    return GangKey(f"{_PREFIX}{namespace}/{name}")
 
 
-def is_plain(key: str) -> bool:
+def is_plain(key: GangKey) -> bool:
     """True for the key of a gang of plain pods."""
     return key.startswith(_PREFIX)
 
 
-def place_of(key: str) -> tuple[str, str]:
+def place_of(key: GangKey) -> tuple[str, str]:
     """The namespace and the name of a gang of plain pods."""
     namespace, _, name = key.removeprefix(_PREFIX).partition("/")
     return namespace, name
 
 
-def plain_key(pod: Pod, *, dialects: Collection[str]) -> str | None:
+def plain_key(pod: Pod, *, dialects: Collection[str]) -> GangKey | None:
     """The key of the gang that a pod names; None when it names none."""
     name = _own_value(pod, names.GANG_NAME, dialects)
     return gang_key(pod.namespace, name) if name is not None else None
 
 
-def plain_workload(key: str, pods: Sequence[Pod], *, dialects: Collection[str]) -> Workload:
+def plain_workload(key: GangKey, pods: Sequence[Pod], *, dialects: Collection[str]) -> Workload:
     """Build the workload of a gang of plain pods from its key and its pods, at least one.
 
     A deleted pod gives its slot back, as nothing makes another one; while the gang is incomplete that changes nothing,
@@ -244,7 +244,7 @@ def _template(pod: Pod, dialects: Collection[str]) -> PodSpec:
     return template_of(pod, annotations)
 
 
-def single_key(pod: Pod, owner: OwnerRef | None, *, policy: Policy) -> str | None:
+def single_key(pod: Pod, owner: OwnerRef | None, *, policy: Policy) -> GangKey | None:
     """Return the key of a single pod, `<uid of its controller, or its own>/pods-<hash>`; None for other pods.
 
     `owner`: the top-most controller above the pod. The hash is of the namespace, the pod's request, and the mark from
@@ -261,7 +261,7 @@ def single_key(pod: Pod, owner: OwnerRef | None, *, policy: Policy) -> str | Non
         return None
     mark = pod.spec.labels.get(names.POD_SET, "")
     asked = (pod.namespace, mark, *sorted({f"{one.about}={one.value}" for one in said}))
-    return f"{pod.uid if owner is None else owner.uid}/{_GROUP}{_hash(asked)}"
+    return GangKey(f"{pod.uid if owner is None else owner.uid}/{_GROUP}{_hash(asked)}")
 
 
 def mark_of(pod: Pod) -> str:
@@ -269,7 +269,7 @@ def mark_of(pod: Pod) -> str:
     return f"{_MARK}{_hash(_host_constraints(pod))[:_MARK_DIGITS]}"
 
 
-def is_single(key: str) -> bool:
+def is_single(key: GangKey) -> bool:
     """True for the key of single pods; no replica's index looks like it.
 
     The key of a plain gang has a namespace in this position, which may begin in the same way, and a name after it.

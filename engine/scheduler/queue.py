@@ -8,6 +8,7 @@ from math import inf
 
 from engine.api.names import AUTO
 from engine.api.pod import Shape
+from engine.api.workload import GangKey
 from engine.gang.request import PlacementRequest
 from engine.scheduler.outcome import Never, Waits
 
@@ -70,35 +71,35 @@ class GangQueue:
 
     def __init__(self) -> None:
         self.capacity_freed = False
-        self._entries: dict[str, QueueEntry] = {}
-        self._fresh: set[str] = set()  # not planned since they were added or requeued
-        self._put_off: dict[str, None] = {}  # postponed when they were due, in that order
-        self._for_hosts: set[str] = set()  # freed capacity on the current hosts does not help them
+        self._entries: dict[GangKey, QueueEntry] = {}
+        self._fresh: set[GangKey] = set()  # not planned since they were added or requeued
+        self._put_off: dict[GangKey, None] = {}  # postponed when they were due, in that order
+        self._for_hosts: set[GangKey] = set()  # freed capacity on the current hosts does not help them
         self._misses: dict[tuple[object, ...], tuple[float, Miss]] = {}
         self._answers: dict[PlanKey, Miss] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __contains__(self, key: str) -> bool:
+    def __contains__(self, key: GangKey) -> bool:
         return key in self._entries
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[GangKey]:
         """Iterate over all waiting gangs, in no order."""
         return iter(self._entries)
 
-    def add(self, key: str, entry: QueueEntry) -> None:
+    def add(self, key: GangKey, entry: QueueEntry) -> None:
         """Add or replace a gang; it is planned at the next turn."""
         self._entries[key] = entry
         self._fresh.add(key)
         self._for_hosts.discard(key)
 
-    def requeue(self, key: str) -> None:
+    def requeue(self, key: GangKey) -> None:
         """Requeue one gang for the next turn, without the others."""
         if key in self._entries:
             self._fresh.add(key)
 
-    def drop(self, key: str) -> None:
+    def drop(self, key: GangKey) -> None:
         """Remove a gang."""
         self._entries.pop(key, None)
         self._fresh.discard(key)
@@ -110,21 +111,21 @@ class GangQueue:
         """Return True if postponed gangs should be planned as soon as possible."""
         return bool(self._put_off)
 
-    def put_off(self, key: str) -> None:
+    def put_off(self, key: GangKey) -> None:
         """Postpone a gang to a later turn: its namespace has used its share of this one."""
         self._fresh.add(key)
         self._put_off.setdefault(key, None)
 
-    def planned(self, key: str) -> None:
+    def planned(self, key: GangKey) -> None:
         """Record that a gang has its turn."""
         self._put_off.pop(key, None)
 
-    def longest_put_off(self, keys: Iterable[str]) -> list[str]:
+    def longest_put_off(self, keys: Iterable[GangKey]) -> list[GangKey]:
         """Sort gangs: postponed ones first, in the order of postponement, then the others in the given order."""
         places = {key: place for place, key in enumerate(self._put_off)}
         return sorted(keys, key=lambda key: places.get(key, len(places)))
 
-    def waits_for_hosts(self, key: str) -> None:
+    def waits_for_hosts(self, key: GangKey) -> None:
         """Record that freed capacity on the current hosts does not help a gang: it is not planned before the hosts
         change.
         """
@@ -132,7 +133,7 @@ class GangQueue:
             self._for_hosts.add(key)
 
     @property
-    def for_hosts(self) -> Set[str]:
+    def for_hosts(self) -> Set[GangKey]:
         """Return the gangs that fit on no capacity of the current hosts."""
         return self._for_hosts
 
@@ -140,11 +141,11 @@ class GangQueue:
         """Record that hosts, devices or topologies have changed."""
         self._for_hosts.clear()
 
-    def entry(self, key: str) -> QueueEntry | None:
+    def entry(self, key: GangKey) -> QueueEntry | None:
         """Return the entry of a waiting gang."""
         return self._entries.get(key)
 
-    def impatient(self, now: float) -> list[str]:
+    def impatient(self, now: float) -> list[GangKey]:
         """Return the starving gangs that could be placed now, in order: those that waited longer than the policy's
         patience.
         """
@@ -155,7 +156,7 @@ class GangQueue:
         ]
         return sorted(waited, key=self._order)
 
-    def take(self, now: float, *, strict: bool) -> list[str]:
+    def take(self, now: float, *, strict: bool) -> list[GangKey]:
         """Return the gangs to plan now, in order: all that freed capacity may help, else only new ones.
 
         With `strict` the order is binding: a new gang is only planned if none ahead of it waits, so all are taken.
@@ -170,12 +171,12 @@ class GangQueue:
         self._fresh -= ready
         return sorted(ready, key=self._order)
 
-    def later_than(self, key: str) -> list[str]:
+    def later_than(self, key: GangKey) -> list[GangKey]:
         """Return the gangs behind one in the queue."""
         mine = self._order(key)
         return sorted((other for other in self._entries if self._order(other) > mine), key=self._order)
 
-    def stop_behind(self, key: str) -> None:
+    def stop_behind(self, key: GangKey) -> None:
         """Block the queue behind this gang; new gangs are planned when capacity is freed."""
         self._fresh -= set(self.later_than(key))
 
@@ -194,6 +195,6 @@ class GangQueue:
         if self.known_miss(problem) is None:
             self._misses[problem.about] = (problem.count, miss)
 
-    def _order(self, key: str) -> tuple[int, float, str]:
+    def _order(self, key: GangKey) -> tuple[int, float, str]:
         entry = self._entries[key]
         return (-entry.priority, entry.created, entry.name)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 
+from engine.api.workload import GangKey
+
 # Seconds. Nominations are renewed after this long: pods may have ended on other hosts.
 RENEW_EVERY = 5.0
 # Gangs of one topology that are tried at a time; one that cannot be helped (quota, broken hosts) delays no other, as
@@ -23,7 +25,7 @@ TRIES = 4
 class StarvingGang:
     """A gang that has waited longer than the policy's patience."""
 
-    key: str
+    key: GangKey
     priority: int
     topology: str
     namespace: str = ""
@@ -33,7 +35,7 @@ class StarvingGang:
 class Nomination:
     """The hosts that are nominated for one gang; `where` describes them in words."""
 
-    key: str
+    key: GangKey
     name: str  # namespace/name of its workload
     priority: int
     topology: str
@@ -49,8 +51,8 @@ class Nominator:
 
     def __init__(self) -> None:
         self._nominations: dict[str, Nomination] = {}
-        self._tried: set[str] = set()  # since the last complete renewal
-        self._missed: set[str] = set()  # could not be helped at their last try
+        self._tried: set[GangKey] = set()  # since the last complete renewal
+        self._missed: set[GangKey] = set()  # could not be helped at their last try
         self._look_at = -inf
 
     def __len__(self) -> int:
@@ -60,11 +62,11 @@ class Nominator:
         """Return all nominations."""
         return list(self._nominations.values())
 
-    def of(self, key: str) -> Nomination | None:
+    def of(self, key: GangKey) -> Nomination | None:
         """Return the nomination of a gang."""
         return next((nomination for nomination in self._nominations.values() if nomination.key == key), None)
 
-    def before(self, key: str, priority: int) -> list[Nomination]:
+    def before(self, key: GangKey, priority: int) -> list[Nomination]:
         """Return the nominations that a gang must respect: those of others with no lower priority."""
         return [
             nomination

@@ -11,7 +11,7 @@ from engine.api.objects import Node
 from engine.api.placement import Placement
 from engine.api.pod import OwnerRef, Pod, Shape
 from engine.api.resources import Requests
-from engine.api.workload import PodSet, Workload
+from engine.api.workload import GangKey, PodSet, Workload
 from engine.cache.state import ClusterState
 from engine.devices.allocation import Uses, allocation
 from engine.devices.resources import Reported
@@ -105,12 +105,12 @@ class LiveReader:
             known = self._owners = OwnerResolver(self.find, policy, topologies, self.own_namespace)
         return known
 
-    def placement_of(self, key: str) -> Placement | None:
+    def placement_of(self, key: GangKey) -> Placement | None:
         """Return the Placement of a gang; the oldest if there are several."""
         found = self._stores.placements.get_by(key)
         return min(found, key=lambda item: (item.created, item.name), default=None)
 
-    def await_revision(self, namespace: str, key: str, revision: int, deadline: float) -> Placement | None:
+    def await_revision(self, namespace: str, key: GangKey, revision: int, deadline: float) -> Placement | None:
         """Return the gang's Placement once its assignment has that revision or a newer one.
 
         Waits 200 ms at most, and not at all when too many reviews wait already, of that namespace or in all.

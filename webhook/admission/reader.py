@@ -9,7 +9,7 @@ from engine.api.objects import Node
 from engine.api.placement import Placement
 from engine.api.pod import OwnerRef, Shape
 from engine.api.resources import Requests
-from engine.api.workload import PodSet, Workload
+from engine.api.workload import GangKey, PodSet, Workload
 from engine.devices.allocation import Uses
 from engine.devices.resources import Reported
 from engine.gang.ownership import Key, Link, OwnerResolver
@@ -61,10 +61,10 @@ class Reader(Protocol):
     def owners(self, policy: Policy) -> OwnerResolver:
         """Return the owner resolver over `find` under a policy."""
 
-    def placement_of(self, key: str) -> Placement | None:
+    def placement_of(self, key: GangKey) -> Placement | None:
         """Return the Placement of a gang."""
 
-    def await_revision(self, namespace: str, key: str, revision: int, deadline: float) -> Placement | None:
+    def await_revision(self, namespace: str, key: GangKey, revision: int, deadline: float) -> Placement | None:
         """Return the gang's Placement once its assignment has that revision or a newer one; waits 200 ms at most.
 
         None if it has not arrived. Returns at once if too many reviews of a namespace wait already.

@@ -10,7 +10,7 @@ from engine.api.field import FieldError
 from engine.api.placement import PodSetRequest
 from engine.api.pod import OwnerRef, Pod
 from engine.api.reasons import REASONS, Code, asks_nothing
-from engine.api.workload import PodSet, Workload
+from engine.api.workload import GangKey, PodSet, Workload
 from engine.gang import plain_pods
 from engine.gang.annotations import read_own_annotations
 from engine.gang.exemption import is_exempt, kueue_has, template_exemption
@@ -54,7 +54,7 @@ class Member:
     workload: Workload
     pod_set: PodSet
     ask: PodSetRequest
-    key: str
+    key: GangKey
     group: str | None = None
     minimum: int = 1
 
@@ -87,7 +87,7 @@ def membership(pod: Pod, view: Reader, policy: Policy) -> Membership:
     return NotManaged("UnsupportedKind")
 
 
-def _of_workload(pod: Pod, workload: Workload, request: PlacementRequest, key: str) -> Membership:
+def _of_workload(pod: Pod, workload: Workload, request: PlacementRequest, key: GangKey) -> Membership:
     pod_set = pod_set_of(pod, workload)
     group = None if workload.handling == "pods" else parts(key)[1]
     ask = next((one for one in request.pod_sets if pod_set is not None and one.name == pod_set.name), None)
@@ -113,7 +113,7 @@ class Alone:
     `errors` are all errors of its request.
     """
 
-    key: str
+    key: GangKey
     workload: Workload
     request: PlacementRequest
     errors: tuple[FieldError, ...]

@@ -13,6 +13,7 @@ from engine.api import names
 from engine.api.workload import PodSet, Workload
 from engine.gang.exemption import exemption_reason
 from engine.gang.gang import can_suspend, held_by_us
+from engine.gang.key import key_of
 from engine.gang.request import PlacementRequest, parse_request
 from engine.policy.model import Policy
 from webhook.admission.budget import Budget
@@ -257,5 +258,5 @@ def _translate_again(
 
 
 def _assigned(workload: Workload, view: Reader) -> bool:
-    placement = view.placement_of(workload.uid)
+    placement = view.placement_of(key_of(workload))
     return placement is not None and placement.assignment is not None

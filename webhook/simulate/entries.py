@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from engine.api.pod import Pod
+from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.cluster import pods
 from engine.cluster.wire import ProjectionError
@@ -39,7 +40,7 @@ class SubmittedWorkload:
     priority: int
     created: float
     serial: int
-    plain: str | None = None
+    plain: GangKey | None = None
 
     @property
     def made(self) -> float:
@@ -87,7 +88,7 @@ def together(taken: Sequence[SubmittedWorkload]) -> list[list[SubmittedWorkload]
     return list(batches.values())
 
 
-def _plain_gang_key(one: FileObject, sent: Json, view: ClusterState) -> str | None:
+def _plain_gang_key(one: FileObject, sent: Json, view: ClusterState) -> GangKey | None:
     pod = _decoded_pod(sent) if one.what == POD else None
     if pod is None or pod.owner is not None or pod.spec.node_name:
         return None
