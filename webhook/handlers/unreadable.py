@@ -95,11 +95,7 @@ def _untouched(review: Review, view: Reader, policy: Policy) -> bool:
         return True  # it is held by our gate
     metadata = found.metadata
     carried = (metadata.labels or {}, metadata.annotations or {})
-    return (
-        metadata.deletion_timestamp is not None
-        or is_exempt(review.namespace, policy=policy, own_namespace=view.own_namespace)
-        or any(names.KUEUE_QUEUE in one for one in carried)
-    )
+    return metadata.deletion_timestamp is not None or _managed_by_others(carried, review, view, policy)
 
 
 _MAX_SEARCHED: Final = 100_000  # values of one object that are searched for a request
@@ -167,8 +163,14 @@ def _left_alone(document: Mapping[str, Any], review: Review, view: Reader, polic
     return (
         metadata.get("deletionTimestamp") is not None
         or not asks_anywhere(document, policy.annotations.dialects)
-        or is_exempt(review.namespace, policy=policy, own_namespace=view.own_namespace)
-        or any(isinstance(one, Mapping) and names.KUEUE_QUEUE in one for one in label_maps)
+        or _managed_by_others(label_maps, review, view, policy)
+    )
+
+
+def _managed_by_others(carried: Iterable[object], review: Review, view: Reader, policy: Policy) -> bool:
+    """Return True for an object of an exempt namespace, or in a queue of Kueue by its labels or annotations."""
+    return is_exempt(review.namespace, policy=policy, own_namespace=view.own_namespace) or any(
+        isinstance(one, Mapping) and names.KUEUE_QUEUE in one for one in carried
     )
 
 
