@@ -63,8 +63,8 @@ class Workload:
     kind's own webhook never allows changes of the templates. `resource`: the plural in URLs. `unit`: workload, replica,
     pod (each alone) or child (no gang: the objects created from it are gangs). With `unit` replica there are `groups`
     gangs, the label `group_label` has the index of a pod's gang, and the pod sets are those of one. `minimum`: the size
-    of a gang if the object itself sets one. `aside`: the reason code when the object names another system that places
-    it. `handling` as in `engine.kinds`.
+    of a gang if the object itself sets one. `managed_elsewhere`: the reason code when the object names another
+    system that places it. `handling` as in `engine.kinds`.
     """
 
     api_version: str

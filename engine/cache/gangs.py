@@ -26,7 +26,7 @@ from engine.gang.request import PlacementRequest
 
 
 class GangIndex:
-    """All gangs by key; not thread-safe by itself. `lineage` returns the resolver under the policy in force."""
+    """All gangs by key; not thread-safe by itself. `owners` returns the resolver under the policy in force."""
 
     def __init__(self, pods: PodIndex, pod_shapes: PodShapes, *, owners: Callable[[], OwnerResolver]) -> None:
         self._pods = pods

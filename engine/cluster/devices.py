@@ -58,9 +58,8 @@ class _Partition(wire.Struct):
 
 class _Given(wire.Struct):
     pod_uid: Text = msgspec.field(name="podUID")
-    device_ids: list[Text] | dict[str, list[Text]] | None = msgspec.field(
-        name="deviceIDs", default=None
-    )  # by NUMA node
+    # A mapping is by NUMA node.
+    device_ids: list[Text] | dict[str, list[Text]] | None = msgspec.field(name="deviceIDs", default=None)
 
 
 # Made at import, as in `wire`: two threads must not be the first to read a struct's fields.

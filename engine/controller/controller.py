@@ -104,9 +104,8 @@ class Controller:
         self._extensions = ExtensionScheduler(self._view, self._executor, self._term, self._reporter, wall=self._wall)
         self._orphans = OrphanCollector(self._view, self._executor, self._term, hidden=self._hidden)
         self._settling = False
-        self._behind: dict[
-            GangKey, None
-        ] = {}  # gangs to reconcile that were postponed, as their namespace had used its share
+        # Gangs to reconcile that were postponed, as their namespace had used its share.
+        self._behind: dict[GangKey, None] = {}
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 

@@ -227,9 +227,8 @@ class GangScheduler:
         miss = Miss(outcome, first)
         self._report(key, gang, miss, now)
         if excluded:
-            gang_state.wake_at(
-                gang_state.timers.next_back(now)
-            )  # no event will show that its excluded hosts count again
+            # no event will show that its excluded hosts count again
+            gang_state.wake_at(gang_state.timers.next_back(now))
         if not joins and outcome.for_hosts:
             self._term.queue.waits_for_hosts(key)
         if not joins and REASONS[outcome.reason].shared:

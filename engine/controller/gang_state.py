@@ -33,9 +33,8 @@ class Timers:
     excluded: dict[str, tuple[float, float]] = field(default_factory=dict)  # host -> (until, back-off)
     removed: dict[str, float] = field(default_factory=dict)  # pod uid -> time of the last eviction request
     gone_since: dict[str, float] = field(default_factory=dict)  # host of live pods -> since when the node is gone
-    vacant_since: dict[tuple[str, int], float] = field(
-        default_factory=dict
-    )  # rank on a lost host -> since when it is empty
+    # rank on a lost host -> since when it is empty
+    vacant_since: dict[tuple[str, int], float] = field(default_factory=dict)
     incomplete_since: float | None = None
     retry_at: float = 0.0  # not planned again before this
     last_pause: float = 0.0  # the last of the growing delays

@@ -108,8 +108,8 @@ class Ownership:
 
     Both are None for a pod without an owner or request, and while `missing`, a link of its chain that must exist, is
     not known. Gangs of plain pods and single pods have a key and no workload here; `controller` is then the top-most
-    controller above the pod. `understanding` is the request of the workload, and `reason` the reason code why it is not
-    managed: both are set by `OwnerResolver.resolve` alone.
+    controller above the pod. `request` is that of the workload, and `reason` the reason code why it is not managed:
+    both are set by `OwnerResolver.resolve` alone.
     """
 
     workload: Workload | None = None
