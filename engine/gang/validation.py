@@ -49,10 +49,11 @@ def contradictions(scope: RequestScope, levels: LevelNames) -> Iterator[FieldErr
     other = scope.annotation_for(names.REQUIRE) if require else preferred
     if scope.meanings.get(names.UNCONSTRAINED) == "true" and (require or prefer) and nothing and other:
         yield conflict(nothing, f"asks for no level, but {other.field} asks for one")
-    if require and prefer and preferred and require != names.AUTO and not levels.coarser(require, prefer):
+    given = require and prefer and preferred and require != names.AUTO
+    if given and require != prefer and not levels.coarser(str(require), str(prefer)):
         yield conflict(
             preferred,
-            f"must be a finer level than the required one ({require}); remove it or prefer a finer level",
+            f"must not be a coarser level than the required one ({require}); remove it or prefer a finer level",
         )
 
 

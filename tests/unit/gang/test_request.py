@@ -85,10 +85,26 @@ def test_require_and_a_finer_prefer_stand_together() -> None:
     assert (found.asked.require, found.asked.prefer) == ("block", "rack")
 
 
-@pytest.mark.parametrize("prefer", ["rack", "block", "cloud.provider.com/topology-rack"])
-def test_a_prefer_equal_to_or_coarser_than_require_contradicts_it(prefer: str) -> None:
+@pytest.mark.parametrize("prefer", ["block", "cloud.provider.com/topology-block"])
+def test_a_prefer_coarser_than_require_contradicts_it(prefer: str) -> None:
     error = only(read({names.REQUIRE: "rack", names.PREFER: prefer}))
     assert (error.reason, error.field) == ("ConflictingAnnotations", f"metadata.annotations[{names.PREFER}]")
+
+
+@pytest.mark.parametrize(
+    "prefer",
+    [
+        {names.PREFER: "rack"},
+        {names.PREFER: "cloud.provider.com/topology-rack"},
+        {"kai.scheduler/topology-preferred-placement": "rack"},
+    ],
+    ids=str,
+)
+def test_a_prefer_equal_to_require_adds_nothing(prefer: dict[str, str]) -> None:
+    """KAI's users write both with one level."""
+    found = read({names.REQUIRE: "rack", **prefer})
+    assert found.asked is not None
+    assert (found.asked.require, found.errors, found.warnings) == ("rack", (), ())
 
 
 def test_unconstrained_asks_for_all_or_nothing_without_a_level() -> None:
