@@ -49,8 +49,9 @@ def contradictions(scope: RequestScope, levels: LevelNames) -> Iterator[FieldErr
     other = scope.annotation_for(names.REQUIRE) if require else preferred
     if scope.meanings.get(names.UNCONSTRAINED) == "true" and (require or prefer) and nothing and other:
         yield conflict(nothing, f"asks for no level, but {other.field} asks for one")
-    given = require and prefer and preferred and require != names.AUTO
-    if given and require != prefer and not levels.coarser(str(require), str(prefer)):
+    if not (require and prefer and preferred) or require in (names.AUTO, prefer):
+        return
+    if not levels.coarser(require, prefer):
         yield conflict(
             preferred,
             f"must not be a coarser level than the required one ({require}); remove it or prefer a finer level",
