@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.api import names
@@ -250,13 +250,14 @@ def _gang(whole: RequestScope, workload: Workload) -> GangRequest | None:
 
 
 def _asks(
-    whole: RequestScope, of_pods: Iterable[RequestScope], gang: GangRequest | None, workload: Workload
+    whole: RequestScope, of_pods: Sequence[RequestScope], gang: GangRequest | None, workload: Workload
 ) -> tuple[PodSetRequest, ...]:
     asks = []
-    least = gang.min_available if gang is not None else None
     alone = workload.minimum if len(workload.pod_sets) == 1 else None
     if workload.unit == "pod":
         alone = 1  # each pod starts by itself, near the others
+    least = gang.min_available if gang is not None else None
+    leading = _leading(of_pods, least) if least is not None else {}
     for scope in of_pods:
         pod_set, meanings = scope.pod_set, scope.meanings
         assert pod_set is not None
@@ -265,7 +266,7 @@ def _asks(
             PodSetRequest(
                 name=pod_set.name,
                 count=pod_set.slots,
-                min_available=_min_available(scope, pod_set, alone=alone, whole=least),
+                min_available=_min_available(scope, pod_set, alone=alone, shared=leading.get(pod_set.name)),
                 require=require,
                 prefer=prefer,
                 ranked=pod_set.ranked,
@@ -278,15 +279,37 @@ def _asks(
     return tuple(asks)
 
 
-def _min_available(scope: RequestScope, pod_set: PodSet, *, alone: int | None, whole: int | None) -> int:
-    """Return how many pods of a pod set must start together; by default none where the whole gang has a minimum.
+def _leading(of_pods: Sequence[RequestScope], least: int) -> dict[str, int]:
+    """Return the minimum of each pod set without one of its own, in a gang with a minimum for all of them.
 
-    `alone`: the minimum of a workload with this pod set only; `whole`: that of a gang of several.
+    Each starts with one pod, in their order (those that lead the others come first), as far as the minimum goes: no
+    worker can do anything without its parameter server, master or launcher.
+    """
+    own = {pods.name: _own_minimum(scope, pods) for scope in of_pods if (pods := scope.pod_set) is not None}
+    left = least - sum(number for number in own.values() if number is not None)
+    found: dict[str, int] = {}
+    for scope in of_pods:
+        pods = scope.pod_set
+        if pods is not None and own[pods.name] is None:
+            found[pods.name] = 1 if left > 0 and pods.slots else 0
+            left -= found[pods.name]
+    return found
+
+
+def _own_minimum(scope: RequestScope, pod_set: PodSet) -> int | None:
+    said = scope.meanings.get(names.MIN_AVAILABLE)
+    return int(said) if said is not None else pod_set.minimum
+
+
+def _min_available(scope: RequestScope, pod_set: PodSet, *, alone: int | None, shared: int | None) -> int:
+    """Return how many pods of a pod set must start together.
+
+    `alone`: the minimum of a workload with this pod set only; `shared`: its part of the minimum of a gang of several.
     """
     said = scope.meanings.get(names.MIN_AVAILABLE)
     least = int(said) if said is not None else alone if alone is not None else pod_set.minimum
     if least is None:
-        least = 0 if whole is not None else pod_set.slots
+        least = pod_set.slots if shared is None else shared
     return min(least, pod_set.slots)
 
 

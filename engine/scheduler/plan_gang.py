@@ -341,11 +341,11 @@ def _no_room(
     if answer.pod_set is not None:
         ask = inputs.asks[answer.pod_set]
         explained = explain(answer, ask)
-        return (
-            explained
-            if len(inputs.asks) == 1
-            else replace(explained, message=f"pod set {ask.name}: {explained.message}")
-        )
+        if len(inputs.asks) == 1:
+            return explained
+        # With a minimum of the gang the pod set need not fit whole: its own numbers would not say what is missing.
+        if _gang_minimum(inputs) is None or (isinstance(explained, Never) and ask.min_available):
+            return replace(explained, message=f"pod set {ask.name}: {explained.message}")
     ever = _free_resources(inputs, capacity, repaired=True)
     shares = join_and([f"{ask.count:,} of {ask.name}" for ask in inputs.asks])
     shared = answer.level if answer.level >= 0 else gang.require
@@ -353,15 +353,15 @@ def _no_room(
     wanted = _wanted(inputs)
     of_all = f"{wanted:,} of " if wanted < _count(inputs) else ""
     asked = f"needs room for {of_all}{plural(_count(inputs), 'pod')} ({shares}){where}"
+    alone = "so many" if of_all else "each pod set fits alone, but all of them"
     if isinstance(plan_gang(topology.tree, ever.free, _with_columns(gang, ever)), NoFit):
-        return Never(
-            "GangTooLarge", f"{asked}; each pod set fits alone, but all of them together do not fit even on empty hosts"
-        )
+        return Never("GangTooLarge", f"{asked}; {alone} together do not fit even on empty hosts")
     reason: Code = "Fragmented"
     if answer.level < 0:
         gpus = any("gpu" in name for shape in inputs.shapes.values() for name, _ in shape.requests)
         reason = "InsufficientFreeGPUs" if gpus else "InsufficientFreeHosts"
-    return Waits(reason, f"{asked}; each pod set fits alone, but not all of them together now")
+    alone = "so many do not fit" if of_all else "each pod set fits alone, but not all of them"
+    return Waits(reason, f"{asked}; {alone} together now")
 
 
 def _count(inputs: PlanInput) -> int:

@@ -190,17 +190,17 @@ def requests_of_labels(workload: Workload, policy: Policy) -> Mapping[str, str]:
     """Return the request in the user's pod-group labels, as our annotations: a gang without a level; empty without
     labels.
 
-    The minimum counts if all pods are of one template: with several, each label is about the whole group.
+    The minimum is about the whole group, on whatever template it is; of different ones the largest counts.
     """
     sources = [own_source(workload)]
     sources += [AnnotationSource("", one.template.annotations, one.template.labels) for one in workload.pod_sets]
     if not asks_in_pod_group_labels(sources, dialects=policy.annotations.dialects):
         return {}
     wanted = {names.UNCONSTRAINED: "true"}
-    if len(workload.pod_sets) == 1:
-        found = [source.labels[names.POD_GROUP_MIN] for source in sources if names.POD_GROUP_MIN in source.labels]
-        if found and _COUNT.fullmatch(found[-1]) and int(found[-1]) < workload.slots:
-            wanted[names.MIN_AVAILABLE] = found[-1]
+    said = (source.labels.get(names.POD_GROUP_MIN, "") for source in sources)
+    least = max((int(text) for text in said if _COUNT.fullmatch(text)), default=workload.slots)
+    if least < workload.slots:
+        wanted[names.MIN_AVAILABLE] = str(least)
     return wanted
 
 

@@ -185,3 +185,28 @@ def test_of_very_many_unknown_keys_the_first_get_a_hint(monkeypatch: pytest.Monk
     found = read(two({f"topogate.dev/x-{number}": "1" for number in range(1000)}))
     assert len(found.errors) >= 1000
     assert len(asked) == 64
+
+
+@pytest.mark.parametrize(
+    ("least", "own", "minimums"),
+    [
+        ("3", None, [1, 1]),  # any third pod
+        ("1", None, [1, 0]),
+        ("3", {names.MIN_AVAILABLE: "3"}, [0, 3]),
+        ("4", {names.MIN_AVAILABLE: "3"}, [1, 3]),
+    ],
+)
+def test_the_pods_that_lead_are_in_the_minimum_of_a_gang(
+    least: str, own: dict[str, str] | None, minimums: list[int]
+) -> None:
+    """One pod of each pod set, in their order, as far as the minimum and those of the pod sets leave any."""
+    found = read(two({names.UNCONSTRAINED: "true", names.MIN_AVAILABLE: least}, second=own))
+    assert found.errors == ()
+    assert found.gang == GangRequest(None, None, int(least))
+    assert [one.min_available for one in found.pod_sets] == minimums
+
+
+def test_a_pod_set_without_pods_has_no_part_in_the_minimum() -> None:
+    workload = several(pods_of("driver", 0), pods_of("workers", 4), says={names.UNCONSTRAINED: "true"})
+    found = read(replace(workload, annotations={**workload.annotations, names.MIN_AVAILABLE: "1"}))
+    assert [one.min_available for one in found.pod_sets] == [0, 1]

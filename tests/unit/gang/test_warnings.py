@@ -56,8 +56,9 @@ TOLD: Mapping[str, Json] = {
     "a pod group's minimum that is no number": raw_job(labels={**GROUP, names.POD_GROUP_MIN: "nine"}),
     "a pod group's minimum above the pods": raw_job(labels={**GROUP, names.POD_GROUP_MIN: "9"}),
     "a pod group's minimum beside a request": raw_job(RACK, template_labels=GROUP),
-    "a pod group's minimum over several templates": other("tfjob", {}, workers("TFJob", 4), labels=GROUP),
-    "a pod group's minimum on several templates": other("tfjob", {}, workers("TFJob", 4, metadata={"labels": GROUP})),
+    "a pod group's minimum that another template exceeds": other(
+        "tfjob", {}, workers("TFJob", 4, metadata={"labels": {**GROUP, names.POD_GROUP_MIN: "5"}}), labels=GROUP
+    ),
     "preferred node affinity": raw_job(RACK, pod_spec=preferring("nodeAffinity")),
     "every preference": raw_job(RACK, pod_spec=EVERY_PREFERENCE),
 }
@@ -82,6 +83,8 @@ UNTOLD: Mapping[str, Json] = {
     ),
     "colocate over two pod sets": other("tfjob", {**RACK, names.COLOCATE: "all"}),
     "a pod group's minimum that is read": raw_job(labels=GROUP),
+    "a pod group's minimum over several templates": other("tfjob", {}, workers("TFJob", 4), labels=GROUP),
+    "a pod group's minimum on several templates": other("tfjob", {}, workers("TFJob", 4, metadata={"labels": GROUP})),
     "a pod group's minimum of all pods": raw_job(labels={**GROUP, names.POD_GROUP_MIN: "4"}),
     "a pod group's minimum without a group": raw_job(RACK, labels={names.POD_GROUP_MIN: "nine"}),
     "required node affinity": raw_job(

@@ -11,7 +11,8 @@ import pytest
 from engine.api import names
 from engine.policy.model import parse_policy
 from engine.scheduler.outcome import Never
-from tests.support.admission import FakeView, Json, apply, edited, live, raw_job, review
+from tests.support.admission import UID, FakeView, Json, apply, edited, live, raw_job, review
+from tests.support.kinds import example, merged
 from webhook.handlers.defaults import requests_of
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
@@ -189,6 +190,26 @@ def test_copied_marks_go_with_the_pod_group_beside_them(where: str, mark: str) -
     assert place["labels"] == {"app": "a"}
     assert not job["spec"].get("suspend")
     assert mutate(review(job), FakeView(), 0.0).patch == ()
+
+
+@pytest.mark.parametrize(
+    ("ps", "worker", "least"), [("3", "3", "3"), (None, "3", "3"), ("2", "3", "3"), ("x", "3", "3"), ("3", "9", None)]
+)
+def test_the_minimum_on_several_templates_is_that_of_the_whole_group(
+    ps: str | None, worker: str, least: str | None
+) -> None:
+    """Of different numbers the largest counts, as each pod of the group waits for its own."""
+
+    def replicas(count: int, said: str | None) -> Json:
+        group = {names.POD_GROUP_NAME: "g"} | ({names.POD_GROUP_MIN: said} if said is not None else {})
+        return {"replicas": count, "template": {"metadata": {"labels": group}, "spec": {"containers": []}}}
+
+    raw = merged(
+        copy.deepcopy(example("tfjob")["object"]),
+        {"spec": {"tfReplicaSpecs": {"Chief": None, "PS": replicas(1, ps), "Worker": replicas(4, worker)}}},
+    )
+    raw["metadata"] = {"name": "tf", "namespace": "ml", "uid": UID}
+    assert create(raw, FakeView())["metadata"]["annotations"].get(names.MIN_AVAILABLE) == least
 
 
 @pytest.mark.parametrize("least", ["4", "9", "0", "-1", "x", ""])

@@ -192,3 +192,26 @@ def test_pod_sets_stand_in_the_order_of_the_kind_whatever_the_order_of_the_file(
     specs = raw["spec"]["tfReplicaSpecs"]
     raw["spec"]["tfReplicaSpecs"] = dict(sorted(specs.items(), reverse=True))
     assert [one.name for one in simulated(GRID, [raw])[0].gang.pod_sets] == ["chief", "ps", "worker", "evaluator"]
+
+
+@pytest.mark.parametrize(("gpus", "started"), [(2, None), (3, (1, 2)), (4, (1, 3)), (5, (1, 4))])
+def test_a_tfjob_of_five_with_a_minimum_of_three_starts_with_its_parameter_server(
+    gpus: int, started: tuple[int, int] | None
+) -> None:
+    """The label stands on both templates, and is about the group: as many as there is room for, from three on."""
+    labels = {names.POD_GROUP_NAME: "tf", names.POD_GROUP_MIN: "3"}
+    spec = with_gpus({"containers": [{"name": "tensorflow", "image": "x"}]}, 1)
+    types = {
+        name: {"replicas": count, "template": {"metadata": {"labels": labels}, "spec": spec}}
+        for name, count in (("PS", 1), ("Worker", 4))
+    }
+    tfjob = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "tf"}}
+    hosts = [{**node, "status": {**node["status"], "allocatable": with_count(node, gpus)}} for node in grid(1, 1, 1)]
+    (found,) = simulated(hosts, [{**tfjob, "spec": {"tfReplicaSpecs": types}}])
+    assert found.gang.verdict == ("never" if started is None else "placed")
+    if started is not None:
+        assert seated(found.gang) == {"ps": started[0], "worker": started[1]}
+
+
+def with_count(node: Json, gpus: int) -> Json:
+    return {**node["status"]["allocatable"], "nvidia.com/gpu": str(gpus)}

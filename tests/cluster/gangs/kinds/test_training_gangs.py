@@ -65,6 +65,20 @@ def test_an_elastic_job_starts_with_its_least_and_grows(gangs: Gangs) -> None:
 
 
 @OPERATOR
+def test_a_job_with_a_minimum_starts_with_its_parameter_server(gangs: Gangs) -> None:
+    """A pod group's minimum of 3 on both templates: of five pods four start where four have room, and then the last."""
+    gangs.fleet.grid("1x1x4")
+    types = {"PS": replicas(gangs, 1, "tensorflow"), "Worker": replicas(gangs, 4, "tensorflow")}
+    for each in types.values():
+        each["template"].setdefault("metadata", {})["labels"] = {names.POD_GROUP_NAME: "tf", names.POD_GROUP_MIN: "3"}
+    gangs.create("TFJob", "train", {"tfReplicaSpecs": types})
+    eventually(lambda: len(gangs.hosts()) == 4, 40, gangs.describe)
+    assert len(only(gangs.hosts(), "ps")) == 1
+    gangs.fleet.host("host-004", block="block-0", rack="rack-00")
+    gangs.all_run(5)
+
+
+@OPERATOR
 def test_a_worker_that_failed_goes_back_to_its_slot(gangs: Gangs) -> None:
     """restartPolicy ExitCode with a retryable code: the operator makes the pod again."""
     gangs.fleet.grid("1x1x4")
