@@ -1,4 +1,4 @@
-"""The engine's metrics, scraped with the others from /metrics. Names: docs/reference/metrics.md."""
+"""The engine's metrics, served with those of the web layer at /metrics; docs/reference/metrics.md lists them."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 registry = CollectorRegistry()
 
-plans = Counter("topogate_plans", "Decisions of the planner by outcome.", ["outcome"], registry=registry)
+plans = Counter("topogate_plans", "Planning decisions by outcome.", ["outcome"], registry=registry)
 plan_seconds = Histogram(
     "topogate_plan_seconds",
-    "Time of one planning decision, quota check included.",
+    "Time of one planning decision, including the quota check.",
     buckets=(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5),
     registry=registry,
 )
-queued = Gauge("topogate_gangs_waiting", "Gangs that wait for room (on the leader).", registry=registry)
+queued = Gauge("topogate_gangs_waiting", "Gangs that wait for capacity (on the leader).", registry=registry)
 waiting = Gauge(
-    "topogate_gangs_waiting_by_reason", "Gangs that wait, by the reason they say.", ["reason"], registry=registry
+    "topogate_gangs_waiting_by_reason", "Waiting gangs by the reason of their Placement.", ["reason"], registry=registry
 )
 rooms_kept = Gauge(
-    "topogate_rooms_kept", "Gangs for which room is kept, having waited too long (on the leader).", registry=registry
+    "topogate_rooms_kept", "Gangs that waited too long and have hosts kept free (on the leader).", registry=registry
 )
 topology_nodes = Gauge(
     "topogate_topology_nodes",
-    "Nodes by topology: in it, without the label of a level, or not of its nodeSelector.",
+    "Nodes by topology: in it, without the label of a level, or outside its nodeSelector.",
     ["topology", "state"],
     registry=registry,
 )
-leading = Gauge("topogate_leader", "1 on the replica that leads.", registry=registry)
+leading = Gauge("topogate_leader", "1 on the leader.", registry=registry)
 writes = Counter(
-    "topogate_writes", "Requests that write, by what they do and how they ended.", ["what", "result"], registry=registry
+    "topogate_writes", "Write requests by method, resource and result.", ["what", "result"], registry=registry
 )
 controller_faults = Counter("topogate_controller_faults", "Unexpected errors in the leader's loop.", registry=registry)
 policy_info = Gauge("topogate_policy_info", "1 for the policy in force, by its hash.", ["hash"], registry=registry)
-policy_refused = Gauge(
-    "topogate_policy_refused", "1 while the ConfigMap holds a policy that is not taken.", registry=registry
+policy_refused = Gauge("topogate_policy_refused", "1 while the policy in the ConfigMap is refused.", registry=registry)
+cache_age = Gauge(
+    "topogate_cache_age_seconds", "Time since a watch last received data.", ["collection"], registry=registry
 )
-cache_age = Gauge("topogate_cache_age_seconds", "Since a watch last said anything.", ["collection"], registry=registry)
 forbidden_collections = Gauge(
     "topogate_forbidden_collections",
     "1 for a collection that the service may not read.",
@@ -44,12 +44,12 @@ forbidden_collections = Gauge(
 )
 unreadable_objects = Gauge(
     "topogate_unreadable_objects",
-    "Objects that a watch leaves out because they cannot be read.",
+    "Objects that a watch leaves out because they cannot be decoded.",
     ["collection"],
     registry=registry,
 )
 device_faults = Gauge(
     "topogate_hosts_with_device_faults",
-    "Hosts of which devices do not count: not understood, or not what the node reports.",
+    "Hosts with devices that do not count: their Device object is invalid or differs from the node's resources.",
     registry=registry,
 )

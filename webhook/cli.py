@@ -28,7 +28,7 @@ log = logging.getLogger("topogate")
 
 
 class OneLineErrors(click.Group):
-    """A command group that reports usage errors as one line on standard error, as scripts and logs want them."""
+    """A command group that reports usage errors as one line on standard error, for scripts and logs."""
 
     def main(
         self,
@@ -109,7 +109,7 @@ def serve(
     review_cpu: float,
     log_format: str,
 ) -> None:
-    """Run the service: webhooks, watch caches, leader candidate. The container's entry point.
+    """Run the service: webhooks, watch caches and leader election. The container's entry point.
 
     \b
     Example:
@@ -153,10 +153,10 @@ def serve(
     "-f", "--filename", "workload_files", multiple=True, required=True, metavar="FILE", help="The workloads to submit."
 )
 @click.option("--policy", "policy_file", metavar="FILE", help="policy.yaml, or the ConfigMap that holds it.")
-@click.option("--levels", metavar="KEY,KEY,...", help="Node label keys, coarse to fine, where no policy names levels.")
+@click.option("--levels", metavar="KEY,KEY,...", help="Node label keys, coarse to fine, if no policy names levels.")
 @click.option("--queue", is_flag=True, help="Process the workloads by priority, age and name, not in file order.")
 @click.option("--independent", is_flag=True, help="Simulate each workload alone, on the cluster as given.")
-@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of objects that name none.")
+@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of objects without one.")
 @click.option("-o", "--output", type=click.Choice(FORMATS_OF_DATA), help="Default: table; yaml with --show.")
 @click.option(
     "--show", type=click.Choice(("objects", "patches")), help="Print the mutated objects, or the webhook's patches."
@@ -175,8 +175,8 @@ def simulate(
 ) -> None:
     """Show what would happen to workloads on a cluster: admission and planning, offline, with the service's own code.
 
-    Files are YAML or JSON: several documents, lists, or output of kubectl; - reads standard input. --cluster and -f may
-    be repeated. Exit status 0 when every workload is placed or ignored, else 1.
+    Files are YAML or JSON, also with several documents, lists, or output of kubectl; - reads standard input. --cluster
+    and -f may be repeated. Exit status 0 if every workload is placed or ignored, else 1.
 
     \b
     Example:
@@ -253,23 +253,23 @@ def policy() -> None:
     "cluster_files",
     multiple=True,
     metavar="FILE",
-    help="Nodes: count those of each topology. CustomResourceDefinitions: check the paths of kinds.",
+    help="Nodes, to count those of each topology, or CustomResourceDefinitions, to check the paths of kinds.",
 )
 @click.option(
     "--object",
     "samples",
     multiple=True,
     metavar="FILE",
-    help="Samples of the policy's kinds, or their CustomResourceDefinitions: show how the entries read them.",
+    help="Samples of the policy's kinds, or their CustomResourceDefinitions, to show how the entries read them.",
 )
 def policy_check(file: str, cluster_files: tuple[str, ...], samples: tuple[str, ...]) -> None:
     """Check a policy with the webhook's own code and print every error with its path.
 
-    FILE is policy.yaml or the ConfigMap that holds it; - reads standard input. Exit status 1 when the policy would be
-    refused, when one of its topologies matches no node, or when an entry of its kinds does not fit an object. The
-    levels in namespaces.defaults can be checked in full only with nodes, the paths of kinds only with objects or
-    definitions. If added kinds need rights that the manifests do not grant, these rights alone are printed on standard
-    output, as YAML to apply; all reports are on standard error.
+    FILE is policy.yaml or the ConfigMap that holds it; - reads standard input. Exit status 1 if the policy would be
+    refused, one of its topologies matches no node, or an entry of its kinds does not fit an object. Levels in
+    namespaces.defaults are checked in full only with nodes, paths of kinds only with objects or definitions. Rights
+    that added kinds need beyond the manifests are printed on standard output, as YAML to apply; everything else goes to
+    standard error.
 
     \b
     Example:

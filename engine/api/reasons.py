@@ -197,7 +197,7 @@ REASONS: Final[Mapping[Code, Reason]] = {
     "UnknownResource": _user("The pods request a resource that no node reports.", of_one_pod=True),
     "ImmutableField": _user("A field was changed that only Topogate may change, or that is immutable after creation."),
     "UnsupportedKind": _user("The request is on an object of a kind that cannot be placed."),
-    "UnknownAnnotation": _user("There is no such topogate.dev annotation; usually a typo."),
+    "UnknownAnnotation": _user("Topogate has no such annotation; usually a typo."),
     "GPURequestInvalid": _user("The GPU resources of a container cannot be combined.", of_devices=True),
     "ReservedName": _user("The name belongs to Topogate and cannot be set by users."),
     "GangLimitExceeded": _policy(
@@ -205,11 +205,11 @@ REASONS: Final[Mapping[Code, Reason]] = {
     ),
     "ReviewTooCostly": _policy("The object is too large: its review took more CPU time than one review may use."),
     "InsufficientFreeGPUs": _wait("capacity", "Too few GPUs are free in total."),
-    "InsufficientFreeHosts": _wait("capacity", "Too few hosts have room in total."),
+    "InsufficientFreeHosts": _wait("capacity", "Too few hosts have free capacity in total."),
     "Fragmented": _wait("capacity", "Enough is free in total, but not in one domain of the required level."),
     # pods are created one after the other, and so is the JobSet of a TrainJob
     "WaitingForMembers": _wait("members", "Some pods of the gang do not exist yet.", settles=5.0),
-    "ReservedByOthers": _wait("capacity", "The room is reserved for other gangs that are about to start."),
+    "ReservedByOthers": _wait("capacity", "The capacity is reserved for other gangs that are about to start."),
     "NodesUnhealthy": _wait("nodes", "It would fit if the cordoned and not-ready nodes were back."),
     "NodesExcluded": _wait("nodes", "nodeSelector, node affinity or taints exclude nodes that the gang needs."),
     "LabelsMissing": _wait("nodes", "No node carries the labels of the topology's levels."),

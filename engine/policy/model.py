@@ -130,8 +130,8 @@ class Planner(Section):
 
     profile: Literal["pack", "spread"] = Field(
         default="pack",
-        description="`pack`: prefer the domain with the least free capacity that is enough. `spread`: prefer the one "
-        "with the most.",
+        description="`pack`: prefer the domain with the least free capacity that is sufficient. `spread`: prefer the "
+        "one with the most.",
     )
     steps: Annotated[int, Field(ge=1_000, le=10_000_000)] = Field(
         default=200_000, description="Maximum number of search steps for one placement."
@@ -146,7 +146,7 @@ class Queue(Section):
         description="`best-effort`: gangs may overtake one that does not fit now. `strict`: they wait behind it.",
     )
     patience: Annotated[float, Duration("1s", "168h")] = Field(
-        default=600.0, description="How long a gang waits before hosts are kept free for it."
+        default=600.0, description="How long a gang waits before Topogate keeps hosts free for it."
     )
     max_gang_pods: Annotated[int, Field(ge=1, le=100_000)] = Field(
         default=10_000, description="Maximum number of pods in a gang; larger gangs are denied."
@@ -164,7 +164,7 @@ class Timeouts(Section):
         description="How long a released pod may stay unscheduled before its host is excluded for the gang.",
     )
     hold: Annotated[float, Duration("10s", "168h")] = Field(
-        default=600.0, description="How long slots stay reserved for a gang of which no pod has started."
+        default=600.0, description="How long slots stay reserved for a gang while none of its pods has started."
     )
     node: Annotated[float, Duration("1s", "24h")] = Field(
         default=60.0, description="How long a node may be NotReady before it is lost; `nodeLoss` applies then."
@@ -222,7 +222,7 @@ class Policy(Section):
         default=("default-scheduler",), description="Schedulers of managed pods; pods of others are left alone."
     )
     kinds: tuple[dict[str, JsonValue], ...] = Field(
-        default=(), max_length=64, description="Extra workload kinds, as entries of the registry."
+        default=(), max_length=64, description="Additional workload kinds (docs/reference/kind-entries.md)."
     )
     admins: Identities = Field(
         default=("system:masters",), description="Users and groups that may write Placements in an emergency."

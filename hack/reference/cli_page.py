@@ -16,9 +16,9 @@ HELP_COLUMNS: Final = 100
 _VERDICTS: Final[dict[Verdict, str]] = {
     "placed": "It would start now; `podSets[].assignment` says where.",
     "waits": "Not now: `reason` and `message` say why.",
-    "never": "Bigger than the topology could ever hold (`rejected` where the policy says `neverFits: deny`).",
+    "never": "Larger than the topology can ever hold (`rejected` if the policy says `neverFits: deny`).",
     "rejected": "The API server would refuse it; `errors` says why.",
-    "ignored": "None of ours: nothing of it would be changed.",
+    "ignored": "Not managed: Topogate would not change it.",
 }
 
 
@@ -29,9 +29,9 @@ def cli_page() -> str:
         "",
         "<!-- Generated from webhook/cli.py by `python -m hack.reference`; do not edit. -->",
         "",
-        "`topogate` comes with the image, and with `make setup` as `.venv/bin/topogate`. Exit status 0: done; 1: a "
-        "negative answer; 2: wrong use or bad input, with one line on stderr. A link to it on the PATH that is called "
-        "`kubectl-topogate` makes it a kubectl plugin: `kubectl topogate ...`.",
+        "`topogate` is in the image; `make setup` installs it as `.venv/bin/topogate`. Exit status 0: done; 1: a "
+        "negative answer; 2: wrong use or bad input, with one line on stderr. A link to it named `kubectl-topogate` "
+        "on the PATH makes it a kubectl plugin: `kubectl topogate ...`.",
     ]
     settings = {**topogate.context_settings, "terminal_width": HELP_COLUMNS, "max_content_width": HELP_COLUMNS}
     for context in _contexts(click.Context(topogate, info_name="topogate", **settings)):
@@ -40,7 +40,8 @@ def cli_page() -> str:
         "",
         "## What simulate prints with -o json",
         "",
-        "A stable contract; every key is always there. `schemas/simulate.schema.json` is the same as a JSON Schema.",
+        "A stable contract: every key is always present. `schemas/simulate.schema.json` has the same content as a JSON "
+        "Schema.",
         "",
         "| key | meaning |",
         "|---|---|",

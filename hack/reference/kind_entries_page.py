@@ -32,15 +32,16 @@ def kind_entries_page() -> str:
         "",
         "<!-- Generated from engine/kinds/schema.py by `python -m hack.reference`; do not edit. -->",
         "",
-        "An entry tells Topogate, as data, how to read one kind of workload. The built-in entries stand in "
-        "`engine/kinds/kinds.yaml` and are examples; what they say of each kind is on [a page of its own](kinds.md). "
+        "An entry describes, as data, how Topogate reads one kind of workload. The built-in entries in "
+        "`engine/kinds/kinds.yaml` are examples; [workload kinds](kinds.md) shows them as tables. "
         "[A policy](../tasks/admin/policy.md#add-custom-kinds-of-workloads) adds entries under `kinds`. "
-        "`schemas/kind-entry.schema.json` is this page as a JSON Schema. `topogate policy check --object FILE` tries "
-        "an entry on a sample of its kind.",
+        "`schemas/kind-entry.schema.json` has the same content as a JSON Schema. `topogate policy check --object FILE` "
+        "tries an entry on a sample of its kind.",
         "",
-        'A path is written `.spec.replicas`, or `.metadata.labels["any.key"]`. One that begins with `.` starts at the '
-        "element that `forEach` iterates, else at the object; one that begins with `$` starts at the object. `[*]` "
-        "stands for the items of a list, `{*}` for the values of a mapping: only a *path of several* may have them.",
+        'A path is written `.spec.replicas`, or `.metadata.labels["any.key"]`. A path with `.` at the beginning starts '
+        "at the element that `forEach` iterates, without `forEach` at the object. A path with `$` starts at the "
+        "object. `[*]` stands for the items of a list, `{*}` for the values of a mapping; only a *path of several* may "
+        "contain them.",
     ]
     for model in sections:
         rules = schema if model is KindEntry else schema["$defs"][model.__name__]
@@ -51,7 +52,7 @@ def kind_entries_page() -> str:
 
 
 def _sections(model: type[BaseModel]) -> list[type[BaseModel]]:
-    """The sections of an entry, each once; what stands in most of them, conditions and expressions, goes last."""
+    """Return the sections of an entry, each once, without conditions and expressions."""
     found = [model]
     for field in fields_of(model).values():
         inner = section_of(field.annotation)
@@ -81,12 +82,12 @@ def _row(
         plain = rule.get("default") not in (None, [], {}) and not isinstance(rule["default"], dict)
         default = f"`{json.dumps(rule['default'])}`" if plain else ""
     inner = section_of(field.annotation)
-    told = _takes(rule, f"[{names[inner.__name__]}](#{_anchor(names[inner.__name__])})") if inner else takes(rule, defs)
-    return " ".join(f"| `{name}` | {told} | {default} | {field.description} |".split())
+    form = _takes(rule, f"[{names[inner.__name__]}](#{_anchor(names[inner.__name__])})") if inner else takes(rule, defs)
+    return " ".join(f"| `{name}` | {form} | {default} | {field.description} |".split())
 
 
 def _takes(rule: Mapping[str, Any], section: str) -> str:
-    """What a field takes that leads to another section: one, a list or a mapping of them."""
+    """Return the form of a field that contains another section: one, a list or a mapping of them."""
     options = [rule, *(rule.get("anyOf") or ())]
     if any(one.get("type") == "array" for one in options):
         return f"list of {section}"

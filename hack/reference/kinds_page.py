@@ -1,4 +1,4 @@
-"""The reference page of the workload kinds: what the registry says of each, in tables."""
+"""The reference page of the workload kinds: the registry as tables."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _CREATION: Final[dict[Creation, str]] = {
 _UNIT: Final[dict[Unit, str]] = {
     "workload": "the workload",
     "replica": "each replica group",
-    "pod": "none: each pod by itself, near the others",
-    "child": "each of what is made of it",
+    "pod": "none: each pod alone, near the others",
+    "child": "each object that it creates",
 }
 _COST: Final[dict[Cost, str]] = {
     "free": "nothing",
@@ -41,7 +41,7 @@ _HOW: Final[dict[Handling, str]] = {
 def kinds_page(registry: Registry | None = None, *, tested: Mapping[str, str] | None = None) -> str:
     """Return the reference of the workload kinds: templates, counts, ranks, and how each kind is held.
 
-    `tested`: name of an entry -> with what it is tested.
+    `tested`: name of an entry -> the controller that it is tested with.
     """
     entries = (registry or built_in()).entries
     lines = [
@@ -56,8 +56,8 @@ def kinds_page(registry: Registry | None = None, *, tested: Mapping[str, str] | 
         "",
         "Held by suspension: the workload is created suspended and resumed when it has its slots. Held by the gate: "
         "its pods exist and wait with a scheduling gate. Created: the order in which its controller creates the pods; "
-        "a gang is planned as a whole in any order. A replacement costs: the price of deleting a pod before it runs, "
-        "so that another one can be created.",
+        "a gang is planned as a whole in any case. A replacement costs: the effect of deleting a pod before it runs, "
+        "so that its controller creates another one.",
         "",
         "Tested with: the kind's real controller, or an imitation that creates and deletes pods with the names, "
         "labels, owners and order of the real one.",
@@ -159,7 +159,7 @@ def _held(entry: KindEntry) -> str:
 
 
 def _cost(entry: KindEntry) -> str:
-    """Every cost that a pod of the kind can have, the usual one first."""
+    """Return every cost that a pod of the kind can have, the usual one first."""
     told = [one for one in (entry.replace, *(spec.replace for spec in entry.pod_sets)) if one is not None]
     ways = dict.fromkeys(cost for one in told for cost in (one.cost, *(other.cost for other in one.overrides)))
     return " or ".join(_COST[way] for way in ways)
@@ -179,7 +179,7 @@ def _pod_set_row(entry: KindEntry, spec: PodSetSpec) -> str:
 
 
 def _unfolded(expression: IntExpression, spec: PodSetSpec) -> str:
-    """The formula; where it has variables they follow."""
+    """Return the formula, followed by its variables."""
     text = formula(expression)
     told: dict[str, str] = {}
     for name in reversed(list(spec.vars)):
@@ -199,7 +199,7 @@ def _name(source: Text, spec: PodSetSpec) -> str:
 
 
 def _kind(entry: KindEntry) -> str:
-    """The kind, with its version or group where another entry has the same name."""
+    """Return the kind, with its version or group if another entry has the same name."""
     others = [one.match for one in built_in().entries if one.match.kind == entry.match.kind and one.name != entry.name]
     if any(other.group == entry.match.group for other in others):
         return f"{entry.match.kind} {entry.match.versions[0]}"

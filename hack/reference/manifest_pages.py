@@ -1,4 +1,4 @@
-"""The manifests that follow from the registry of kinds: the webhook entries, and what may be done with workloads."""
+"""The manifests generated from the registry of kinds: the webhook entries, and the role for workloads."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def webhooks_page() -> str:
         *comment_lines(
             f"{_GENERATED} Source: webhook/configuration/webhooks.py and engine/kinds/kinds.yaml.",
             "",
-            "What is sent to the service, and nothing else: a static superset of what any policy can ask for (the "
-            "service ignores what the policy turns off). Kinds that are not installed disturb nothing. The leader adds "
-            "the CA bundle, which is never written here: applying a file that has one would wipe the live one.",
+            "The requests that the API server sends to the service: a static superset for any policy (the service "
+            "ignores what the policy turns off). Rules for kinds that are not installed have no effect. The leader "
+            "adds the CA bundle; it is never written here, because applying the file would overwrite the live one.",
             "",
-            "Every node is read after its type, and every field that may be absent with `.?`: a condition that fails "
-            "refuses everybody's objects under failurePolicy Fail, and custom resources need no schema. ms, mss, msss: "
-            "lists of metadata, of such lists, ...; t, ts, tss, tsss: the same of pod templates.",
+            "A condition checks the type of each value before reading it, and reads optional fields with `.?`: a "
+            "condition that fails refuses all objects under failurePolicy Fail, and custom resources need no schema. "
+            "ms, mss, msss: lists of metadata, of such lists, ...; t, ts, tss, tsss: the same of pod templates.",
         )
     ]
     for number, (resource, (kind, path)) in enumerate(_KINDS.items()):
@@ -51,8 +51,8 @@ def webhooks_page() -> str:
     lines += [
         "---",
         *comment_lines(
-            "What the policy adds: the leader's alone. No `webhooks` here, not even an empty list: it would never read "
-            '"unchanged".'
+            "For the entries that the policy adds; only the leader writes them. There is no `webhooks` here, not even "
+            'an empty list: kubectl apply would never print "unchanged".'
         ),
         *_header(_KINDS[MUTATING][0], names.POLICY_CONFIGURATION),
         "---",
@@ -62,11 +62,12 @@ def webhooks_page() -> str:
 
 
 def workloads_role_page() -> str:
-    """Return `manifests/base/rbac-workloads.yaml`: what the service may do with workloads of the built-in kinds."""
+    """Return `manifests/base/rbac-workloads.yaml`: the rights of the service on workloads of the built-in kinds."""
     about = (
         f"{_GENERATED} Source: engine/kinds/kinds.yaml.",
         "",
-        "Workloads are read; those that are held by suspension are patched. Kinds that are not installed are none.",
+        "The service reads workloads and patches those that are held by suspension. Rules for kinds that are not "
+        "installed have no effect.",
     )
     return "\n".join([*comment_lines(*about), *role_lines(rules(built_in()).cluster_role, name=WORKLOADS_ROLE)]) + "\n"
 

@@ -20,7 +20,8 @@ _WHEN: Final[dict[Kind, str]] = {
     "warnings unless the policy says `neverFits: deny`.",
     "policy": "The object is refused (403). A gang that is found too large only when it is placed stays held.",
     "not-now": "The gang waits: the reason of the Placement and of the Event. It starts automatically when the "
-    'condition under "ends when" is met. A reason that may pass at once is reported only after the time in "told".',
+    'condition under "ends when" is met. A reason that may pass at once is reported only after the time under '
+    '"reported".',
     "engine": "Faults of Topogate itself; they never refuse a workload.",
     "standing-aside": "Another component places this workload; Topogate does not change it.",
     "ignored": "The object has no request, or Topogate must not touch it.",
@@ -38,10 +39,10 @@ def messages_page() -> str:
         "",
         "<!-- Generated from engine/api by `python -m hack.reference`; do not edit. -->",
         "",
-        "Codes are a stable API: they do not change their meaning. How messages are written: one sentence for one "
-        "problem; numbers as needed / have / best candidate; *never* (bigger than any domain could ever hold) or *not "
-        "now*; one dominant reason, the rest as counts that add up to the total; never the name of another tenant's "
-        "workload.",
+        "Codes are a stable API: their meaning does not change. A message has one sentence for each problem, with "
+        "numbers as needed / have / best candidate. It distinguishes *never* (larger than any domain can ever hold) "
+        "from *not now*. It gives one main reason, and the others as counts that add up to the total. It never names "
+        "another tenant's workload.",
     ]
     for kind, title in _KINDS.items():
         lines += ["", f"## {title}", "", _WHEN[kind], ""]
@@ -49,11 +50,11 @@ def messages_page() -> str:
     lines += ["", "## Events", "", _EVENTS]
     pods, policy = ("On pods", (ON_PODS,)), ("On the policy's ConfigMap", (ON_POLICY,))
     for title, every in (("On workloads", (ON_PHASES, ON_WORKLOADS)), pods, policy):
-        lines += ["", f"### {title}", "", "| reason | type | told | meaning |", "|---|---|---|---|"]
+        lines += ["", f"### {title}", "", "| reason | type | reported | meaning |", "|---|---|---|---|"]
         lines += [
-            f"| `{reason}` | {'Warning' if told.warning else 'Normal'} | {_when(told.settles)} | {told.description} |"
+            f"| `{reason}` | {'Warning' if one.warning else 'Normal'} | {_when(one.settles)} | {one.description} |"
             for registry in every
-            for reason, told in registry.items()
+            for reason, one in registry.items()
         ]
     return "\n".join(lines) + "\n"
 
@@ -69,7 +70,7 @@ def _waits() -> list[str]:
         for code, reason in REASONS.items()
         if reason.until is not None
     ]
-    return ["| code | meaning | ends when | told |", "|---|---|---|---|", *rows]
+    return ["| code | meaning | ends when | reported |", "|---|---|---|---|", *rows]
 
 
 def _when(settles: float) -> str:

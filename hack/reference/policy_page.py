@@ -22,10 +22,10 @@ def policy_page() -> str:
         "<!-- Generated from engine/policy/model.py by `python -m hack.reference`; do not edit. -->",
         "",
         f"One YAML document under the key `{names.POLICY_KEY}` of the ConfigMap `{names.POLICY_NAME}` in Topogate's "
-        "namespace. Every field may be left out; a field that is null counts as left out. A policy with a fault is "
-        "refused with every fault by its path, and the last good one stays in force. Durations are written as in Go "
-        "(`90s`, `1h30m`). `off` needs no quotes: the text is read as YAML 1.2. "
-        "`schemas/policy.schema.json` is the same as a JSON Schema.",
+        "namespace. Every field may be left out; a field that is null counts as left out. An invalid policy is "
+        "refused with all its errors, each with its path; the last good one stays in force. Durations are written as "
+        "in Go (`90s`, `1h30m`). `off` needs no quotes, because the text is read as YAML 1.2. "
+        "`schemas/policy.schema.json` has the same content as a JSON Schema.",
         "",
         "| field | takes | default | meaning |",
         "|---|---|---|---|",
@@ -38,23 +38,23 @@ def policy_page() -> str:
         "",
         "- Topology names are unique, and so are the level names and the label keys of one topology.",
         "- A topology has exactly one of `preset`, `levels` and `fromObject`.",
-        f"- The level `{names.HOST_LEVEL}` is always there, last, by node name; it may be written as the last level, "
-        "without keys. `auto` is no level name.",
+        f"- The last level is always `{names.HOST_LEVEL}`, by node name; it may be written as the last level, without "
+        "keys. `auto` cannot be a level name.",
         "- A label key is not the name of another level of the same topology.",
         "",
         "## Presets",
         "",
-        "Levels coarse to fine, each with its candidate label keys; the level `host` follows. Without `topologies` the "
-        "first preset applies of which every level is on some node, in this order.",
+        "Levels coarse to fine, each with its label keys; the level `host` follows. Without `topologies` the first "
+        "preset in this order applies that has a label on some node for each of its levels.",
         "",
         "| preset | levels |",
         "|---|---|",
     ]
     for name, levels in presets().items():
-        told = "; ".join(
+        listed = "; ".join(
             f"{level.name}: {', '.join(f'`{key}`' for key in level.keys)}" for level in levels if level is not HOST
         )
-        lines.append(f"| {name} | {told} |")
+        lines.append(f"| {name} | {listed} |")
     return "\n".join(lines) + "\n"
 
 

@@ -38,10 +38,10 @@ _CONFIG_MAP_RULE: Final[Mapping[str, Any]] = {
     "operations": ["CREATE", "UPDATE"],
 }
 
-_FREE_NOTE: Final = (
-    "DaemonSet pods and pods that have their node already (mirror pods too) are left alone, service or no service."
+_FREE_NOTE: Final = "DaemonSet pods and pods with a nodeName (also mirror pods) are never sent."
+_ASKING_NOTE: Final = (
+    f"{_FREE_NOTE} Nor are pods that other systems place. Pod-group labels are requests on workloads only, not on pods."
 )
-_ASKING_NOTE: Final = f"{_FREE_NOTE} So is what we leave to others. Labels of a pod group ask on workloads alone."
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +113,11 @@ def manifest_entries(resource: Resource, registry: Registry, *, username: str) -
             MatchCondition(
                 "names-devices",
                 pod_conditions.writes_or_names_devices(),
-                "Whoever writes down devices himself takes them from others, on whatever pod. Of the names, those of "
-                "DaemonSet pods and of pods that have their node already (mirror pods too) are left alone.",
+                "Any pod with an allocation of devices is sent: it takes them from other pods. Resource names alone "
+                "are not checked on DaemonSet pods and pods with a nodeName (also mirror pods).",
             ),
         )
-    last = "Stands last: what the entries before have marked is theirs." if resource == MUTATING else ""
+    last = "Must be last: pods that the entries before have labelled are excluded." if resource == MUTATING else ""
     found.append(gpu_pods(*names_devices, username=username, note=last))
     if resource == VALIDATING:
         found += [
@@ -139,11 +139,11 @@ def manifest_entries(resource: Resource, registry: Registry, *, username: str) -
 def workloads(registry: Registry, *, username: str, schedulers: Iterable[str] = DEFAULT_SCHEDULERS) -> WebhookEntry:
     """Return the entry for workloads that make a request; `schedulers` are those that are served."""
     note = (
-        "Any key of ours, so that a misspelt one is seen too, or a key of another dialect, on the object or on any of "
-        "its pod templates, unless we stand aside: what is only waved through must not wait for us. And whatever "
-        "carries our gate or marks, which are taken off or guarded. The old object too: a request that is taken back "
-        "concerns us. What translation wrote asks for nothing. Then, at an UPDATE, what changed, both ways round: a "
-        "key that is gone is a change; finalizers, owner references and foreign keys are none."
+        "A request: any key under topogate.dev/ (also a misspelt one) or of another dialect, on the object or one of "
+        "its pod templates, unless another system places the workload. Also any object with our gate or labels, which "
+        "are removed or protected. The old object counts too, so that the removal of a request is seen. The "
+        "annotations of GPU translation are no requests. An UPDATE is sent only if it changes the spec or a key that "
+        "we read; removing a key is a change, finalizers and owner references are not."
     )
     asks = MatchCondition("asks", all_of(match_conditions.asks(registry, schedulers), match_conditions.changed()), note)
     return _workloads("workloads.topogate.dev", registry, asks, username=username)
@@ -192,12 +192,12 @@ def left_alone_workloads(
                     match_conditions.left_alone(registry, schedulers, hints=hints),
                     match_conditions.changed(foreign=True),
                 ),
-                "A request on what we leave to others, keys that look like ours or are known and not read, and a "
-                "request on an object that only makes workloads, in the metadata of what it will make, or in a part "
-                "that is not read.",
+                "A request without effect: on a workload that another system places, in a key that resembles ours or "
+                "is known but ignored, on an object that only creates workloads, in the metadata of the objects that "
+                "it creates, or in a part that is not read.",
             ),
         ),
-        note="Whoever means to ask and gets nothing is told why, in a warning. Down, the service stops nobody.",
+        note="Users get a warning when their request has no effect. While the service is down nothing is blocked.",
     )
 
 
@@ -218,12 +218,12 @@ def gpu_workloads(registry: Registry, *, username: str) -> WebhookEntry:
                     match_conditions.not_managed(registry),
                     match_conditions.templates_changed(registry),
                 ),
-                "A workload that asks for topology was marked by the entry before. A live template does not change; "
-                "but a file that is applied again names what it named at first.",
+                "The entry before has labelled workloads with a topology request. Live templates do not change, but "
+                "applying a file again brings its original resource names back.",
             ),
         ),
-        note="GPU names of Koordinator are read whoever uses them. Down, the service stops nobody: what is not "
-        "translated here is translated in the pods, or does not fit.",
+        note="Koordinator's GPU resources are read without a topology request too. While the service is down nothing "
+        "is blocked: the names are translated later in the pods, or the pods do not fit.",
     )
 
 
@@ -241,8 +241,8 @@ def asking_pods(
             MatchCondition("not-ours", match_conditions.not_ours(username)),
             replace(asks, expression=all_of(asks.expression, pod_conditions.NOT_HELD)) if mutating else asks,
         ),
-        note="Stands before pods.topogate.dev: a held pod that gets its place there loses the gate, and would be "
-        "sent once more."
+        note="Must be before pods.topogate.dev: a held pod that gets its node there loses the gate, and would be "
+        "sent again."
         if mutating
         else "",
         labelled=None if mutating else False,
@@ -266,8 +266,9 @@ def _plain_pods(registry: Registry, *, username: str) -> WebhookEntry:
             MatchCondition("of-no-workload", pod_conditions.of_no_workload(registry)),
         ),
         labelled=True,
-        note="Pods that `/mutate` has just marked because they ask by themselves: what is wrong is refused, what will "
-        "happen is told. Pods of a workload are not sent: their workload was. Down, the gate holds them.",
+        note="Pods with a request of their own, just labelled by `/mutate`: errors are refused, and a warning says "
+        "what will happen. Pods of a workload are not sent, because the workload was. While the service is down the "
+        "gate holds them.",
     )
 
 
@@ -282,7 +283,7 @@ def _left_alone_pods(*, username: str) -> WebhookEntry:
             MatchCondition("means-to-ask", pod_conditions.left_alone()),
         ),
         labelled=False,
-        note="Like left-alone-workloads, for pods that nobody made.",
+        note="Like left-alone-workloads, for pods without a controller.",
     )
 
 
@@ -322,8 +323,9 @@ def defaulted_workloads(
 def children(
     registry: Registry, *, username: str, parents: Iterable[KindEntry] | None = None
 ) -> tuple[WebhookEntry, ...]:
-    """Return the entry for objects that controllers make of workloads, as a JobSet of a TrainJob; empty if there are
-    none.
+    """Return the entry for objects that controllers create from workloads, such as the JobSet of a TrainJob.
+
+    Empty if there are none.
 
     Only kinds with `through` have such children. `parents` limits them to these kinds, with children that any entry of
     the registry may describe; None means all.
@@ -345,9 +347,9 @@ def children(
                 "made-for-another", all_of(match_conditions.controlled_by(through), match_conditions.changed())
             ),
         ),
-        note="A TrainJob has no pod templates: the request stands on it, and the marks go into the JobSet that is made "
-        "of it, which carries nothing of ours. Down, the service stops nobody: the JobSet is marked at its next "
-        "change, the latest when it is resumed.",
+        note="A TrainJob has the request but no pod templates: the gate and labels go into the JobSet that its "
+        "controller creates. While the service is down nothing is blocked: the JobSet gets them at its next change, at "
+        "the latest when it is resumed.",
     )
     return (entry,)
 

@@ -13,7 +13,7 @@ from engine.kinds.registry import built_in
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
-# Kinds with a label value of their own; anybody who reaches the port can send others, and each would be a new series.
+# Kinds with a label value of their own; a client can send any other, and each would be a new series.
 KINDS: Final = frozenset({"ConfigMap", "Placement", *(entry.match.kind for entry in built_in().entries)})
 
 # Seconds. Dense around the targets (p99 10 ms, 200 ms of waiting for a revision) and at the webhooks' time limits.
@@ -21,17 +21,17 @@ BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5
 
 
 class Ended(enum.Enum):
-    """Why the server ended a connection that its client had not ended."""
+    """Why the server closed a connection."""
 
-    ROOM = "room"  # no place was left, and others had precedence
-    MEMORY = "memory"  # unfinished requests used too much of it
-    LATE = "late"  # the handshake, a request or its refused rest took too long
+    ROOM = "room"  # too many connections, and others had precedence
+    MEMORY = "memory"  # unfinished requests used too much memory
+    LATE = "late"  # the handshake, a request or the rest of a refused one took too long
     IDLE = "idle"  # no request for longer than clients keep connections
     FAULT = "fault"  # an error of the server
 
 
 class Metrics:
-    """One process's metrics of the web layer, in the registry that they share with the engine's (else in their own)."""
+    """The web layer's metrics of one process, in the engine's registry or in one of their own."""
 
     def __init__(self, registry: CollectorRegistry | None = None, *, kinds: frozenset[str] = KINDS) -> None:
         self.registry = registry if registry is not None else CollectorRegistry()
@@ -46,13 +46,13 @@ class Metrics:
         )
         self._refused = Counter(
             "topogate_reviews_refused",
-            "Requests that got an HTTP error instead of an admission answer (failurePolicy rules then).",
+            "Requests that got an HTTP error instead of an admission answer; failurePolicy decides then.",
             ("path", "status"),
             registry=self.registry,
         )
         self._over_budget = Counter(
             "topogate_reviews_over_budget",
-            "Reviews that were broken off: their answer took too much of the processor.",
+            "Reviews that were stopped because they took too much CPU time.",
             ("path",),
             registry=self.registry,
         )
@@ -60,16 +60,16 @@ class Metrics:
             self._over_budget.labels(path)
         self._seconds = Histogram(
             "topogate_review_duration_seconds",
-            "From a request's first byte to its answer.",
+            "Time from the first byte of a request to its answer.",
             ("path",),
             buckets=BUCKETS,
             registry=self.registry,
         )
-        self.in_flight = Gauge("topogate_reviews_in_flight", "Reviews being worked on.", registry=self.registry)
+        self.in_flight = Gauge("topogate_reviews_in_flight", "Reviews in progress.", registry=self.registry)
         self.connections = Gauge("topogate_connections", "Open connections to the webhook.", registry=self.registry)
         self._ended = Counter(
             "topogate_connections_ended",
-            "Connections to the webhook that the server ended.",
+            "Connections to the webhook that the server closed.",
             ("reason",),
             registry=self.registry,
         )
@@ -81,7 +81,7 @@ class Metrics:
         )
         self._entry_faults = Counter(
             "topogate_kind_entry_faults",
-            "Objects that lack what an entry of the policy's kinds names; the entry may be wrong.",
+            "Reviewed objects without a field that an entry of the policy's kinds names; the entry may be wrong.",
             ("entry",),
             registry=self.registry,
         )
@@ -93,7 +93,7 @@ class Metrics:
 
         self._ends = Gauge(
             "topogate_certificate_end_timestamp_seconds",
-            "When the CA that signs, and the leaf that this replica serves, end.",
+            "When the signing CA and the leaf that this replica serves expire.",
             ("certificate",),
             registry=self.registry,
         )
@@ -104,7 +104,7 @@ class Metrics:
             registry=self.registry,
         )
         self._trusted = Gauge(
-            "topogate_cas_trusted", "CAs in the bundle: more than one while it is renewed.", registry=self.registry
+            "topogate_cas_trusted", "CAs in the bundle: more than one during a renewal.", registry=self.registry
         )
 
     def set_certificates(self, *, ca_ends: float, leaf_ends: float, signer: str, trusted: int) -> None:

@@ -18,9 +18,9 @@ class _Part(BaseModel):
 
 
 class FieldFault(_Part):
-    """One thing that is wrong with a rejected workload."""
+    """One error of a rejected workload."""
 
-    field: str = Field(description="JSON path, as in status.details.causes of the denial.")
+    field: str = Field(description="JSON path of the field, as in status.details.causes of the denial.")
     reason: str = Field(description="Reason code (docs/reference/messages.md).")
     message: str = Field(description="What is wrong, as kubectl prints it.")
 
@@ -28,28 +28,28 @@ class FieldFault(_Part):
 class Devices(_Part):
     """The devices of one pod."""
 
-    type: str
-    minor: int
-    core: int | None
-    memory_ratio: int | None
-    memory: str | None
+    type: str = Field(description="Device type, such as `gpu` or `rdma`.")
+    minor: int = Field(description="Minor number of the device on its host.")
+    core: int | None = Field(description="Allocated compute in percent; null if none or unknown.")
+    memory_ratio: int | None = Field(description="Allocated memory in percent; null if none or unknown.")
+    memory: str | None = Field(description="Allocated memory as a quantity; null if none or unknown.")
 
 
 class HostSlots(_Part):
     """The pods of a pod set on one host."""
 
     domain: tuple[str, ...] = Field(description="Label values of the levels coarse to fine, the node's name last.")
-    node: str
-    count: int = Field(ge=1)
+    node: str = Field(description="Name of the node.")
+    count: int = Field(ge=1, description="Number of pods on it.")
     ranks: str | None = Field(description='Inclusive ranges such as "0-3,8"; null when the pods have no ranks.')
-    devices: tuple[tuple[Devices, ...], ...] | None = Field(description="Per pod; null when they are not known.")
+    devices: tuple[tuple[Devices, ...], ...] | None = Field(description="The devices of each pod; null if unknown.")
 
 
 class PodSet(_Part):
     """The pods of one template."""
 
-    name: str
-    count: int = Field(ge=0)
+    name: str = Field(description="Name of the pod set; `main` if the kind has one.")
+    count: int = Field(ge=0, description="Number of pods.")
     require: str | None = Field(description="Alias of the required level.")
     prefer: str | None = Field(description="Alias of the preferred level.")
     assignment: tuple[HostSlots, ...] = Field(description="In order of rank; empty unless placed.")
@@ -60,27 +60,27 @@ class PodSet(_Part):
 class Gang(_Part):
     """One gang: a workload, or one replica group of it."""
 
-    kind: str
-    namespace: str
-    name: str
+    kind: str = Field(description="Kind of the workload.")
+    namespace: str = Field(description="Namespace of the workload.")
+    name: str = Field(description="Name of the workload.")
     group: str | None = Field(description="The replica group; null when the workload is one gang.")
-    topology: str | None = Field(description="The topology that it was planned on.")
-    verdict: Verdict
+    topology: str | None = Field(description="The topology used for planning; null if none.")
+    verdict: Verdict = Field(description="The result; see below.")
     reason: str | None = Field(description="Reason code; null when placed.")
-    message: str
+    message: str = Field(description="The result as a sentence.")
     require: str | None = Field(description="The gang's own required level; null with one pod set.")
     prefer: str | None = Field(description="The gang's own preferred level; null with one pod set.")
     errors: tuple[FieldFault, ...]
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...] = Field(description="Warnings, as kubectl prints them.")
     pod_sets: tuple[PodSet, ...] = Field(description="Empty when rejected.")
-    plan_microseconds: int = Field(ge=0, description="Time of planning; 0 when nothing was planned.")
+    plan_microseconds: int = Field(ge=0, description="Planning time; 0 when nothing was planned.")
 
 
 class ClusterFacts(_Part):
     """The cluster that was simulated."""
 
-    nodes: int = Field(ge=0)
-    nodes_in_topology: int = Field(ge=0)
+    nodes: int = Field(ge=0, description="Number of nodes.")
+    nodes_in_topology: int = Field(ge=0, description="Number of nodes in a topology.")
     levels: tuple[str, ...] = Field(description="Level aliases of the first topology, coarse to fine.")
 
 
