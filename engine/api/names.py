@@ -19,6 +19,7 @@ SLICE_SIZE: Final = "topogate.dev/slice-size"
 COLOCATE: Final = "topogate.dev/colocate"
 RELAX_AFTER: Final = "topogate.dev/relax-after"
 MIN_AVAILABLE: Final = "topogate.dev/min-available"
+SCHEDULE_TIMEOUT: Final = "topogate.dev/schedule-timeout"
 GANG_NAME: Final = "topogate.dev/gang-name"
 GANG_SIZE: Final = "topogate.dev/gang-size"
 
@@ -33,6 +34,7 @@ REQUEST_KEYS: Final = frozenset(
         COLOCATE,
         RELAX_AFTER,
         MIN_AVAILABLE,
+        SCHEDULE_TIMEOUT,
         GANG_NAME,
         GANG_SIZE,
     }

@@ -128,9 +128,17 @@ def kept_hosts(status: Mapping[str, Any]) -> tuple[str, ...]:
 
 def waiting_since(status: Mapping[str, Any]) -> float | None:
     """Return when a gang began to wait (seconds since the epoch); None when it does not, or the time is unreadable."""
-    since = status.get("waitingSince")
+    return _time(status.get("waitingSince"))
+
+
+def requeued_at(status: Mapping[str, Any]) -> float | None:
+    """Return when a waiting gang last went behind its equals (seconds since the epoch); None when it never did."""
+    return _time(status.get("requeuedAt"))
+
+
+def _time(text: object) -> float | None:
     try:
-        return epoch(datetime.fromisoformat(since)) if isinstance(since, str) else None
+        return epoch(datetime.fromisoformat(text)) if isinstance(text, str) else None
     except (ValueError, OverflowError):
         return None
 

@@ -45,6 +45,7 @@ Code = Literal[
     "HoldExpired",
     "NodeLost",
     "PriorityClassMissing",
+    "ScheduleTimeout",
     "Suspended",
     "PolicyInvalid",
     "ManagedByKueue",
@@ -74,6 +75,7 @@ Until = Literal[
     "owners",
     "members",
     "pods",
+    "user",
     "resume",
 ]
 # The end of a wait, as text for people.
@@ -88,6 +90,7 @@ UNTIL: Final[Mapping[Until, str]] = {
     "owners": "the quota has room, or the PriorityClass exists",
     "members": "its pods exist",
     "pods": "one of its pods is created, or the next attempt starts",
+    "user": "the user changes its request, or resumes it",
     "resume": "the user resumes it",
 }
 # A gang that waits for one of these is in the queue for capacity, and others may have to wait for it.
@@ -143,6 +146,11 @@ class Reason:
     def patient(self) -> bool:
         """True when the waiting time counts towards the policy's patience: the gang is not suspended by its user."""
         return self.until != "resume"
+
+    @property
+    def gives_up(self) -> bool:
+        """True when the gang is not planned any more, and its waiting time is over."""
+        return self.until == "user"
 
     @property
     def by_policy(self) -> bool:
@@ -231,6 +239,7 @@ REASONS: Final[Mapping[Code, Reason]] = {
     "PriorityClassMissing": _wait(
         "owners", "A template names a PriorityClass that does not exist: no pod can be created from it."
     ),
+    "ScheduleTimeout": _wait("user", "The gang has waited for its schedule-timeout without a placement."),
     "Suspended": _wait("resume", "The user suspended the workload; it is planned when it is resumed."),
     "PolicyInvalid": _engine("The policy is refused; the last good one stays in force."),
     "ManagedByKueue": _managed_elsewhere("Kueue admits and places this workload."),

@@ -27,7 +27,7 @@ from engine.cluster.lease import NotLeader
 from engine.cluster.writes import Gone, Refused, Result
 from engine.controller.actions import Status, Unmanage
 from engine.controller.reconcile import request_written
-from engine.controller.status import event_text, status_body
+from engine.controller.status import event_text, requeued_body, status_body
 from engine.controller.writer import StaleObject, Writer, was_done
 from engine.devices.allocation import allocation
 from engine.gang.gang import Gang, pod_set_of
@@ -230,6 +230,15 @@ class ActionExecutor:
         if not isinstance(result, Gone):
             self._writer.took_placement(result)
         self._event(gang, "LevelRelaxed", text)
+
+    def requeue(self, gang: Gang, message: str) -> None:
+        """Record that a waiting gang goes behind its equals from now on, and report it."""
+        assert gang.placement is not None
+        body = requeued_body(self._wall())
+        result = writes.patch_placement_status(self._api, gang.placement, body, fence=self._fence)
+        if not isinstance(result, Gone):
+            self._writer.took_placement(result)
+        self._event(gang, "ScheduleTimeout", message)
 
     def orphan_reason(self, pod: Pod) -> str | None:
         """Return why an orphaned pod stays held; None if nothing requires it."""

@@ -18,13 +18,13 @@ from engine.controller.actions import Status
 from engine.controller.executor import ActionExecutor
 from engine.controller.reporter import TEXT_EVERY, StatusReporter
 from engine.controller.term import LeaderTerm
-from engine.gang.gang import Gang
-from engine.gang.relaxation import relaxed_text, relaxes_at
+from engine.gang.gang import Gang, can_suspend
+from engine.gang.relaxation import relaxed_text, relaxes_at, starts_anew, timeout_text, times_out_at
 from engine.gang.repair import KeptSlot
 from engine.scheduler.fairness import Shares
 from engine.scheduler.nomination import nominate_hosts
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits, own_trouble
-from engine.scheduler.precedence import goes_first, in_turn, kept_for
+from engine.scheduler.precedence import goes_first, in_turn, kept_for, queued_at
 from engine.scheduler.queue import Miss, PlanKey, QueueEntry, plan_key
 from engine.scheduler.schedule import kept_assignment, new_placement, schedule_gang
 from engine.scheduler.starvation import Nomination, StarvingGang
@@ -62,7 +62,13 @@ class GangScheduler:
         workload, policy, gang_state = gang.workload, self._view.policy, self._term.gang_state[key]
         clock = now - self._wall()  # from time of day to our own clock
         if gang.placement is not None:
-            gang_state.waiting_since = gang.placement.status.get("waitingSince")
+            known = gang.placement.status
+            gang_state.waiting_since = None if starts_anew(known) else known.get("waitingSince")
+        ends = times_out_at(gang.request, {"waitingSince": gang_state.waiting_since})
+        if ends is not None and ends + clock <= now:
+            self._term.queue.drop(key)
+            self._time_out(key, gang, now)
+            return
         relaxes = relaxes_at(gang.request, gang.placement, policy)
         if relaxes is not None and relaxes + clock <= now:
             self._term.queue.drop(key)
@@ -71,18 +77,33 @@ class GangScheduler:
         since = waiting_since({"waitingSince": gang_state.waiting_since})  # also if the Placement was deleted by hand
         patient_until = since + policy.queue.patience + clock if since is not None else inf
         gang_state.wake_at(relaxes + clock if relaxes is not None else None)
+        gang_state.wake_at(ends + clock if ends is not None else None)
         gang_state.wake_at(patient_until if now < patient_until < inf else None)
         self._term.queue.add(
             key,
             QueueEntry(
                 priority=self._view.pod_shapes.priority_of(workload),
-                created=workload.created,
+                created=queued_at(workload, gang.placement),
                 name=f"{workload.namespace}/{workload.name}",
                 not_before=not_before or 0.0,
                 patient_until=patient_until,
                 topology=gang.request.topology or "",
             ),
         )
+
+    def _time_out(self, key: GangKey, gang: Gang, now: float) -> None:
+        """Requeue a gang that has waited for its schedule-timeout, or give it up, as the policy says."""
+        message = timeout_text(gang.request, self._view.policy)
+        if self._view.policy.queue.on_timeout == "requeue":
+            self._term.send(key, lambda: self._executor.requeue(gang, message))
+            return
+        status = Status("Waiting", "ScheduleTimeout", message)
+        if gang.workload.suspended or not can_suspend(gang.workload):
+            self._reporter.report(key, gang, status, now)
+            return
+        # Its user had resumed it while it waited: its pods exist and are gated.
+        event = self._reporter.reported(key, gang, status, now)
+        self._term.send(key, lambda: self._executor.unplace(gang, status, suspend=True, event=event))
 
     def plan(self, now: float) -> None:
         """Plan the gangs that are due, in the order of the queue."""

@@ -21,6 +21,7 @@ from engine.controller.gang_state import Timers
 from engine.controller.host_health import HostHealth
 from engine.controller.running import running
 from engine.gang.gang import Gang, can_suspend, held_by_us, ours, suspended_by_user
+from engine.gang.relaxation import starts_anew, timeout_text, times_out_at
 from engine.gang.slots import slots_of
 from engine.policy.model import Policy
 
@@ -91,6 +92,8 @@ def reconcile(
         if not gated and _expired(gang, timers):
             return Decision(NoAction())  # no pod appeared: planned again when one does
         timers.expired = False
+        if _given_up(gang, policy, wall):
+            return Decision(NoAction(), Status("Waiting", "ScheduleTimeout", timeout_text(gang.request, policy)))
         return Decision(Enqueue(), wake=timers.retry_at if timers.retry_at > now else None)
     if (fresh := hosts.other_devices()) is not None and not stale(gang):
         return Decision(ReassignDevices(fresh))
@@ -111,6 +114,16 @@ def _expired(gang: Gang, timers: Timers) -> bool:
     known = reason_of(known_code(gang.placement.status.get("reason"))) if gang.placement is not None else None
     expired = timers.expired or (known is not None and known.until == "pods")
     return not can_suspend(gang.workload) and not gang.workload.suspended and expired
+
+
+def _given_up(gang: Gang, policy: Policy, wall: float) -> bool:
+    """Return True for a gang that was given up and that its user has neither changed nor resumed since."""
+    placement = gang.placement
+    if placement is None or policy.queue.on_timeout != "giveUp" or not starts_anew(placement.status):
+        return False
+    end = times_out_at(gang.request, placement.status)
+    resumed = can_suspend(gang.workload) and not gang.workload.suspended
+    return end is not None and end <= wall and not resumed and request_written(gang, priority=placement.priority)
 
 
 def _runs(gang: Gang) -> bool:

@@ -17,6 +17,7 @@ from engine.api.placement import kept_hosts
 from engine.api.reasons import known_code, known_phase, reason_of
 from engine.controller.actions import Status
 from engine.gang.gang import Gang
+from engine.gang.relaxation import starts_anew
 from engine.scheduler.outcome import Placed
 
 # This many placements within this many seconds are a burst: a handful of gangs of one user is none, and a crowd, which
@@ -94,13 +95,17 @@ def status_body(before: Mapping[str, Any], status: Status, *, facts: Placed | No
                 "lastTransitionTime": since or stamp,
             }
         )
+    reason = reason_of(status.reason)
+    waits, over = _waits_for_us(status), reason is not None and reason.gives_up
+    known = {} if starts_anew(before) and not over else before
     body: dict[str, Any] = {
         "phase": status.phase,
         "reason": status.reason,
         "message": status.message,
         "conditions": conditions,
         "keptHosts": list(status.hosts) or None,
-        "waitingSince": (before.get("waitingSince") or stamp) if _waits_for_us(status) else None,
+        "waitingSince": (known.get("waitingSince") or stamp) if waits else None,
+        "requeuedAt": known.get("requeuedAt") if waits else None,
     }
     if facts is not None:
         body["domainsUsed"] = dict(facts.domains_used)
@@ -109,6 +114,11 @@ def status_body(before: Mapping[str, Any], status: Status, *, facts: Placed | No
         body["domainsUsed"] = None
         body["proven"] = None
     return body
+
+
+def requeued_body(now: float) -> dict[str, Any]:
+    """Return the `status` to merge into the Placement of a waiting gang that goes behind its equals."""
+    return {"waitingSince": timestamp(now), "requeuedAt": timestamp(now)}
 
 
 def event_text(status: Status, facts: Placed | None) -> str:

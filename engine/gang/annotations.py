@@ -27,10 +27,11 @@ _ELSEWHERE: Mapping[str, str] = {
     "priority-class": "set priorityClassName on the pods",
     "queue": "there are no queues: gangs wait by priority, then by age",
     "queue-name": "there are no queues: gangs wait by priority, then by age",
-    "timeout": f"a gang waits until it has room; {names.RELAX_AFTER} gives up its level after a while",
+    "timeout": f"use {names.SCHEDULE_TIMEOUT}, or {names.RELAX_AFTER} to give up the level alone",
 }
 _KNOWN = names.REQUEST_KEYS | names.OWNED_ANNOTATIONS
 _WORD = re.compile(r"[^\s,;|+]+")
+_MIN_TIMEOUT = 10  # seconds: each time that it is over costs a write and an Event
 _MAX_READ = 256  # characters of a value: a list of levels is shorter
 _SHORT_KEYS = tuple(sorted(key.partition("/")[2] for key in names.REQUEST_KEYS))
 
@@ -224,6 +225,13 @@ def _duration(said: RequestAnnotation, _: LevelNames, __: Collection[str]) -> st
     return repr(seconds) if seconds > 0 else invalid(said, "must be more than 0s")
 
 
+def _schedule_timeout(said: RequestAnnotation, levels: LevelNames, known: Collection[str]) -> str | FieldError:
+    found = _duration(said, levels, known)
+    if isinstance(found, FieldError) or float(found) >= _MIN_TIMEOUT:
+        return found
+    return invalid(said, f"must be at least {_MIN_TIMEOUT}s")
+
+
 def _name(said: RequestAnnotation, _: LevelNames, __: Collection[str]) -> str | FieldError:
     if _LABEL_VALUE.fullmatch(said.value):
         return said.value
@@ -240,6 +248,7 @@ _CHECKS: Mapping[str, Callable[[RequestAnnotation, LevelNames, Collection[str]],
     names.MIN_AVAILABLE: _number,
     names.GANG_SIZE: _number,
     names.RELAX_AFTER: _duration,
+    names.SCHEDULE_TIMEOUT: _schedule_timeout,
     names.COLOCATE: _name,
     names.GANG_NAME: _name,
 }

@@ -1,4 +1,5 @@
-"""Turns a required level into a preferred one when a gang has waited for `relax-after`. Pure.
+"""What a gang's waiting time leads to: a required level is relaxed (`relax-after`), or the time is over
+(`schedule-timeout`). Pure.
 
 The Placement records which levels were relaxed and since when the gang waits, so that neither a fail-over nor a re-plan
 restarts the time or undoes the relaxation.
@@ -6,11 +7,14 @@ restarts the time or undoes the relaxation.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from engine.api import names
 from engine.api.duration import format_duration
 from engine.api.placement import GangRequest, Placement, PodSetRequest, waiting_since
+from engine.api.reasons import known_code, reason_of
 from engine.api.text import join_and, sanitize
 from engine.gang.request import PlacementRequest
 from engine.policy.model import Policy
@@ -85,6 +89,36 @@ def relaxed_text(request: PlacementRequest, policy: Policy) -> str:
     if after is None or not any(levels):
         return ""
     return f"; {_named(levels)} was required until it had waited for {format_duration(after)}"
+
+
+def starts_anew(status: Mapping[str, Any]) -> bool:
+    """True for the status of a gang that was given up: if it is planned again, its waiting time starts anew."""
+    reason = reason_of(known_code(status.get("reason")))
+    return reason is not None and reason.gives_up
+
+
+def times_out_at(request: PlacementRequest, status: Mapping[str, Any]) -> float | None:
+    """Return when a gang has waited for its `schedule-timeout` (seconds since the epoch); None: never, or not yet
+    known.
+    """
+    since = waiting_since(status)
+    return since + request.schedule_timeout if since is not None and request.schedule_timeout is not None else None
+
+
+def timeout_text(request: PlacementRequest, policy: Policy) -> str:
+    """Return the message for the moment when a gang's time is over."""
+    waited = f"has waited for {format_duration(request.schedule_timeout or 0.0)} without a placement"
+    if policy.queue.on_timeout == "giveUp":
+        return f"{waited}: it is given up; change its request or resume it to try again"
+    return f"{waited}: it goes behind its equals, as if just submitted"
+
+
+def timeout_forecast(request: PlacementRequest, policy: Policy) -> str:
+    """Return the notice for submit time: `after 10m without slots it is given up`; "" without a time-out."""
+    if request.schedule_timeout is None:
+        return ""
+    then = "is given up" if policy.queue.on_timeout == "giveUp" else "goes behind its equals, as if just submitted"
+    return f"after {format_duration(request.schedule_timeout)} without slots it {then}"
 
 
 def _preferred(required: str) -> str:

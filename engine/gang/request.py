@@ -43,8 +43,9 @@ from engine.topology.topology import Topology
 
 _POD_GROUP_ONLY = "pod-group labels are read only at creation; add topogate.dev/unconstrained-topology: true"
 LEVELS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY})
-_NEEDS_LEVEL = frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.MIN_AVAILABLE})
-_GANG_WIDE = frozenset({names.TOPOLOGY, names.RELAX_AFTER})  # about the whole gang, wherever they are set
+_NEEDS_LEVEL = frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.MIN_AVAILABLE, names.SCHEDULE_TIMEOUT})
+# about the whole gang, wherever they are set
+_GANG_WIDE = frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.SCHEDULE_TIMEOUT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,8 @@ class PlacementRequest:
     """A workload's request: `pod_sets` (with `topology`), or `errors` (ordered by path), or `ignored` (a reason code).
 
     `pod_sets` has one request per pod set, in their order; `gang` applies to all of them together (None with one pod
-    set). `relax_after`: seconds of waiting after which required levels become preferred. `warnings` are sentences for
-    the user, without a prefix.
+    set). `relax_after`: seconds of waiting after which required levels become preferred; `schedule_timeout`: after
+    which the gang is requeued or given up. `warnings` are sentences for the user, without a prefix.
     """
 
     pod_sets: tuple[PodSetRequest, ...] = ()
@@ -63,6 +64,7 @@ class PlacementRequest:
     warnings: tuple[str, ...] = ()
     ignored: Code | None = None
     relax_after: float | None = None
+    schedule_timeout: float | None = None
 
     @property
     def asked(self) -> PodSetRequest | None:
@@ -138,7 +140,7 @@ def parse_request(
         return PlacementRequest(errors=tuple(sorted(set(errors), key=_order)), warnings=warnings)
     gang = _gang(whole, workload) if whole.pod_set is None else None
     asks = _asks(whole, of_pods, gang, workload)
-    relax = of_all.get(names.RELAX_AFTER)
+    relax, timeout = of_all.get(names.RELAX_AFTER), of_all.get(names.SCHEDULE_TIMEOUT)
     about_request = request_warnings(
         workload, scopes, asks, gang, relaxes=relax is not None, dialects=policy.annotations.dialects
     )
@@ -148,6 +150,7 @@ def parse_request(
         topology=chosen,
         warnings=(*warnings, *about_request),
         relax_after=float(relax) if relax is not None else None,
+        schedule_timeout=float(timeout) if timeout is not None else None,
     )
 
 

@@ -148,6 +148,12 @@ class Queue(Section):
     patience: Annotated[float, Duration("1s", "168h")] = Field(
         default=600.0, description="How long a gang waits before Topogate keeps hosts free for it."
     )
+    on_timeout: Literal["requeue", "giveUp"] = Field(
+        default="requeue",
+        description="What happens to a gang that has waited for its `topogate.dev/schedule-timeout`. `requeue`: it "
+        "goes behind its equals as if just submitted. `giveUp`: it stays held and is not planned again until its user "
+        "changes its request or resumes it.",
+    )
     max_gang_pods: Annotated[int, Field(ge=1, le=100_000)] = Field(
         default=10_000, description="Maximum number of pods in a gang; larger gangs are denied."
     )

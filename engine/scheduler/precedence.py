@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from engine.api.placement import Placement, kept_hosts
+from engine.api.placement import Placement, kept_hosts, requeued_at
 from engine.api.reasons import REASONS, known_code
 from engine.api.workload import Workload
 from engine.cache.state import ClusterState
@@ -34,7 +34,7 @@ def precedence_of(view: ClusterState, gang: Gang, *, created: float) -> Preceden
     if view.policy.queue.order == "strict":
         mine = first = (-priority, created, f"{workload.namespace}/{workload.name}")
         for key, other, placement in view.gangs.waiting():  # there may be very many: the expensive test last
-            place = (-placement.priority, other.created, f"{other.namespace}/{other.name}")
+            place = (-placement.priority, queued_at(other, placement), f"{other.namespace}/{other.name}")
             if place < first and key != gang.key and _in_queue(other, placement):
                 first = place
         return Precedence(first=first[2] if first < mine else "")
@@ -51,6 +51,12 @@ def precedence_of(view: ClusterState, gang: Gang, *, created: float) -> Preceden
         if key != gang.key and placement.priority >= priority and _in_queue(other, placement)
     ]
     return Precedence(nominations=tuple(nominations))
+
+
+def queued_at(workload: Workload, placement: Placement | None) -> float:
+    """Return since when a gang has its place among its equals (seconds since the epoch)."""
+    requeued = requeued_at(placement.status) if placement is not None else None
+    return workload.created if requeued is None else requeued
 
 
 def in_turn(plan: Callable[[frozenset[str]], Outcome], nominations: Sequence[Nomination]) -> tuple[Outcome, str]:

@@ -27,7 +27,7 @@ from engine.controller.actions import Status, Unmanage
 from engine.controller.controller import Controller
 from engine.controller.executor import ActionExecutor
 from engine.controller.reconcile import request_written
-from engine.controller.status import event_text, status_body
+from engine.controller.status import event_text, requeued_body, status_body
 from engine.gang.gang import Gang
 from engine.gang.relaxation import relaxed
 from engine.gang.repair import ExtensionRequest
@@ -171,6 +171,13 @@ class Hands(ActionExecutor):
         self._called("relax", gang.workload.name)
         softer = replace(gang, request=relaxed(gang.request))
         self.put(new_placement(softer, None, priority=0, now=self._wall()))
+
+    def requeue(self, gang: Gang, message: str) -> None:
+        self._called("requeue", gang.workload.name)
+        self.notes.append((gang.workload.name, message))
+        assert gang.placement is not None
+        status = {**gang.placement.status, **requeued_body(self._wall())}
+        self.put(replace(gang.placement, status=status))
 
     def _status(self, placement: Placement, status: Status, facts: Placed | None) -> None:
         body = status_body(placement.status, status, facts=facts, now=self._wall())

@@ -12,7 +12,7 @@ from engine.api.reasons import REASONS
 from engine.api.text import plural, sanitize
 from engine.api.workload import Workload
 from engine.gang.gang import suspended_by_user
-from engine.gang.relaxation import relaxed, relaxing_forecast
+from engine.gang.relaxation import relaxed, relaxing_forecast, timeout_forecast
 from engine.gang.request import PlacementRequest, request_path
 from engine.gang.shape import tolerates
 from engine.policy.model import Policy
@@ -66,7 +66,9 @@ def forecast_warnings(
     softer = None if budget.spent else _preferring(workload, request, view, deadline)
     if isinstance(outcome, Waits):
         instead = softer if isinstance(softer, Placed) else None
-        return [], forecast(outcome, instead=instead, groups=groups, suspended=suspended)
+        until = timeout_forecast(request, policy)
+        ends = (f"topogate: {until}",) if until else ()
+        return [], (*forecast(outcome, instead=instead, groups=groups, suspended=suspended), *ends)
     when = relaxing_forecast(request, policy)
     later = (when, softer) if when and softer is not None else None
     if _refused(outcome, workload, policy) and (not when or isinstance(softer, Never)):

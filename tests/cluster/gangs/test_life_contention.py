@@ -10,13 +10,14 @@ import pytest
 from local.service import Service
 from tests.cluster.conftest import Kubectl
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
-from tests.support.eventually import eventually
-from tests.support.gang_steps import complete, live_hosts, occupy, status_of, vacate
+from tests.support.eventually import always, eventually
+from tests.support.gang_steps import complete, delete_job, live_hosts, occupy, status_of, vacate
 from tests.support.gangs import Json, Namespace, job_body, require
 
 pytestmark = pytest.mark.timeout(120)
 IMPATIENT = TEST_POLICY + "queue: {patience: 3s}\n"
 RELAX = "topogate.dev/relax-after"
+TIMEOUT = "topogate.dev/schedule-timeout"
 
 
 def notes(gangs: Namespace, job: str, reason: str) -> list[str]:
@@ -124,6 +125,34 @@ def test_the_policy_gives_up_levels_for_those_who_say_nothing(gangs: Namespace, 
     gangs.submit("train", pods=2, annotations=require("rack"))
     assert len(gangs.racks(gangs.all_bound("train", 2))) == 2
     assert main(gangs.placement("stubborn"))["require"] == "rack"
+
+
+def test_a_gang_that_waits_too_long_is_requeued_or_given_up_as_the_policy_says(
+    gangs: Namespace, policy: PolicyInForce
+) -> None:
+    """Two waiting gangs: the older goes behind the younger; then it is given up, and goes on when its user says so."""
+    policy.set(TEST_POLICY + "queue: {order: strict}\n")
+    hosts = gangs.fleet.grid("1x1x2")
+    others = [occupy(gangs, host) for host in hosts]
+    gangs.submit("old", pods=2, annotations=require("rack") | {TIMEOUT: "10s"})
+    gangs.waits("old", "InsufficientFreeGPUs")
+    time.sleep(1.1)  # creation times have whole seconds
+    gangs.submit("young", pods=2, annotations=require("rack"))
+    gangs.waits("young", "QueuedBehind")
+    gangs.waits("old", "QueuedBehind", timeout=30.0)
+    requeued = "has waited for 10s without a placement: it goes behind its equals, as if just submitted"
+    assert notes(gangs, "old", "ScheduleTimeout")[0] == requeued
+    policy.set(TEST_POLICY + "queue: {onTimeout: giveUp}\n")
+    gangs.waits("old", "ScheduleTimeout", timeout=30.0)
+    for other in others:
+        vacate(gangs, other)
+    gangs.all_bound("young", 2)
+    delete_job(gangs, "young")
+    eventually(lambda: not gangs.pods("young"), message="the hosts are free")
+    always(lambda: not gangs.pods("old"), 2.0)
+    assert gangs.job("old")["spec"]["suspend"] is True
+    gangs.client.patch(f"{gangs.jobs_path}/old", {"metadata": {"annotations": {TIMEOUT: None}}})
+    gangs.all_bound("old", 2)
 
 
 def test_two_gangs_never_hold_each_others_halves(gangs: Namespace) -> None:

@@ -105,6 +105,7 @@ def test_who_holds_up_others() -> None:
     assert waits - such("queued") == {
         "QuotaExceeded",
         "PriorityClassMissing",
+        "ScheduleTimeout",
         "Suspended",
         "HoldExpired",
         "WaitingForMembers",
@@ -113,6 +114,7 @@ def test_who_holds_up_others() -> None:
     assert waits - such("shared") == {"QuotaExceeded", "PriorityClassMissing", "SearchLimit"}
     assert such("of_order") == {"QueuedBehind", "RoomKept"}
     assert set(REASONS) - such("patient") == {"Suspended"}
+    assert such("gives_up") == {"ScheduleTimeout"}
 
 
 def test_where_all_is_well_nothing_follows() -> None:

@@ -251,7 +251,8 @@ def test_an_unknown_key_of_ours_is_refused_with_the_nearest_one() -> None:
         (
             "rack",
             "no such annotation; the keys are colocate, gang-name, gang-size, min-available, prefer-topology, "
-            "relax-after, require-topology, slice-size, slice-topology, topology, unconstrained-topology",
+            "relax-after, require-topology, schedule-timeout, slice-size, slice-topology, topology, "
+            "unconstrained-topology",
         ),
     ],
 )
@@ -303,6 +304,9 @@ def test_what_makes_gangs_of_plain_pods_is_refused_on_workloads(key: str, value:
         (names.MIN_AVAILABLE, "two", "InvalidValue"),
         (names.RELAX_AFTER, "10 minutes", "InvalidValue"),
         (names.RELAX_AFTER, "0s", "InvalidValue"),
+        (names.SCHEDULE_TIMEOUT, "10 minutes", "InvalidValue"),
+        (names.SCHEDULE_TIMEOUT, "-5m", "InvalidValue"),
+        (names.SCHEDULE_TIMEOUT, "9s", "InvalidValue"),
         (names.COLOCATE, "two words", "InvalidValue"),
         (names.GANG_NAME, "x" * 64, "InvalidValue"),
         (names.UNCONSTRAINED, "yes", "InvalidValue"),

@@ -282,6 +282,19 @@ def test_a_gang_that_fits_nowhere_preferred_either_is_refused() -> None:
     assert check(stored(raw_job({names.REQUIRE: "rack", names.RELAX_AFTER: "10m"})), view).code == 422
 
 
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        ("{}", "after 10m without slots it goes behind its equals, as if just submitted"),
+        ("queue: {onTimeout: giveUp}", "after 10m without slots it is given up"),
+    ],
+)
+def test_a_gang_that_would_wait_is_told_when_its_time_is_over(policy: str, told: str) -> None:
+    job = stored(raw_job({names.REQUIRE: "rack", names.SCHEDULE_TIMEOUT: "10m"}))
+    assert check(job, FakeView(outcome=WAITS, policy=parse_policy(policy))).warnings[-1] == f"topogate: {told}"
+    assert told not in str(check(job, FakeView(outcome=PLACED, policy=parse_policy(policy))).warnings)
+
+
 def test_a_gang_beyond_what_can_be_kept_track_of_is_refused_by_policy() -> None:
     """Whatever the policy says of gangs that never fit."""
     answer = check(stored(rack_job()), FakeView(outcome=Never("GangLimitExceeded", "too many slots")))

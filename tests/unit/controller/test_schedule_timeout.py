@@ -1,0 +1,169 @@
+"""Gangs that wait for their `schedule-timeout`: requeued or given up, as the policy says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine.api import names
+from engine.api.placement import requeued_at, waiting_since
+from engine.api.workload import Workload
+from engine.policy.model import parse_policy
+from tests.support.cluster_records import gpu_nodes, job, pod
+from tests.support.leader import POLICY, Leader
+
+GIVE_UP = POLICY + "queue: {onTimeout: giveUp}\n"
+MESSAGE = "has waited for 1m without a placement: "
+
+
+def impatient(name: str = "train", *, count: int = 4, **more: object) -> Workload:
+    """A held Job that waits for a minute at most."""
+    gang = job(name, count=count, held=True, **more)
+    return replace(gang, annotations={**gang.annotations, names.SCHEDULE_TIMEOUT: "1m"})
+
+
+def full(policy: str = POLICY) -> Leader:
+    """A leader of a rack of four hosts, on which a Job of one pod runs."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4), policy=policy)
+    other = job("other", count=1, held=True)
+    leader.has(other)
+    leader.settle()
+    leader.has(pod(leader.workload("other"), 0, host="b0-r0-h0"))
+    leader.settle()
+    return leader
+
+
+def edited(leader: Leader, name: str = "train", **annotations: str | None) -> None:
+    gang = leader.workload(name)
+    every = {**gang.annotations, **{f"topogate.dev/{key.replace('_', '-')}": text for key, text in annotations.items()}}
+    kept = {key: text for key, text in every.items() if text is not None}
+    leader.has(replace(gang, annotations=kept, resource_version=leader.hands.version()))
+    leader.settle()
+
+
+def notes(leader: Leader) -> list[str]:
+    return [note.removeprefix(MESSAGE) for name, note in leader.hands.notes if note.startswith(MESSAGE)]
+
+
+def test_a_gang_whose_time_is_over_goes_behind_its_equals() -> None:
+    """Told in an Event of its own; then it waits as if just submitted, and its waiting time starts again."""
+    leader = full(POLICY + "queue: {order: strict}\n")
+    leader.has(impatient())
+    leader.settle()
+    leader.later(59)
+    assert leader.hands.of("requeue") == []
+    leader.later(1)
+    assert leader.hands.of("requeue") == ["train"]
+    assert notes(leader) == ["it goes behind its equals, as if just submitted"]
+    found = leader.placed()
+    assert found is not None
+    assert waiting_since(found.status) == requeued_at(found.status) == 1_800_000_000.0 + leader.now
+    assert leader.status()[0] == "Waiting"
+    leader.has(job("late", count=3, held=True, created=1_800_000_000.0 + leader.now - 30))
+    leader.settle()
+    assert leader.hands.of("place") == ["other", "late"]
+    leader.later(59)
+    assert leader.hands.of("requeue") == ["train"]
+    leader.later(1)
+    assert leader.hands.of("requeue") == ["train", "train"]
+
+
+def test_the_place_in_the_queue_survives_a_change_of_the_leader() -> None:
+    """Both times are in the Placement: neither starts again in a new term."""
+    leader = full(POLICY + "queue: {order: strict}\n")
+    leader.has(impatient())
+    leader.settle()
+    leader.later(30)
+    leader.leading = False
+    leader.turn()
+    leader.leading = True
+    leader.later(30)
+    assert leader.hands.of("requeue") == ["train"]
+    leader.leading = False
+    leader.turn()
+    leader.leading = True
+    leader.has(job("late", count=3, held=True, created=1_800_000_000.0 + leader.now - 30))
+    leader.settle()
+    assert leader.hands.of("place") == ["other", "late"]
+
+
+def test_a_gang_that_is_given_up_is_not_planned_again() -> None:
+    """Not in the next term, and not when there is room; it stays suspended, and holds up no other."""
+    leader = full(GIVE_UP.replace("queue: {", "queue: {order: strict, "))
+    leader.has(impatient())
+    leader.settle()
+    leader.later(60)
+    assert leader.status() == ("Waiting", "ScheduleTimeout")
+    assert notes(leader) == ["it is given up; change its request or resume it to try again"]
+    leader.leading = False
+    leader.turn()
+    leader.leading = True
+    leader.has(*gpu_nodes(1, 2, 4))
+    leader.later(600)
+    assert leader.workload().suspended
+    assert leader.status() == ("Waiting", "ScheduleTimeout")
+    leader.has(job("late", count=2, held=True))
+    leader.settle()
+    assert leader.hands.of("place") == ["other", "late"]
+    assert len(notes(leader)) == 1
+
+
+@pytest.mark.parametrize(
+    "change", [{"require_topology": "block"}, {"schedule_timeout": "10m"}, {"schedule_timeout": None}]
+)
+def test_a_change_of_its_request_tries_again(change: dict[str, str | None]) -> None:
+    """Another level, more time, or no end; what it waits counts anew."""
+    leader = full(GIVE_UP)
+    leader.has(impatient())
+    leader.settle()
+    leader.later(60)
+    leader.later(30)
+    edited(leader, **change)
+    assert leader.status() == ("Waiting", "InsufficientFreeGPUs")
+    found = leader.placed()
+    assert found is not None
+    assert waiting_since(found.status) == 1_800_000_000.0 + leader.now
+    leader.has(*gpu_nodes(1, 2, 4))
+    leader.settle()
+    assert leader.hands.of("place") == ["other", "train"]
+
+
+def test_who_resumes_it_gets_the_same_time_again() -> None:
+    """Its pods are held by the gate; when the time is over once more it is suspended."""
+    leader = full(GIVE_UP)
+    leader.has(impatient())
+    leader.settle()
+    leader.later(60)
+    annotations = {key: text for key, text in leader.workload().annotations.items() if key != names.HELD_BY}
+    resumed = replace(leader.workload(), suspended=False, annotations=annotations)
+    leader.has(replace(resumed, resource_version=leader.hands.version()))
+    leader.has(*(pod(leader.workload(), rank) for rank in range(4)))
+    leader.settle()
+    assert leader.status() == ("Waiting", "InsufficientFreeGPUs")
+    leader.later(59)
+    assert leader.status() == ("Waiting", "InsufficientFreeGPUs")
+    leader.later(1)
+    assert leader.status() == ("Waiting", "ScheduleTimeout")
+    assert leader.workload().suspended
+
+
+def test_a_suspension_by_the_user_is_no_waiting() -> None:
+    leader = full(GIVE_UP)
+    gang = impatient()
+    annotations = {key: text for key, text in gang.annotations.items() if key != names.HELD_BY}
+    leader.has(replace(gang, annotations=annotations))
+    leader.settle()
+    leader.later(3600)
+    assert leader.status()[1] != "ScheduleTimeout"
+
+
+def test_a_policy_that_requeues_plans_again_what_was_given_up() -> None:
+    """Its user did nothing, but the admin has changed his mind."""
+    leader = full(GIVE_UP)
+    leader.has(impatient())
+    leader.settle()
+    leader.later(60)
+    leader.view.set_policy(parse_policy(POLICY))
+    leader.settle()
+    assert leader.status() == ("Waiting", "InsufficientFreeGPUs")
