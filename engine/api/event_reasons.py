@@ -42,7 +42,9 @@ ON_PHASES: Final[Mapping[Phase, EventMeaning]] = {
     "Placed": EventMeaning(
         "The gang has its slots; its pods are not bound yet. The message says where they go.", settles=2.0
     ),
-    "Running": EventMeaning("The pods of the gang are bound."),
+    # most pods are ready a moment later
+    "Starting": EventMeaning("The pods of the gang are bound; not all of them are ready yet.", settles=5.0),
+    "Running": EventMeaning("The pods of the gang are ready."),
     # a pod that has ended well leaves the cache before its Job counts its index as done
     "Incomplete": EventMeaning("Pods of a gang that has started are missing.", settles=5.0),
     "Finished": EventMeaning("The workload has ended; its slots are free."),

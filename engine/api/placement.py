@@ -143,6 +143,11 @@ def _time(text: object) -> float | None:
         return None
 
 
+def was_ready(status: Mapping[str, Any]) -> bool:
+    """Return True if all pods of the gang were ready since it was placed (its minimum, if it has one)."""
+    return isinstance(status.get("readyAt"), str) or status.get("phase") == "Running"
+
+
 def incomplete_since(status: Mapping[str, Any]) -> float | None:
     """Return when the status became Incomplete (seconds since the epoch); None when it is not, or unreadable.
 

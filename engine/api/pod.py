@@ -96,6 +96,25 @@ class PodSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Readiness:
+    """The readiness of a bound pod that is not ready, or whose containers were restarted.
+
+    `since`: when its Ready condition changed last; `bound`: when it got its node; 0.0 where that is not known.
+    `container` is the first one that is not ready, `waiting` and `message` say why it waits, in the kubelet's words,
+    `ended` how it ended last.
+    """
+
+    ready: bool
+    since: float
+    bound: float
+    restarts: int  # of the container that was restarted most often
+    container: str = ""
+    waiting: str = ""
+    message: str = ""
+    ended: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """A pod. `spec.labels`/`spec.annotations` are its own metadata."""
 
@@ -111,6 +130,7 @@ class Pod:
     deleting: bool
     unschedulable: str  # why the scheduler did not bind it, in its own words; "" while it has reported nothing
     mirror: bool
+    readiness: Readiness | None = None  # None: it is ready, is not bound, has ended, or is not managed
 
     @property
     def finished(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Final, Literal, cast, get_args
 
 Kind = Literal["user", "policy", "not-now", "engine", "standing-aside", "ignored"]
 
-Phase = Literal["Waiting", "Placed", "Running", "Incomplete", "Finished"]
+Phase = Literal["Waiting", "Placed", "Starting", "Running", "Incomplete", "Finished"]
 PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
 Code = Literal[
     "UnknownLevel",
@@ -43,6 +43,7 @@ Code = Literal[
     "SchedulerRefused",
     "SchedulerSilent",
     "HoldExpired",
+    "PodsNotReady",
     "NodeLost",
     "PriorityClassMissing",
     "ScheduleTimeout",
@@ -76,6 +77,7 @@ Until = Literal[
     "members",
     "pods",
     "user",
+    "readiness",
     "resume",
 ]
 # The end of a wait, as text for people.
@@ -91,6 +93,7 @@ UNTIL: Final[Mapping[Until, str]] = {
     "members": "its pods exist",
     "pods": "one of its pods is created, or the next attempt starts",
     "user": "the user changes its request, or resumes it",
+    "readiness": "its pods are ready",
     "resume": "the user resumes it",
 }
 # A gang that waits for one of these is in the queue for capacity, and others may have to wait for it.
@@ -235,6 +238,10 @@ REASONS: Final[Mapping[Code, Reason]] = {
         "scheduler", "The scheduler has not bound a pod and gives no reason; the gang keeps its slots."
     ),
     "HoldExpired": _wait("pods", "No pod started in time, so the reserved slots were released."),
+    # a first attempt to pull an image may fail, and a readiness probe too
+    "PodsNotReady": _wait(
+        "readiness", "Pods are bound, but not ready: an image, a crash, or a readiness probe.", settles=30.0
+    ),
     "NodeLost": _wait("slots", "A node of the gang is gone; its pods get new slots."),
     "PriorityClassMissing": _wait(
         "owners", "A template names a PriorityClass that does not exist: no pod can be created from it."

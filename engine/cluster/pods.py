@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from sys import intern
 from typing import Final
@@ -11,7 +12,7 @@ from typing import Final
 from engine.api import names, resources
 from engine.api.device import DeviceRequest
 from engine.api.duration import epoch
-from engine.api.pod import OwnerRef, Pod, PodSpec, SelectorRequirement, SelectorTerm, Shape, Toleration
+from engine.api.pod import OwnerRef, Pod, PodSpec, Readiness, SelectorRequirement, SelectorTerm, Shape, Toleration
 from engine.api.resources import Quantity, QuantityError, Requests, effective, in_units, nano, pod_limits, pod_requests
 from engine.cluster import wire
 from engine.cluster.wire import ProjectionError, Source, decode
@@ -47,6 +48,12 @@ _ONE_POD: Final = nano("pods", 1)
 _MAX_NAME: Final = 317  # a label prefix of 253, a slash, a name of 63
 _MAX_SHARED: Final = 64  # entries of a pod's resource lists, all containers together
 
+_ENDED: Final = ("Succeeded", "Failed")
+# Of a container that waits for others of its pod, or that is being started: no fault.
+_TURNS: Final = ("PodInitializing", "ContainerCreating")
+_MAX_WAITING: Final = 63  # characters of a waiting reason, which is one CamelCase word
+_MAX_MESSAGE: Final = 400  # of its message: messages for people quote fewer
+
 _REFUSALS: Final = ("Unschedulable", "SchedulerError")  # of PodScheduled=False; SchedulingGated is none
 _MIRROR: Final = "kubernetes.io/config.mirror"
 
@@ -62,12 +69,13 @@ def pod(source: Source, *, labels: frozenset[str] = frozenset()) -> Pod:
     """
     raw = decode(wire.Pod, source)
     meta, status = raw.metadata or wire.ObjectMeta(), raw.status or wire.PodStatus()
+    spec = pod_spec(raw.spec or wire.PodSpec(), meta, "$.spec", namespace=meta.namespace or "", labels=labels)
     return Pod(
         namespace=intern(meta.namespace or ""),
         name=meta.name or "",
         uid=meta.uid or "",
         resource_version=meta.resource_version or "",
-        spec=pod_spec(raw.spec or wire.PodSpec(), meta, "$.spec", namespace=meta.namespace or "", labels=labels),
+        spec=spec,
         owner=controller_of(meta.owner_references),
         phase=intern(status.phase or "Pending"),
         nominated_node=intern(status.nominated_node_name or ""),
@@ -75,6 +83,8 @@ def pod(source: Source, *, labels: frozenset[str] = frozenset()) -> Pod:
         deleting=meta.deletion_timestamp is not None,
         unschedulable=_unschedulable(status.conditions or ()),
         mirror=meta.annotations is not None and _MIRROR in meta.annotations,
+        # Of all other pods nobody asks, and they are most.
+        readiness=_readiness(status) if spec.node_name and names.MANAGED in spec.labels else None,
     )
 
 
@@ -357,3 +367,54 @@ def _unschedulable(conditions: Iterable[wire.Condition]) -> str:
         if condition.type == "PodScheduled" and condition.status == "False" and condition.reason in _REFUSALS:
             return condition.message or condition.reason or ""
     return ""
+
+
+def _readiness(status: wire.PodStatus) -> Readiness | None:
+    """Return the readiness of a bound pod; None if it is ready without a restart, or has ended.
+
+    Where nothing sets the condition Ready (some virtual kubelets) a pod is ready when it runs.
+    """
+    if status.phase in _ENDED:
+        return None
+    ready, since, bound = status.phase == "Running", None, None
+    for condition in status.conditions or ():
+        if condition.type == "Ready":
+            ready, since = condition.status == "True", condition.last_transition_time
+        elif condition.type == "PodScheduled":
+            bound = condition.last_transition_time
+    containers = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+    restarts = max([one.restart_count or 0 for one in status.container_statuses or ()], default=0)
+    if ready and not restarts:
+        return None
+    readiness = Readiness(ready=ready, since=epoch(since), bound=epoch(bound), restarts=restarts)
+    stopped = None if ready else _first_stopped(containers)
+    if stopped is None:
+        return readiness
+    state = stopped.state or wire.ContainerState()
+    waiting, last = state.waiting or wire.ContainerWaiting(), stopped.last_state or wire.ContainerState()
+    return replace(
+        readiness,
+        restarts=max(restarts, stopped.restart_count or 0),
+        container=(stopped.name or "")[:_MAX_NAME],
+        waiting=intern((waiting.reason or "")[:_MAX_WAITING]),
+        message=(waiting.message or "")[:_MAX_MESSAGE],
+        ended=_end_of(state.terminated or last.terminated),
+    )
+
+
+def _first_stopped(containers: Sequence[wire.ContainerStatus]) -> wire.ContainerStatus | None:
+    """Return the container that keeps a pod from being ready; one that waits for its turn only if there is no other."""
+    stopped = [one for one in containers if not one.ready]
+    return next((one for one in stopped if not _in_turn(one)), stopped[0] if stopped else None)
+
+
+def _in_turn(container: wire.ContainerStatus) -> bool:
+    waiting = container.state.waiting if container.state is not None else None
+    return waiting is not None and waiting.reason in _TURNS
+
+
+def _end_of(ended: wire.ContainerEnd | None) -> str:
+    if ended is None:
+        return ""
+    reason = (ended.reason or "")[:_MAX_WAITING]
+    return intern(f"exit code {ended.exit_code or 0}" + (f", {reason}" if reason else ""))

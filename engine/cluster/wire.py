@@ -244,12 +244,45 @@ class PodSpec(Struct):
     volumes: list[Volume] | None = None
 
 
+class ContainerWaiting(Struct):
+    """state.waiting of a container."""
+
+    reason: str | None = None
+    message: str | None = None
+
+
+class ContainerEnd(Struct):
+    """state.terminated of a container."""
+
+    reason: str | None = None
+    exit_code: int | None = None
+
+
+class ContainerState(Struct):
+    """state or lastState of a container."""
+
+    waiting: ContainerWaiting | None = None
+    terminated: ContainerEnd | None = None
+
+
+class ContainerStatus(Struct):
+    """status.containerStatuses[*] and status.initContainerStatuses[*] of a pod."""
+
+    name: str | None = None
+    ready: bool | None = None
+    restart_count: int | None = None
+    state: ContainerState | None = None
+    last_state: ContainerState | None = None
+
+
 class PodStatus(Struct):
     """status of a pod."""
 
     phase: str | None = None
     nominated_node_name: str | None = None
     conditions: list[Condition] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
 
 
 class Pod(Struct):

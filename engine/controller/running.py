@@ -6,14 +6,25 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from engine.api.placement import Placement, incomplete_since
+from engine.api.placement import Placement, incomplete_since, was_ready
 from engine.api.pod import Pod
 from engine.api.reasons import Code, known_code, reason_of
 from engine.api.text import plural, sanitize
 from engine.controller.actions import Decision, EvictPods, Extend, NoAction, Release, Shrink, Status, Unplace
 from engine.controller.gang_state import Timers
 from engine.controller.host_health import HostHealth, in_the_way, losses, named, on_gone_node, stuck
-from engine.gang.gang import Gang, can_suspend, host_of, pinned_host, pod_set_of
+from engine.gang.gang import (
+    STEADY_AFTER,
+    Gang,
+    at_fault,
+    can_suspend,
+    enough_ready,
+    host_of,
+    not_ready,
+    pinned_host,
+    pod_set_of,
+    why_not_ready,
+)
 from engine.gang.repair import ExtensionRequest, growth_request, repair_request
 from engine.gang.reservation import reservation
 from engine.gang.slots import SlotAssignments, assign_slots, scaled_down
@@ -55,6 +66,7 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     if (smaller := scaled_down(workload, placement, gang.pods)) is not None:
         return Decision(Shrink(smaller))
     live = [pod for pod in gang.pods if not pod.finished and not pod.deleting]
+    unready = not_ready(live, wall)
     started = any(pod.spec.node_name and not pod.deleting for pod in gang.pods)
     if timers.empty_since is None or live or started:
         timers.empty_since = now
@@ -66,6 +78,7 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     if restart is not None:
         return restart
     wakes = [recover, loss.wake if loss is not None else None]
+    wakes += [now + one.since + STEADY_AFTER - wall for pod in unready if (one := pod.readiness) and one.ready]
 
     unbound = [pod for pod in live if not pod.spec.node_name and not pod.spec.gates]
     timers.age(unbound, now)
@@ -115,7 +128,7 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
             )
     refused = () if grown is not None else assignments.refused
     if ready:
-        return Decision(Release(ready), status or _progress(gang, live, hosts), refused)
+        return Decision(Release(ready), status or _progress(gang, live, unready, hosts), refused)
     wakes.append(now + BLOCKED_LOOK if blocked_host is not None or late else None)
 
     staying = [pod for pod in gang.pods if pod not in replaceable]
@@ -134,9 +147,17 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
         return Decision(EvictPods(due, evict=False, reason="SchedulerRefused", message=message), status)
     if grown is not None and status is None:
         why = f"{plural(grown.more, 'more pod')} to join"
-        return Decision(Extend(grown, why, _progress(gang, live, hosts)), wake=wake)
+        return Decision(Extend(grown, why, _progress(gang, live, unready, hosts)), wake=wake)
     return _waiting(
-        gang, assignments, live, timers, policy, now=now, started=started, hosts=hosts, status=status, wake=wake
+        gang,
+        assignments,
+        live,
+        timers,
+        policy,
+        now=now,
+        started=started,
+        status=status or _progress(gang, live, unready, hosts),
+        wake=wake,
     )
 
 
@@ -165,8 +186,7 @@ def _waiting(
     *,
     now: float,
     started: bool,
-    hosts: HostHealth,
-    status: Status | None,
+    status: Status,
     wake: float | None,
 ) -> Decision:
     """Return the decision to wait for pods, or to release the slots if none appears in time."""
@@ -184,7 +204,7 @@ def _waiting(
             back = Unplace(suspend=can_suspend(workload), reason="HoldExpired", message=message, pause=True)
             return Decision(back)
         wake = end if wake is None else min(wake, end)
-    return Decision(NoAction(), status or _progress(gang, live, hosts), assignments.refused, wake=wake)
+    return Decision(NoAction(), status, assignments.refused, wake=wake)
 
 
 def _recovery(
@@ -258,18 +278,20 @@ def _lost(part: ExtensionRequest, placement: Placement, status: Status | None, h
     )
 
 
-def _progress(gang: Gang, live: list[Pod], hosts: HostHealth) -> Status:
-    """Return the status: Placed until every slot has its bound pod, then Running; Incomplete when slots lose their
-    pods.
+def _progress(gang: Gang, live: list[Pod], unready: list[Pod], hosts: HostHealth) -> Status:
+    """Return the status: Placed until every slot has its bound pod, Starting until they are ready, then Running;
+    Incomplete when slots lose their pods, or pods are not ready any more.
     """
     placement = gang.placement
     assert placement is not None
     missing = sum(reservation(gang.workload, placement, gang.pods).values())
     bound = sum(1 for pod in live if pod.spec.node_name)
     waiting = stuck(gang, hosts)
-    ran = placement.status.get("phase") in ("Running", "Incomplete")
+    ran = placement.status.get("phase") in ("Starting", "Running", "Incomplete")
     if missing == 0 and not waiting and (bound or ran):
-        return Status("Running", "", f"{plural(bound, 'pod')} bound" if bound else "all of its pods have ended")
+        if not bound:
+            return Status("Running", "", "all of its pods have ended")
+        return _readiness(gang, bound, unready, hosts)
     if not ran:
         return Status("Placed", "", f"{plural(missing, 'pod')} to be bound")
     if not bound and not waiting:
@@ -279,6 +301,27 @@ def _progress(gang: Gang, live: list[Pod], hosts: HostHealth) -> Status:
         where = named({host_of(pod) or "" for pod in waiting})
         back += f"; {plural(len(waiting), 'pod')} cannot terminate on {where}: delete by force if the node is dead"
     return Status("Incomplete", "WaitingForMembers", back)
+
+
+def _readiness(gang: Gang, bound: int, unready: list[Pod], hosts: HostHealth) -> Status:
+    """Return the status of a gang with all pods bound."""
+    placement = gang.placement
+    assert placement is not None
+    if not unready:
+        return Status("Running", "", f"{plural(bound, 'pod')} ready")
+    if enough_ready(gang, unready):
+        return Status("Running", "", f"{plural(bound, 'pod')} bound, {bound - len(unready):,} ready")
+    message = _not_ready_text(bound, unready, hosts)
+    if was_ready(placement.status):
+        return Status("Incomplete", "PodsNotReady", message)
+    return Status("Starting", "PodsNotReady" if at_fault(unready[0]) else "", message)
+
+
+def _not_ready_text(bound: int, unready: list[Pod], hosts: HostHealth) -> str:
+    first = unready[0]
+    why = "its node is not ready" if hosts.down(first.spec.node_name) is not None else why_not_ready(first)
+    where = f"{sanitize(first.name)} on {sanitize(first.spec.node_name)}"
+    return f"{len(unready):,} of {plural(bound, 'pod')} not ready: {where}: {why}"
 
 
 def _all_lost(gang: Gang, missing: int) -> str:

@@ -26,7 +26,7 @@ MANY: Final = 16
 WITHIN: Final = 2.0
 # Good news during a burst is reported this much later (seconds).
 LATER: Final = 5.0
-GOOD: Final = frozenset({"Placed", "Running"})
+GOOD: Final = frozenset({"Placed", "Starting", "Running"})
 
 
 class BurstDetector:
@@ -45,7 +45,7 @@ class BurstDetector:
         return LATER if burst and phase in GOOD else 0.0
 
 
-_CONDITIONS = ("Placed", "Released", "Complete")
+_CONDITIONS = ("Placed", "Released", "Complete", "Ready")
 
 
 def settle(status: Status) -> float:
@@ -77,8 +77,9 @@ def status_body(before: Mapping[str, Any], status: Status, *, facts: Placed | No
     stamp = timestamp(now)
     truth = {
         "Placed": status.phase not in ("Waiting",),
-        "Released": status.phase in ("Running", "Incomplete", "Finished"),
-        "Complete": status.phase in ("Running", "Finished"),
+        "Released": status.phase in ("Starting", "Running", "Incomplete", "Finished"),
+        "Complete": status.phase in ("Starting", "Running", "Finished"),
+        "Ready": status.phase in ("Running", "Finished"),
     }
     old = {item.get("type"): item for item in before.get("conditions") or () if isinstance(item, Mapping)}
     conditions = []
@@ -106,6 +107,7 @@ def status_body(before: Mapping[str, Any], status: Status, *, facts: Placed | No
         "keptHosts": list(status.hosts) or None,
         "waitingSince": (known.get("waitingSince") or stamp) if waits else None,
         "requeuedAt": known.get("requeuedAt") if waits else None,
+        "readyAt": _ready_at(before, status, stamp),
     }
     if facts is not None:
         body["domainsUsed"] = dict(facts.domains_used)
@@ -123,9 +125,17 @@ def requeued_body(now: float) -> dict[str, Any]:
 
 def event_text(status: Status, facts: Placed | None) -> str:
     """Return the note of a status's Event: for a healthy gang on its way the hosts, else the message."""
-    if facts is not None and status.phase in ("Placed", "Running") and not status.reason:
+    if facts is not None and status.phase in GOOD and not status.reason:
         return facts.message
     return status.message
+
+
+def _ready_at(before: Mapping[str, Any], status: Status, stamp: str) -> str | None:
+    """Return when the gang was ready for the first time since it was placed; None while it was not."""
+    if status.phase == "Waiting":
+        return None
+    known = before.get("readyAt")
+    return known if isinstance(known, str) else stamp if status.phase in ("Running", "Finished") else None
 
 
 def _waits_for_us(status: Status) -> bool:

@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 from engine.api import names
 from engine.api.placement import Placement
-from engine.api.pod import Pod, Shape
+from engine.api.pod import Pod, Readiness, Shape
 from engine.api.rank import value
+from engine.api.text import plural, sanitize
 from engine.api.workload import GangKey, PodSet, Workload
 from engine.gang.key import key_of
 from engine.gang.request import PlacementRequest
 
 _RANK_DIGITS = 7  # 100,000 pods at most
+# Seconds. A container that crashes is ready for a moment after each restart, if its pod has no readiness probe: after a
+# restart a pod counts as ready when it has been ready for this long.
+STEADY_AFTER: Final = 30.0
+# Why a container waits while nothing is wrong with it.
+_STARTING: Final = ("", "ContainerCreating", "PodInitializing")
+_MAX_MESSAGE: Final = 200  # characters of a kubelet's message that are quoted: an image's name and what is wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +150,61 @@ def ungated_pods(workload: Workload, pods: Iterable[Pod]) -> list[Pod]:
         and names.GATE not in pod.spec.gates
         and pinned_host(pod.spec.shape) is None
     ]
+
+
+def not_ready(pods: Iterable[Pod], wall: float) -> list[Pod]:
+    """Return the live bound pods that are not ready, those with a fault first; `wall` is the time of day."""
+    found = [
+        pod
+        for pod in pods
+        if (one := pod.readiness) is not None
+        and not (pod.finished or pod.deleting)
+        and pod.spec.node_name
+        and not (one.ready and wall - one.since >= STEADY_AFTER)
+    ]
+    return sorted(found, key=lambda pod: (not at_fault(pod), pod.created, pod.name)) if len(found) > 1 else found
+
+
+def at_fault(pod: Pod) -> bool:
+    """True when the containers of a pod do not just take their time: an image, a crash, a fault of configuration."""
+    one = pod.readiness
+    return one is not None and bool(one.restarts or one.ended or one.waiting not in _STARTING)
+
+
+def why_not_ready(pod: Pod) -> str:
+    """Return why a bound pod is not ready, in the kubelet's words, shortened and escaped."""
+    one = pod.readiness or Readiness(ready=False, since=0.0, bound=0.0, restarts=0)
+    restarts = f", {plural(one.restarts, 'restart')}" if one.restarts else ""
+    if one.ready:
+        return f"ready again for a moment only{restarts}"
+    if not one.container:
+        return "its containers have not been started"
+    container = f"container {sanitize(one.container)}"
+    if one.ended:
+        return f"{container}: {sanitize(one.waiting or 'ended')} ({sanitize(one.ended)}{restarts})"
+    if not one.waiting:
+        return f"{container} runs, but is not ready{restarts}"
+    said = f": {sanitize(one.message, _MAX_MESSAGE)}" if one.message else ""
+    return f"{container}: {sanitize(one.waiting)}{said}"
+
+
+def enough_ready(gang: Gang, unready: Iterable[Pod]) -> bool:
+    """True when so few of the bound pods are not ready that the rest makes the gang.
+
+    All have to be ready but those beyond the minimums of a gang that has some.
+    """
+    placement = gang.placement
+    if placement is None or placement.assignment is None:
+        return False
+    left = 0
+    slots = 0
+    asks = {ask.name: ask for ask in placement.pod_sets}
+    for pod_set, pods in by_pod_set(gang.workload, unready):
+        count = sum(slot.count for slot in placement.assignment.plan_of(pod_set.name).slots)
+        least = asks[pod_set.name].min_available if pod_set.name in asks else count
+        if pods and len(pods) > max(0, count - least):
+            return False
+        left += len(pods)
+        slots += count
+    whole = placement.gang.min_available if placement.gang is not None else None
+    return left <= max(0, slots - whole) if whole is not None else True

@@ -108,6 +108,7 @@ def test_who_holds_up_others() -> None:
         "ScheduleTimeout",
         "Suspended",
         "HoldExpired",
+        "PodsNotReady",
         "WaitingForMembers",
     }
     assert such("own_trouble") == {"QuotaExceeded", "PriorityClassMissing"}

@@ -74,12 +74,12 @@ def test_the_text_of_a_running_gang_follows_the_number_of_its_pods() -> None:
     """One more pod is no news, but it counts."""
     leader = Leader(nodes=gpu_nodes(1, 1, 4))
     run(leader, 3)
-    assert message(leader) == "3 pods bound"
+    assert message(leader) == "3 pods ready"
     leader.has(changed(leader.workload(), slots=4, total=4, remaining=4, resource_version=leader.hands.version()))
     leader.settle()
     leader.has(pod(leader.workload(), 3, host="b0-r0-h3"))
     leader.later(TEXT_EVERY)
-    assert message(leader) == "4 pods bound"
+    assert message(leader) == "4 pods ready"
 
 
 def test_gangs_that_ask_the_same_all_learn_the_new_reason() -> None:
