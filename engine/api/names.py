@@ -51,11 +51,14 @@ PLACEMENT: Final = "topogate.dev/placement"  # annotation on templates and pods:
 REVISION: Final = "topogate.dev/revision"
 DOMAIN_PATH: Final = "topogate.dev/domain"  # annotation on placed pods: label values joined by "/", host last
 RANK: Final = "topogate.dev/rank"
+SLICE_INDEX: Final = "topogate.dev/slice-index"  # annotation on placed pods: one number a layer, joined by "/"
 ORIGINAL_REQUESTS: Final = "topogate.dev/original-requests"
 GPU_REQUEST: Final = "topogate.dev/gpu-request"
 
 # Annotations and labels that only we (and the policy's admins) may write.
-OWNED_ANNOTATIONS: Final = frozenset({HELD_BY, PLACEMENT, REVISION, DOMAIN_PATH, RANK, ORIGINAL_REQUESTS, GPU_REQUEST})
+OWNED_ANNOTATIONS: Final = frozenset(
+    {HELD_BY, PLACEMENT, REVISION, DOMAIN_PATH, RANK, SLICE_INDEX, ORIGINAL_REQUESTS, GPU_REQUEST}
+)
 OWNED_LABELS: Final = frozenset({MANAGED, POD_SET, GANG})
 
 # Aliases: dialect -> foreign key -> our key.

@@ -147,8 +147,7 @@ class ActionExecutor:
     def release(self, gang: Gang, seats: tuple[SlotAssignment, ...]) -> None:
         """Bind and release held pods, in parallel, one PATCH each."""
         placement = gang.placement
-        assert placement is not None and placement.assignment is not None
-        assignment = placement.assignment
+        assert placement is not None
         topology = self._view.topologies.get(placement.topology)
 
         def release_one(seat: SlotAssignment) -> None:
@@ -160,8 +159,7 @@ class ActionExecutor:
             placed = placed_pod(
                 pod,
                 seat.slot,
-                placement=placement.name,
-                revision=assignment.revision,
+                placement=placement,
                 pod_set=_pod_set_name(gang, pod),
                 rank=seat.rank,
                 labels=topology.pin_labels(host) if topology is not None else {},

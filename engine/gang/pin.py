@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.api import names
-from engine.api.placement import Slot
+from engine.api.placement import Placement, Slot
 from engine.api.pod import Pod, SelectorRequirement, SelectorTerm
 
 _NAME_FIELD = "metadata.name"
@@ -52,8 +52,7 @@ def placed_pod(
     pod: Pod,
     slot: Slot,
     *,
-    placement: str,
-    revision: int,
+    placement: Placement,
     pod_set: str,
     rank: int | None,
     labels: Mapping[str, str],
@@ -61,16 +60,18 @@ def placed_pod(
 ) -> PlacedPod:
     """Return the changes to a pod on a slot of its gang's Placement; the same at its creation and afterwards.
 
-    `labels` are those of the topology above the host (`bind_labels` is applied here), `devices` the annotation that
-    names the pod's devices.
+    The Placement must have an assignment. `labels` are those of the topology above the host (`bind_labels` is applied
+    here), `devices` the annotation that names the pod's devices.
     """
+    assert placement.assignment is not None
     return PlacedPod(
-        labels={names.MANAGED: "true", names.POD_SET: pod_set, names.GANG: placement},
+        labels={names.MANAGED: "true", names.POD_SET: pod_set, names.GANG: placement.name},
         annotations={
-            names.PLACEMENT: placement,
-            names.REVISION: str(revision),
+            names.PLACEMENT: placement.name,
+            names.REVISION: str(placement.assignment.revision),
             names.DOMAIN_PATH: "/".join(slot.domain),
             names.RANK: None if rank is None else str(rank),
+            names.SLICE_INDEX: _slice_index(placement, pod_set, slot, rank),
             names.HELD_BY: None,
             names.DEVICE_ALLOCATED: devices,
         },
@@ -100,6 +101,17 @@ def release_patch(pod: Pod, placed: PlacedPod) -> dict[str, Any]:
         spec["nodeSelector"] = dict(placed.selector)
     metadata = {"uid": pod.uid, "labels": dict(placed.labels), "annotations": annotations}
     return {"metadata": metadata, "spec": spec}
+
+
+def _slice_index(placement: Placement, pod_set: str, slot: Slot, rank: int | None) -> str | None:
+    """Return the numbers of the pod's slices, coarse to fine, joined by "/".
+
+    None without slices, and where the slot is not that of the rank: such a pod is in no slice of consecutive ranks.
+    """
+    if rank is None or not any(first <= rank <= last for first, last in slot.ranks or ()):
+        return None
+    slices = next((one.slices for one in placement.pod_sets if one.name == pod_set), ())
+    return "/".join(str(rank // size) for _, size in slices) or None
 
 
 def _pinned(term: SelectorTerm, pin: SelectorRequirement) -> SelectorTerm:

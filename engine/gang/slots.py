@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import count, zip_longest
 
 from engine.api import names
 from engine.api.placement import Assignment, Placement, PodSetPlan, Slot
 from engine.api.pod import Pod
+from engine.api.rank import index_of
 from engine.api.workload import PodSet, Workload
 from engine.devices.allocation import Uses, devices_by_rank, spare_devices, with_lowest_ranks, without_ranks_from
 from engine.gang.gang import by_pod_set, host_of, pod_set_of, rank_is_slot, rank_of
@@ -22,7 +24,10 @@ from engine.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class SlotAssignment:
-    """A held pod with its slot, its rank (None when unranked), and its devices (none where they are not known)."""
+    """A held pod with its slot, its rank, and its devices (none where they are not known).
+
+    The rank is the pod's index, None where that is impossible; pods of kinds without an index get a free rank.
+    """
 
     pod: Pod
     slot: Slot
@@ -144,18 +149,38 @@ def _assign_pod_set(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> S
                 taken.add(rank)
                 assigned.append(SlotAssignment(pod, by_rank[rank], rank, devices.get(rank, ())))
         return SlotAssignments(tuple(assigned), tuple(refused), tuple(foreign))
-    used = Counter(host for pod in others if (host := host_of(pod)))
-    free = [slot for slot in plan.slots for _ in range(max(0, slot.count - used.pop(slot.host, 0)))]
+    free = _free_slots(plan, others)
     spare = {
         slot.host: spare_devices(slot, [pod for pod in others if host_of(pod) == slot.host])
         for slot in plan.slots
         if slot.devices is not None
     }
-    for pod, slot in zip(held, free, strict=False):
+    for pod, (slot, rank) in zip(held, free, strict=False):
         left = spare.get(slot.host)
-        assigned.append(SlotAssignment(pod, slot, rank_of(pod, pod_set), left.pop(0) if left else ()))
+        own = rank_of(pod, pod_set) if pod_set.ranked else rank
+        assigned.append(SlotAssignment(pod, slot, own, left.pop(0) if left else ()))
     refused.extend(Unassigned(pod, "every slot of this gang is taken") for pod in held[len(free) :])
     return SlotAssignments(tuple(assigned), tuple(refused), tuple(foreign))
+
+
+def _free_slots(plan: PodSetPlan, pods: Iterable[Pod]) -> list[tuple[Slot, int]]:
+    """Return the free slots of a pod set in order, each with a rank for a pod that has no index of its own.
+
+    The ranks of the slots count through the plan, so that neighbours in rank are neighbours on the network. A live pod
+    keeps the rank that it was given; a slot's rank that a pod elsewhere still has is replaced by the lowest free one.
+    """
+    used = Counter(host for pod in pods if (host := host_of(pod)))
+    taken = {rank for pod in pods if (rank := index_of(pod.spec.annotations.get(names.RANK))) is not None}
+    found: list[tuple[Slot, int | None]] = []
+    first = 0
+    for slot in plan.slots:
+        own = [rank for rank in range(first, first + slot.count) if rank not in taken]
+        free = max(0, slot.count - used.pop(slot.host, 0))
+        found += zip_longest((slot,) * free, own[:free])
+        taken.update(own[:free])
+        first += slot.count
+    lowest = (rank for rank in count() if rank not in taken)
+    return [(slot, next(lowest) if rank is None else rank) for slot, rank in found]
 
 
 def scaled_down(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> Assignment | None:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from engine.api import names
-from engine.api.placement import Slot
+from engine.api.placement import Assignment, PodSetPlan, Slot
 from engine.cluster import objects
 from engine.cluster import pods as cluster_pods
 from engine.gang.pin import placed_pod, release_patch
 from engine.gang.shape import merge_runtime_class
 from local.client import Client
 from local.nodes import BLOCK, RACK
+from tests.support.cluster_records import job, placement
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet
 
@@ -122,7 +124,12 @@ def test_a_release_pins_the_pod_and_keeps_the_rest(client: Client, namespace: st
     block, rack = nodes.rack_of(host)
     labels = {BLOCK: block, RACK: rack, **nodes.selector}
     slot = Slot((block, rack, host), 1, ((3, 3),))
-    placed = placed_pod(record, slot, placement="job-x-12345678", revision=2, pod_set="main", rank=3, labels=labels)
+    gang = replace(
+        placement(job("x", count=4), {host: 1}),
+        name="job-x-12345678",
+        assignment=Assignment(2, (PodSetPlan("main", (slot,)),)),
+    )
+    placed = placed_pod(record, slot, placement=gang, pod_set="main", rank=3, labels=labels)
     patch = release_patch(record, placed)
     released = client.patch(f"{pods}/p", patch, kind="strategic")
 

@@ -16,7 +16,14 @@ from engine.gang.annotations import AnnotationSource, asks_in_pod_group_labels, 
 from engine.policy.model import Policy
 from webhook.admission.patch import Edits, Path
 
-ANNOTATIONS: Final = (names.HELD_BY, names.PLACEMENT, names.REVISION, names.DOMAIN_PATH, names.RANK)
+ANNOTATIONS: Final = (
+    names.HELD_BY,
+    names.PLACEMENT,
+    names.REVISION,
+    names.DOMAIN_PATH,
+    names.RANK,
+    names.SLICE_INDEX,
+)
 LABELS: Final = (names.MANAGED, names.POD_SET, names.GANG)
 
 

@@ -121,8 +121,7 @@ def _pod_on_slot(pod: Pod, member: Member, view: Reader, deadline: float) -> Pla
     return placed_pod(
         pod,
         slot,
-        placement=placement.name,
-        revision=placement.assignment.revision,
+        placement=placement,
         pod_set=pod_set.name,
         rank=rank,
         labels=topology.pin_labels(slot.host),

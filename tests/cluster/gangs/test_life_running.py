@@ -87,16 +87,18 @@ def test_the_slots_of_a_sweep_go_back_one_by_one_when_fewer_indexes_are_left_tha
 
 
 def test_a_gang_without_ranks_is_released_into_its_slots(gangs: Namespace) -> None:
-    """NonIndexed: the webhook knows no rank and holds every pod, the leader hands out the slots, two to a host."""
+    """NonIndexed: the webhook holds every pod, the leader hands out slots and ranks; neighbours share a host."""
     hosts = gangs.fleet.grid("1x2x2")
     gangs.submit("workers", pods=4, gpus=4, indexed=False, annotations=require("rack"))
     bound = Counter(gangs.all_bound("workers", 4).values())
     assert sorted(bound.values()) == [2, 2]
     assert set(bound) in ({*hosts[:2]}, {*hosts[2:]})
+    ranks: dict[str, set[int]] = {}
     for pod in gangs.pods("workers"):
-        assert "topogate.dev/rank" not in pod["metadata"]["annotations"]
+        ranks.setdefault(pod["spec"]["nodeName"], set()).add(int(pod["metadata"]["annotations"]["topogate.dev/rank"]))
         assert pod["metadata"]["annotations"]["topogate.dev/domain"].endswith("/" + pod["spec"]["nodeName"])
     assert dict(bound) == assigned(gangs, "workers")
+    assert sorted(map(sorted, ranks.values())) == [[0, 1], [2, 3]]
 
 
 def test_a_work_queue_job_without_completions_is_a_gang(gangs: Namespace) -> None:

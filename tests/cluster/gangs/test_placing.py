@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.api import names
-from tests.support.gangs import Namespace, prefer, require
+from tests.support.gangs import INDEX, Namespace, prefer, require
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -40,3 +40,7 @@ def test_slices_share_a_rack_each(gangs: Namespace) -> None:
     first, second = (gangs.racks({rank: hosts[rank] for rank in ranks}) for ranks in (range(3), range(3, 6)))
     assert (len(first), len(second)) == (1, 1)
     assert first != second
+    told = {int(pod["metadata"]["labels"][INDEX]): pod["metadata"]["annotations"] for pod in gangs.pods("sliced")}
+    assert {rank: annotations[names.SLICE_INDEX] for rank, annotations in told.items()} == {
+        rank: str(rank // 3) for rank in range(6)
+    }

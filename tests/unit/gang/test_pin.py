@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from engine.api.placement import Slot
+from engine.api.placement import Assignment, PodSetPlan, Slot
 from engine.api.pod import Pod, SelectorRequirement, SelectorTerm
 from engine.cluster.pods import pod
 from engine.gang.pin import bind_labels, bind_terms, placed_pod, release_patch
+from tests.support.cluster_records import job
+from tests.support.cluster_records import placement as placed_gang
 
 _PIN = {"key": "metadata.name", "operator": "In", "values": ["host-1"]}
 _ZONE = SelectorRequirement("zone", "In", ("a", "b"))
@@ -32,10 +35,18 @@ def released(
     domain: tuple[str, ...] = ("host-1",),
     rank: int | None = 0,
     placement: str = "g",
+    slices: tuple[tuple[str, int], ...] = (),
 ) -> dict[str, Any]:
     """The PATCH that places a held pod."""
     slot = Slot(domain, 1, None if rank is None else ((rank, rank),))
-    placed = placed_pod(record, slot, placement=placement, revision=7, pod_set="main", rank=rank, labels=labels)
+    gang = job(count=16)
+    planned = replace(
+        placed_gang(gang, {domain[-1]: 1}),
+        name=placement,
+        pod_sets=tuple(replace(one, slices=slices) for one in placed_gang(gang, None).pod_sets),
+        assignment=Assignment(7, (PodSetPlan("main", (slot,)),)),
+    )
+    placed = placed_pod(record, slot, placement=planned, pod_set="main", rank=rank, labels=labels)
     return release_patch(record, placed)
 
 
@@ -118,6 +129,18 @@ def test_an_unranked_pod_gets_no_rank() -> None:
     forged["metadata"]["annotations"] = {"topogate.dev/rank": "3"}
     patch = released(pod(forged), rank=None)
     assert patch["metadata"]["annotations"]["topogate.dev/rank"] is None
+
+
+@pytest.mark.parametrize(
+    ("slices", "rank", "index"),
+    [((), 5, None), ((("rack", 4),), 5, "1"), ((("rack", 8), ("host", 2)), 5, "0/2"), ((("rack", 4),), None, None)],
+)
+def test_a_pod_in_slices_gets_the_number_of_each(
+    slices: tuple[tuple[str, int], ...], rank: int | None, index: str | None
+) -> None:
+    """Coarse to fine; none without a rank, since such a pod is in no slice of consecutive ranks."""
+    patch = released(pod(held()), rank=rank, slices=slices)
+    assert patch["metadata"]["annotations"].get("topogate.dev/slice-index") == index
 
 
 def test_the_release_keeps_the_rest_of_the_affinity() -> None:

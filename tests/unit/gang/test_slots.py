@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from engine.api import names
+from engine.api.pod import Pod
+from engine.api.workload import Workload
 from engine.gang.gang import pinned_host
 from engine.gang.reservation import reservation
 from engine.gang.slots import assign_slots, left_domain, scaled_down, slot_by_rank, slots_of
@@ -142,7 +144,49 @@ def test_unranked_pods_take_free_slots_in_order() -> None:
         *(pod(gang, None, gated=True, name=f"p{i}") for i in range(2)),
     ]
     seats = assign_slots(gang, placement(gang, {"h0": 2, "h1": 2}, ranked=False), pods).assignments
-    assert [(one.pod.name, one.slot.host, one.rank) for one in seats] == [("p0", "h0", None), ("p1", "h1", None)]
+    assert [(one.pod.name, one.slot.host, one.rank) for one in seats] == [("p0", "h0", 0), ("p1", "h1", 2)]
+
+
+def ranks(gang: Workload, hosts: dict[str, int], pods: list[Pod]) -> dict[str, int | None]:
+    """The ranks that held pods get."""
+    placed = placement(gang, hosts, ranked=False)
+    return {one.pod.name: one.rank for one in assign_slots(gang, placed, pods).assignments}
+
+
+def given(one: Pod, rank: int) -> Pod:
+    """The pod after its release with that rank."""
+    return replace(one, spec=replace(one.spec, annotations={**one.spec.annotations, names.RANK: str(rank)}))
+
+
+def test_pods_without_an_index_get_ranks_in_the_order_of_their_creation() -> None:
+    """The ranks count through the slots: consecutive ranks share a host."""
+    gang = job(count=4, ranked=False)
+    pods = [replace(pod(gang, None, gated=True, name=name), created=float(at)) for at, name in enumerate("cbad")]
+    assert ranks(gang, {"h0": 2, "h1": 2}, pods[::-1]) == {"c": 0, "b": 1, "a": 2, "d": 3}
+
+
+def test_a_replacement_gets_the_rank_of_the_pod_that_is_gone() -> None:
+    """The others keep theirs."""
+    gang = job(count=4, ranked=False)
+    live = [given(pod(gang, None, host=host), rank) for host, rank in (("h0", 1), ("h1", 3), ("h1", 2))]
+    assert ranks(gang, {"h0": 2, "h1": 2}, [*live, pod(gang, None, gated=True, name="new")]) == {"new": 0}
+
+
+def test_no_two_live_pods_have_one_rank_after_the_slots_have_moved() -> None:
+    """A pod keeps the rank of a place where its gang was before; the newcomers share the others."""
+    gang = job(count=4, ranked=False)
+    live = [given(pod(gang, None, host="h1"), 0), given(pod(gang, None, host="h1"), 1)]
+    pods = [*live, *(pod(gang, None, gated=True, name=f"p{i}") for i in range(2))]
+    assert ranks(gang, {"h0": 2, "h1": 2}, pods) == {"p0": 2, "p1": 3}
+
+
+@pytest.mark.parametrize("text", ["", "-1", "01", "x", "9" * 40, "\u0663"])
+def test_a_rank_that_is_no_number_takes_none_from_others(text: str) -> None:
+    """What users write into the annotation of a running pod."""
+    gang = job(count=2, ranked=False)
+    one = pod(gang, None, host="h0")
+    forged = replace(one, spec=replace(one.spec, annotations={names.RANK: text}))
+    assert ranks(gang, {"h0": 2}, [forged, pod(gang, None, gated=True, name="new")]) == {"new": 0}
 
 
 def test_an_index_beyond_the_slots_takes_a_free_one() -> None:
