@@ -277,9 +277,10 @@ def policy_check(file: str, cluster_files: tuple[str, ...], samples: tuple[str, 
       kubectl get nodes,crds -o json | topogate policy check policy.yaml --cluster -
       kubectl get crd benches.example.com -o json | topogate policy check policy.yaml --object -
     """  # noqa: D301 - click wants the backspace itself
+    from engine.policy.namespaces import policy_warnings
     from engine.topology.topology import covered, uncovered
     from webhook.configuration.extra_rights import extra_rights_page
-    from webhook.handlers.defaults import default_errors
+    from webhook.handlers.defaults import policy_errors
     from webhook.simulate.entry_trial import definition_trials, trials
     from webhook.simulate.files import FileProblem, policy_text
 
@@ -289,7 +290,7 @@ def policy_check(file: str, cluster_files: tuple[str, ...], samples: tuple[str, 
         parsed = parse_policy(policy_text(_content(file, limit=MAX_POLICY_FILE), name=file))
         of_cluster = _objects(cluster_files)
         topologies = _topologies(of_cluster, parsed) if cluster_files else []
-        if errors := tuple(default_errors(parsed, {topology.name: topology for topology in topologies})):
+        if errors := policy_errors(parsed, {topology.name: topology for topology in topologies}):
             raise PolicyError(errors)
         tried = (
             *definition_trials(of_cluster, parsed.registry),
@@ -304,6 +305,8 @@ def policy_check(file: str, cluster_files: tuple[str, ...], samples: tuple[str, 
         click.echo(f"{file}: refused, {count} error{'' if count == 1 else 's'}", err=True)
         sys.exit(1)
     click.echo(f"{file}: good (hash {parsed.hash}, mode {parsed.mode})", err=True)
+    for warning in policy_warnings(parsed):
+        click.echo(f"warning: {warning}", err=True)
     for topology in topologies:
         levels = ", ".join(level.name for level in topology.levels)
         click.echo(f"topology {topology.name} ({levels}): {covered(topology)}", err=True)

@@ -26,6 +26,8 @@ Code = Literal[
     "UnknownAnnotation",
     "GPURequestInvalid",
     "ReservedName",
+    "NamespaceNotAllowed",
+    "LevelNotAllowed",
     "GangLimitExceeded",
     "ReviewTooCostly",
     "InsufficientFreeGPUs",
@@ -211,6 +213,8 @@ REASONS: Final[Mapping[Code, Reason]] = {
     "UnknownAnnotation": _user("Topogate has no such annotation; usually a typo."),
     "GPURequestInvalid": _user("The GPU resources of a container cannot be combined.", of_devices=True),
     "ReservedName": _user("The name belongs to Topogate and cannot be set by users."),
+    "NamespaceNotAllowed": _policy("The policy allows no requests for a topology or a gang in this namespace."),
+    "LevelNotAllowed": _policy("The policy does not allow this namespace to name that level."),
     "GangLimitExceeded": _policy(
         "The gang has more pods than the policy or one Placement allows, or the namespace has too many gangs."
     ),

@@ -11,7 +11,7 @@ from engine.api.duration import DurationError, parse_duration
 from engine.api.field import FieldError, unsupported
 from engine.api.pod import Pod
 from engine.api.reasons import Code
-from engine.api.text import join_comma, sanitize, suggest
+from engine.api.text import join_comma, quote, sanitize, suggest
 from engine.api.workload import PodSet, Workload
 from engine.topology.choice import LevelNames
 
@@ -185,12 +185,15 @@ def invalid(
 def _level(said: RequestAnnotation, levels: LevelNames, _: Collection[str]) -> str | FieldError:
     auto = (names.AUTO,) if said.about != names.SLICE_TOPOLOGY else ()
     if said.value in auto:
-        return names.HOST_LEVEL if said.about == names.PREFER else names.AUTO
+        lowest = levels.lowest
+        if lowest is None:
+            return _not_allowed(said, levels)
+        return lowest if said.about == names.PREFER else names.AUTO
     alias = levels.resolve(said.value)
     if alias is not None:
-        return alias
+        return alias if levels.permits(alias) else _not_allowed(said, levels)
     # A user who wrote a label key is shown label keys.
-    allowed = levels.keys if "/" in said.value else (*levels.aliases, *auto)
+    allowed = levels.keys if "/" in said.value else (*filter(levels.permits, levels.aliases), *auto)
     error = unsupported(said.field, said.value, allowed, reason="UnknownLevel")
     several = [word for word in _WORD.findall(said.value[:_MAX_READ]) if levels.resolve(word) is not None]
     if len(several) > 1:
@@ -199,6 +202,13 @@ def _level(said: RequestAnnotation, levels: LevelNames, _: Collection[str]) -> s
         there = f"is a level of topology {sanitize(other)}; add {names.TOPOLOGY}: {sanitize(other)}"
         return replace(error, message=f"{there}, or use one of {join_comma(allowed)}")
     return error
+
+
+def _not_allowed(said: RequestAnnotation, levels: LevelNames) -> FieldError:
+    """Return the error for a level that the policy's rule for the namespace does not list."""
+    listed = f"allowed: {join_comma(levels.allowed)}" if levels.allowed else "none of this topology is allowed"
+    message = f"{quote(said.value)} is a level that this namespace may not name; {listed} ({levels.allowed_by})"
+    return FieldError(field=said.field, kind="Forbidden", value=None, reason="LevelNotAllowed", message=message)
 
 
 def _topology(said: RequestAnnotation, _: LevelNames, topologies: Collection[str]) -> str | FieldError:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
-
 from engine.api import names
 from engine.api.pod import PodSpec
 from engine.api.reasons import Code
 from engine.api.workload import Workload
 from engine.policy.model import Policy
+from engine.policy.patterns import matches
 
 
 def exemption_reason(workload: Workload, *, policy: Policy, own_namespace: str = names.NAMESPACE) -> Code | None:
@@ -53,4 +52,4 @@ def kueue_has(spec: PodSpec) -> bool:
 
 def is_exempt(namespace: str, *, policy: Policy, own_namespace: str) -> bool:
     """True for our own namespace and those that the policy exempts (names or patterns)."""
-    return namespace == own_namespace or any(fnmatchcase(namespace, one) for one in policy.namespaces.exempt)
+    return namespace == own_namespace or matches(namespace, policy.namespaces.exempt)

@@ -7,7 +7,7 @@ restarts the time or undoes the relaxation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,11 +40,11 @@ def effective_request(request: PlacementRequest, placement: Placement | None, po
 
 def relaxed(request: PlacementRequest) -> PlacementRequest:
     """Return the request with every required level as a preferred one; slices stay as they are."""
-    gang = request.gang
+    gang, levels = request.gang, request.levels
     if gang is not None and gang.require is not None:
-        gang = replace(gang, require=None, prefer=gang.prefer or _preferred(gang.require), relaxed=gang.require)
+        gang = replace(gang, require=None, prefer=gang.prefer or _preferred(gang.require, levels), relaxed=gang.require)
     asks = tuple(
-        replace(ask, require=None, prefer=ask.prefer or _preferred(ask.require), relaxed=ask.require)
+        replace(ask, require=None, prefer=ask.prefer or _preferred(ask.require, levels), relaxed=ask.require)
         if ask.require is not None
         else ask
         for ask in request.pod_sets
@@ -121,9 +121,11 @@ def timeout_forecast(request: PlacementRequest, policy: Policy) -> str:
     return f"after {format_duration(request.schedule_timeout)} without slots it {then}"
 
 
-def _preferred(required: str) -> str:
-    """Return the level to prefer instead of a required one; `auto` prefers the lowest one."""
-    return names.HOST_LEVEL if required == names.AUTO else required
+def _preferred(required: str, levels: Sequence[str] | None) -> str:
+    """Return the level to prefer instead of a required one; `auto` prefers the lowest one that may be named."""
+    if required != names.AUTO:
+        return required
+    return levels[-1] if levels else names.HOST_LEVEL
 
 
 def _required(request: PlacementRequest) -> list[str | None]:

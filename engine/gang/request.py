@@ -38,6 +38,7 @@ from engine.gang.validation import (
 )
 from engine.gang.warnings import request_warnings, unread
 from engine.policy.model import Policy
+from engine.policy.namespaces import RuleInForce, rule_of
 from engine.topology.choice import LevelNames, choose_topology, level_names
 from engine.topology.topology import Topology
 
@@ -54,7 +55,8 @@ class PlacementRequest:
 
     `pod_sets` has one request per pod set, in their order; `gang` applies to all of them together (None with one pod
     set). `relax_after`: seconds of waiting after which required levels become preferred; `schedule_timeout`: after
-    which the gang is requeued or given up. `warnings` are sentences for the user, without a prefix.
+    which the gang is requeued or given up. `levels`: the aliases of the only levels that `auto` may stand for, coarse
+    to fine; None: all. `warnings` are sentences for the user, without a prefix.
     """
 
     pod_sets: tuple[PodSetRequest, ...] = ()
@@ -65,6 +67,7 @@ class PlacementRequest:
     ignored: Code | None = None
     relax_after: float | None = None
     schedule_timeout: float | None = None
+    levels: tuple[str, ...] | None = None
 
     @property
     def asked(self) -> PodSetRequest | None:
@@ -122,8 +125,13 @@ def parse_request(
     if not errors and all(one.about == names.UNCONSTRAINED and one.value == "false" for one in said):
         return PlacementRequest(ignored="NoTopologyRequested", warnings=warnings)
 
+    rule = rule_of(workload.namespace, policy)
+    if said and rule is not None and not rule.rule.allow:
+        return PlacementRequest(errors=tuple(sorted((*errors, _not_allowed(said[0], rule)), key=_order)))
     chosen = _topology(said, workload, policy=policy, topologies=topologies)
     levels = level_names(policy.topologies, topologies, chosen)
+    if rule is not None and rule.rule.levels is not None:
+        levels = levels.allowing(rule.rule.levels, by=rule.field("levels"))
     of_all, value_errors = _fold([one for one in said if one.about in _GANG_WIDE], levels=levels, topologies=topologies)
     scopes, fold_errors = _scopes(workload, policy=policy, levels=levels, topologies=topologies)
     whole, of_pods = scopes[0], scopes[1:] or [scope for scope in scopes if scope.pod_set is not None]
@@ -151,6 +159,19 @@ def parse_request(
         warnings=(*warnings, *about_request),
         relax_after=float(relax) if relax is not None else None,
         schedule_timeout=float(timeout) if timeout is not None else None,
+        levels=levels.allowed,
+    )
+
+
+def _not_allowed(said: RequestAnnotation, rule: RuleInForce) -> FieldError:
+    """Return the error for a request in a namespace without any; `said` is the first part of it."""
+    return FieldError(
+        field=said.field,
+        kind="Forbidden",
+        value=None,
+        reason="NamespaceNotAllowed",
+        message=f"this namespace may not request a topology or a gang ({rule.field('allow')}); remove the request, or "
+        "use another namespace",
     )
 
 

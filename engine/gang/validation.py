@@ -16,6 +16,7 @@ from engine.api.workload import Workload
 from engine.gang.annotations import RequestAnnotation, RequestScope, invalid, slices_of
 from engine.gang.key import MAX_GROUPS
 from engine.policy.model import Policy
+from engine.policy.namespaces import rule_of
 from engine.topology.choice import LevelNames
 
 _OF_PLAIN_PODS = (names.GANG_NAME, names.GANG_SIZE)
@@ -125,14 +126,7 @@ def _size_known(scope: RequestScope, workload: Workload) -> bool:
 
 def bounds(workload: Workload, policy: Policy) -> Iterator[FieldError]:
     """Yield errors for a gang with too many pods and a workload with too many gangs."""
-    if workload.slots > policy.queue.max_gang_pods:
-        yield FieldError(
-            field=_count_path(workload),
-            kind="Invalid value",
-            value=str(workload.slots),
-            reason="GangLimitExceeded",
-            message=f"a gang has at most {policy.queue.max_gang_pods:,} pods (policy queue.maxGangPods)",
-        )
+    yield from size_errors(workload, policy)
     if workload.group_label is not None and workload.groups > MAX_GROUPS:
         yield FieldError(
             field=_replicas_path(workload, policy),
@@ -140,6 +134,22 @@ def bounds(workload: Workload, policy: Policy) -> Iterator[FieldError]:
             value=str(workload.groups),
             reason="GangLimitExceeded",
             message=f"each replica is a gang; a {workload.kind} may have at most {MAX_GROUPS:,}",
+        )
+
+
+def size_errors(workload: Workload, policy: Policy) -> Iterator[FieldError]:
+    """Yield the error for a gang with more pods than its namespace's rule, or else the queue, allows."""
+    rule = rule_of(workload.namespace, policy)
+    limit, where = policy.queue.max_gang_pods, "policy queue.maxGangPods"
+    if rule is not None and rule.rule.max_gang_pods is not None:
+        limit, where = rule.rule.max_gang_pods, rule.field("maxGangPods")
+    if workload.slots > limit:
+        yield FieldError(
+            field=_count_path(workload),
+            kind="Invalid value",
+            value=str(workload.slots),
+            reason="GangLimitExceeded",
+            message=f"a gang has at most {limit:,} pods ({where})",
         )
 
 

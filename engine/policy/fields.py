@@ -10,6 +10,10 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from engine.api.schema import MAX_LIST, LabelKey, distinct, rule
 
+# Defaults of `queue.maxGangPods` and `queue.maxNamespaceGangs`, which limits of single namespaces may not exceed.
+GANG_PODS: Final = 10_000
+NAMESPACE_GANGS: Final = 5_000
+
 _MAX_IDENTITY: Final = 253
 _PATTERN: Final = re.compile(r"[a-z0-9*](?:[-a-z0-9*]{0,61}[a-z0-9*])?", re.ASCII)
 PATTERN_REGEX: Final = "^[a-z0-9*]([-a-z0-9*]{0,61}[a-z0-9*])?$"
@@ -29,6 +33,10 @@ NamespacePattern = Annotated[
     WithJsonSchema({"type": "string", "pattern": PATTERN_REGEX}),
     rule(lambda text: _PATTERN.fullmatch(text) is not None, "must be a namespace name, * stands for any part of it"),
 ]
+NamespacePatterns = Annotated[
+    tuple[NamespacePattern, ...], Field(min_length=1, max_length=MAX_LIST), AfterValidator(distinct)
+]
+LevelWords = Annotated[tuple[LabelKey, ...], Field(min_length=1, max_length=MAX_LIST), AfterValidator(distinct)]
 Identity = Annotated[
     str,
     rule(_is_identity, f"must be a name of 1 to {_MAX_IDENTITY} characters without spaces"),

@@ -31,7 +31,18 @@ from engine.api.schema import (
 )
 from engine.kinds.registry import Registry, registry_of
 from engine.kinds.rules import label_keys
-from engine.policy.fields import Annotations, ExemptNamespaces, Identities, NamespacePattern, ResourceNames, Schedulers
+from engine.policy.fields import (
+    GANG_PODS,
+    NAMESPACE_GANGS,
+    Annotations,
+    ExemptNamespaces,
+    Identities,
+    LevelWords,
+    NamespacePattern,
+    NamespacePatterns,
+    ResourceNames,
+    Schedulers,
+)
 from engine.policy.rules import rule_errors
 from engine.topology.spec import TopologySpec
 
@@ -71,8 +82,26 @@ class NamespaceDefault(Section):
     annotations: Annotations = Field(min_length=1, description="The default request annotations.")
 
 
+class NamespaceRule(Section):
+    """What the gangs of some namespaces may request."""
+
+    namespaces: NamespacePatterns = Field(description="Namespace names; `*` matches any part of a name.")
+    allow: bool = Field(
+        default=True,
+        description="`false`: requests for a topology or a gang are denied. Workloads without one are not affected.",
+    )
+    levels: LevelWords | None = Field(
+        default=None,
+        description="The levels, as names or node label keys, that a request may name; null: all. `auto` is the lowest "
+        "of them that fits.",
+    )
+    max_gang_pods: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
+        default=None, description="Maximum number of pods in a gang; larger gangs are denied."
+    )
+
+
 class Namespaces(Section):
-    """Which namespaces are managed, and their defaults."""
+    """Which namespaces are managed, their defaults, and what they may request."""
 
     exempt: ExemptNamespaces = Field(
         default=("kube-system",),
@@ -81,6 +110,12 @@ class Namespaces(Section):
     )
     defaults: tuple[NamespaceDefault, ...] = Field(
         default=(), max_length=MAX_LIST, description="Default requests for the workloads of some namespaces."
+    )
+    rules: tuple[NamespaceRule, ...] = Field(
+        default=(),
+        max_length=MAX_LIST,
+        description="What namespaces may request. The first rule that matches a namespace counts; without one "
+        "everything is allowed.",
     )
 
 
@@ -155,10 +190,11 @@ class Queue(Section):
         "changes its request or resumes it.",
     )
     max_gang_pods: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        default=10_000, description="Maximum number of pods in a gang; larger gangs are denied."
+        default=GANG_PODS, description="Maximum number of pods in a gang; larger gangs are denied."
     )
     max_namespace_gangs: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        default=5_000, description="Maximum number of gangs in a namespace that have not ended; more are denied."
+        default=NAMESPACE_GANGS,
+        description="Maximum number of gangs in a namespace that have not ended; more are denied.",
     )
 
 
@@ -203,7 +239,7 @@ class Policy(Section):
     )
     nodes: Nodes = Field(default=Nodes(), description="How nodes are counted.")
     namespaces: Namespaces = Field(
-        default=Namespaces(), description="Which namespaces are managed, and their defaults."
+        default=Namespaces(), description="Which namespaces are managed, their defaults, and what they may request."
     )
     annotations: AnnotationRules = Field(default=AnnotationRules(), description="How request annotations are read.")
     gpu: Gpu = Field(default=Gpu(), description="How GPU requests are read and written.")

@@ -15,6 +15,8 @@ from engine.api.schema import wrong
 from engine.api.text import join_and, join_comma, quote
 from engine.devices.resources import KOORDINATOR, NVIDIA
 from engine.kinds.registry import RegistryError, registry_of
+from engine.policy.fields import GANG_PODS
+from engine.policy.patterns import first_for_all
 from engine.topology.levels import MAX_LEVELS, RESERVED_NAMES, known_levels, presets
 
 DEFAULT_REQUESTS: Final = frozenset(
@@ -38,6 +40,10 @@ def rule_errors(raw: Mapping[str, Any]) -> Iterator[FieldError]:
         for key, value in annotations.items() if isinstance(annotations, dict) else ():
             path = path_of(("namespaces", "defaults", index, "annotations", key))
             yield from _default_request(path, key, value, levels=_level_words(topologies))
+    for index, rule in _list(_value_at(raw, ["namespaces", "rules"])):
+        if isinstance(rule, dict):
+            yield from _namespace_rule(("namespaces", "rules", index), rule, raw, levels=_level_words(topologies))
+    yield from _forbidden_defaults(raw, topologies)
     yield from _kinds(raw.get("kinds"))
 
 
@@ -95,6 +101,72 @@ def _default_request(path: str, key: Any, value: Any, *, levels: frozenset[str] 
         yield wrong(path, f"{quote(value)} is not a level of this policy's topologies")
     elif key == names.UNCONSTRAINED and value != "true":
         yield wrong(path, 'can only be "true"')
+
+
+_LIMITS: Final = (("maxGangPods", "maxGangPods", GANG_PODS),)
+
+
+def _namespace_rule(
+    at: tuple[str | int, ...], rule: Mapping[str, Any], raw: Mapping[str, Any], *, levels: frozenset[str] | None
+) -> Iterator[FieldError]:
+    if rule.get("allow") is False:
+        for key in ("levels", "maxGangPods"):
+            if rule.get(key) is not None:
+                yield wrong(path_of((*at, key)), "has no effect with allow: false; remove it", kind="Forbidden")
+        return
+    for number, word in _list(rule.get("levels")):
+        path = path_of((*at, "levels", number))
+        if word == names.AUTO:
+            yield wrong(
+                path, f"{quote(word)} is no level; a request may always say it: it means the lowest of these that fits"
+            )
+        elif isinstance(word, str) and levels is not None and word not in levels:
+            yield wrong(path, f"{quote(word)} is not a level of this policy's topologies")
+    for key, whole, default in _LIMITS:
+        limit, of_all = rule.get(key), _value_at(raw, ["queue", whole])
+        bound = default if of_all is None else of_all
+        if isinstance(limit, int) and isinstance(bound, int) and limit > bound:
+            yield wrong(path_of((*at, key)), f"must be at most queue.{whole} ({bound:,}); got {limit:,}")
+
+
+def _forbidden_defaults(raw: Mapping[str, Any], topologies: list[tuple[int, Any]]) -> Iterator[FieldError]:
+    """Yield errors for default requests that the rule of all their namespaces forbids."""
+    rules = [rule for _, rule in _list(_value_at(raw, ["namespaces", "rules"]))]
+    patterns = [[one for _, one in _list(_get(rule, "namespaces")) if isinstance(one, str)] for rule in rules]
+    same = _level_synonyms(topologies)
+    for index, default in _list(_value_at(raw, ["namespaces", "defaults"])):
+        annotations = _get(default, "annotations")
+        for number, pattern in _list(_get(default, "namespaces")):
+            place = first_for_all(pattern, patterns) if isinstance(pattern, str) else None
+            if place is None:
+                continue
+            where = path_of(("namespaces", "defaults", index, "namespaces", number))
+            if _get(rules[place], "allow") is False:
+                yield wrong(where, f"namespaces.rules[{place}] allows no requests there, so no default either")
+                continue
+            allowed = {
+                word for _, name in _list(_get(rules[place], "levels")) for word in same.get(str(name), {str(name)})
+            }
+            for key in sorted(_LEVELLED) if allowed and isinstance(annotations, dict) else ():
+                value = annotations.get(key)
+                if isinstance(value, str) and value != names.AUTO and value in same and value not in allowed:
+                    path = path_of(("namespaces", "defaults", index, "annotations", key))
+                    yield wrong(path, f"{quote(value)} is not among the levels of namespaces.rules[{place}]")
+
+
+def _level_synonyms(topologies: list[tuple[int, Any]]) -> dict[str, set[str]]:
+    """Return every known word for a level with all words that may mean the same one."""
+    levels = [{names.HOST_LEVEL, names.HOSTNAME}]
+    used = {_get(spec, "preset") for _, spec in topologies} if topologies else set(presets())
+    levels += [{level.name, *level.keys} for name, preset in presets().items() if name in used for level in preset]
+    for _, spec in topologies:
+        for _, one in _list(_get(spec, "levels")):
+            levels.append({str(_get(one, "name")), *(str(key) for _, key in _list(_get(one, "keys")))})
+    found: dict[str, set[str]] = {}
+    for words in levels:
+        for word in words:
+            found.setdefault(word, set()).update(words)
+    return found
 
 
 def _level_words(topologies: list[tuple[int, Any]]) -> frozenset[str] | None:

@@ -166,7 +166,8 @@ def _level(request: PlacementRequest, asks: list[PodSetRequest], empty: Ints, to
     gang = request.gang
     required = (gang.require if gang is not None else None) or largest.require
     if required == AUTO:
-        return topology.auto_level(largest.count, largest.slices, empty=empty)
+        lowest = topology.auto_level(largest.count, largest.slices, empty=empty)
+        return topology.allowed_level(lowest, request.levels)
     preferred = (gang.prefer if gang is not None else None) or largest.prefer
     index = topology.level_of(required or preferred)
     return index if index is not None else -1

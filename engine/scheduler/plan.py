@@ -67,7 +67,16 @@ def plan_placement(
         found: Outcome = _placed_without_pods(placement_request.pod_sets[0])
     elif len(asks) == 1 and placement_request.gang is None and not standing and asks[0].min_available >= asks[0].count:
         shape = shapes[asks[0].name]
-        found = _plan_equal_pods(asks[0], shape, capacity, topology, policy=policy, left_out=left_out, emptied=vacated)
+        found = _plan_equal_pods(
+            asks[0],
+            shape,
+            capacity,
+            topology,
+            policy=policy,
+            left_out=left_out,
+            emptied=vacated,
+            levels=placement_request.levels,
+        )
     else:
         problem = PlanInput(
             asks=asks,
@@ -77,6 +86,7 @@ def plan_placement(
             left_out=frozenset(left_out),
             kept=standing,
             emptied=vacated,
+            levels=placement_request.levels,
         )
         scarce = scarce_of(_tie_breaking_shape([shapes[ask.name] for ask in asks]), capacity)
         found = plan_pod_sets(
@@ -104,11 +114,13 @@ def _plan_equal_pods(
     policy: Policy,
     left_out: Mapping[str, str],
     emptied: frozenset[str],
+    levels: tuple[str, ...] | None,
 ) -> Outcome:
     """Plan equal pods without existing ones, on numbers that are cached between decisions."""
     require = topology.level_of(ask.require)
     if ask.require == AUTO:
-        require = topology.auto_level(ask.count, ask.slices, empty=capacity.count(shape, topology).empty)
+        empty = capacity.count(shape, topology).empty
+        require = topology.allowed_level(topology.auto_level(ask.count, ask.slices, empty=empty), levels)
     prefer = topology.level_of(ask.prefer)
     if require is not None and prefer is not None and prefer <= require:
         prefer = None  # `auto` is finer than the preferred level: nothing is left to prefer

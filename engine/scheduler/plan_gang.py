@@ -42,7 +42,7 @@ class PlanInput:
     """The input of one plan: pod sets that need pods (`asks`), the request of the whole gang (`gang`), and constraints.
 
     `left_out`: hosts that are left out this time; `kept`: pod set -> rank -> host of the pods that stay where they are;
-    `emptied`: hosts that count as empty.
+    `emptied`: hosts that count as empty. `levels`: those that `auto` may stand for; None: all.
     """
 
     asks: tuple[PodSetRequest, ...]
@@ -52,6 +52,7 @@ class PlanInput:
     left_out: frozenset[str]
     kept: Mapping[str, Mapping[int, str]]
     emptied: frozenset[str] = frozenset()
+    levels: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,7 @@ def _resolved(inputs: PlanInput, capacity: Capacity, policy: Policy) -> GangPlan
             else:
                 empty = empty or _free_resources(inputs, capacity, empty=True)
                 level = _lowest_together(inputs, gang, empty, members_of_level)
-            level = min(level, _shared_level(inputs, members_of_level))
+            level = topology.allowed_level(min(level, _shared_level(inputs, members_of_level)), inputs.levels)
             pod_sets = tuple(
                 replace(one, require=level) if i in members_of_level else one for i, one in enumerate(pod_sets)
             )
@@ -174,7 +175,7 @@ def _resolved(inputs: PlanInput, capacity: Capacity, policy: Policy) -> GangPlan
         empty = empty or _free_resources(inputs, capacity, empty=True)
         every = list(range(len(pod_sets)))
         level = min(_lowest_together(inputs, gang, empty, every), _shared_level(inputs, every))
-        gang = replace(gang, require=level)
+        gang = replace(gang, require=topology.allowed_level(level, inputs.levels))
     if gang.require is not None and gang.prefer is not None and gang.prefer <= gang.require:
         gang = replace(gang, prefer=None)
     return gang

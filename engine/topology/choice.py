@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.api import names
 from engine.api.field import is_label_key
@@ -17,12 +17,34 @@ class LevelNames:
     """The levels that a request may name; `lists` are coarse to fine, each ending with the host level.
 
     `open`: the levels are unknown now (`Topology.waits`), and any label key or alias may be one. `others`: the levels
-    of all other topologies, by topology name.
+    of all other topologies, by topology name. `allowed`: the aliases of the only levels that may be named in a
+    namespace; None: all. `allowed_by`: the field of the policy that lists them.
     """
 
     lists: tuple[tuple[Level, ...], ...]
     open: bool = False
     others: tuple[tuple[str, tuple[Level, ...]], ...] = ()
+    allowed: tuple[str, ...] | None = None
+    allowed_by: str = ""
+
+    def allowing(self, words: Iterable[str], *, by: str) -> LevelNames:
+        """Return the same levels, of which only those with these aliases or node-label keys may be named.
+
+        `by`: the field of the policy that lists them, for messages.
+        """
+        named = {self.resolve(word) for word in words}
+        known = [alias for alias in self.aliases if alias in named]
+        others = sorted(alias for alias in named if alias is not None and alias not in known)
+        return replace(self, allowed=(*others, *known), allowed_by=by)
+
+    def permits(self, alias: str) -> bool:
+        """Return whether a request may name the level."""
+        return self.allowed is None or alias in self.allowed
+
+    @property
+    def lowest(self) -> str | None:
+        """Return the alias of the lowest level that may be named; None when none may."""
+        return names.HOST_LEVEL if self.allowed is None else next(reversed(self.allowed), None)
 
     @property
     def aliases(self) -> tuple[str, ...]:

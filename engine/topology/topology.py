@@ -6,7 +6,7 @@ A node without the label of a level is not used by that topology; it is counted,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, Literal
@@ -73,6 +73,16 @@ class Topology:
         It is the lowest level with a domain that holds them all, in whole slices; the coarsest when none does.
         """
         return lowest_level(self.tree, empty, count, self.slices(slices)) or 0
+
+    def allowed_level(self, lowest: int, allowed: Collection[str] | None) -> int:
+        """Return the index of the finest allowed level that is not below `lowest`, else of the coarsest allowed one.
+
+        `allowed`: aliases of the only levels that a request may name; None: all.
+        """
+        if allowed is None:
+            return lowest
+        usable = [index for index, level in enumerate(self.levels) if level.name in allowed]
+        return max((index for index in usable if index <= lowest), default=min(usable, default=lowest))
 
     def pin_labels(self, host: str) -> dict[str, str]:
         """Return this node's labels of the levels above the host; {} for a node that is outside."""

@@ -13,19 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from typing import Final
 
 from engine.api import names
 from engine.api.field import FieldError, path_of, render
 from engine.api.pod import PodSpec, Shape
-from engine.api.schema import wrong
+from engine.api.schema import in_order, wrong
 from engine.api.text import MAX_WARNING, quote, truncate_bytes
 from engine.api.workload import PodSet, Workload
 from engine.gang.annotations import AnnotationSource, own_source, read_annotations, unknown_keys
 from engine.gang.exemption import exemption_reason
 from engine.gang.request import parse_request
 from engine.policy.model import Policy
+from engine.policy.namespaces import level_errors, rule_of
+from engine.policy.patterns import first_for_all, matches
 from engine.topology.topology import Topology
 from webhook.admission.reader import Reader
 from webhook.admission.review import Review
@@ -36,9 +37,15 @@ _METADATA: Final = "metadata."
 
 
 def requests_of(namespace: str, policy: Policy) -> Mapping[str, str]:
-    """Return the annotations that workloads of a namespace get: those of the first default that matches it."""
+    """Return the annotations that workloads of a namespace get: those of the first default that matches it.
+
+    None where the policy allows no requests.
+    """
+    rule = rule_of(namespace, policy)
+    if rule is not None and not rule.rule.allow:
+        return {}
     for default in policy.namespaces.defaults:
-        if any(fnmatchcase(namespace, pattern) for pattern in default.namespaces):
+        if matches(namespace, default.namespaces):
             return default.annotations
     return {}
 
@@ -58,16 +65,29 @@ def default_errors(policy: Policy, topologies: Mapping[str, Topology]) -> Iterat
     Errors in the text alone are refused when the policy is parsed (`engine.policy.rules`).
     """
     selectors = [spec.node_selector for spec in policy.topologies if spec.name in topologies] or [{}]
+    rules = [rule.namespaces for rule in policy.namespaces.rules]
     for index, default in enumerate(policy.namespaces.defaults if topologies else ()):
-        found = [_errors(default.annotations, selector, policy, topologies) for selector in selectors]
-        for error in found[0] if all(found) else ():
-            path = f"{path_of(('namespaces', 'defaults', index))}.{error.field.removeprefix(_METADATA)}"
-            value = "" if error.value is None else f"{quote(error.value)}: "
-            yield wrong(path, f"{value}{error.message}", kind=error.kind)
+        for pattern in default.namespaces:
+            # A rule with a pattern that covers this one matches it as it matches a name.
+            namespace = pattern if first_for_all(pattern, rules) is not None else ""
+            found = [_errors(namespace, default.annotations, one, policy, topologies) for one in selectors]
+            for error in found[0] if all(found) else ():
+                path = f"{path_of(('namespaces', 'defaults', index))}.{error.field.removeprefix(_METADATA)}"
+                value = "" if error.value is None else f"{quote(error.value)}: "
+                yield wrong(path, f"{value}{error.message}", kind=error.kind)
+
+
+def policy_errors(policy: Policy, topologies: Mapping[str, Topology]) -> tuple[FieldError, ...]:
+    """Return the errors of a policy that only its topologies show, in path order."""
+    return in_order([*default_errors(policy, topologies), *level_errors(policy, topologies)])
 
 
 def _errors(
-    annotations: Mapping[str, str], node_selector: Mapping[str, str], policy: Policy, topologies: Mapping[str, Topology]
+    namespace: str,
+    annotations: Mapping[str, str],
+    node_selector: Mapping[str, str],
+    policy: Policy,
+    topologies: Mapping[str, Topology],
 ) -> tuple[FieldError, ...]:
     """Return the errors of these annotations on a plain Job with pods on such nodes."""
     template = PodSpec(
@@ -88,7 +108,7 @@ def _errors(
     job = Workload(
         api_version="batch/v1",
         kind="Job",
-        namespace="",
+        namespace=namespace,
         name="",
         uid="",
         resource_version="",

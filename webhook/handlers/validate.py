@@ -8,12 +8,13 @@ from engine.api import names
 from engine.api.field import FieldError
 from engine.cluster import objects
 from engine.policy.model import PolicyError, parse_policy
+from engine.policy.namespaces import policy_warnings
 from engine.topology.topology import uncovered
 from webhook.admission.budget import BudgetExceeded
 from webhook.admission.objects import POD, Unreadable, entry_of, projected
 from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, Unavailable, allowed, denied
-from webhook.handlers.defaults import default_errors
+from webhook.handlers.defaults import policy_errors
 from webhook.handlers.unreadable import too_costly, unreadable
 from webhook.handlers.validate_pod import validate_pod
 from webhook.handlers.validate_workload import validate_workload
@@ -74,10 +75,11 @@ def _validate_policy(review: Review, view: Reader) -> Response:
     except PolicyError as error:
         return denied([replace(one, field=_policy_field(one.field)) for one in error.errors], review)
     topologies = view.topologies_under(policy)
-    if errors := tuple(default_errors(policy, topologies)):
+    if errors := policy_errors(policy, topologies):
         return denied([replace(one, field=_policy_field(one.field)) for one in errors], review)
     warnings = [
-        f"topology {name} matches no node: {why}" for name, one in topologies.items() if (why := uncovered(one))
+        *policy_warnings(policy),
+        *(f"topology {name} matches no node: {why}" for name, one in topologies.items() if (why := uncovered(one))),
     ]
     return allowed(warnings)
 

@@ -17,7 +17,7 @@ from engine.gang.annotations import meanings
 from engine.gang.exemption import exemption_reason, is_exempt
 from engine.gang.key import keys_of
 from engine.gang.request import PlacementRequest, parse_request
-from engine.gang.validation import gang_count_errors
+from engine.gang.validation import gang_count_errors, size_errors
 from engine.policy.model import Policy
 from webhook.admission.budget import Budget
 from webhook.admission.objects import Unreadable, decoded, workload_of
@@ -59,6 +59,8 @@ def validate_workload(review: Review, view: Reader, policy: Policy, deadline: fl
         before = _parsed_request(old, view, policy)
         # A request that a later policy made invalid must not block every other change of its workload.
         known = {*before.errors, *_devices(old_document, old, before, view, policy, budget=review.budget)[0]}
+        if seen.slots <= whole(old, view, policy).slots:
+            known |= {*size_errors(seen, policy)}  # nor may a limit that it exceeds already keep it from shrinking
         errors = [error for error in errors if error not in known]
         forgeable = {pod_set.name: pod_set.template.annotations for pod_set in old.pod_sets}
         if not _trusted(review, policy):

@@ -123,7 +123,7 @@ def _effective_levels(ask: PodSetRequest, gang: Gang, view: ClusterState) -> tup
     if ask.require != AUTO or topology is None:
         return ask.require, ask.prefer
     empty = view.capacity.count(gang.shapes[ask.name], topology).empty
-    level = topology.auto_level(ask.count, ask.slices, empty=empty)
+    level = topology.allowed_level(topology.auto_level(ask.count, ask.slices, empty=empty), gang.request.levels)
     finer = ask.prefer is not None and (topology.level_index(ask.prefer) or 0) > level
     return topology.levels[level].name, ask.prefer if finer else None
 

@@ -417,6 +417,13 @@ def test_a_good_policy(files: Any) -> None:
     assert run("policy", "check", ROOT / "manifests" / "samples" / "policy.yaml").exit_code == 0
 
 
+def test_policy_check_warns_of_rules_without_an_effect() -> None:
+    """The policy is good: the exit status is 0."""
+    result = run("policy", "check", "-", stdin='namespaces: {rules: [{namespaces: ["*"]}, {namespaces: [a]}]}')
+    assert result.exit_code == 0
+    assert "warning: namespaces.rules[1] has no effect: its namespaces match namespaces.rules[0] first" in result.stderr
+
+
 BENCH = """
 kinds:
 - name: bench

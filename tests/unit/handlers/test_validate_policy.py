@@ -116,3 +116,32 @@ def test_another_config_map_passes() -> None:
 def test_a_malformed_config_map_is_a_bad_review() -> None:
     with pytest.raises(BadReview):
         check({"kind": "ConfigMap", "metadata": {"name": names.POLICY_NAME}, "data": ["x"]})
+
+
+def test_a_rule_without_an_effect_is_warned_about() -> None:
+    """An earlier rule matches all of its namespaces; the policy is good all the same."""
+    rules = "{namespaces: [a-*]}, {namespaces: [a-b, '*'], allow: false}, {namespaces: [c], levels: [rack]}"
+    answer = check(config(f"namespaces: {{rules: [{rules}, {{namespaces: [a-b, c]}}]}}"))
+    assert answer.allowed
+    assert answer.warnings == (
+        "namespaces.rules[2] has no effect: its namespaces match namespaces.rules[1] first",
+        "namespaces.rules[3] has no effect: its namespaces match namespaces.rules[0] and namespaces.rules[1] first",
+    )
+
+
+def test_a_level_of_a_rule_that_no_topology_has_is_refused_with_the_policy() -> None:
+    """Where no topology is named the nodes tell which levels there are; `zone` is one of other presets."""
+    answer = check(config("namespaces: {rules: [{namespaces: [a], levels: [rack, zone]}]}"))
+    assert [(cause.field, cause.message.partition(": ")[2]) for cause in answer.causes] == [
+        ("data[policy.yaml].namespaces.rules[0].levels[1]", '"zone" is not a level; the levels are block, rack, host')
+    ]
+
+
+def test_a_default_is_checked_under_the_rule_of_its_namespaces() -> None:
+    """With the nodes a label key is known to mean the level that the rule lists."""
+    default = "defaults: [{namespaces: [a-*], annotations: {topogate.dev/require-topology: %s}}]"
+    rules = "rules: [{namespaces: [a*], levels: [cloud.provider.com/topology-rack]}]"
+    assert check(config(f"namespaces: {{{default % 'rack'}, {rules}}}")).allowed
+    assert not check(config(f"namespaces: {{{default % 'block'}, {rules}}}")).allowed
+    apart = "rules: [{namespaces: [a-b], levels: [rack]}]"
+    assert check(config(f"namespaces: {{{default % 'block'}, {apart}}}")).allowed

@@ -51,6 +51,17 @@ REFUSED = {
     "an empty list of levels": "topologies: [{name: a, levels: []}]",
     "a node selector": "topologies: [{name: a, preset: demo, nodeSelector: {pool: 5, b: ~}}, "
     "{name: b, preset: demo, nodeSelector: {'not a key': x}}]",
+    "rules of the wrong type": "namespaces: {rules: [5, {namespaces: a}, {namespaces: [a], levels: rack, allow: no?}]}",
+    "a rule without namespaces": "namespaces: {rules: [{levels: [rack]}, {namespaces: []}]}",
+    "fields and names of a rule": "namespaces: {rules: [{namespaces: [A, b], level: [rack]}, {namespaces: [c, c]}]}",
+    "levels of a rule": "namespaces: {rules: [{namespaces: [a], levels: [rakc, auto, 5, 'a b', rack, rack]}, "
+    "{namespaces: [b], levels: []}]}",
+    "limits of a rule": "namespaces: {rules: [{namespaces: [a], maxGangPods: -1}, "
+    "{namespaces: [b], maxGangPods: 20000}, {namespaces: [c], maxGangPods: x}]}",
+    "limits where nothing is allowed": "namespaces: {rules: [{namespaces: [a], allow: false, levels: [rack], "
+    "maxGangPods: 5}]}",
+    "a default that its rule forbids": "namespaces: {rules: [{namespaces: [a*], levels: [rack]}, {namespaces: ['*'], "
+    "allow: false}], defaults: [{namespaces: [ab, c], annotations: {topogate.dev/require-topology: block}}]}",
     "hostile text": 'mode: "\\e[31m\\u202eevil\\n\\"quoted\\" ' + "x" * 200 + '"',
     "hostile key": '"\\e[31m\\n": 1\n"' + "k" * 200 + '": 2',
 }

@@ -1,0 +1,62 @@
+"""What the policy says of one namespace, and its entries that no namespace reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from engine.api.field import FieldError, path_of
+from engine.api.schema import wrong
+from engine.api.text import join_comma, quote
+from engine.policy.model import NamespaceRule, Policy
+from engine.policy.patterns import covers, matches
+from engine.topology.choice import level_names
+from engine.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class RuleInForce:
+    """The rule of `namespaces.rules` that counts for a namespace, and its path in the policy."""
+
+    rule: NamespaceRule
+    path: str
+
+    def field(self, name: str) -> str:
+        """Return the reference to a field of the rule in messages: `policy namespaces.rules[0].levels`."""
+        return f"policy {self.path}.{name}"
+
+
+def rule_of(namespace: str, policy: Policy) -> RuleInForce | None:
+    """Return the first rule that matches a namespace; None: everything is allowed there."""
+    for index, rule in enumerate(policy.namespaces.rules):
+        if matches(namespace, rule.namespaces):
+            return RuleInForce(rule, f"namespaces.rules[{index}]")
+    return None
+
+
+def level_errors(policy: Policy, topologies: Mapping[str, Topology]) -> Iterator[FieldError]:
+    """Yield the errors of levels in `namespaces.rules` that no topology has, given the topologies of the policy."""
+    levels = level_names(policy.topologies, topologies, None)
+    for index, rule in enumerate(policy.namespaces.rules if topologies else ()):
+        for number, word in enumerate(rule.levels or ()):
+            if levels.resolve(word) is None:
+                path = path_of(("namespaces", "rules", index, "levels", number))
+                yield wrong(path, f"{quote(word)} is not a level; the levels are {join_comma(levels.aliases)}")
+
+
+def policy_warnings(policy: Policy) -> Iterator[str]:
+    """Yield warnings about entries of the policy without an effect; each begins with the path of the entry."""
+    rules = [rule.namespaces for rule in policy.namespaces.rules]
+    yield from _unreachable("namespaces.rules", rules)
+    yield from _unreachable("namespaces.defaults", [one.namespaces for one in policy.namespaces.defaults])
+
+
+def _unreachable(path: str, entries: Sequence[Sequence[str]]) -> Iterator[str]:
+    for index, patterns in enumerate(entries):
+        first = [
+            next((earlier for earlier in range(index) if any(covers(one, pattern) for one in entries[earlier])), None)
+            for pattern in patterns
+        ]
+        if None not in first:
+            there = " and ".join(f"{path}[{number}]" for number in sorted({one for one in first if one is not None}))
+            yield f"{path}[{index}] has no effect: its namespaces match {there} first"

@@ -1,0 +1,61 @@
+"""Rules for namespaces on a running service."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.api import names
+from local.client import ClientError
+from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
+from tests.support.gang_steps import occupy, vacate
+from tests.support.gangs import Namespace, prefer, require
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def rules(gangs: Namespace, rule: str, *, more: str = "") -> str:
+    return f"{TEST_POLICY}namespaces: {{rules: [{{namespaces: [{gangs.name}], {rule}}}]}}\n{more}"
+
+
+def refused(gangs: Namespace, name: str, **job: object) -> str:
+    with pytest.raises(ClientError) as refusal:
+        gangs.submit(name, **job)
+    assert refusal.value.status == 403
+    return str(refusal.value)
+
+
+def test_a_rule_refuses_with_the_path_and_the_field_of_the_policy(gangs: Namespace, policy: PolicyInForce) -> None:
+    """Levels under every key, sizes, and requests at all; what asks for nothing runs."""
+    gangs.fleet.grid("1x2x2")
+    policy.set(rules(gangs, "levels: [rack, host], maxGangPods: 2"))
+    assert (
+        'metadata.annotations[topogate.dev/require-topology]: Forbidden: "block" is a level that this namespace may '
+        "not name; allowed: rack, host (policy namespaces.rules[0].levels)"
+    ) in refused(gangs, "block", pods=2, annotations=require("block"))
+    foreign = {"kueue.x-k8s.io/podset-preferred-topology": "block"}
+    assert "kueue.x-k8s.io/podset-preferred-topology" in refused(gangs, "foreign", pods=2, annotations=foreign)
+    large = refused(gangs, "large", pods=3, annotations=require("rack"))
+    assert "spec.parallelism" in large
+    assert "a gang has at most 2 pods (policy namespaces.rules[0].maxGangPods)" in large
+    gangs.submit("train", pods=2, annotations=require("auto"))
+    gangs.all_bound("train", 2)
+    policy.set(rules(gangs, "allow: false"))
+    closed = refused(gangs, "closed", pods=1, annotations=prefer("rack"))
+    assert "metadata.annotations[topogate.dev/prefer-topology]: Forbidden: this namespace may not request" in closed
+    gangs.submit("plain", pods=1)
+    gangs.all_bound("plain", 1)
+    assert gangs.phase("train") == "Running"
+
+
+def test_a_gang_that_a_later_rule_forbids_waits_until_it_is_allowed(gangs: Namespace, policy: PolicyInForce) -> None:
+    """It is not failed, and nobody submits it again."""
+    hosts = gangs.fleet.grid("1x1x2")
+    other = occupy(gangs, hosts[0])
+    gangs.submit("train", pods=2, annotations=require("rack"))
+    gangs.waits("train", "InsufficientFreeGPUs")
+    policy.set(rules(gangs, "allow: false"))
+    gangs.waits("train", "NamespaceNotAllowed")
+    vacate(gangs, other)
+    assert gangs.job("train")["metadata"]["annotations"][names.HELD_BY] == names.HELD_BY_SUSPEND
+    policy.set(TEST_POLICY)
+    gangs.all_bound("train", 2)

@@ -1,0 +1,154 @@
+"""What a namespace may request, by the policy's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from engine.api import names
+from engine.api.placement import GangRequest
+from engine.gang.relaxation import relaxed
+from engine.gang.request import PlacementRequest, parse_request
+from engine.policy.model import parse_policy
+from engine.topology.topology import topologies_of
+from tests.support.admission import NODES, raw_job, workload
+
+POLICY = parse_policy("""
+topologies: [{name: default, preset: demo}]
+namespaces:
+  rules:
+  - {namespaces: [research-*], levels: [rack, kubernetes.io/hostname], maxGangPods: 6}
+  - {namespaces: [coarse], levels: [block]}
+  - {namespaces: [free]}
+  - {namespaces: ["*"], allow: false}
+""")
+RACK_KEY = "cloud.provider.com/topology-rack"
+
+
+def read(namespace: str, annotations: Mapping[str, str] | None = None, **job: Any) -> PlacementRequest:
+    return parse_request(
+        workload(raw_job(annotations, namespace=namespace, **job)),
+        policy=POLICY,
+        topologies=topologies_of(POLICY.topologies, list(NODES)),
+    )
+
+
+def refusals(found: PlacementRequest) -> list[tuple[str, str]]:
+    assert found.asked is None
+    return [(error.field.rpartition("[")[2].rstrip("]"), error.reason) for error in found.errors]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {names.REQUIRE: "rack"},
+        {names.REQUIRE: RACK_KEY},
+        {names.PREFER: "host"},
+        {names.REQUIRE: "auto"},
+        {names.UNCONSTRAINED: "true"},
+        {names.UNCONSTRAINED: "true", names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "2"},
+    ],
+)
+def test_levels_of_the_rule_may_be_named(asked: Mapping[str, str]) -> None:
+    """By alias, by label key, by `auto`; a gang without a level names none."""
+    assert read("research-a", asked).errors == ()
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        names.REQUIRE,
+        names.PREFER,
+        names.SLICE_TOPOLOGY,
+        "kueue.x-k8s.io/podset-required-topology",
+        "kai.scheduler/topology-preferred-placement",
+    ],
+)
+@pytest.mark.parametrize("value", ["block", "cloud.provider.com/topology-block"])
+def test_any_other_level_is_refused_under_every_key(key: str, value: str) -> None:
+    """Foreign dialects and slices name levels too; the message says which are allowed, and which field says so."""
+    size = {names.SLICE_SIZE: "2", names.REQUIRE: "rack"} if key == names.SLICE_TOPOLOGY else {}
+    found = read("research-a", {key: value, **size})
+    assert refusals(found) == [(key, "LevelNotAllowed")]
+    assert found.errors[0].message == (
+        f'"{value}" is a level that this namespace may not name; allowed: rack, host '
+        "(policy namespaces.rules[0].levels)"
+    )
+
+
+def test_an_unknown_level_is_offered_only_what_is_allowed() -> None:
+    """A typo is still a typo; the levels that it suggests are those that the namespace may name."""
+    (error,) = read("research-a", {names.REQUIRE: "rakc"}).errors
+    assert (error.reason, error.message) == ("UnknownLevel", 'allowed: rack, host, auto; did you mean "rack"?')
+
+
+def test_the_first_rule_that_matches_counts() -> None:
+    """A later rule for every namespace changes nothing for those that an earlier one names."""
+    assert read("free", {names.REQUIRE: "block"}).errors == ()
+    assert refusals(read("coarse", {names.REQUIRE: "rack"})) == [(names.REQUIRE, "LevelNotAllowed")]
+
+
+@pytest.mark.parametrize(
+    "asked", [{names.REQUIRE: "rack"}, {names.UNCONSTRAINED: "true"}, {"kai.scheduler/topology": "default"}]
+)
+def test_a_namespace_that_may_not_request_anything_is_refused_every_request(asked: Mapping[str, str]) -> None:
+    """Once for an object, at the first annotation of the request."""
+    found = read("other", asked)
+    assert refusals(found) == [(next(iter(asked)), "NamespaceNotAllowed")]
+    assert found.errors[0].message == (
+        "this namespace may not request a topology or a gang (policy namespaces.rules[3].allow); remove the request, "
+        "or use another namespace"
+    )
+
+
+def test_a_namespace_that_may_not_request_anything_has_other_workloads() -> None:
+    """Without a request, and with the one that says so, nothing is refused."""
+    assert read("other").ignored == "NoTopologyRequested"
+    assert read("other", {names.UNCONSTRAINED: "false"}).ignored == "NoTopologyRequested"
+
+
+def test_the_rule_bounds_the_pods_of_a_gang() -> None:
+    """The message names the field that counts: the rule's, else the queue's."""
+    assert read("research-a", {names.REQUIRE: "rack"}, parallelism=6, completions=6).errors == ()
+    (error,) = read("research-a", {names.REQUIRE: "rack"}, parallelism=7, completions=7).errors
+    assert (error.field, error.reason, error.value) == ("spec.parallelism", "GangLimitExceeded", "7")
+    assert error.message == "a gang has at most 6 pods (policy namespaces.rules[0].maxGangPods)"
+    (error,) = read("free", {names.REQUIRE: "rack"}, parallelism=20_000, completions=20_000).errors
+    assert error.message == "a gang has at most 10,000 pods (policy queue.maxGangPods)"
+
+
+def test_a_preferred_auto_is_the_lowest_level_of_the_rule() -> None:
+    """Without a rule it is the host."""
+    found = [read(namespace, {names.PREFER: "auto"}).asked for namespace in ("coarse", "research-a", "free")]
+    assert [one.prefer for one in found if one is not None] == ["block", "host", "host"]
+
+
+def test_a_required_auto_that_is_relaxed_prefers_the_lowest_level_of_the_rule() -> None:
+    """A relaxation names no level that its user may not name."""
+    found = read("coarse", {names.REQUIRE: "auto", names.RELAX_AFTER: "1m"})
+    (ask,) = relaxed(found).pod_sets
+    assert (ask.prefer, ask.relaxed) == ("block", "auto")
+
+
+def test_a_level_of_another_topology_leaves_none_for_auto() -> None:
+    """A rule names levels of any topology; where it names none of the workload's own, `auto` has no meaning."""
+    policy = parse_policy("""
+topologies:
+- {name: default, preset: demo}
+- {name: other, levels: [{name: hall, keys: [example.com/hall]}], nodeSelector: {pool: other}}
+namespaces: {rules: [{namespaces: [ml], levels: [hall]}]}
+""")
+    for key in (names.REQUIRE, names.PREFER):
+        job = workload(raw_job({key: "auto"}))
+        found = parse_request(job, policy=policy, topologies=topologies_of(policy.topologies, list(NODES)))
+        (error,) = found.errors
+        assert error.reason == "LevelNotAllowed"
+        assert "none of this topology is allowed (policy namespaces.rules[0].levels)" in error.message
+
+
+def test_a_gang_of_several_pod_sets_is_relaxed_within_the_rule() -> None:
+    """The level of the whole gang follows the rule as that of a pod set does."""
+    found = PlacementRequest(gang=GangRequest("auto", None, None), levels=("block", "rack"))
+    assert relaxed(found).gang == GangRequest(None, "rack", None, relaxed="auto")
