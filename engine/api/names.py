@@ -16,6 +16,7 @@ UNCONSTRAINED: Final = "topogate.dev/unconstrained-topology"
 TOPOLOGY: Final = "topogate.dev/topology"
 SLICE_TOPOLOGY: Final = "topogate.dev/slice-topology"
 SLICE_SIZE: Final = "topogate.dev/slice-size"
+SLICES: Final = "topogate.dev/slices"
 COLOCATE: Final = "topogate.dev/colocate"
 RELAX_AFTER: Final = "topogate.dev/relax-after"
 MIN_AVAILABLE: Final = "topogate.dev/min-available"
@@ -31,6 +32,7 @@ REQUEST_KEYS: Final = frozenset(
         TOPOLOGY,
         SLICE_TOPOLOGY,
         SLICE_SIZE,
+        SLICES,
         COLOCATE,
         RELAX_AFTER,
         MIN_AVAILABLE,
@@ -80,27 +82,37 @@ ALIASES: Final[dict[str, dict[str, str]]] = {
         "kueue.x-k8s.io/podset-unconstrained-topology": UNCONSTRAINED,
         "kueue.x-k8s.io/podset-slice-required-topology": SLICE_TOPOLOGY,
         "kueue.x-k8s.io/podset-slice-size": SLICE_SIZE,
+        "kueue.x-k8s.io/podset-slice-required-topology-constraints": SLICES,
         "kueue.x-k8s.io/podset-group-name": COLOCATE,
     },
     "kai": {
         "kai.scheduler/topology": TOPOLOGY,
         "kai.scheduler/topology-required-placement": REQUIRE,
         "kai.scheduler/topology-preferred-placement": PREFER,
+        "kai.scheduler/segment-topology-required-placement": SLICE_TOPOLOGY,
     },
 }
-# Foreign annotations of the same dialects that are not supported: their user gets a warning, no more.
+# Aliases that are read only beside another one: key -> (that alias, our key). Without it they are unread.
+ALIASES_BESIDE: Final[dict[str, tuple[str, str]]] = {
+    "kai.scheduler/segment-size": ("kai.scheduler/segment-topology-required-placement", SLICE_SIZE),
+}
+# Foreign annotations that are not supported: their user gets a warning, no more. Under our own dialect are those of
+# tools without a dialect.
 UNREAD: Final[dict[str, frozenset[str]]] = {
-    "kueue": frozenset(
+    "topogate": frozenset(
         {
-            "kueue.x-k8s.io/podset-slice-required-topology-constraints",
-            "kueue.x-k8s.io/podset-topology-spreading",
+            "volcano.sh/network-topology-mode",
+            "volcano.sh/network-topology-highest-tier",
+            "gang.scheduling.koordinator.sh/network-topology-spec",
+            "scheduling.koordinator.sh/network-topology-selector",
         }
     ),
+    "kueue": frozenset({"kueue.x-k8s.io/podset-topology-spreading"}),
     "kai": frozenset(
         {
             "kai.scheduler/segment-size",
-            "kai.scheduler/segment-topology-required-placement",
             "kai.scheduler/segment-topology-preferred-placement",
+            "kai.scheduler/pod-index-label",
             "kai.scheduler/batch-min-member",
         }
     ),

@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import isqrt
+
+import msgspec
 
 from engine.api import names
 from engine.api.duration import DurationError, parse_duration
 from engine.api.field import FieldError, unsupported
 from engine.api.pod import Pod
 from engine.api.reasons import Code
-from engine.api.text import join_comma, quote, sanitize, suggest
+from engine.api.text import join_and, join_comma, quote, sanitize, suggest
 from engine.api.workload import PodSet, Workload
 from engine.topology.choice import LevelNames
 
@@ -19,6 +23,7 @@ NATIVE_DIALECT = "topogate"
 POD_GROUP_DIALECT = "pod-group"
 
 _POSITIVE = re.compile(r"[1-9][0-9]{0,8}")
+_LAYER = re.compile(r"\s*([^\s=,]+)\s*=\s*([1-9][0-9]{0,8})\s*")
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _MAX_HINTS = 64  # users do not read more, and each is compared with every key
 # Keys that users try under our prefix, and where that is set instead.
@@ -34,6 +39,10 @@ _WORD = re.compile(r"[^\s,;|+]+")
 _MIN_TIMEOUT = 10  # seconds: each time that it is over costs a write and an Event
 _MAX_READ = 256  # characters of a value: a list of levels is shorter
 _SHORT_KEYS = tuple(sorted(key.partition("/")[2] for key in names.REQUEST_KEYS))
+_LISTED_DIVISORS = 8
+_MOST_PODS = 1_000_000_000
+
+Layers = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +101,10 @@ def read_annotations(
     sources: Iterable[AnnotationSource], *, dialects: Collection[str]
 ) -> tuple[RequestAnnotation, ...]:
     """Return all request annotations of the sources, ordered by path."""
-    known = meanings(dialects)
+    known, sources = meanings(dialects), tuple(sources)
+    for key, (beside, about) in names.ALIASES_BESIDE.items():
+        if beside in known and any(beside in source.annotations for source in sources):
+            known = {**known, key: about}
     found = (
         RequestAnnotation(field=f"{source.path}.annotations[{key}]", key=key, about=known[key], value=value)
         for source in sources
@@ -107,20 +119,37 @@ def read_own_annotations(about: Workload | Pod, *, dialects: Collection[str]) ->
     return read_annotations((own_source(about),), dialects=dialects)
 
 
-def slices_of(scope: RequestScope, whole: RequestScope) -> tuple[tuple[str, int], ...]:
-    """Return the slices (level, size) of a pod set, its own or the gang's; none while their size is not known.
+def slices_of(scope: RequestScope, whole: RequestScope) -> Layers:
+    """Return the layers of slices (level, size) of a pod set, its own or the gang's; none while a size is not known.
 
     Slices of the workload apply to every pod set that is as large as a slice.
     """
     pod_set = scope.pod_set
     if pod_set is None:
         return ()
-    said = scope if names.SLICE_TOPOLOGY in scope.meanings else whole
+    said = scope if not {names.SLICES, names.SLICE_TOPOLOGY}.isdisjoint(scope.meanings) else whole
+    layers = layers_in(said)
     level, size = said.meanings.get(names.SLICE_TOPOLOGY), said.meanings.get(names.SLICE_SIZE)
     pods = pod_set.replica if size is None else int(size)
-    if level is None or pods is None or (said is not scope and pods > pod_set.slots):
-        return ()
-    return ((level, pods),)
+    if not layers and level is not None and pods is not None:
+        layers = ((level, pods),)
+    return layers if said is scope else tuple((level, size) for level, size in layers if size <= pod_set.slots)
+
+
+def layers_in(scope: RequestScope) -> Layers:
+    """Return the layers of slices that one annotation of a scope lists, coarse to fine."""
+    pairs = (layer.split("=") for layer in scope.meanings.get(names.SLICES, "").split(",") if layer)
+    return tuple((level, int(size)) for level, size in pairs)
+
+
+def divisors(number: int, *, multiple_of: int = 1, near: int = 1) -> str:
+    """Return the divisors of a number that are multiples of another one, as text; of very many those around `near`."""
+    small = [n for n in range(1, isqrt(number) + 1) if not number % n]
+    found = sorted({n for low in small for n in (low, number // low) if not n % multiple_of})
+    if len(found) > _LISTED_DIVISORS:
+        closest = sorted(found, key=lambda n: max(n, near) / min(n, near))[:_LISTED_DIVISORS]
+        found = sorted(closest)
+    return join_and([f"{n:,}" for n in found], "or")
 
 
 def asks_in_pod_group_labels(sources: Iterable[AnnotationSource], *, dialects: Collection[str]) -> bool:
@@ -190,8 +219,12 @@ def _level(said: RequestAnnotation, levels: LevelNames, _: Collection[str]) -> s
             return _not_allowed(said, levels)
         return lowest if said.about == names.PREFER else names.AUTO
     alias = levels.resolve(said.value)
-    if alias is not None:
-        return alias if levels.permits(alias) else _not_allowed(said, levels)
+    if alias is None:
+        return _unknown_level(said, levels, auto)
+    return alias if levels.permits(alias) else _not_allowed(said, levels)
+
+
+def _unknown_level(said: RequestAnnotation, levels: LevelNames, auto: tuple[str, ...] = ()) -> FieldError:
     # A user who wrote a label key is shown label keys.
     allowed = levels.keys if "/" in said.value else (*filter(levels.permits, levels.aliases), *auto)
     error = unsupported(said.field, said.value, allowed, reason="UnknownLevel")
@@ -209,6 +242,57 @@ def _not_allowed(said: RequestAnnotation, levels: LevelNames) -> FieldError:
     listed = f"allowed: {join_comma(levels.allowed)}" if levels.allowed else "none of this topology is allowed"
     message = f"{quote(said.value)} is a level that this namespace may not name; {listed} ({levels.allowed_by})"
     return FieldError(field=said.field, kind="Forbidden", value=None, reason="LevelNotAllowed", message=message)
+
+
+class _Constraint(msgspec.Struct, frozen=True):
+    """One layer of slices as Kueue writes it."""
+
+    topology: str
+    size: int
+
+
+_CONSTRAINTS = msgspec.json.Decoder(list[_Constraint])
+
+
+def _slices(said: RequestAnnotation, levels: LevelNames, _: Collection[str]) -> str | FieldError:
+    """Check layers of slices, `rack=16,host=4` or Kueue's JSON; return them in the first spelling with aliases."""
+    written = _written_layers(said)
+    if isinstance(written, FieldError):
+        return written
+    layers: list[tuple[str, int]] = []
+    for word, size in written:
+        alias = levels.resolve(word)
+        if alias is None:
+            return _unknown_level(replace(said, value=word), levels)
+        if not levels.permits(alias):
+            return _not_allowed(replace(said, value=word), levels)
+        if alias in dict(layers):
+            return invalid(said, f"names level {alias} twice; keep one of them")
+        layers.append((alias, size))
+    for (coarse, whole), (fine, size) in pairwise(layers):
+        if levels.coarser(fine, coarse) or not (levels.open or levels.coarser(coarse, fine)):
+            return invalid(said, f"{fine} is not a finer level than {coarse}; name them coarse to fine")
+        if whole % size:
+            message = f"{fine}={size} must divide {coarse}={whole}; for {fine} use {divisors(whole, near=size)}"
+            return invalid(said, message, reason="SegmentNotDivisor")
+    return ",".join(f"{level}={size}" for level, size in layers)
+
+
+def _written_layers(said: RequestAnnotation) -> list[tuple[str, int]] | FieldError:
+    """Return the layers of slices as written, at least one, or the error in their spelling."""
+    if said.key != said.about:
+        try:
+            found = [(one.topology, one.size) for one in _CONSTRAINTS.decode(said.value)]
+        except (msgspec.MsgspecError, RecursionError):
+            found = []
+        if found and all(level and 0 < size < _MOST_PODS for level, size in found):
+            return found
+        return invalid(said, 'must be a JSON list such as [{"topology":"rack","size":16},{"topology":"host","size":4}]')
+    layers = [_LAYER.fullmatch(part) for part in said.value.split(",")]
+    pairs = [(layer[1], int(layer[2])) for layer in layers if layer is not None]
+    if len(pairs) == len(layers):
+        return pairs
+    return invalid(said, "must be pairs level=pods, coarse to fine, such as rack=16,host=4")
 
 
 def _topology(said: RequestAnnotation, _: LevelNames, topologies: Collection[str]) -> str | FieldError:
@@ -255,6 +339,7 @@ _CHECKS: Mapping[str, Callable[[RequestAnnotation, LevelNames, Collection[str]],
     names.TOPOLOGY: _topology,
     names.UNCONSTRAINED: _flag,
     names.SLICE_SIZE: _number,
+    names.SLICES: _slices,
     names.MIN_AVAILABLE: _number,
     names.GANG_SIZE: _number,
     names.RELAX_AFTER: _duration,

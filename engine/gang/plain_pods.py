@@ -28,7 +28,7 @@ KIND = "Pod"
 _PREFIX = "pods/"
 _SIZE_DIGITS = 7
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
-_LEVELS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY})
+_LEVELS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY, names.SLICES})
 _GANG_KEYS = frozenset({names.GANG_NAME, names.GANG_SIZE})
 
 _GROUP = "pods-"

@@ -43,7 +43,7 @@ from engine.topology.choice import LevelNames, choose_topology, level_names
 from engine.topology.topology import Topology
 
 _POD_GROUP_ONLY = "pod-group labels are read only at creation; add topogate.dev/unconstrained-topology: true"
-LEVELS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY})
+LEVELS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY, names.SLICES})
 _NEEDS_LEVEL = frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.MIN_AVAILABLE, names.SCHEDULE_TIMEOUT})
 # about the whole gang, wherever they are set
 _GANG_WIDE = frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.SCHEDULE_TIMEOUT})

@@ -13,7 +13,7 @@ from engine.api.field import FieldError, path_of
 from engine.api.pod import SelectorTerm, Shape
 from engine.api.text import plural
 from engine.api.workload import Workload
-from engine.gang.annotations import RequestAnnotation, RequestScope, invalid, slices_of
+from engine.gang.annotations import RequestAnnotation, RequestScope, divisors, invalid, layers_in, slices_of
 from engine.gang.key import MAX_GROUPS
 from engine.policy.model import Policy
 from engine.policy.namespaces import rule_of
@@ -94,8 +94,12 @@ def colocation_errors(scopes: Sequence[RequestScope]) -> Iterator[FieldError]:
 def slice_errors(
     scope: RequestScope, whole: RequestScope, workload: Workload, levels: LevelNames
 ) -> Iterator[FieldError]:
-    """Yield errors for slices: level or size missing, level too coarse, size no divisor of the pods."""
+    """Yield errors for slices: level or size missing, level too coarse, size no divisor of the pods, two forms."""
     of_level, of_size = scope.annotation_for(names.SLICE_TOPOLOGY), scope.annotation_for(names.SLICE_SIZE)
+    of_layers, layers = scope.annotation_for(names.SLICES), layers_in(scope)
+    other = of_level or of_size
+    if of_layers is not None and other is not None and not _same_slices(scope, of_layers, other):
+        yield conflict(of_layers, f"says the same as {other.field}, or contradicts it; keep one of them")
     if of_level is not None and of_size is None and not _size_known(scope, workload):
         yield _missing(of_level, names.SLICE_SIZE, "also needs the number of pods in a slice")
     if of_size is not None and of_level is None:
@@ -103,16 +107,37 @@ def slice_errors(
     level, require = scope.meanings.get(names.SLICE_TOPOLOGY), scope.meanings.get(names.REQUIRE)
     if of_level is not None and level and require and require != names.AUTO and levels.coarser(level, require):
         yield conflict(of_level, f"must not be a coarser level than the required one ({require})")
+    coarsest = layers[0][0] if layers else None
+    if of_layers is not None and coarsest and require not in (None, names.AUTO) and levels.coarser(coarsest, require):
+        yield conflict(of_layers, f"{coarsest} must not be a coarser level than the required one ({require})")
+    yield from _slice_size_errors(scope, whole, workload)
+
+
+def _same_slices(scope: RequestScope, of_layers: RequestAnnotation, other: RequestAnnotation) -> bool:
+    """Return True if both forms of slices mean the same and one is an alias; two native forms are one too many."""
+    level, size = scope.meanings.get(names.SLICE_TOPOLOGY), scope.meanings.get(names.SLICE_SIZE)
+    aliased = of_layers.key != of_layers.about or other.key != other.about
+    return aliased and level is not None and size is not None and layers_in(scope) == ((level, int(size)),)
+
+
+def _slice_size_errors(scope: RequestScope, whole: RequestScope, workload: Workload) -> Iterator[FieldError]:
+    """Yield the error for a size that does not divide the pods of its pod set; sizes inside it divide it already."""
+    if scope.pod_set is None:
+        return
     size = scope.meanings.get(names.SLICE_SIZE)
-    if scope.pod_set is not None and of_size is not None and size is not None and scope.pods % int(size):
-        what = "of the gang (spec.parallelism)" if _is_job(workload) else f"of {scope.pod_set.name}"
-        yield invalid(of_size, f"must divide the {plural(scope.pods, 'pod')} {what}", reason="SegmentNotDivisor")
-    elif scope.pod_set is not None and scope is not whole and level is None:
-        said = whole.annotation_for(names.SLICE_SIZE)
-        for _, pods in slices_of(scope, whole) if said is not None else ():
-            if scope.pods % pods and said is not None:
-                message = f"must divide the {plural(scope.pods, 'pod')} of {scope.pod_set.name}"
-                yield invalid(said, message, reason="SegmentNotDivisor")
+    sizes = [pods for _, pods in layers_in(scope)] or ([int(size)] if size is not None else [])
+    said = scope.annotation_for(names.SLICES) or scope.annotation_for(names.SLICE_SIZE)
+    if not sizes and scope is not whole and names.SLICE_TOPOLOGY not in scope.meanings:
+        sizes = [pods for _, pods in slices_of(scope, whole)]
+        said = whole.annotation_for(names.SLICES) or whole.annotation_for(names.SLICE_SIZE)
+    if said is None or not sizes or not scope.pods % sizes[0]:
+        return
+    what = "of the gang (spec.parallelism)" if _is_job(workload) else f"of {scope.pod_set.name}"
+    fitting = divisors(scope.pods, multiple_of=sizes[1] if len(sizes) > 1 else 1, near=sizes[0])
+    use = f"; use {fitting}" if fitting else ""
+    yield invalid(
+        said, f"{sizes[0]:,} must divide the {plural(scope.pods, 'pod')} {what}{use}", reason="SegmentNotDivisor"
+    )
 
 
 def _size_known(scope: RequestScope, workload: Workload) -> bool:

@@ -28,11 +28,14 @@ _TOPOLOGY_LIKE: Final = re.compile(r"(podset-)?(slice-)?(req|pref|unc)[a-z]*-top
 
 # The text after the key; with the key and our prefix a warning has at most 120 characters.
 HELP: Final[Mapping[str, str]] = {
-    "kueue.x-k8s.io/podset-slice-required-topology-constraints": "is ignored; one layer: slice-topology, slice-size",
+    "volcano.sh/network-topology-mode": "is ignored: use require-topology or prefer-topology",
+    "volcano.sh/network-topology-highest-tier": "is ignored: use require-topology or prefer-topology",
+    "gang.scheduling.koordinator.sh/network-topology-spec": "is ignored: use require- or prefer-topology",
+    "scheduling.koordinator.sh/network-topology-selector": f"is ignored: use {names.GANG_NAME}",
     "kueue.x-k8s.io/podset-topology-spreading": "is ignored: ask for nothing and use topologySpreadConstraints",
-    "kai.scheduler/segment-size": f"is ignored: use {names.SLICE_SIZE}",
-    "kai.scheduler/segment-topology-required-placement": f"is ignored: use {names.SLICE_TOPOLOGY}",
-    "kai.scheduler/segment-topology-preferred-placement": "is ignored: slice-topology can only require a level",
+    "kai.scheduler/segment-size": "is ignored without segment-topology-required-placement",
+    "kai.scheduler/segment-topology-preferred-placement": "is ignored: slices can only require a level",
+    "kai.scheduler/pod-index-label": "is ignored: the order of the pods is that of their kind's index",
     "kai.scheduler/batch-min-member": f"is ignored: use {names.MIN_AVAILABLE}",
 }
 
@@ -63,8 +66,8 @@ def request_warnings(
 def _slices(asks: Iterable[PodSetRequest]) -> Iterator[str]:
     for ask in asks:
         if ask.slices and not ask.ranked:
-            level, size = ask.slices[0]
-            yield f"pods without an index have no order: each {level} gets a multiple of {size} of them"
+            layers = join_and([f"each {level} gets a multiple of {size}" for level, size in ask.slices])
+            yield f"pods without an index have no order: {layers} of them"
 
 
 def _unshared_domains(asks: Iterable[PodSetRequest], scopes: Iterable[RequestScope]) -> Iterator[str]:
@@ -132,5 +135,8 @@ def _suggestion(key: str, dialects: Collection[str]) -> str | None:
 def unread(sources: Iterable[AnnotationSource], *, dialects: Collection[str]) -> Iterator[str]:
     """Yield a warning for each key of these dialects on the sources that we do not read, each key once."""
     known = {key for dialect, keys in names.UNREAD.items() if dialect in dialects for key in keys}
+    sources = tuple(sources)
     for key in sorted({key for source in sources for key in source.annotations.keys() & known}):
-        yield f"{key} {HELP[key]}"
+        beside = names.ALIASES_BESIDE.get(key)
+        if beside is None or not any(beside[0] in source.annotations for source in sources):
+            yield f"{key} {HELP[key]}"

@@ -186,7 +186,7 @@ def _infeasible(short: Shortfall) -> Waits | Never:
         return _used_up(short)
     unhealthy = _counted(short, lambda reason: reason in _UNHEALTHY)
     tainted = _counted(short, lambda reason: reason.startswith(_TAINT))
-    sliced = short.slices is not None and bool(short.per_host)  # pods fit, but no whole slice does
+    sliced = bool(short.slices and short.per_host)  # pods fit, but no whole slice does
     if short.capacity_total == 0 and not sliced and not short.exclusions.get("too small", 0):
         return _nothing_eligible(short, unhealthy=unhealthy, tainted=tainted)
     if _possible(short, unhealthy + tainted) < short.count:
@@ -297,7 +297,8 @@ def _together(short: Shortfall) -> str:
 
 
 def _sliced(short: Shortfall) -> str:
-    return f", {short.slices[1]:,} at a time {_in_one(short.slices[0])}" if short.slices is not None else ""
+    layers = [f"{size:,} at a time {_in_one(level)}" for level, size in short.slices]
+    return f", {join_and(layers)}" if layers else ""
 
 
 def _in_one(level: str) -> str:

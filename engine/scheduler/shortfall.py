@@ -131,8 +131,8 @@ class Shortfall:
     largest         last label value and number of hosts of the domain with capacity_best
     roomier         nearest coarser level with an empty domain that holds the gang, with its slots
     host_gpus       GPUs of the largest host
-    slices          level and size: this many pods at a time have to share one domain of the level; None: no slices.
-                    All numbers of slots are of whole slices then
+    slices          level and size, coarse to fine: so many pods at a time have to share one domain of the level.
+                    If there are any, all numbers of slots are of whole slices
     tolerate        key of a taint: a toleration for it would make room for the gang now
     devices         what its pods need of the hosts' devices; None: nothing
     too_big         a resource of a pod that exceeds every host: its name, units of a pod, most of a host
@@ -162,7 +162,7 @@ class Shortfall:
     devices: DeviceShortfall | None = None
     unreported: tuple[str, ...] = ()
     reported: tuple[str, ...] = ()
-    slices: tuple[str, int] | None = None
+    slices: tuple[tuple[str, int], ...] = ()
     whole: int | None = None
     too_big: tuple[str, int, int] | None = None
 
@@ -222,7 +222,7 @@ def shortfall_of(
         per_host=per_host or None,
         hosts=len(tree.hosts) + len(topology.outside),
         exclusions=dict(exclusions),
-        slices=ask.slices[0] if ask.slices else None,
+        slices=ask.slices,
         limiting=_limiting(shape, capacity, topology, counted=counted, by_numbers=by_numbers),
         fits_level=_fits(answer.fits_level, topology),
         gpus_per_pod=gpus_per_pod,

@@ -112,7 +112,7 @@ def request_errors(
     if before.asked is None or not _runs(old, new, placements):
         return
     if after.asked is not None:
-        for field in dict.fromkeys(_changed(new, before, after, policy)):
+        for field in dict.fromkeys(_changed(old, new, before, after, policy)):
             yield _forbidden(field, f"the gang is placed and running; {_remedy(new)}")
     elif asks_nothing(after.ignored) and _removal_is_mistake(old, new, policy):
         message = f"the gang is placed and running, and would lose its slots; {_remedy(new)}, or set {_NOTHING_ASKED}"
@@ -146,7 +146,9 @@ def _removal_is_mistake(old: Workload, new: Workload, policy: Policy) -> bool:
     return new.suspend_path is not None and new.suspendable and not explicit and not by_default(old, policy)
 
 
-def _changed(new: Workload, before: PlacementRequest, after: PlacementRequest, policy: Policy) -> Iterator[str]:
+def _changed(
+    old: Workload, new: Workload, before: PlacementRequest, after: PlacementRequest, policy: Policy
+) -> Iterator[str]:
     """Yield the path of each part of the request that has changed."""
     if before.topology != after.topology:
         yield request_path(new, names.TOPOLOGY, policy=policy)
@@ -156,18 +158,24 @@ def _changed(new: Workload, before: PlacementRequest, after: PlacementRequest, p
             if was != now:
                 yield f"metadata.annotations[{key}]"
     asked = {ask.name: ask for ask in before.pod_sets}
+    written = (*request_annotations(old, policy=policy), *request_annotations(new, policy=policy))
+    layered = any(one.about == names.SLICES for one in written)
     for pod_set, ask in zip(new.pod_sets, after.pod_sets, strict=True):
         earlier = asked.get(ask.name)
-        for key in _differing(earlier, ask) if earlier is not None else ():
+        for key in _differing(earlier, ask, layered=layered) if earlier is not None else ():
             yield request_path(new, key, policy=policy, pod_set=pod_set)
 
 
-def _differing(was: PodSetRequest, now: PodSetRequest) -> Iterator[str]:
+def _differing(was: PodSetRequest, now: PodSetRequest, *, layered: bool) -> Iterator[str]:
+    """Yield the keys that differ; `layered`: slices are written as layers."""
+    slices: tuple[tuple[str, object, object], ...] = (
+        (names.SLICE_TOPOLOGY, [level for level, _ in was.slices], [level for level, _ in now.slices]),
+        (names.SLICE_SIZE, [size for _, size in was.slices], [size for _, size in now.slices]),
+    )
     parts = (
         (names.REQUIRE, was.require, now.require),
         (names.PREFER, was.prefer, now.prefer),
-        (names.SLICE_TOPOLOGY, [level for level, _ in was.slices], [level for level, _ in now.slices]),
-        (names.SLICE_SIZE, [size for _, size in was.slices], [size for _, size in now.slices]),
+        *(((names.SLICES, was.slices, now.slices),) if layered else slices),
         (names.COLOCATE, was.colocate, now.colocate),
     )
     yield from (key for key, one, other in parts if one != other)

@@ -44,3 +44,20 @@ def test_slices_share_a_rack_each(gangs: Namespace) -> None:
     assert {rank: annotations[names.SLICE_INDEX] for rank, annotations in told.items()} == {
         rank: str(rank // 3) for rank in range(6)
     }
+
+
+def test_slices_in_two_layers_are_kept_on_both_levels(gangs: Namespace) -> None:
+    """Each six ranks in one rack, each three of them on one host.
+
+    A rack has room for twelve such pods, but for three a host only once six: the twelve are in two racks.
+    """
+    gangs.fleet.grid("1x3x3")
+    gangs.submit("layers", pods=12, gpus=2, annotations={names.SLICES: "rack=6,host=3"})
+    hosts = gangs.all_bound("layers", 12)
+    racks = [gangs.racks({rank: hosts[rank] for rank in range(first, first + 6)}) for first in (0, 6)]
+    assert [len(one) for one in racks] == [1, 1]
+    assert racks[0] != racks[1]
+    assert all(len({hosts[rank] for rank in range(first, first + 3)}) == 1 for first in range(0, 12, 3))
+    placement = gangs.placement("layers")
+    assert placement is not None
+    assert placement["spec"]["podSets"][0]["slices"] == [{"level": "rack", "size": 6}, {"level": "host", "size": 3}]

@@ -248,16 +248,14 @@ def test_an_unknown_key_of_ours_is_refused_with_the_nearest_one() -> None:
     [
         ("priority", "no such annotation; set priorityClassName on the pods"),
         ("Queue", "no such annotation; there are no queues: gangs wait by priority, then by age"),
-        (
-            "rack",
-            "no such annotation; the keys are colocate, gang-name, gang-size, min-available, prefer-topology, "
-            "relax-after, require-topology, schedule-timeout, slice-size, slice-topology, topology, "
-            "unconstrained-topology",
-        ),
     ],
 )
 def test_an_unknown_key_of_ours_without_a_near_one_is_told_where_it_is_said(key: str, told: str) -> None:
     assert only(read({f"topogate.dev/{key}": "x"})).message == told
+
+
+def test_an_unknown_key_of_ours_that_is_near_none_is_told_with_all_keys() -> None:
+    assert only(read({"topogate.dev/rack": "x"})).message.startswith("no such annotation; the keys are colocate, ")
 
 
 def test_an_unknown_key_of_ours_on_the_template_is_refused_too() -> None:
@@ -354,6 +352,112 @@ def test_what_is_wrong_with_slices_is_named(level: str | None, size: str | None,
     keys = {names.REQUIRE: "rack", names.SLICE_TOPOLOGY: level, names.SLICE_SIZE: size}
     error = only(read({key: value for key, value in keys.items() if value is not None}))
     assert (error.field, error.reason) == (f"metadata.annotations[{about}]", reason)
+
+
+CONSTRAINTS = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
+KUEUE_LAYERS = '[{"topology": "cloud.provider.com/topology-rack", "size": 4}, {"topology": "host", "size": 2}]'
+SEGMENT = {"kai.scheduler/segment-topology-required-placement": "rack", "kai.scheduler/segment-size": "2"}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {names.SLICES: "rack=4,host=2"},
+        {names.SLICES: " cloud.provider.com/topology-rack = 4 , kubernetes.io/hostname=2"},
+        {CONSTRAINTS: KUEUE_LAYERS},
+        {CONSTRAINTS: KUEUE_LAYERS, names.SLICES: "rack=4,host=2"},
+    ],
+    ids=str,
+)
+def test_slices_are_listed_in_layers(said: dict[str, str]) -> None:
+    """Coarse to fine, by alias or label key, as our own key or Kueue's, or as both with one meaning."""
+    found = read(said)
+    assert found.asked is not None, found.errors
+    assert (found.asked.slices, found.warnings) == ((("rack", 4), ("host", 2)), ())
+
+
+@pytest.mark.parametrize(
+    ("value", "reason", "message"),
+    [
+        ("", "InvalidValue", "must be pairs level=pods, coarse to fine, such as rack=16,host=4"),
+        ("rack", "InvalidValue", "must be pairs level=pods, coarse to fine, such as rack=16,host=4"),
+        ("rack=4,", "InvalidValue", "must be pairs level=pods, coarse to fine, such as rack=16,host=4"),
+        ("rack=0", "InvalidValue", "must be pairs level=pods, coarse to fine, such as rack=16,host=4"),
+        ("rack:4", "InvalidValue", "must be pairs level=pods, coarse to fine, such as rack=16,host=4"),
+        ("rack=\u0664", "InvalidValue", "must be pairs level=pods, coarse to fine, such as rack=16,host=4"),
+        ("rak=4", "UnknownLevel", 'allowed: block, rack, host; did you mean "rack"?'),
+        ("auto=4", "UnknownLevel", "allowed: block, rack, host"),
+        ("rack=4,rack=2", "InvalidValue", "names level rack twice; keep one of them"),
+        ("host=4,rack=2", "InvalidValue", "rack is not a finer level than host; name them coarse to fine"),
+        ("rack=4,host=3", "SegmentNotDivisor", "host=3 must divide rack=4; for host use 1, 2 or 4"),
+        (
+            "rack=3",
+            "SegmentNotDivisor",
+            "3 must divide the 4 pods of the gang (spec.parallelism); use 1, 2 or 4",
+        ),
+        (
+            "rack=6,host=2",
+            "SegmentNotDivisor",
+            "6 must divide the 4 pods of the gang (spec.parallelism); use 2 or 4",
+        ),
+        ("rack=8,host=8", "SegmentNotDivisor", "8 must divide the 4 pods of the gang (spec.parallelism)"),
+    ],
+)
+def test_what_is_wrong_with_layers_of_slices_is_named(value: str, reason: str, message: str) -> None:
+    """The spelling, a level, their order, or the sizes, with the numbers that would do."""
+    error = only(read({names.SLICES: value}))
+    assert (error.field, error.reason, error.message) == (f"metadata.annotations[{names.SLICES}]", reason, message)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "{}", "[]", "x", "[" * 9999, '[{"topology": "rack", "size": "4"}]', '[{"topology": "", "size": 4}]']
+)
+def test_kueue_s_layers_are_its_json(value: str) -> None:
+    error = only(read({CONSTRAINTS: value}))
+    assert (error.reason, error.message) == (
+        "InvalidValue",
+        'must be a JSON list such as [{"topology":"rack","size":16},{"topology":"host","size":4}]',
+    )
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "4"},
+        {names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "2"},
+        SEGMENT,
+        {CONSTRAINTS: '[{"topology": "rack", "size": 2}]'},
+    ],
+    ids=str,
+)
+def test_slices_are_written_in_one_form(beside: dict[str, str]) -> None:
+    """Two native forms, or two meanings, contradict each other."""
+    reasons = {error.reason for error in read({names.SLICES: "rack=4", **beside}).errors}
+    assert reasons == {"ConflictingAnnotations"}
+
+
+def test_layers_beside_an_alias_of_the_same_meaning_are_fine() -> None:
+    assert read({names.SLICES: "rack=2", **SEGMENT}).errors == ()
+
+
+def test_layers_are_within_the_required_level() -> None:
+    error = only(read({names.REQUIRE: "rack", names.SLICES: "block=4"}))
+    assert (error.reason, error.message) == (
+        "ConflictingAnnotations",
+        "block must not be a coarser level than the required one (rack)",
+    )
+
+
+def test_kai_s_segments_are_slices() -> None:
+    """On the template, as KAI has them."""
+    found = read({names.REQUIRE: "block"}, template=SEGMENT)
+    assert found.asked is not None
+    assert (found.asked.slices, found.warnings) == ((("rack", 2),), ())
+
+
+def test_of_very_many_divisors_the_nearest_are_told() -> None:
+    error = only(read({names.SLICES: "rack=5040,host=11"}))
+    assert error.message == "host=11 must divide rack=5040; for host use 7, 8, 9, 10, 12, 14, 15 or 16"
 
 
 def test_slices_of_pods_without_an_index_are_told_what_they_get() -> None:

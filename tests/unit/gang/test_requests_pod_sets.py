@@ -128,6 +128,19 @@ def test_a_slice_of_the_workload_divides_every_pod_set_that_is_as_large() -> Non
     assert faults(two({names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "3"})) == [(key, "SegmentNotDivisor")]
 
 
+def test_of_layers_a_pod_set_has_those_that_are_not_larger() -> None:
+    """The workers of four have both layers' inner one, the driver none; a template's own layers are instead of them."""
+    found = read(two({names.SLICES: "block=8,rack=2"}))
+    assert (found.errors, [one.slices for one in found.pod_sets]) == ((), [(), (("rack", 2),)])
+    found = read(two({names.SLICES: "block=8,rack=2"}, second={names.SLICES: "rack=4,host=1"}))
+    assert [one.slices for one in found.pod_sets] == [(), (("rack", 4), ("host", 1))]
+
+
+def test_layers_of_the_workload_divide_every_pod_set_that_is_as_large() -> None:
+    (error,) = read(two({names.SLICES: "rack=3"})).errors
+    assert (error.reason, error.message) == ("SegmentNotDivisor", "3 must divide the 4 pods of workers; use 1, 2 or 4")
+
+
 def test_a_slice_without_a_size_is_the_gang_where_every_replica_is_one() -> None:
     """A kind with a gang per replica: its leader and its workers share the domain."""
     workload = replace(two({names.SLICE_TOPOLOGY: "rack"}), groups=3, group_label="example.com/group")

@@ -17,6 +17,7 @@ from webhook.handlers.validate import validate
 
 KEYS = sorted(key for keys in names.UNREAD.values() for key in keys)
 SEGMENTS = {"kai.scheduler/segment-size": "4"}
+SEGMENT_LEVEL = {"kai.scheduler/segment-topology-required-placement": "rack"}
 
 
 def told(
@@ -39,6 +40,17 @@ def test_beside_a_request_it_is_told_too() -> None:
     """The request is honoured, and the warning says which key of it is not."""
     answer = told({names.REQUIRE: "rack", **SEGMENTS})
     assert answer.warnings[0].startswith("topogate: kai.scheduler/segment-size is ignored")
+
+
+def test_a_segment_s_size_is_read_beside_its_required_level() -> None:
+    """On the workload or its template; a preferred level of segments stays unread."""
+    assert (told(SEGMENT_LEVEL, template=SEGMENTS).allowed, told(SEGMENT_LEVEL | SEGMENTS).warnings) == (True, ())
+    preferred = {"kai.scheduler/segment-topology-preferred-placement": "rack"}
+    keys = [text.split()[1] for text in told(preferred | SEGMENTS).warnings]
+    assert keys == ["kai.scheduler/segment-size", "kai.scheduler/segment-topology-preferred-placement"]
+    refused = told(SEGMENT_LEVEL)
+    assert not refused.allowed
+    assert [error.reason for error in refused.errors] == ["MissingValue"]
 
 
 def test_a_key_on_the_template_and_on_the_workload_is_told_once() -> None:

@@ -502,6 +502,15 @@ def test_the_request_of_a_running_gang_may_not_change(changes: dict[str, str | N
     assert "suspend the Job, change it and resume it" in answer.message
 
 
+@pytest.mark.parametrize("layers", ["rack=2,host=1", None], ids=str)
+def test_layers_of_slices_of_a_running_gang_may_not_change(layers: str | None) -> None:
+    """They are refused at their own key; the same in another spelling is no change."""
+    old = running(raw_job({names.REQUIRE: "block", names.SLICES: "rack=4,host=2"}))
+    view = gang_view(old, HOSTS)
+    assert reasons(admitted(old, annotated(old, slices=layers), view)) == [f"metadata.annotations[{names.SLICES}]"]
+    assert admitted(old, annotated(old, slices="rack=4, kubernetes.io/hostname=2"), view).allowed
+
+
 def test_another_spelling_of_the_same_request_is_no_change() -> None:
     old = running(rack_job())
     new = annotated(old, require_topology="cloud.provider.com/topology-rack")
