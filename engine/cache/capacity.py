@@ -22,8 +22,9 @@ from engine.cache.eligibility import MAX_WEIGHT, Eligibility, Verdicts, weight_o
 from engine.cache.node_columns import Mask
 from engine.cache.resource_table import Ints, ResourceTable
 from engine.devices.allocation import devices_of
-from engine.devices.hosts import Held, HostDevices, by_vendor_name
+from engine.devices.hosts import HostDevices, by_vendor_name
 from engine.devices.resources import KOORDINATOR, WHOLE
+from engine.devices.usage import DeviceHolding
 from engine.planner.plan import SlotIndex
 from engine.topology.topology import Topology
 
@@ -86,7 +87,7 @@ class Capacity:
         self._names: list[str] = []
         self._vacant: list[int] = []  # rows of nodes that are gone, to be used again: autoscalers never repeat a name
         self._devices = HostDevices()
-        self._usage: dict[tuple[str, str], tuple[int, Requests, Held | None]] = {}
+        self._usage: dict[tuple[str, str], tuple[int, Requests, DeviceHolding | None]] = {}
         self._reservations: dict[str, dict[str, dict[str, Reserved]]] = {}  # gang -> pod set -> host
         self._fresh: set[str] = set()  # nodes that may not be settled yet
         self._tree_rows: dict[str, tuple[Topology, npt.NDArray[np.intp], dict[int, int]]] = {}
@@ -118,9 +119,9 @@ class Capacity:
 
     def set_pod(self, key: tuple[str, str], pod: Pod | None) -> None:
         """Count a pod on the host where it is bound or nominated; None, finished or unbound: nowhere."""
-        entry: tuple[int, Requests, Held | None] | None = None
+        entry: tuple[int, Requests, DeviceHolding | None] | None = None
         if pod is not None and not pod.finished and (host := pod.spec.node_name or pod.nominated_node):
-            entry = (self._row(host), pod.spec.shape.requests, _held(pod))
+            entry = (self._row(host), pod.spec.shape.requests, _holding_of_pod(pod))
         before = self._usage.pop(key, None)
         if before is not None:
             self._add(before[0], before[1], 1)
@@ -167,7 +168,7 @@ class Capacity:
             if new is not None:
                 self._add(row, new.requests, -new.count)
             if devices is not None or (old is not None and old.devices is not None):
-                self._devices.hold(row, ("gang", gang, pod_set), _kept(new))
+                self._devices.hold(row, ("gang", gang, pod_set), _holding_of_reservation(new))
         if wanted:
             of_gang[pod_set] = wanted
         elif not of_gang:
@@ -436,17 +437,20 @@ class Capacity:
         return rows
 
 
-def _held(pod: Pod) -> Held | None:
+def _holding_of_pod(pod: Pod) -> DeviceHolding | None:
     """Return the devices that a pod holds on its host."""
     shape = pod.spec.shape
     if shape.devices is None:
         return None
     uses = devices_of(pod)
-    return Held(shape.devices, () if uses is None else (uses,), by_name=by_vendor_name(shape.requests), uid=pod.uid)
+    by_name = by_vendor_name(shape.requests)
+    if uses is None:
+        return DeviceHolding(shape.devices, by_name=by_name, uid=pod.uid)
+    return DeviceHolding(shape.devices, (uses,), by_name=by_name)
 
 
-def _kept(reserved: Reserved | None) -> Held | None:
+def _holding_of_reservation(reserved: Reserved | None) -> DeviceHolding | None:
     """Return the devices that pods to come hold on their host."""
     if reserved is None or reserved.devices is None:
         return None
-    return Held(reserved.devices, reserved.uses, reserved.count, by_name=by_vendor_name(reserved.requests))
+    return DeviceHolding(reserved.devices, reserved.uses, reserved.count, by_name=by_vendor_name(reserved.requests))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -25,7 +25,7 @@ from engine.devices.free import FreeDevice, completed
 from engine.devices.inventory import Inventory, inventory
 from engine.devices.ledger import DeviceLedger, Summary
 from engine.devices.resources import KOORDINATOR, WHOLE
-from engine.devices.usage import Holder, Holding, free_devices
+from engine.devices.usage import DeviceHolding, Holder, free_devices
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
@@ -35,20 +35,6 @@ Uses = tuple[DeviceUse, ...]
 UNHEALTHY: Final = "with unhealthy devices"
 NOT_UNDERSTOOD: Final = "with devices that cannot be read"
 DISAGREEING: Final = "with devices that differ from its resources"
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A holder's pods on a host: `count` pods of one request, and the devices of those with known devices.
-
-    `uid`: of an existing pod, to look up the devices that its host reports for it.
-    """
-
-    request: DeviceRequest
-    uses: tuple[Uses, ...] = ()
-    count: int = 1
-    by_name: bool = True  # whole GPUs under a vendor's name: the node's numbers count them
-    uid: str = ""
 
 
 def by_vendor_name(requests: Requests) -> bool:
@@ -62,9 +48,9 @@ class HostDevices:
     def __init__(self) -> None:
         self._objects: dict[str, NodeDevices] = {}
         self._nodes: dict[int, Node] = {}
-        self._holders: dict[int, dict[Holder, Held]] = {}
+        self._holdings: dict[int, dict[Holder, DeviceHolding]] = {}
         self._uncounted: Counter[int] = Counter()  # holders that the node's numbers do not count, by row
-        self._ledger = DeviceLedger()
+        self._ledger = DeviceLedger(self._holdings)
         self._counted: npt.NDArray[np.bool_] = np.zeros(64, dtype=np.bool_)
         self._rows: set[int] = set()
         self._given: dict[int, Mapping[str, tuple[tuple[str, int], ...]]] = {}  # NodeDevices.given, by row
@@ -89,23 +75,22 @@ class HostDevices:
             self._objects[name] = devices
         return row is not None and self._refresh(row)
 
-    def hold(self, row: int, holder: Holder, held: Held | None) -> None:
+    def hold(self, row: int, holder: Holder, holding: DeviceHolding | None) -> None:
         """Set a holder's pods on a host; None removes them."""
-        holders = self._holders.get(row)
-        before = holders.pop(holder, None) if holders is not None else None
-        if before == held:
-            if holders is not None and held is not None:
-                holders[holder] = held
+        if holding is not None and row in self._given:
+            holding = self._with_given(row, holding)
+        holdings = self._holdings.setdefault(row, {})
+        before = holdings.pop(holder, None)
+        if holding is not None:
+            holdings[holder] = holding
+        elif not holdings:
+            del self._holdings[row]
+        if before == holding:
             return
-        if held is not None:
-            holders = self._holders.setdefault(row, {})
-            holders[holder] = held
-        if not holders:
-            self._holders.pop(row, None)
         if row in self._rows:
             self._lost.pop(row, None)
-            self._update_ledger(row, holder, held)
-        change = (held is not None and not held.by_name) - (before is not None and not before.by_name)
+            self._ledger.holdings_changed(row)
+        change = (holding is not None and not holding.by_name) - (before is not None and not before.by_name)
         if change:
             self._uncounted[row] += change
             if not self._uncounted[row]:
@@ -203,26 +188,24 @@ class HostDevices:
             return False
         known = self._lost.setdefault(row, {})
         if holder not in known:
-            held = self._holders.get(row, {}).get(holder)
-            known[holder] = held is not None and not self._there(row, holder, held)
+            holding = self._holdings.get(row, {}).get(holder)
+            known[holder] = holding is not None and not self._available(row, holder, holding)
         return known[holder]
 
     def left(self, row: int, *, without: Holder | None = None) -> list[FreeDevice]:
         """Return the free part of each device of a host; `without`: as if that holder had nothing."""
-        others = {
-            holder: Holding(held.request, self._known_uses(row, held), held.count)
-            for holder, held in self._holders.get(row, {}).items()
-            if holder != without
-        }
+        if without is None:
+            return self._ledger.left(row)
+        others = {holder: holding for holder, holding in self._holdings.get(row, {}).items() if holder != without}
         return free_devices(self._ledger.inventory(row), others)
 
-    def _there(self, row: int, holder: Holder, held: Held) -> bool:
+    def _available(self, row: int, holder: Holder, holding: DeviceHolding) -> bool:
         left = self.left(row, without=holder)
-        for uses in held.uses:
-            if not _fits(left, uses, held.request):
+        for uses in holding.uses:
+            if not _fits(left, uses, holding.request):
                 return False
             _take(left, uses)
-        return slots_on(left, held.request) >= held.count - len(held.uses)
+        return slots_on(left, holding.request) >= holding.count - len(holding.uses)
 
     def summary(self, row: int) -> Summary | None:
         """Return the GPUs of a host in numbers; None where devices are not counted."""
@@ -253,11 +236,9 @@ class HostDevices:
                 return False
             self._rows.discard(row)
             self._problems.pop(row, None)
-            self._given.pop(row, None)
+            self._apply_given(row, None)
             self._counted[row] = False
             self._ledger.set_host(row, None)
-            for holder in self._holders.get(row, {}):
-                self._ledger.give(row, holder)
             return True
         assert node is not None
         fresh = row not in self._rows
@@ -274,8 +255,6 @@ class HostDevices:
                 self._counted = np.concatenate([self._counted, np.zeros_like(self._counted)])
             self._rows.add(row)
             self._counted[row] = True
-            for holder, held in self._holders.get(row, {}).items():
-                self._update_ledger(row, holder, held)
         return changed or fresh
 
     def _apply_given(self, row: int, reported: NodeDevices | None) -> bool:
@@ -286,25 +265,23 @@ class HostDevices:
             self._given[row] = given
         if before == given:
             return False
-        for holder, held in self._holders.get(row, {}).items():
-            self._update_ledger(row, holder, held)
+        holdings = self._holdings.get(row, {})
+        for holder, holding in holdings.items():
+            holdings[holder] = self._with_given(row, holding)
+        self._ledger.holdings_changed(row)
         return True
 
-    def _known_uses(self, row: int, held: Held) -> tuple[Uses, ...]:
-        """Return the known devices of a holder's pods, one tuple a pod.
+    def _with_given(self, row: int, holding: DeviceHolding) -> DeviceHolding:
+        """Return a holding with the devices that its host reports, where the pod itself does not name them.
 
         A pod's own annotation goes before the host's report: the agents leave out pods that have one. Reports about
         pods that are gone are ignored: a kubelet forgets a pod's devices only when it allocates the next.
         """
-        given = self._given.get(row, {}).get(held.uid, ()) if held.uid and not held.uses else ()
-        uses = limit_to_request([DeviceUse(kind, minor) for kind, minor in given], held.request) if given else None
-        return (uses,) if uses is not None else held.uses
-
-    def _update_ledger(self, row: int, holder: Holder, held: Held | None) -> None:
-        if held is None:
-            self._ledger.give(row, holder)
-        else:
-            self._ledger.take(row, holder, held.request, self._known_uses(row, held), count=held.count)
+        if not holding.uid:
+            return holding
+        given = self._given.get(row, {}).get(holding.uid, ())
+        uses = limit_to_request([DeviceUse(kind, minor) for kind, minor in given], holding.request)
+        return replace(holding, uses=() if uses is None else (uses,))
 
 
 def _counts_devices(node: Node) -> bool:

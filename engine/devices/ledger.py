@@ -1,4 +1,4 @@
-"""The devices of all hosts and their holders, in dense arrays: slots for every host at once, and devices for one pod.
+"""The devices of all hosts and what is free of them, in dense arrays: slots for every host at once.
 
 The state of a host is a function of its inventory and its holders, so that any history ends in the same state as a
 fresh count. A host that changed is computed again at the next query.
@@ -9,7 +9,7 @@ with about as many devices share a table, so that one host with very many does n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.api.device import DeviceRequest, DeviceUse
+from engine.api.device import DeviceRequest
 from engine.devices import fit
-from engine.devices.choose import choose_devices
 from engine.devices.free import FreeDevice
 from engine.devices.inventory import Inventory
-from engine.devices.usage import Holder, Holding, free_devices
+from engine.devices.usage import DeviceHolding, Holder, free_devices
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
@@ -173,11 +172,13 @@ class Summary:
 class DeviceLedger:
     """Devices by row (`engine.cache.capacity` numbers hosts so). Not thread-safe: its owner holds the lock, readers
     too.
+
+    `holdings`, by row and holder, belong to the owner, who reports every change of a row (`holdings_changed`).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, holdings: Mapping[int, Mapping[Holder, DeviceHolding]]) -> None:
+        self._holdings = holdings
         self._inventories: dict[int, Inventory] = {}
-        self._holdings: dict[int, dict[Holder, Holding]] = {}
         self._gpus = DeviceTables(_GPU_AMOUNTS)
         self._shares = {"rdma": DeviceTables(_SHARE_AMOUNTS), "fpga": DeviceTables(_SHARE_AMOUNTS)}
         self._stale: set[int] = set()
@@ -185,7 +186,7 @@ class DeviceLedger:
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def set_host(self, row: int, inventory: Inventory | None) -> bool:
-        """Set a host's devices, None when it is gone; holders stay. Return whether anything changed."""
+        """Set a host's devices, None when it is gone. Return whether anything changed."""
         inventory = inventory or _NOTHING
         if self._inventories.get(row, _NOTHING) == inventory:
             return False
@@ -197,36 +198,8 @@ class DeviceLedger:
         self._stale.add(row)
         return True
 
-    def take(
-        self,
-        row: int,
-        holder: Holder,
-        request: DeviceRequest | None,
-        uses: Sequence[tuple[DeviceUse, ...]] | None = None,
-        *,
-        count: int = 1,
-    ) -> None:
-        """Count `count` pods of a holder on a host; replaces its earlier pods there.
-
-        `uses`: the known devices, one tuple a pod. Pods without uses, and the part of a request that a pod's uses do
-        not cover, are placed where they fit. `request` None: only the uses count.
-        """
-        holding = Holding(request, tuple(uses or ()), max(count, len(uses or ())))
-        if holding.count <= 0 or (request is None and not holding.uses):
-            self.give(row, holder)
-            return
-        holdings = self._holdings.setdefault(row, {})
-        if holdings.get(holder) != holding:
-            holdings[holder] = holding
-            self._stale.add(row)
-
-    def give(self, row: int, holder: Holder) -> None:
-        """Undo `take`; does nothing when the holder has no pods on the host."""
-        holdings = self._holdings.get(row)
-        if holdings is None or holdings.pop(holder, None) is None:
-            return
-        if not holdings:
-            del self._holdings[row]
+    def holdings_changed(self, row: int) -> None:
+        """Compute a host again at the next query: its holdings changed."""
         self._stale.add(row)
 
     # -- queries -----------------------------------------------------------------------------------------------------
@@ -257,10 +230,6 @@ class DeviceLedger:
                 result = min(result, fit.share_slots(pairs, percent))
         return result
 
-    def choose(self, row: int, request: DeviceRequest, count: int) -> tuple[tuple[DeviceUse, ...], ...]:
-        """Return the devices for each of `count` more pods on a host, fewer when no more fit. Changes nothing."""
-        return choose_devices(self.left(row), request, count, partitions=self.inventory(row).partitions)
-
     def inventory(self, row: int) -> Inventory:
         """Return the devices of a host as they were set."""
         return self._inventories.get(row, _NOTHING)
@@ -289,14 +258,6 @@ class DeviceLedger:
         """
         self._refresh()
         return self._gpus.count(np.asarray(rows, dtype=np.intp), partial(_freest, request.core > 0))
-
-    def held(self, row: int) -> bool:
-        """Return whether the row has holders; until then it must not be reused for another host."""
-        return row in self._holdings
-
-    def holders(self, row: int) -> Iterable[Holder]:
-        """Return the holders of a host's devices."""
-        return tuple(self._holdings.get(row, ()))
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

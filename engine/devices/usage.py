@@ -22,15 +22,21 @@ _Size = tuple[bool, int, int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
-    """`count` pods that hold devices of a host, with the known `uses` in any order."""
+class DeviceHolding:
+    """A holder's pods on a host: `count` pods of one request, and the devices of those with known devices.
 
-    request: DeviceRequest | None
-    uses: tuple[tuple[DeviceUse, ...], ...]
-    count: int
+    `uses`: one tuple a pod, at most `count`. `uid`: of an existing pod that does not name its devices, to look
+    up those that its host reports.
+    """
+
+    request: DeviceRequest
+    uses: tuple[tuple[DeviceUse, ...], ...] = ()
+    count: int = 1
+    by_name: bool = True  # whole GPUs under a vendor's name: the node's numbers count them
+    uid: str = ""
 
 
-def free_devices(inventory: Inventory, holdings: Mapping[Holder, Holding]) -> list[FreeDevice]:
+def free_devices(inventory: Inventory, holdings: Mapping[Holder, DeviceHolding]) -> list[FreeDevice]:
     """Return the free part of each device, in the order of the inventory."""
     left = [unused(one) for one in inventory.devices]
     unknown: list[tuple[_Size, Holder, int, DeviceRequest]] = []
@@ -40,8 +46,8 @@ def free_devices(inventory: Inventory, holdings: Mapping[Holder, Holding]) -> li
             rest = finder.take(uses, holding.request)
             if rest is not None:
                 unknown.append((_size(rest), holder, 1, rest))
-        if holding.request is not None and holding.count > len(holding.uses):
-            missing = holding.count - len(holding.uses)
+        missing = holding.count - len(holding.uses)
+        if missing > 0:
             unknown.append((_size(holding.request), holder, missing, holding.request))
     unknown.sort(key=lambda one: one[:3])
     for _, _, pods, request in unknown:
@@ -59,7 +65,7 @@ class _Finder:
         self._ids: dict[tuple[str, str], FreeDevice] | None = None
         self._minors: dict[tuple[str, int], FreeDevice] = {}
 
-    def take(self, uses: Iterable[DeviceUse], request: DeviceRequest | None) -> DeviceRequest | None:
+    def take(self, uses: Iterable[DeviceUse], request: DeviceRequest) -> DeviceRequest | None:
         """Take one pod's uses; return the rest of its request, held on unknown devices.
 
         A use of a device that the host does not have is part of it: the pod has a device, only not the named one.
@@ -67,40 +73,19 @@ class _Finder:
         if self._ids is None:
             self._ids = {(one.device.kind, one.device.id): one for one in self._left if one.device.id}
             self._minors = {(one.device.kind, one.device.minor): one for one in self._left}
-        gpus, shares, lost = 0, {"rdma": 0, "fpga": 0}, DeviceRequest()
+        gpus, shares = 0, {"rdma": 0, "fpga": 0}
         for use in uses:
             one = self._ids.get((use.kind, use.id)) or self._minors.get((use.kind, use.minor))
-            if one is not None:
-                one.take(completed(use, one.device))
-                gpus += use.kind == "gpu"
-            elif request is None:
-                lost = _with_lost_use(lost, use)
-            if one is not None and use.kind in shares:
+            if one is None:
+                continue
+            one.take(completed(use, one.device))
+            gpus += use.kind == "gpu"
+            if use.kind in shares:
                 shares[use.kind] += use.share
-        if request is None:
-            return lost if lost != DeviceRequest() else None
         rest = (request.gpus - gpus, request.rdma - shares["rdma"], request.fpga - shares["fpga"])
         if max(rest) <= 0:
             return None
         return replace(request, gpus=max(0, rest[0]), rdma=max(0, rest[1]), fpga=max(0, rest[2]))
-
-
-def _with_lost_use(lost: DeviceRequest, use: DeviceUse) -> DeviceRequest:
-    """Return `lost`, the part of a pod on unknown devices, with one more use added."""
-    if use.kind != "gpu":
-        return (
-            replace(lost, rdma=lost.rdma + use.share)
-            if use.kind == "rdma"
-            else replace(lost, fpga=lost.fpga + use.share)
-        )
-    return replace(
-        lost,
-        gpus=lost.gpus + 1,
-        core=max(lost.core, use.core),
-        ratio=max(lost.ratio, use.ratio),
-        memory=0 if use.ratio or lost.ratio else max(lost.memory, use.memory),
-        whole=lost.whole or use.ratio >= WHOLE,
-    )
 
 
 def _size(request: DeviceRequest) -> _Size:

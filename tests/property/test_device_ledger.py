@@ -14,9 +14,8 @@ from engine.api.device import DeviceRequest, DeviceUse
 from engine.devices.choose import choose_devices
 from engine.devices.fit import slots
 from engine.devices.inventory import Inventory
-from engine.devices.ledger import DeviceLedger
 from engine.devices.usage import free_devices
-from tests.support.devices import card, eight, gpu, memory, part, whole
+from tests.support.devices import HeldDevices, card, eight, gpu, memory, part, whole
 
 HOSTS = (
     eight(cards=tuple(card(at, numa=at // 2, pcie=f"p{at}") for at in range(4))),
@@ -46,7 +45,7 @@ class Histories(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.ledger = DeviceLedger()
+        self.ledger = HeldDevices()
         self.holds: dict[tuple[int, tuple[str, ...]], Known] = {}
         self.hosts = dict(enumerate(HOSTS))
         for at, one in self.hosts.items():
@@ -63,7 +62,7 @@ class Histories(RuleBasedStateMachine):
             assert len(set(named)) == len(named)
             assert len([kind for kind, _ in named if kind == "gpu"]) == what.gpus
         if chosen:
-            self.ledger.take(at, who, what, chosen, count=len(chosen))
+            self.ledger.hold(at, who, what, chosen, count=len(chosen))
             self.holds[at, who] = (what, chosen, len(chosen))
             if all(count == len(uses) for (host, _), (_, uses, count) in self.holds.items() if host == at):
                 assert self.ledger.slots_of(at, what) <= room - len(chosen)
@@ -72,12 +71,12 @@ class Histories(RuleBasedStateMachine):
     def reserve(self, at: int, who: tuple[str, ...], what: DeviceRequest, count: int, told: bool) -> None:
         """By count, without a look at what is free: others may have overcommitted the host."""
         uses = self.ledger.choose(at, what, 1) if told and (at, who) not in self.holds else ()
-        self.ledger.take(at, who, what, uses, count=count)
+        self.ledger.hold(at, who, what, uses, count=count)
         self.holds[at, who] = (what, uses, count)
 
     @rule(at=row, who=holder)
     def free(self, at: int, who: tuple[str, ...]) -> None:
-        self.ledger.give(at, who)
+        self.ledger.release(at, who)
         self.holds.pop((at, who), None)
 
     @rule(at=row, minor=st.integers(0, 7), healthy=st.booleans())
@@ -123,11 +122,11 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def as_counted_afresh(self) -> None:
         """Warm = cold, for one host and for all, whatever order the holders came in."""
-        fresh = DeviceLedger()
+        fresh = HeldDevices()
         for at, inventory in self.hosts.items():
             fresh.set_host(at, inventory)
         for (at, who), (what, uses, count) in sorted(self.holds.items(), reverse=True):
-            fresh.take(at, who, what, uses, count=count)
+            fresh.hold(at, who, what, uses, count=count)
         rows = np.arange(len(HOSTS))
         for what in REQUESTS:
             alone = [slots(fresh.left(at), what) for at in self.hosts]
@@ -144,9 +143,9 @@ TestHistories.settings = settings(max_examples=40, stateful_step_count=25, deadl
 
 def test_the_choice_does_not_depend_on_the_order_of_devices() -> None:
     """The same devices, listed the other way round: the same answer."""
-    holdings = DeviceLedger()
+    holdings = HeldDevices()
     holdings.set_host(0, HOSTS[0])
-    holdings.take(0, ("a",), part(30), ((DeviceUse("gpu", 5, core=30, ratio=30),),))
+    holdings.hold(0, ("a",), part(30), ((DeviceUse("gpu", 5, core=30, ratio=30),),))
     left = holdings.left(0)
     for what in REQUESTS:
         forwards = choose_devices(left, what, 3, partitions={})

@@ -13,7 +13,7 @@ from engine.api.device import Device, DeviceRequest, DeviceUse
 from engine.devices.fit import pods, slots
 from engine.devices.free import gpu_use, share_use, unused
 from engine.devices.inventory import Inventory
-from engine.devices.ledger import DeviceLedger
+from tests.support.devices import NOTHING_ASKED, HeldDevices
 
 amounts = st.sampled_from([0, 25, 33, 50, 75, 100])
 devices = st.builds(
@@ -68,15 +68,14 @@ def build(gpus: list[tuple[Device, list[DeviceUse]]], nics: list[tuple[int, list
     return Inventory(tuple(found)), tuple(held)
 
 
-def ledger_of(hosts_: list[Host]) -> DeviceLedger:
-    ledger = DeviceLedger()
-    for row, (inventory, held) in enumerate(hosts_):
-        ledger.set_host(row, inventory)
-        ledger.take(row, ("held",), None, held)
+def ledger_of(hosts_: list[Host]) -> HeldDevices:
+    ledger = HeldDevices(*(inventory for inventory, _ in hosts_))
+    for row, (_, held) in enumerate(hosts_):
+        ledger.hold(row, ("held",), NOTHING_ASKED, held)
     return ledger
 
 
-def searched(ledger: DeviceLedger, row: int, request: DeviceRequest) -> int:
+def searched(ledger: HeldDevices, row: int, request: DeviceRequest) -> int:
     """The most pods that any choice of devices allows, one pod after the other."""
     left = ledger.left(row)
     gpus = [one for one in left if one.device.kind == "gpu"]

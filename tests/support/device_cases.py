@@ -10,8 +10,7 @@ from typing import Any
 
 from engine.api.device import DeviceRequest, DeviceUse
 from engine.devices.inventory import Inventory
-from engine.devices.ledger import DeviceLedger
-from tests.support.devices import card, gpu, minors
+from tests.support.devices import NOTHING_ASKED, HeldDevices, card, gpu, minors
 
 _FILE = Path(__file__).parent.parent / "data" / "koordinator_alloc_cases.json"
 
@@ -40,12 +39,11 @@ class DeviceCase:
 
     def answer(self) -> Answer:
         """Our answer, in the words of the expected one."""
-        ledger = DeviceLedger()
-        ledger.set_host(0, _host(self.host))
+        ledger = HeldDevices(_host(self.host))
         for kind, amounts in self.used.items():
             for minor, percent in amounts.items():
                 held = DeviceUse(kind, int(minor), core=percent, ratio=percent, share=percent)
-                ledger.take(0, (kind, minor), None, ((held,),))
+                ledger.hold(0, (kind, minor), NOTHING_ASKED, ((held,),))
         percent = self.asked["percent"] if self.asked["gpus"] else 0
         request = DeviceRequest(
             gpus=self.asked["gpus"], core=percent, ratio=percent, whole=percent == 100, rdma=self.asked["rdma"]

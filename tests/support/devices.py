@@ -3,9 +3,44 @@
 from __future__ import annotations
 
 from engine.api.device import Device, DeviceRequest, DeviceUse
+from engine.devices.choose import choose_devices
 from engine.devices.inventory import Inventory
+from engine.devices.ledger import DeviceLedger
+from engine.devices.usage import DeviceHolding, Holder
 
 GIB = 2**30
+NOTHING_ASKED = DeviceRequest()  # of a holder that has its known uses and nothing else
+
+
+class HeldDevices(DeviceLedger):
+    """A ledger with a table of holdings of its own; hosts are rows 0, 1, ..."""
+
+    def __init__(self, *hosts: Inventory) -> None:
+        self.table: dict[int, dict[Holder, DeviceHolding]] = {}
+        super().__init__(self.table)
+        for row, one in enumerate(hosts):
+            self.set_host(row, one)
+
+    def hold(
+        self,
+        row: int,
+        holder: Holder,
+        request: DeviceRequest,
+        uses: tuple[tuple[DeviceUse, ...], ...] = (),
+        *,
+        count: int = 1,
+    ) -> None:
+        """Replace what a holder has on a host."""
+        self.table.setdefault(row, {})[holder] = DeviceHolding(request, uses, max(count, len(uses)))
+        self.holdings_changed(row)
+
+    def release(self, row: int, holder: Holder) -> None:
+        self.table.get(row, {}).pop(holder, None)
+        self.holdings_changed(row)
+
+    def choose(self, row: int, request: DeviceRequest, count: int) -> tuple[tuple[DeviceUse, ...], ...]:
+        """The devices of so many more pods, as far as they fit."""
+        return choose_devices(self.left(row), request, count, partitions=self.inventory(row).partitions)
 
 
 def gpu(minor: int, *, size: int = 80, healthy: bool = True, numa: int | None = None, pcie: str = "") -> Device:

@@ -215,6 +215,18 @@ def test_a_gpu_that_the_hosts_checkpoint_says_a_pod_has_is_not_given_again(first
     assert chosen(ledger, ONE, 3) == [1, 2, 3]
 
 
+def test_a_checkpoint_ends_with_the_node_that_reported_it() -> None:
+    """A node that comes back without the Device object's word has its pods where they would be put."""
+    ledger = Ledger()
+    ledger.capacity.set_devices("h", given(ledger.bind("old", ONE)))
+    assert sorted(chosen(ledger, ONE, 3)) == [0, 1, 3]
+    ledger.capacity.set_node("h", None)
+    ledger.capacity.set_devices("h", None)
+    ledger.capacity.set_node("h", gpu_node("h"))
+    ledger.capacity.set_devices("h", gpus("h"))
+    assert chosen(ledger, ONE, 3) == [1, 2, 3]
+
+
 def test_halves_that_a_checkpoint_puts_apart_leave_no_whole_gpu_between_them() -> None:
     """Where the kubelet put each of four halves on a GPU of its own, no whole GPU is free."""
     ledger = Ledger()

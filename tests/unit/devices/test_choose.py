@@ -9,12 +9,12 @@ import pytest
 from engine.api.device import DeviceRequest, DeviceUse
 from engine.devices.choose import choose_devices
 from engine.devices.inventory import Inventory
-from engine.devices.usage import Holding, free_devices
-from tests.support.devices import GIB, card, eight, gpu, memory, minors, part, use, whole
+from engine.devices.usage import DeviceHolding, free_devices
+from tests.support.devices import GIB, NOTHING_ASKED, card, eight, gpu, memory, minors, part, use, whole
 
 
 def given(inventory: Inventory, *held: DeviceUse, asks: DeviceRequest, count: int = 1) -> list[list[int]]:
-    holdings = {(str(at),): Holding(None, ((one,),), 1) for at, one in enumerate(held)}
+    holdings = {(str(at),): DeviceHolding(NOTHING_ASKED, ((one,),)) for at, one in enumerate(held)}
     return minors(choose_devices(free_devices(inventory, holdings), asks, count, partitions=inventory.partitions))
 
 
@@ -145,7 +145,7 @@ def test_cards_come_from_the_scope_of_the_gpus(
 ) -> None:
     """PCIe scope, NUMA node, any: where the pod's GPUs are, else where it fits."""
     inventory = eight(cards=tuple(card(at, numa=at // 2, pcie=f"p{at}") for at in range(4)))
-    holdings = {(str(at),): Holding(None, ((one,),), 1) for at, one in enumerate(held)}
+    holdings = {(str(at),): DeviceHolding(NOTHING_ASKED, ((one,),)) for at, one in enumerate(held)}
     found = choose_devices(free_devices(inventory, holdings), asks, 1, partitions={})
     assert minors(found, "rdma") == ([] if cards is None else [cards])
 
