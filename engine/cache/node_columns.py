@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from engine.api.objects import Node, Taint
 from engine.api.pod import SelectorRequirement, SelectorTerm, Shape, Toleration
-from engine.gang.shape import exclusion, int64
+from engine.gang.shape import NODE_AFFINITY, NODE_SELECTOR, exclusion, int64
 
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.intp]
@@ -112,10 +112,10 @@ class NodeColumns:
         found = state.codes.copy()
         if shape.node_selector:
             open_ = self._narrow(open_, self._selected(shape), found, len(reasons))
-            reasons.append("nodeSelector")
+            reasons.append(NODE_SELECTOR)
         if shape.affinity is not None:
             open_ = self._narrow(open_, self._affine(shape.affinity), found, len(reasons))
-            reasons.append("node affinity")
+            reasons.append(NODE_AFFINITY)
         named: list[str] = np.array(reasons, dtype=np.object_)[found].tolist()
         return named, open_
 

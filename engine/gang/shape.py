@@ -17,10 +17,17 @@ from engine.api.pod import SelectorRequirement, SelectorTerm, Shape, Toleration
 from engine.api.resources import Requests, add, is_claim
 from engine.devices.request import device_request
 
-TAINT: Final = "taint "  # prefix of the reasons that come from taints
+# Why a host is not eligible. `engine.scheduler.explain` counts the hosts by these words, and shows most of them.
+CORDONED: Final = "cordoned"
+NOT_READY: Final = "not ready"
+TAINT: Final = "taint "  # and the key of the taint
+NODE_SELECTOR: Final = "nodeSelector"
+NODE_AFFINITY: Final = "node affinity"
+# Why `engine.scheduler.plan` leaves out a host for now.
+JUST_JOINED: Final = "just joined"
 REFUSED_LATELY: Final = "recently refused by the scheduler"
 ROOM_KEPT: Final = "kept for a gang that has waited longer"
-_PASSING: Final = frozenset({"cordoned", "not ready", "just joined", REFUSED_LATELY, ROOM_KEPT})
+_PASSING: Final = frozenset({CORDONED, NOT_READY, JUST_JOINED, REFUSED_LATELY, ROOM_KEPT})
 _UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", value="", effect="NoSchedule")
 _CONDITION_PREFIX: Final = "node.kubernetes.io/"
 _INT64: Final = range(-(2**63), 2**63)
@@ -30,20 +37,21 @@ _MAX_INT_TEXT: Final = 20
 def exclusion(shape: Shape, node: Node) -> str | None:
     """Return why a node is not eligible for a shape's pods, regardless of what is free there; None when it is.
 
-    One of `cordoned`, `not ready`, `taint <key>`, `nodeSelector`, `node affinity`; the first that applies. A node that
-    is not ready takes no new pod, even if tolerated: every real pod tolerates it for a while (tolerationSeconds).
+    One of the words above, the first that applies. A node that is not ready takes no new pod, even if tolerated: every
+    real pod tolerates it for a while (tolerationSeconds). `engine.cache.node_columns` applies the same rules to many
+    nodes at once.
     """
     if node.unschedulable and not tolerates(shape.tolerations, _UNSCHEDULABLE):
-        return "cordoned"
+        return CORDONED
     if not node.ready:
-        return "not ready"
+        return NOT_READY
     for taint in node.taints:
         if taint.effect != "PreferNoSchedule" and not tolerates(shape.tolerations, taint):
             return _taint_reason(taint)
     if any(node.labels.get(key) != value for key, value in shape.node_selector):
-        return "nodeSelector"
+        return NODE_SELECTOR
     if shape.affinity is not None and not any(_term_matches(term, node) for term in shape.affinity):
-        return "node affinity"
+        return NODE_AFFINITY
     return None
 
 
@@ -114,8 +122,8 @@ def _expressions(expressions: Iterable[SelectorRequirement]) -> list[tuple[str, 
 
 def _taint_reason(taint: Taint) -> str:
     if taint.key == _UNSCHEDULABLE.key:
-        return "cordoned"  # the taint that the node controller adds for spec.unschedulable, and may be late to take off
-    return "not ready" if taint.key.startswith(_CONDITION_PREFIX) else f"taint {taint.key}"
+        return CORDONED  # the taint that the node controller adds for spec.unschedulable, and may be late to take off
+    return NOT_READY if taint.key.startswith(_CONDITION_PREFIX) else f"{TAINT}{taint.key}"
 
 
 def _covers_taint(toleration: Toleration, taint: Taint) -> bool:

@@ -16,9 +16,10 @@ from engine.api.resources import format_units
 from engine.api.text import MAX_WARNING, join_and, plural, sanitize, truncate_bytes
 from engine.devices.hosts import DISAGREEING, NOT_UNDERSTOOD, UNHEALTHY
 from engine.devices.resources import KOORDINATOR
+from engine.gang.shape import CORDONED, NODE_AFFINITY, NODE_SELECTOR, NOT_READY, TAINT
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
-from engine.scheduler.shortfall import WHOLE_TOPOLOGY, DeviceShortfall, Shortfall
-from engine.topology.topology import OUTSIDE_SELECTOR
+from engine.scheduler.shortfall import TOO_SMALL, WHOLE_TOPOLOGY, DeviceShortfall, Shortfall
+from engine.topology.topology import NO_LABEL, OUTSIDE_SELECTOR
 
 
 def how_near(devices: DeviceShortfall) -> str:
@@ -153,15 +154,12 @@ def _across(placed: Placed) -> str:
 
 
 _MAX_GROUPS: Final = 6
-_UNHEALTHY: Final = frozenset({"cordoned", "not ready", UNHEALTHY, NOT_UNDERSTOOD, DISAGREEING})
-_CHOSEN: Final = frozenset({"nodeSelector", "node affinity"})  # by the pods
-_TAINT: Final = "taint "
-_NO_LABEL: Final = "no label "
+_UNHEALTHY: Final = frozenset({CORDONED, NOT_READY, UNHEALTHY, NOT_UNDERSTOOD, DISAGREEING})
+_CHOSEN: Final = frozenset({NODE_SELECTOR, NODE_AFFINITY})  # by the pods
 _IN_WORDS: Final = {
-    "nodeSelector": "outside its nodeSelector",
-    "node affinity": "outside its node affinity",
+    NODE_SELECTOR: "outside its nodeSelector",
+    NODE_AFFINITY: "outside its node affinity",
     OUTSIDE_SELECTOR: "outside the topology's nodeSelector",
-    "outside topology": "outside the topology",
 }
 
 
@@ -185,9 +183,9 @@ def _infeasible(short: Shortfall) -> Waits | Never:
     if short.capacity_best >= short.count:
         return _used_up(short)
     unhealthy = _counted(short, lambda reason: reason in _UNHEALTHY)
-    tainted = _counted(short, lambda reason: reason.startswith(_TAINT))
+    tainted = _counted(short, lambda reason: reason.startswith(TAINT))
     sliced = bool(short.slices and short.per_host)  # pods fit, but no whole slice does
-    if short.capacity_total == 0 and not sliced and not short.exclusions.get("too small", 0):
+    if short.capacity_total == 0 and not sliced and not short.exclusions.get(TOO_SMALL, 0):
         return _nothing_eligible(short, unhealthy=unhealthy, tainted=tainted)
     if _possible(short, unhealthy + tainted) < short.count:
         if short.capacity_total == 0 and not sliced:
@@ -212,7 +210,7 @@ def _used_up(short: Shortfall) -> Waits:
 
 
 def _nothing_eligible(short: Shortfall, *, unhealthy: int, tainted: int) -> Waits:
-    unlabelled = _counted(short, lambda reason: reason.startswith(_NO_LABEL) or reason == "outside topology")
+    unlabelled = _counted(short, lambda reason: reason.startswith(NO_LABEL))
     chosen = _counted(short, lambda reason: reason in _CHOSEN)
     subject = f"needs {_amount(short)}{_together(short)}"
     if short.hosts <= 0:
@@ -338,8 +336,8 @@ def _by_size(group: tuple[int, str]) -> tuple[int, str]:
 
 
 def _reason_text(reason: str) -> str:
-    if reason.startswith(_TAINT):
+    if reason.startswith(TAINT):
         return sanitize(f"with {reason}")
-    if reason.startswith(_NO_LABEL):
-        return sanitize(f"without label {reason.removeprefix(_NO_LABEL)}")
+    if reason.startswith(NO_LABEL):
+        return sanitize(f"without label {reason.removeprefix(NO_LABEL)}")
     return _IN_WORDS.get(reason) or sanitize(reason)

@@ -14,7 +14,7 @@ from engine.api.pod import Shape
 from engine.cache.capacity import Capacity
 from engine.devices.resources import CORE, RATIO
 from engine.gang.request import PlacementRequest
-from engine.gang.shape import REFUSED_LATELY, ROOM_KEPT
+from engine.gang.shape import JUST_JOINED, REFUSED_LATELY, ROOM_KEPT
 from engine.planner.plan import NoFit, Plan, PlanRequest, plan
 from engine.policy.model import Policy
 from engine.scheduler.explain import infeasible, placed_text
@@ -201,7 +201,7 @@ def _left_out(
 ) -> dict[str, str]:
     """Return the hosts that are left out this time, with the reason in words; `others`: reason -> hosts."""
     late = capacity.unsettled(settled_before) if settled_before is not None else []
-    found = dict.fromkeys(late, "just joined")
+    found = dict.fromkeys(late, JUST_JOINED)
     for why, hosts in others.items():
         found |= dict.fromkeys(hosts, why)
     return {host: why for host, why in found.items() if host in topology.tree.index}

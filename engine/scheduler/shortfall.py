@@ -21,8 +21,10 @@ from engine.planner.plan import NoFit, domain_slots
 from engine.planner.slices import Slices
 from engine.topology.topology import Topology
 
-# Why a host with enough resources has no slot; the list of nodes in messages uses these words.
+# Why an eligible host has no slot now, or not even when it is empty; messages count the nodes by these words too.
+IN_USE: Final = "in use"
 IN_PART: Final = "with GPUs used in part"
+TOO_SMALL: Final = "too small"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +83,9 @@ def without_devices(shape: Shape, topology: Topology, capacity: Capacity, counte
 def full(host: str, place: int, capacity: Capacity, *, counted: SlotCounts, by_numbers: SlotCounts) -> str:
     """Return why an eligible host without a free slot has none."""
     if counted.empty[place] > 0:
-        return IN_PART if by_numbers.free[place] > 0 else "in use"
+        return IN_PART if by_numbers.free[place] > 0 else IN_USE
     trouble = capacity.device_trouble(host) if by_numbers.empty[place] > 0 else ""
-    return trouble or "too small"
+    return trouble or TOO_SMALL
 
 
 def device_name(shape: Shape) -> str | None:
@@ -121,8 +123,8 @@ class Shortfall:
     capacity_total  the same of the whole topology
     per_host        slots of the largest empty host; None: unknown
     hosts           nodes examined
-    exclusions      nodes by the reason why they have no room: of `engine.gang.shape.exclusion`, of `Topology.outside`,
-                    "in use", "too small"; the rest of `hosts` has room
+    exclusions      nodes by the reason why they have no room: the words of `engine.gang.shape`, of `Topology.outside`
+                    and of this module; the rest of `hosts` has room
     limiting        the resource that runs out first
     fits_level      nearest coarser level with a domain that has room now, "topology" for the whole; None: nowhere
     gpus_per_pod    whole GPUs that a pod asks for

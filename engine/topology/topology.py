@@ -26,7 +26,9 @@ from engine.topology.spec import ObjectRef, TopologySpec
 
 Ints = npt.NDArray[np.int64]
 
-OUTSIDE_SELECTOR = "nodeSelector of the topology"
+# Why a node is outside a topology.
+OUTSIDE_SELECTOR: Final = "nodeSelector of the topology"
+NO_LABEL: Final = "no label "  # and the alias of the level
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,7 +124,7 @@ def build_topology(
         for i, candidates in enumerate(keys):
             key = next((key for key in candidates if labels.get(key)), None)
             if key is None:
-                outside.setdefault(node.name, f"no label {above[i].name}")
+                outside.setdefault(node.name, f"{NO_LABEL}{above[i].name}")
                 path.append(_own_domain(node.name))
             else:
                 have[i] += 1
