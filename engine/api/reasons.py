@@ -225,7 +225,10 @@ REASONS: Final[Mapping[Code, Reason]] = {
     # pods are created one after the other, and so is the JobSet of a TrainJob
     "WaitingForMembers": _wait("members", "Some pods of the gang do not exist yet.", settles=5.0),
     "ReservedByOthers": _wait("capacity", "The capacity is reserved for other gangs that are about to start."),
-    "NodesUnhealthy": _wait("nodes", "It would fit if the cordoned and not-ready nodes were back."),
+    "NodesUnhealthy": _wait(
+        "nodes",
+        "Even without other pods too few nodes are usable: some are cordoned, not ready, or have unusable devices.",
+    ),
     "NodesExcluded": _wait("nodes", "nodeSelector, node affinity or taints exclude nodes that the gang needs."),
     "LabelsMissing": _wait("nodes", "No node carries the labels of the topology's levels."),
     "QueuedBehind": _wait("turn", "Another gang goes first."),
