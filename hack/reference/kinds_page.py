@@ -71,8 +71,8 @@ def kinds_page(registry: Registry | None = None, *, tested: Mapping[str, str] | 
         "## Pod sets, counts and ranks",
         "",
         "The rank of a pod is its index among the pods of its pod set, taken from the labels that its controller "
-        "writes; a pod without a rank takes any free slot of the pod set. `or` is followed by the value that is used "
-        "if the field is missing.",
+        "writes; a pod without an index takes any free slot of the pod set, with its rank. `or` is followed by the "
+        "value that is used if the field is missing.",
         "",
         "| kind | pod set | template | pods | rank |",
         "|---|---|---|---|---|",
