@@ -209,6 +209,30 @@ class Capacity:
             return False
         return any(self._amounts.left(row, resource) < 0 for resource, amount in requests if amount > 0)
 
+    def reserved_resource(self, pod: Pod, host: str) -> str | None:
+        """Return a resource of which a pod would take reserved capacity on a host; None when there is none."""
+        row = self._rows.get(host)
+        if row is None:
+            return None
+        counted = self._usage.get(pod.key)  # a nominated pod is counted before it is bound
+        own = dict(counted[1]) if counted is not None and counted[0] == row else {}
+        short = {
+            resource
+            for resource, amount in pod.spec.shape.requests
+            if amount > 0 and self._amounts.left(row, resource) + own.get(resource, 0) < amount
+        }
+        if not short:
+            return None
+        reserved = {
+            resource
+            for pod_sets in self._reservations.values()
+            for hosts in pod_sets.values()
+            if host in hosts
+            for resource, amount in hosts[host].requests
+            if amount > 0
+        }
+        return min(short & reserved, default=None)
+
     def lost_devices(self, gang: str, host: str, *, pod_set: str | None = None) -> bool:
         """True when devices reserved for pods of a gang (or of one pod set) on a host are not available to them.
 

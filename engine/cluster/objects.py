@@ -122,6 +122,12 @@ def config_map(source: Source) -> ConfigMap:
     )
 
 
+def bound_node(source: Source) -> str:
+    """Return the node of a Binding; empty when it names none."""
+    target = decode(wire.Binding, source).target
+    return target.name or "" if target is not None else ""
+
+
 def _name(meta: wire.ObjectMeta) -> str:
     if not meta.name:
         raise ProjectionError("$.metadata.name: is required")

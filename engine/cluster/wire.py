@@ -427,6 +427,18 @@ class RuntimeClass(Struct):
     scheduling: Scheduling | None = None
 
 
+class Target(Struct):
+    """target of a Binding: the node."""
+
+    name: str | None = None
+
+
+class Binding(Struct):
+    """v1 Binding."""
+
+    target: Target | None = None
+
+
 class ConfigMap(Struct):
     """v1 ConfigMap."""
 
@@ -544,7 +556,7 @@ class Placement(Struct):
 # Made while one thread imports this: msgspec reads a struct's fields when it is first used, and a second thread that
 # decodes a struct which is half read crashes the process.
 _KINDS: Final[tuple[type[Any], ...]] = (
-    *(Node, Pod, Job, Quota, PriorityClass, RuntimeClass, ConfigMap, Device, Placement),
+    *(Node, Pod, Job, Quota, PriorityClass, RuntimeClass, Binding, ConfigMap, Device, Placement),
     *(Object, Template, dict),
 )
 _DECODERS: Final[Mapping[type[Any], msgspec.json.Decoder[Any]]] = {kind: msgspec.json.Decoder(kind) for kind in _KINDS}

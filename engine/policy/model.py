@@ -160,6 +160,16 @@ class PodGroup(Section):
     )
 
 
+class ReservationRules(Section):
+    """How capacity that is reserved for gangs is protected."""
+
+    guard: bool = Field(
+        default=False,
+        description="Whether the binding of a pod of no gang is refused if it takes capacity that is reserved for a "
+        "gang. The scheduler tries the pod again.",
+    )
+
+
 class Planner(Section):
     """How placements are chosen."""
 
@@ -244,6 +254,9 @@ class Policy(Section):
     annotations: AnnotationRules = Field(default=AnnotationRules(), description="How request annotations are read.")
     gpu: Gpu = Field(default=Gpu(), description="How GPU requests are read and written.")
     pod_group: PodGroup = Field(default=PodGroup(), description="Which pod-group labels pods get.")
+    reservations: ReservationRules = Field(
+        default=ReservationRules(), description="How capacity that is reserved for gangs is protected."
+    )
     planner: Planner = Field(default=Planner(), description="How placements are chosen.")
     queue: Queue = Field(default=Queue(), description="The order of waiting gangs.")
     never_fits: Literal["warn", "deny"] = Field(

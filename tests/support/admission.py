@@ -14,7 +14,7 @@ from engine.api import names
 from engine.api.device import NodeDevices
 from engine.api.objects import Node
 from engine.api.placement import Assignment, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
-from engine.api.pod import OwnerRef, Shape
+from engine.api.pod import OwnerRef, Pod, Shape
 from engine.api.resources import Requests
 from engine.api.workload import PodSet, Workload
 from engine.cluster import workloads as cluster_workloads
@@ -273,6 +273,9 @@ class FakeView:
 
     def room_taken(self, host: str, requests: Requests) -> bool:
         return host in self.taken
+
+    def reserved_resource(self, pod: Pod, host: str) -> str | None:
+        return "nvidia.com/gpu" if host in self.taken else None
 
     def allocation(self, placement: Placement, host: str, uses: Uses) -> str | None:
         return allocation(uses, self.devices.get(host))

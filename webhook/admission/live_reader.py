@@ -197,6 +197,21 @@ class LiveReader:
         finally:
             self._view.lock.release()
 
+    def reserved_resource(self, pod: Pod, host: str) -> str | None:
+        """Return a resource of which a pod would take capacity that is reserved on a host; None if there is none.
+
+        As far as this replica knows: one that is busy, or a moment behind, returns None.
+        """
+        if not self._lock("", LEDGER_WAIT):
+            return None
+        try:
+            if self._view.capacity.reserved_resource(pod, host) is None:
+                return None
+            self._view.refresh()  # a follower does so five times a second: the gang may have started elsewhere
+            return self._view.capacity.reserved_resource(pod, host)
+        finally:
+            self._view.lock.release()
+
     def allocation(self, placement: Placement, host: str, uses: Uses) -> str | None:
         """Return the device annotation for a pod of the gang; None if its devices are no longer available.
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from engine.api.objects import Node
 from engine.api.placement import Placement
-from engine.api.pod import OwnerRef, Shape
+from engine.api.pod import OwnerRef, Pod, Shape
 from engine.api.resources import Requests
 from engine.api.workload import GangKey, PodSet, Workload
 from engine.devices.allocation import Uses
@@ -90,6 +90,9 @@ class Reader(Protocol):
 
     def room_taken(self, host: str, requests: Requests) -> bool:
         """Return True if other pods use capacity that is reserved on a host, of a resource in `requests`."""
+
+    def reserved_resource(self, pod: Pod, host: str) -> str | None:
+        """Return a resource of which a pod would take capacity that is reserved on a host; None if there is none."""
 
     def allocation(self, placement: Placement, host: str, uses: Uses) -> str | None:
         """Return the device annotation for a pod of the gang; None if its devices are no longer available."""

@@ -66,6 +66,8 @@ def entries(
         )
     if policy.gpu.scope == "all" and whole:
         added.append(_gpu_pods(whole, username=own_username))
+    if policy.reservations.guard and resource == VALIDATING and policy.mode == "enforce":
+        added.append(entries_of.bindings(username=own_username))
     exempt = tuple(sorted({entries_of.EXEMPT, *(name for name in policy.namespaces.exempt if "*" not in name)}))
     return [replace(one, exempt=exempt).body(resource, namespace=own_namespace) for one in added]
 

@@ -38,6 +38,8 @@ _CONFIG_MAP_RULE: Final[Mapping[str, Any]] = {
     "operations": ["CREATE", "UPDATE"],
 }
 
+_BINDING_RULE: Final[Mapping[str, Any]] = {**POD_RULE, "resources": ["pods/binding"]}
+
 _FREE_NOTE: Final = "DaemonSet pods and pods with a nodeName (also mirror pods) are never sent."
 _ASKING_NOTE: Final = (
     f"{_FREE_NOTE} Nor are pods that other systems place. Pod-group labels are requests on workloads only, not on pods."
@@ -300,6 +302,12 @@ def gpu_pods(*names_devices: MatchCondition, username: str, note: str = "") -> W
         labelled=False,
         note=note,
     )
+
+
+def bindings(*, username: str) -> WebhookEntry:
+    """Return the entry for bindings of pods, which a policy may guard."""
+    ours = MatchCondition("not-ours", match_conditions.not_ours(username))
+    return WebhookEntry("bindings.topogate.dev", "Ignore", PODS_TIMEOUT, (_BINDING_RULE,), (ours,))
 
 
 def defaulted_workloads(

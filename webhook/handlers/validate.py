@@ -16,9 +16,10 @@ from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, Unavailable, allowed, denied
 from webhook.handlers.defaults import policy_errors
 from webhook.handlers.unreadable import too_costly, unreadable
-from webhook.handlers.validate_pod import validate_pod
+from webhook.handlers.validate_pod import validate_binding, validate_pod
 from webhook.handlers.validate_workload import validate_workload
 
+BINDING = ("", "Binding")
 CONFIG_MAP = ("", "ConfigMap")
 _POLICY_PATH = f"data[{names.POLICY_KEY}]"
 
@@ -30,6 +31,8 @@ def validate(review: Review, view: Reader, deadline: float) -> Response:
     loaded (the policy itself can be checked without one).
     """
     what = (review.group, review.kind)
+    if what == BINDING:
+        return validate_binding(review, view)
     if review.subresource or review.operation not in ("CREATE", "UPDATE"):
         return allowed()
     if what == CONFIG_MAP:

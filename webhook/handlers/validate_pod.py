@@ -1,22 +1,23 @@
 """`/validate` for pods without a reviewed workload: those with a request of their own, for a topology or for devices.
 
-Pods with a request that has no effect get warnings.
+Pods with a request that has no effect get warnings. The binding of a pod is checked too, if the policy says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from engine.api import names
 from engine.api.field import FieldError
 from engine.api.pod import Pod
 from engine.api.reasons import REASONS, Code
 from engine.api.text import quote
+from engine.cluster import objects
 from engine.gang.annotations import own_source, read_own_annotations, unknown_keys
 from engine.gang.warnings import unread
 from engine.policy.model import Policy
-from webhook.admission.objects import pod_of
+from webhook.admission.objects import pod_of, projected
 from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, answer, forbidden
 from webhook.handlers.devices import annotation_errors, checked
@@ -24,6 +25,7 @@ from webhook.handlers.forecast import forecast_warnings
 from webhook.handlers.membership import Alone, NotManaged, alone, membership, pod_exemption
 from webhook.handlers.warnings import pod_warnings
 
+SYSTEM_PRIORITY: Final = 2_000_000_000  # system-cluster-critical; users cannot have more than half of it
 _GANG = f"{names.GANG_NAME} and gang-size make a gang"
 
 
@@ -55,6 +57,29 @@ def validate_pod(review: Review, view: Reader, policy: Policy, deadline: float) 
         warned += lines
         errors += never
     return answer(review, errors, warned, policy=policy)
+
+
+def validate_binding(review: Review, view: Reader) -> Response:
+    """Answer the binding of a pod of no gang: refused if the pod takes capacity that is reserved for a gang.
+
+    Pods that the node itself needs, of exempt namespaces or of a system priority are never refused.
+    """
+    policy, pod = view.policy, view.find(("", "Pod", review.namespace, review.name))
+    if policy is None or policy.mode != "enforce" or not policy.reservations.guard or not isinstance(pod, Pod):
+        return allowed()
+    if names.MANAGED in pod.spec.labels or (pod.spec.priority or 0) >= SYSTEM_PRIORITY:
+        return allowed()
+    if pod_exemption(pod, view, policy) in ("DaemonSetOrStatic", "ExemptNamespace"):
+        return allowed()
+    host = projected(review.object, objects.bound_node)
+    resource = view.reserved_resource(pod, host)
+    if resource is None:
+        return allowed()
+    return forbidden(
+        f"the free {quote(resource)} of node {quote(host)} is reserved for a gang that is about to start "
+        "(policy: reservations.guard); the scheduler tries the pod again",
+        "ReservedByOthers",
+    )
 
 
 def _registered(pod: Pod, view: Reader) -> bool:

@@ -11,7 +11,7 @@ from engine.api import names
 from engine.cluster.client import ApiError
 from engine.policy.model import Policy, parse_policy
 from webhook.configuration.policy_webhooks import RESOURCES, Entry, PairMalformed, entries, keep, patch_for
-from webhook.configuration.webhooks import MUTATING, Resource
+from webhook.configuration.webhooks import MUTATING, VALIDATING, Resource
 
 US = "system:serviceaccount:topogate-system:topogate"
 WHOLE = ("nvidia.com/gpu", "amd.com/gpu")
@@ -51,6 +51,16 @@ def test_scope_all_adds_one_entry_to_each_configuration() -> None:
         assert "['amd.com/gpu', 'nvidia.com/gpu']" in conditions["names-devices"]
         assert names.GATE in conditions["not-held"]
         assert entry["objectSelector"]["matchExpressions"] == [{"key": names.MANAGED, "operator": "DoesNotExist"}]
+
+
+def test_a_guard_of_reservations_adds_an_entry_that_validates_bindings() -> None:
+    """Its absence of an answer stops no pod; nothing is sent where nothing would be refused."""
+    guarded = {"reservations": {"guard": True}}
+    [entry] = wanted(parse_policy(json.dumps(guarded)), VALIDATING)
+    assert (entry["name"], entry["failurePolicy"]) == ("bindings.topogate.dev", "Ignore")
+    assert (entry["rules"][0]["resources"], entry["rules"][0]["operations"]) == (["pods/binding"], ["CREATE"])
+    assert wanted(parse_policy(json.dumps(guarded)), MUTATING) == []
+    assert wanted(parse_policy(json.dumps({**guarded, "mode": "observe"})), VALIDATING) == []
 
 
 BENCH = {
