@@ -17,6 +17,7 @@ TOPOLOGY: Final = "topogate.dev/topology"
 SLICE_TOPOLOGY: Final = "topogate.dev/slice-topology"
 SLICE_SIZE: Final = "topogate.dev/slice-size"
 SLICES: Final = "topogate.dev/slices"
+PROFILE: Final = "topogate.dev/profile"
 COLOCATE: Final = "topogate.dev/colocate"
 RELAX_AFTER: Final = "topogate.dev/relax-after"
 MIN_AVAILABLE: Final = "topogate.dev/min-available"
@@ -33,6 +34,7 @@ REQUEST_KEYS: Final = frozenset(
         SLICE_TOPOLOGY,
         SLICE_SIZE,
         SLICES,
+        PROFILE,
         COLOCATE,
         RELAX_AFTER,
         MIN_AVAILABLE,

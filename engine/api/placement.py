@@ -95,7 +95,8 @@ class WorkloadRef:
 class Placement:
     """A Placement object. `assignment` is None while the gang waits; `status` is the raw status mapping.
 
-    `gang` is None with one pod set. `group`: the index of the replica, for kinds with a gang per replica.
+    `gang` is None with one pod set. `profile` is the workload's own, None where it names none. `group`: the index of
+    the replica, for kinds with a gang per replica.
     """
 
     namespace: str
@@ -111,6 +112,7 @@ class Placement:
     created: float
     gang: GangRequest | None = None
     group: str | None = None
+    profile: str | None = None
     generation: int = 0  # metadata.generation: goes up with every change of spec, also when the assignment is dropped
     status: Mapping[str, Any] = field(default_factory=dict)
 

@@ -51,6 +51,7 @@ def placement(source: Source) -> Placement:
         created=epoch(meta.creation_timestamp),
         gang=None if spec.gang is None else _gang(spec.gang),
         group=spec.group,
+        profile=spec.profile,
         generation=meta.generation or 0,
         status=raw.status or {},
     )
@@ -107,6 +108,8 @@ def placement_body(placement: Placement, *, owners: Iterable[OwnerRef] = ()) -> 
     }
     if placement.group is not None:
         spec["group"] = placement.group
+    if placement.profile is not None:
+        spec["profile"] = placement.profile
     if placement.assignment is not None:
         spec["assignment"] = assignment_body(placement.assignment)
     return {"apiVersion": names.API_VERSION, "kind": names.PLACEMENT_KIND, "metadata": metadata, "spec": spec}

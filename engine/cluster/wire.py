@@ -542,6 +542,7 @@ class PlacementSpec(Struct):
     priority: Int32 | None = None
     group: str | None = None
     gang: PlacementGang | None = None
+    profile: str | None = None
     assignment: PlacementAssignment | None = None
 
 

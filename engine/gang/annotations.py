@@ -17,6 +17,7 @@ from engine.api.pod import Pod
 from engine.api.reasons import Code
 from engine.api.text import join_and, join_comma, quote, sanitize, suggest
 from engine.api.workload import PodSet, Workload
+from engine.planner.plan import PROFILES
 from engine.topology.choice import LevelNames
 
 NATIVE_DIALECT = "topogate"
@@ -305,6 +306,12 @@ def _flag(said: RequestAnnotation, _: LevelNames, __: Collection[str]) -> str | 
     return said.value if said.value in ("true", "false") else invalid(said, 'must be "true" or "false"')
 
 
+def _profile(said: RequestAnnotation, _: LevelNames, __: Collection[str]) -> str | FieldError:
+    return (
+        said.value if said.value in PROFILES else unsupported(said.field, said.value, PROFILES, reason="InvalidValue")
+    )
+
+
 def _number(said: RequestAnnotation, _: LevelNames, __: Collection[str]) -> str | FieldError:
     if _POSITIVE.fullmatch(said.value):
         return said.value
@@ -340,6 +347,7 @@ _CHECKS: Mapping[str, Callable[[RequestAnnotation, LevelNames, Collection[str]],
     names.UNCONSTRAINED: _flag,
     names.SLICE_SIZE: _number,
     names.SLICES: _slices,
+    names.PROFILE: _profile,
     names.MIN_AVAILABLE: _number,
     names.GANG_SIZE: _number,
     names.RELAX_AFTER: _duration,

@@ -35,7 +35,9 @@ _GROUP = "pods-"
 # Hashes of namespaces and requests that users choose must not collide: 64 bits.
 _HASH_DIGITS = 16
 _MARK, _MARK_DIGITS = "single-", 8
-_SINGLE_POD_KEYS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.TOPOLOGY, names.RELAX_AFTER})
+_SINGLE_POD_KEYS = frozenset(
+    {names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.TOPOLOGY, names.PROFILE, names.RELAX_AFTER}
+)
 
 
 def workload_of(

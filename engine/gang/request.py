@@ -44,9 +44,11 @@ from engine.topology.topology import Topology
 
 _POD_GROUP_ONLY = "pod-group labels are read only at creation; add topogate.dev/unconstrained-topology: true"
 LEVELS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY, names.SLICES})
-_NEEDS_LEVEL = frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.MIN_AVAILABLE, names.SCHEDULE_TIMEOUT})
+_NEEDS_LEVEL = frozenset(
+    {names.TOPOLOGY, names.RELAX_AFTER, names.MIN_AVAILABLE, names.SCHEDULE_TIMEOUT, names.PROFILE}
+)
 # about the whole gang, wherever they are set
-_GANG_WIDE = frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.SCHEDULE_TIMEOUT})
+_GANG_WIDE = frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.SCHEDULE_TIMEOUT, names.PROFILE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,9 @@ class PlacementRequest:
 
     `pod_sets` has one request per pod set, in their order; `gang` applies to all of them together (None with one pod
     set). `relax_after`: seconds of waiting after which required levels become preferred; `schedule_timeout`: after
-    which the gang is requeued or given up. `levels`: the aliases of the only levels that `auto` may stand for, coarse
-    to fine; None: all. `warnings` are sentences for the user, without a prefix.
+    which the gang is requeued or given up. `profile` is None where the policy decides. `levels`: the aliases of the
+    only levels that `auto` may stand for, coarse to fine; None: all. `warnings` are sentences for the user, without a
+    prefix.
     """
 
     pod_sets: tuple[PodSetRequest, ...] = ()
@@ -67,6 +70,7 @@ class PlacementRequest:
     ignored: Code | None = None
     relax_after: float | None = None
     schedule_timeout: float | None = None
+    profile: str | None = None
     levels: tuple[str, ...] | None = None
 
     @property
@@ -159,6 +163,7 @@ def parse_request(
         warnings=(*warnings, *about_request),
         relax_after=float(relax) if relax is not None else None,
         schedule_timeout=float(timeout) if timeout is not None else None,
+        profile=of_all.get(names.PROFILE),
         levels=levels.allowed,
     )
 

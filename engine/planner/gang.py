@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from engine.planner.plan import PROFILES
 from engine.planner.slices import Slices, check_slices
 from engine.planner.tree import Bools, Ints64, Tree
 
@@ -111,8 +112,8 @@ def check_gang(capacity: HostCapacity, gang: GangPlanRequest) -> None:
         raise ValueError(f"scarce: shape {scarce.shape} of {scarce.dtype} for {hosts} hosts")
     if not gang.pod_sets:
         raise ValueError("pod_sets: a gang has at least one")
-    if gang.profile not in ("pack", "spread"):
-        raise ValueError(f"profile: {gang.profile!r} is neither 'pack' nor 'spread'")
+    if gang.profile not in PROFILES:
+        raise ValueError(f"profile: {gang.profile!r} is none of {', '.join(PROFILES)}")
     if gang.steps < 0:
         raise ValueError(f"steps: {gang.steps} is negative")
     _check_levels(gang.require, gang.prefer, levels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from engine.planner.sums import DomainSums, domain_sums
 from engine.planner.tree import Ints64, Tree
 
 _MOST_PODS = (1 << 31) - 1
+
+Profile = Literal["pack", "spread"]
+PROFILES: tuple[str, ...] = get_args(Profile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +196,8 @@ def check(tree: Tree, request: PlanRequest, *, slots: Ints64 | None = None, scar
     for name, level in (("require", request.require), ("prefer", request.prefer)):
         if level is not None and not 0 <= level < len(tree.levels):
             raise ValueError(f"{name}: no level {level}; the topology has {len(tree.levels)}")
-    if request.profile not in ("pack", "spread"):
-        raise ValueError(f"profile: {request.profile!r} is neither 'pack' nor 'spread'")
+    if request.profile not in PROFILES:
+        raise ValueError(f"profile: {request.profile!r} is none of {', '.join(PROFILES)}")
     if request.steps < 0:
         raise ValueError(f"steps: {request.steps} is negative")
     check_slices(request.slices, len(tree.levels), request.count)

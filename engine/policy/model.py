@@ -31,6 +31,7 @@ from engine.api.schema import (
 )
 from engine.kinds.registry import Registry, registry_of
 from engine.kinds.rules import label_keys
+from engine.planner.plan import Profile
 from engine.policy.fields import (
     GANG_PODS,
     NAMESPACE_GANGS,
@@ -173,7 +174,7 @@ class ReservationRules(Section):
 class Planner(Section):
     """How placements are chosen."""
 
-    profile: Literal["pack", "spread"] = Field(
+    profile: Profile = Field(
         default="pack",
         description="`pack`: prefer the domain with the least free capacity that is sufficient. `spread`: prefer the "
         "one with the most.",
@@ -293,6 +294,11 @@ class Policy(Section):
     def pod_labels(self) -> frozenset[str]:
         """The pod labels that the policy's own kinds read; stores keep them in addition to the usual ones."""
         return _pod_labels(json.dumps(self.kinds)) if self.kinds else frozenset()
+
+    def profile_of(self, topology: str | None) -> Profile:
+        """Return the profile of the gangs of a topology that name none themselves."""
+        named = (spec.profile for spec in self.topologies if spec.name == topology)
+        return next(named, None) or self.planner.profile
 
     @property
     def hash(self) -> str:

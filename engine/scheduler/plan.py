@@ -63,6 +63,7 @@ def plan_placement(
     left_out = _left_out(topology, capacity, settled_before, {REFUSED_LATELY: excluded, ROOM_KEPT: nominated})
     vacated = frozenset(host for host in emptied if host in topology.tree.index)
     standing = {name: hosts for name, hosts in (kept or {}).items() if hosts}
+    profile = placement_request.profile or policy.profile_of(placement_request.topology)
     if not asks:
         found: Outcome = _placed_without_pods(placement_request.pod_sets[0])
     elif len(asks) == 1 and placement_request.gang is None and not standing and asks[0].min_available >= asks[0].count:
@@ -73,6 +74,7 @@ def plan_placement(
             capacity,
             topology,
             policy=policy,
+            profile=profile,
             left_out=left_out,
             emptied=vacated,
             levels=placement_request.levels,
@@ -87,6 +89,7 @@ def plan_placement(
             kept=standing,
             emptied=vacated,
             levels=placement_request.levels,
+            profile=profile,
         )
         scarce = scarce_of(_tie_breaking_shape([shapes[ask.name] for ask in asks]), capacity)
         found = plan_pod_sets(
@@ -112,6 +115,7 @@ def _plan_equal_pods(
     topology: Topology,
     *,
     policy: Policy,
+    profile: str,
     left_out: Mapping[str, str],
     emptied: frozenset[str],
     levels: tuple[str, ...] | None,
@@ -128,7 +132,7 @@ def _plan_equal_pods(
         count=ask.count,
         require=require,
         prefer=prefer,
-        profile=policy.planner.profile,
+        profile=profile,
         steps=policy.planner.steps,
         slices=topology.slices(ask.slices),
     )

@@ -42,7 +42,8 @@ class PlanInput:
     """The input of one plan: pod sets that need pods (`asks`), the request of the whole gang (`gang`), and constraints.
 
     `left_out`: hosts that are left out this time; `kept`: pod set -> rank -> host of the pods that stay where they are;
-    `emptied`: hosts that count as empty. `levels`: those that `auto` may stand for; None: all.
+    `profile`: how equally good places are ranked; `emptied`: hosts that count as empty. `levels`: those that `auto` may
+    stand for; None: all.
     """
 
     asks: tuple[PodSetRequest, ...]
@@ -51,6 +52,7 @@ class PlanInput:
     topology: Topology
     left_out: frozenset[str]
     kept: Mapping[str, Mapping[int, str]]
+    profile: str
     emptied: frozenset[str] = frozenset()
     levels: tuple[str, ...] | None = None
 
@@ -149,7 +151,7 @@ def _resolved(inputs: PlanInput, capacity: Capacity, policy: Policy) -> GangPlan
         require=topology.level_of(whole.require) if whole is not None else None,
         prefer=topology.level_of(whole.prefer) if whole is not None else None,
         min_count=_gang_minimum(inputs),
-        profile=policy.planner.profile,
+        profile=inputs.profile,
         steps=policy.planner.steps,
     )
     empty: _FreeResources | None = None

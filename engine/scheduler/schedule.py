@@ -245,5 +245,6 @@ def new_placement(gang: Gang, placed: Placed | None, *, priority: int, now: floa
         priority=priority,
         pod_sets=gang.request.pod_sets,
         gang=gang.request.gang,
+        profile=gang.request.profile,
         assignment=assignment,
     )

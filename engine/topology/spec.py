@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 from engine.api import names
 from engine.api.schema import DnsLabel, LabelKey, LabelMap, Section
 from engine.api.text import did_you_mean, join_comma, quote
+from engine.planner.plan import Profile
 from engine.topology.levels import HOST, MAX_KEYS, MAX_LEVELS, Level, presets
 
 
@@ -54,6 +55,10 @@ class TopologySpec(Section):
     from_object: ObjectRef | None = Field(default=None, description="The levels of a Kueue or KAI Topology object.")
     node_selector: LabelMap = Field(
         default={}, description="Labels of the nodes in this topology; recommended: the label of the GPU pool."
+    )
+    profile: Profile | None = Field(
+        default=None,
+        description="As `planner.profile`, for the gangs of this topology that name no profile themselves.",
     )
     missing_label: Literal["exclude", "own-domain"] = Field(
         default="exclude",

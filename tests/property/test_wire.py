@@ -82,6 +82,7 @@ def _placements(draw: st.DrawFn) -> Placement:
         priority=draw(st.integers(-(2**31), 2**31 - 1)),
         gang=draw(st.none() | st.builds(GangRequest, _LEVELS, _LEVELS, st.none() | st.integers(0, 1000), _LEVELS)),
         group=draw(st.none() | _NAMES),
+        profile=draw(st.none() | _NAMES),
         pod_sets=tuple(pod_sets),
         assignment=draw(st.none() | st.builds(Assignment, st.integers(1, 2**63 - 1), st.just(plans))),
         deleting=False,

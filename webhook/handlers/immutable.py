@@ -152,6 +152,8 @@ def _changed(
     """Yield the path of each part of the request that has changed."""
     if before.topology != after.topology:
         yield request_path(new, names.TOPOLOGY, policy=policy)
+    if before.profile != after.profile:
+        yield request_path(new, names.PROFILE, policy=policy)
     if before.gang is not None or after.gang is not None:
         gang = [(one.require, one.prefer) if one is not None else (None, None) for one in (before.gang, after.gang)]
         for key, was, now in zip((names.REQUIRE, names.PREFER), *gang, strict=True):

@@ -492,6 +492,33 @@ def test_a_key_that_needs_a_level_beside_it_says_so() -> None:
     assert (error.reason, error.kind, error.field) == ("MissingValue", "Required value", KEY)
 
 
+def test_a_profile_is_read_for_the_whole_gang() -> None:
+    assert read({names.REQUIRE: "rack", names.PROFILE: "spread"}).profile == "spread"
+    assert read({names.REQUIRE: "rack"}, template={names.PROFILE: "pack"}).profile == "pack"
+    assert read({names.REQUIRE: "rack"}).profile is None
+
+
+def test_a_profile_is_one_of_those_that_exist() -> None:
+    error = only(read({names.REQUIRE: "rack", names.PROFILE: "spred"}))
+    assert (error.field, error.kind, error.reason) == (
+        f"metadata.annotations[{names.PROFILE}]",
+        "Unsupported value",
+        "InvalidValue",
+    )
+    assert error.message.endswith('did you mean "spread"?')
+
+
+def test_a_profile_alone_asks_for_no_level() -> None:
+    error = only(read({names.PROFILE: "spread"}))
+    assert (error.field, error.reason) == (KEY, "MissingValue")
+    assert names.PROFILE in error.message
+
+
+def test_two_profiles_contradict_each_other() -> None:
+    error = only(read({names.REQUIRE: "rack", names.PROFILE: "pack"}, template={names.PROFILE: "spread"}))
+    assert error.reason == "ConflictingAnnotations"
+
+
 def test_a_time_to_give_up_a_level_needs_a_required_one() -> None:
     error = only(read({names.RELAX_AFTER: "10m"}))
     assert error.message == ("topogate.dev/relax-after also needs a level: require-topology, the level to relax")

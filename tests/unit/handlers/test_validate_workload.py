@@ -511,6 +511,13 @@ def test_layers_of_slices_of_a_running_gang_may_not_change(layers: str | None) -
     assert admitted(old, annotated(old, slices="rack=4, kubernetes.io/hostname=2"), view).allowed
 
 
+def test_the_profile_of_a_running_gang_may_not_change() -> None:
+    """Its slots were chosen by it."""
+    old = running(raw_job({names.REQUIRE: "rack", names.PROFILE: "spread"}))
+    answer = admitted(old, annotated(old, profile="pack"), gang_view(old, HOSTS))
+    assert reasons(answer) == [f"metadata.annotations[{names.PROFILE}]"]
+
+
 def test_another_spelling_of_the_same_request_is_no_change() -> None:
     old = running(rack_job())
     new = annotated(old, require_topology="cloud.provider.com/topology-rack")

@@ -281,3 +281,31 @@ def test_a_selector_of_the_topology_is_not_told_as_the_users() -> None:
     assert isinstance(outcome, Waits)
     assert outcome.reason == "LabelsMissing"
     assert "2 nodes = 2 outside the topology's nodeSelector" in outcome.message
+
+
+PACKED, EMPTY = {"b0-r0"}, {"b0-r1"}
+DEMO = "topologies: [{name: a, preset: demo%s}]"
+
+
+@pytest.mark.parametrize(
+    ("asked", "of_topology", "of_planner", "racks"),
+    [
+        (None, "", "", PACKED),
+        (None, "", "planner: {profile: spread}", EMPTY),
+        (None, ", profile: spread", "", EMPTY),
+        (None, ", profile: pack", "planner: {profile: spread}", PACKED),
+        ("spread", ", profile: pack", "", EMPTY),
+        ("pack", ", profile: spread", "planner: {profile: spread}", PACKED),
+    ],
+)
+def test_the_profile_is_the_workload_s_or_its_topology_s_or_the_planner_s(
+    asked: str | None, of_topology: str, of_planner: str, racks: set[str]
+) -> None:
+    """Of two racks with room the fuller one, or with `spread` the emptier one."""
+    policy = parse_policy("\n".join((DEMO % of_topology, of_planner)))
+    annotations = {names.REQUIRE: "rack"} | ({names.PROFILE: asked} if asked else {})
+    outcome = plan_on(
+        gpu_nodes(1, 2, 4), replace(job(count=2), annotations=annotations), placed={"b0-r0-h0": 1}, policy=policy
+    )
+    assert isinstance(outcome, Placed)
+    assert {slot.domain[1] for slot in outcome.pod_sets[0].slots} == racks
