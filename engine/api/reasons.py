@@ -42,6 +42,8 @@ Code = Literal[
     "RoomKept",
     "SearchLimit",
     "QuotaExceeded",
+    "WaitingGangsLimit",
+    "ReservedHostsLimit",
     "SchedulerRefused",
     "SchedulerSilent",
     "HoldExpired",
@@ -76,6 +78,7 @@ Until = Literal[
     "scheduler",
     "slots",
     "owners",
+    "namespace",
     "members",
     "pods",
     "user",
@@ -92,12 +95,15 @@ UNTIL: Final[Mapping[Until, str]] = {
     "scheduler": "the scheduler binds its pods",
     "slots": "its pods have new slots",
     "owners": "the quota has room, or the PriorityClass exists",
+    "namespace": "other gangs of its namespace start or end, or the policy allows more",
     "members": "its pods exist",
     "pods": "one of its pods is created, or the next attempt starts",
     "user": "the user changes its request, or resumes it",
     "readiness": "its pods are ready",
     "resume": "the user resumes it",
 }
+# A gang that waits for one of these is held up by its own namespace.
+_OWN: Final = frozenset[Until]({"owners", "namespace"})
 # A gang that waits for one of these is in the queue for capacity, and others may have to wait for it.
 _QUEUED: Final = frozenset[Until]({"capacity", "nodes", "turn", "kept hosts", "another host", "scheduler", "slots"})
 
@@ -144,8 +150,8 @@ class Reason:
 
     @property
     def own_trouble(self) -> bool:
-        """True when only the gang's owners can end the wait; other gangs do not wait for it."""
-        return self.until == "owners"
+        """True when only the gang's own namespace can end the wait; gangs of other namespaces do not wait for it."""
+        return self.until in _OWN
 
     @property
     def patient(self) -> bool:
@@ -179,7 +185,7 @@ def _wait(
         description=description,
         until=until,
         settles=settles,
-        shared=shared and until != "owners",
+        shared=shared and until not in _OWN,
         text_is_news=text_is_news,
     )
 
@@ -240,6 +246,12 @@ REASONS: Final[Mapping[Code, Reason]] = {
     ),
     "SearchLimit": _wait("capacity", "The search for a placement reached the policy's step limit.", shared=False),
     "QuotaExceeded": _wait("owners", "The namespace's ResourceQuota has no room for the whole gang."),
+    "WaitingGangsLimit": _wait(
+        "namespace", "As many gangs of the namespace wait for capacity already as the policy allows."
+    ),
+    "ReservedHostsLimit": _wait(
+        "namespace", "With this gang its namespace would have slots on more hosts than the policy allows."
+    ),
     "SchedulerRefused": _wait("another host", "The scheduler did not bind a pod to its host; another host is tried."),
     "SchedulerSilent": _wait(
         "scheduler", "The scheduler has not bound a pod and gives no reason; the gang keeps its slots."

@@ -5,7 +5,7 @@ Never from the stores, which may be a step ahead.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -38,6 +38,7 @@ class GangIndex:
         self._waiting: dict[GangKey, None] = {}  # gangs with a Placement that waits
         self._keeping: dict[GangKey, None] = {}  # waiting gangs with hosts that are kept free for them
         self._unfinished: Counter[str] = Counter()  # Placements by namespace
+        self._hosts: defaultdict[str, Counter[str]] = defaultdict(Counter)  # Placements by namespace and host
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
@@ -61,11 +62,13 @@ class GangIndex:
             of_gang = self._placements.get(placed_key(old), {})
             of_gang.pop(old.key, None)
             self._unfinished[old.namespace] -= _unfinished(old)
+            self._hosts[old.namespace] -= Counter(_hosts(old))
             if not of_gang:
                 self._placements.pop(placed_key(old), None)
         if new is not None:
             self._placements.setdefault(placed_key(new), {})[new.key] = new
             self._unfinished[new.namespace] += _unfinished(new)
+            self._hosts[new.namespace].update(_hosts(new))
         for key in {placed_key(one) for one in (old, new) if one is not None}:
             known = self._placements.get(key, {}).values()
             _set_member(self._waiting, key, any(one.status.get("phase") == "Waiting" for one in known))
@@ -148,6 +151,21 @@ class GangIndex:
     def in_namespace(self, namespace: str) -> int:
         """Return how many gangs of a namespace have a Placement and have not ended."""
         return self._unfinished[namespace]
+
+    def hosts_in(self, namespace: str, *, besides: GangKey | None = None) -> set[str]:
+        """Return the hosts on which gangs of a namespace have slots, planned ones included.
+
+        `besides`: a gang that does not count.
+        """
+        own = Counter[str]()
+        for placement in self._placements.get(besides, {}).values() if besides is not None else ():
+            if placement.namespace == namespace:
+                own.update(_hosts(placement))
+        hosts = {host for host, gangs in self._hosts[namespace].items() if gangs > own[host]}
+        for key, plan in self._held.items():
+            if key != besides and plan.namespace == namespace:
+                hosts |= _hosts(plan)
+        return hosts
 
     def placed(self, key: GangKey) -> bool:
         """True when a gang of that key has, or is to have, a Placement."""
@@ -264,6 +282,13 @@ def _set_member(keys: dict[GangKey, None], key: GangKey, holds: bool) -> None:
         keys[key] = None
     else:
         keys.pop(key, None)
+
+
+def _hosts(placement: Placement) -> frozenset[str]:
+    """Return the hosts on which a Placement has slots; none once its gang has ended."""
+    if placement.assignment is None or not _unfinished(placement):
+        return frozenset()
+    return frozenset(slot.host for plan in placement.assignment.pod_sets for slot in plan.slots)
 
 
 def _unfinished(placement: Placement) -> bool:

@@ -37,6 +37,7 @@ from engine.gang.request import PlacementRequest
 from engine.gang.reservation import open_slots
 from engine.kinds.registry import Registry
 from engine.policy.model import Policy, default_policy
+from engine.policy.namespaces import rule_of
 from engine.topology.objects import PLURAL
 from engine.topology.topology import Topology, topologies_of
 
@@ -202,6 +203,8 @@ class ClusterState:
                 touched |= self.gangs.set_placement(old, new)
                 if old is not None and old.assignment is not None and (new is None or new.assignment != old.assignment):
                     self._pending.capacity_freed = True
+                elif new is not None and new.status.get("phase") == "Finished" and self._limits_hosts(new.namespace):
+                    self._pending.capacity_freed = True  # only now its hosts do not count for its namespace any more
             case "devices":
                 devices: NodeDevices = new or old
                 if old is not None and new is not None and replace(old, resource_version=new.resource_version) == new:
@@ -219,6 +222,11 @@ class ClusterState:
                 touched |= self._pods.set_link(old, new, self.owners)
             case _:
                 self._pending.everything = True
+
+    def _limits_hosts(self, namespace: str) -> bool:
+        """Return whether the policy limits the hosts on which gangs of a namespace have slots."""
+        rule = rule_of(namespace, self.policy)
+        return rule is not None and rule.rule.max_reserved_hosts is not None
 
     def topologies_under(self, policy: Policy) -> dict[str, Topology]:
         """Return the topologies that a policy would have over the current nodes."""

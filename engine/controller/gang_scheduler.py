@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import islice
 from math import inf
 
 from engine import metrics
@@ -22,6 +23,7 @@ from engine.gang.gang import Gang, can_suspend
 from engine.gang.relaxation import relaxed_text, relaxes_at, starts_anew, timeout_text, times_out_at
 from engine.gang.repair import KeptSlot
 from engine.scheduler.fairness import Shares
+from engine.scheduler.limits import too_many_waiting, waiting_limit
 from engine.scheduler.nomination import nominate_hosts
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits, own_trouble
 from engine.scheduler.precedence import goes_first, in_turn, kept_for, queued_at
@@ -221,6 +223,9 @@ class GangScheduler:
                 self._term.queue.drop(key)
                 return
             gang_state = self._term.of(key)
+            if self._limited(key, entry):
+                self._wait_behind_own(key, gang, now)
+                return
             excluded = gang_state.timers.hosts_out(now)
             ahead = self._term.nominator.before(key, entry.priority)
             hosts = frozenset[str]().union(*(nomination.hosts for nomination in ahead))
@@ -254,6 +259,21 @@ class GangScheduler:
             self._term.queue.waits_for_hosts(key)
         if not joins and REASONS[outcome.reason].shared:
             self._term.queue.record_miss(problem, miss)
+
+    def _limited(self, key: GangKey, entry: QueueEntry) -> bool:
+        """Return True if as many gangs of its namespace wait for capacity ahead of a gang as the policy allows."""
+        limit = waiting_limit(entry.namespace, self._view.policy)
+        if limit is None:
+            return False
+        waiting = (other for other in self._term.queue.ahead_in_namespace(key) if self._blocks(other))
+        return sum(1 for _ in islice(waiting, limit)) == limit
+
+    def _wait_behind_own(self, key: GangKey, gang: Gang, now: float) -> None:
+        """Leave a gang behind the waiting ones of its namespace; gangs of other namespaces do not wait for it."""
+        self._term.queue.limit(key)
+        self._term.gang_state[key].unschedulable_alone = True
+        outcome = too_many_waiting(gang.workload.namespace, self._view.policy)
+        self._reporter.report(key, gang, self._why(key, gang, outcome), now)
 
     def _answered(self, key: GangKey, gang: Gang, problem: PlanKey, now: float) -> bool:
         """Return True if earlier answers of this turn show that a gang does not fit.
@@ -302,6 +322,8 @@ class GangScheduler:
     def _report(self, key: GangKey, gang: Gang, miss: Miss, now: float) -> None:
         gang_state, outcome = self._term.gang_state[key], miss.outcome
         gang_state.unschedulable_alone = own_trouble(outcome)
+        if gang_state.unschedulable_alone:
+            self._term.queue.retry_limited(gang.workload.namespace)  # it does not wait for capacity
         if miss.first:
             outcome = kept_for(miss.first, gang)
         self._reporter.report(key, gang, self._why(key, gang, outcome), now)

@@ -84,7 +84,7 @@ class NamespaceDefault(Section):
 
 
 class NamespaceRule(Section):
-    """What the gangs of some namespaces may request."""
+    """What the gangs of some namespaces may request, and how much each of these namespaces may use."""
 
     namespaces: NamespacePatterns = Field(description="Namespace names; `*` matches any part of a name.")
     allow: bool = Field(
@@ -98,6 +98,16 @@ class NamespaceRule(Section):
     )
     max_gang_pods: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
         default=None, description="Maximum number of pods in a gang; larger gangs are denied."
+    )
+    max_waiting_gangs: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
+        default=None,
+        description="Maximum number of gangs of one namespace that wait for capacity at a time; the others wait behind "
+        "them, and no other namespace waits for them.",
+    )
+    max_reserved_hosts: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
+        default=None,
+        description="Maximum number of hosts on which the gangs of one namespace have slots; a gang that needs more "
+        "waits.",
     )
 
 

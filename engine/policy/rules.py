@@ -15,7 +15,7 @@ from engine.api.schema import wrong
 from engine.api.text import join_and, join_comma, quote
 from engine.devices.resources import KOORDINATOR, NVIDIA
 from engine.kinds.registry import RegistryError, registry_of
-from engine.policy.fields import GANG_PODS
+from engine.policy.fields import GANG_PODS, NAMESPACE_GANGS
 from engine.policy.patterns import first_for_all
 from engine.topology.levels import MAX_LEVELS, RESERVED_NAMES, known_levels, presets
 
@@ -103,14 +103,17 @@ def _default_request(path: str, key: Any, value: Any, *, levels: frozenset[str] 
         yield wrong(path, 'can only be "true"')
 
 
-_LIMITS: Final = (("maxGangPods", "maxGangPods", GANG_PODS),)
+_LIMITS: Final = (
+    ("maxGangPods", "maxGangPods", GANG_PODS),
+    ("maxWaitingGangs", "maxNamespaceGangs", NAMESPACE_GANGS),
+)
 
 
 def _namespace_rule(
     at: tuple[str | int, ...], rule: Mapping[str, Any], raw: Mapping[str, Any], *, levels: frozenset[str] | None
 ) -> Iterator[FieldError]:
     if rule.get("allow") is False:
-        for key in ("levels", "maxGangPods"):
+        for key in ("levels", "maxGangPods", "maxWaitingGangs", "maxReservedHosts"):
             if rule.get(key) is not None:
                 yield wrong(path_of((*at, key)), "has no effect with allow: false; remove it", kind="Forbidden")
         return

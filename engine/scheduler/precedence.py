@@ -14,16 +14,21 @@ from engine.api.reasons import REASONS, known_code
 from engine.api.workload import Workload
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, over
+from engine.scheduler.limits import waiting_limit
 from engine.scheduler.outcome import Outcome, Placed, Waits, own_trouble
 from engine.scheduler.starvation import Nomination
 
 
 @dataclass(frozen=True, slots=True)
 class Precedence:
-    """The gang that must not be overtaken (`first`, namespace/name or ""), and the nominations of others."""
+    """The gang that must not be overtaken (`first`, namespace/name or ""), and the nominations of others.
+
+    `limited`: as many gangs of its own namespace wait ahead of it as the policy allows.
+    """
 
     first: str = ""
     nominations: tuple[Nomination, ...] = ()
+    limited: bool = False
 
 
 def precedence_of(view: ClusterState, gang: Gang, *, created: float) -> Precedence:
@@ -31,13 +36,20 @@ def precedence_of(view: ClusterState, gang: Gang, *, created: float) -> Preceden
     lock.
     """
     workload, priority = gang.workload, view.pod_shapes.priority_of(gang.workload)
-    if view.policy.queue.order == "strict":
+    limit, strict = waiting_limit(workload.namespace, view.policy), view.policy.queue.order == "strict"
+    if strict or limit is not None:
         mine = first = (-priority, created, f"{workload.namespace}/{workload.name}")
+        waiting = 0
         for key, other, placement in view.gangs.waiting():  # there may be very many: the expensive test last
             place = (-placement.priority, queued_at(other, placement), f"{other.namespace}/{other.name}")
-            if place < first and key != gang.key and _in_queue(other, placement):
-                first = place
-        return Precedence(first=first[2] if first < mine else "")
+            counts = limit is not None and other.namespace == workload.namespace and place < mine
+            if (counts or (strict and place < first)) and key != gang.key and _in_queue(other, placement):
+                waiting += counts
+                first = min(first, place)
+        if limit is not None and waiting >= limit:
+            return Precedence(limited=True)
+        if strict:
+            return Precedence(first=first[2] if first < mine else "")
     nominations = [
         Nomination(
             key=key,

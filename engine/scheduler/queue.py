@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from math import inf
@@ -75,6 +76,9 @@ class GangQueue:
         self._fresh: set[GangKey] = set()  # not planned since they were added or requeued
         self._put_off: dict[GangKey, None] = {}  # postponed when they were due, in that order
         self._for_hosts: set[GangKey] = set()  # freed capacity on the current hosts does not help them
+        self._limited: defaultdict[str, dict[GangKey, None]] = defaultdict(dict)  # behind others of their namespace
+        self._retried = False
+        self._orders: dict[str, list[GangKey]] = {}  # of this turn: the gangs of a namespace in order
         self._misses: dict[tuple[object, ...], tuple[float, Miss]] = {}
         self._answers: dict[PlanKey, Miss] = {}
 
@@ -101,15 +105,40 @@ class GangQueue:
 
     def drop(self, key: GangKey) -> None:
         """Remove a gang."""
-        self._entries.pop(key, None)
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self.retry_limited(entry.namespace)
         self._fresh.discard(key)
         self._put_off.pop(key, None)
         self._for_hosts.discard(key)
 
+    def limit(self, key: GangKey) -> None:
+        """Leave a gang, as too many of its namespace wait ahead of it, until `retry_limited`."""
+        if (entry := self._entries.get(key)) is not None:
+            self._limited[entry.namespace][key] = None
+
+    def retry_limited(self, namespace: str) -> None:
+        """Have the gangs planned that waited behind others of a namespace."""
+        if limited := self._limited.pop(namespace, None):
+            self._fresh |= limited.keys() & self._entries.keys()
+            self._retried = True
+
+    def ahead_in_namespace(self, key: GangKey) -> Iterator[GangKey]:
+        """Iterate over the gangs that wait ahead of a gang in its namespace, in order."""
+        namespace = self._entries[key].namespace
+        if namespace not in self._orders:
+            gangs = [other for other, entry in self._entries.items() if entry.namespace == namespace]
+            self._orders[namespace] = sorted(gangs, key=self._order)
+        for other in self._orders[namespace]:
+            if other == key:
+                return
+            if other in self._entries:
+                yield other
+
     @property
     def behind(self) -> bool:
         """Return True if postponed gangs should be planned as soon as possible."""
-        return bool(self._put_off)
+        return bool(self._put_off) or self._retried
 
     def put_off(self, key: GangKey) -> None:
         """Postpone a gang to a later turn: its namespace has used its share of this one."""
@@ -163,6 +192,8 @@ class GangQueue:
         """
         self._misses.clear()
         self._answers.clear()
+        self._orders.clear()
+        self._retried = False
         wanted = set(self._entries) if strict and (self.capacity_freed or self._fresh) else set(self._fresh)
         if self.capacity_freed and not strict:
             wanted |= self._entries.keys() - self._for_hosts

@@ -21,6 +21,7 @@ from engine.gang.gang import Gang, by_pod_set, host_of, rank_is_slot, rank_of
 from engine.gang.key import name_of
 from engine.gang.repair import ExtensionRequest, KeptSlot
 from engine.scheduler.devices import allocate_devices
+from engine.scheduler.limits import too_many_waiting, within_host_limit
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.plan import plan_placement
 from engine.scheduler.precedence import goes_first, in_turn, kept_for, precedence_of
@@ -48,18 +49,23 @@ def schedule_gang(
     if (trouble := _creation_problem(view, gang)) is not None:
         return trouble
     kept = kept_assignment(gang) if kept is None else kept
-    outcome = plan_placement(
-        gang.request,
-        gang.shapes,
-        capacity=view.capacity,
-        topology=view.topologies.get(gang.request.topology or ""),
-        policy=view.policy,
-        settled_before=settled_before,
-        excluded=excluded,
-        kept=_hosts(kept),
-        nominated=nominated,
-        emptied=emptied,
-    )
+    hosts, topology = _hosts(kept), view.topologies.get(gang.request.topology or "")
+
+    def plan(out: frozenset[str]) -> Outcome:
+        return plan_placement(
+            gang.request,
+            gang.shapes,
+            capacity=view.capacity,
+            topology=topology,
+            policy=view.policy,
+            settled_before=settled_before,
+            excluded=excluded,
+            kept=hosts,
+            nominated=nominated | out,
+            emptied=emptied,
+        )
+
+    outcome = within_host_limit(view, gang, plan(frozenset()), topology=topology, plan=plan)
     if isinstance(outcome, Placed) and not emptied:
         return _within_object_size(allocate_devices(outcome, gang.shapes, view.capacity, kept))
     return outcome
@@ -71,6 +77,8 @@ def answer_in_view(view: ClusterState, gang: Gang, *, created: float, settled_be
     The caller holds the state's lock.
     """
     before = precedence_of(view, gang, created=created)
+    if before.limited:
+        return too_many_waiting(gang.workload.namespace, view.policy)
     if before.first:
         return goes_first(before.first, gang)
 
@@ -102,18 +110,25 @@ def schedule_extension(
         name: {rank: one for rank, one in slots.items() if view.capacity.node(one.host) is not None}
         for name, slots in extension.kept.items()
     }
-    topology = gang.placement.topology
-    outcome = plan_placement(
-        replace(gang.request, pod_sets=extension.pod_sets, gang=extension.gang, topology=topology),
-        gang.shapes,
-        capacity=view.capacity,
-        topology=view.topologies.get(topology),
-        policy=view.policy,
-        settled_before=settled_before,
-        excluded=excluded,
-        kept=_hosts(kept),
-        nominated=nominated,
-    )
+    topology = view.topologies.get(gang.placement.topology)
+    asks = replace(gang.request, pod_sets=extension.pod_sets, gang=extension.gang, topology=gang.placement.topology)
+
+    def plan(out: frozenset[str]) -> Outcome:
+        return plan_placement(
+            asks,
+            gang.shapes,
+            capacity=view.capacity,
+            topology=topology,
+            policy=view.policy,
+            settled_before=settled_before,
+            excluded=excluded,
+            kept=_hosts(kept),
+            nominated=nominated | out,
+        )
+
+    outcome = plan(frozenset())
+    if extension.more:  # lost slots are replaced in any case
+        outcome = within_host_limit(view, gang, outcome, topology=topology, plan=plan)
     if not isinstance(outcome, Placed):
         return outcome
     if sum(slot.count for plan in outcome.pod_sets for slot in plan.slots) <= sum(map(len, kept.values())):

@@ -7,7 +7,7 @@ import pytest
 from engine.api import names
 from local.client import ClientError
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
-from tests.support.gang_steps import occupy, vacate
+from tests.support.gang_steps import delete_job, occupy, vacate
 from tests.support.gangs import Namespace, prefer, require
 
 pytestmark = pytest.mark.timeout(120)
@@ -59,3 +59,23 @@ def test_a_gang_that_a_later_rule_forbids_waits_until_it_is_allowed(gangs: Names
     assert gangs.job("train")["metadata"]["annotations"][names.HELD_BY] == names.HELD_BY_SUSPEND
     policy.set(TEST_POLICY)
     gangs.all_bound("train", 2)
+
+
+def test_a_gang_waits_behind_those_of_its_namespace_and_goes_on(gangs: Namespace, policy: PolicyInForce) -> None:
+    """At the limit of waiting gangs, and at the limit of hosts: each goes on when the number falls."""
+    hosts = gangs.fleet.grid("1x1x3")
+    policy.set(rules(gangs, "maxWaitingGangs: 1, maxReservedHosts: 2"))
+    others = [occupy(gangs, host) for host in hosts]
+    gangs.submit("first", pods=1, annotations=require("rack"))
+    gangs.waits("first", "InsufficientFreeGPUs")
+    gangs.submit("second", pods=2, annotations=require("rack"))
+    gangs.waits("second", "WaitingGangsLimit")
+    vacate(gangs, others[0])
+    gangs.all_bound("first", 1)
+    gangs.waits("second", "InsufficientFreeGPUs")
+    for other in others[1:]:
+        vacate(gangs, other)
+    waits = gangs.waits("second", "ReservedHostsLimit")
+    assert waits["status"]["message"].startswith("needs 2 more hosts; gangs of its namespace have slots on 1, and may")
+    delete_job(gangs, "first")
+    gangs.all_bound("second", 2)

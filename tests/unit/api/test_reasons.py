@@ -105,14 +105,17 @@ def test_who_holds_up_others() -> None:
     assert waits - such("queued") == {
         "QuotaExceeded",
         "PriorityClassMissing",
+        "WaitingGangsLimit",
+        "ReservedHostsLimit",
         "ScheduleTimeout",
         "Suspended",
         "HoldExpired",
         "PodsNotReady",
         "WaitingForMembers",
     }
-    assert such("own_trouble") == {"QuotaExceeded", "PriorityClassMissing"}
-    assert waits - such("shared") == {"QuotaExceeded", "PriorityClassMissing", "SearchLimit"}
+    own = {"QuotaExceeded", "PriorityClassMissing", "WaitingGangsLimit", "ReservedHostsLimit"}
+    assert such("own_trouble") == own
+    assert waits - such("shared") == own | {"SearchLimit"}
     assert such("of_order") == {"QueuedBehind", "RoomKept"}
     assert set(REASONS) - such("patient") == {"Suspended"}
     assert such("gives_up") == {"ScheduleTimeout"}

@@ -1,0 +1,71 @@
+"""Limits of a namespace that its gangs wait for: how many wait for capacity, and how many hosts have their slots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from engine.api.text import plural
+from engine.cache.state import ClusterState
+from engine.gang.gang import Gang
+from engine.policy.model import Policy
+from engine.policy.namespaces import rule_of
+from engine.scheduler.outcome import Outcome, Placed, Waits
+from engine.topology.topology import Topology
+
+
+def waiting_limit(namespace: str, policy: Policy) -> int | None:
+    """Return how many gangs of a namespace may wait for capacity at a time; None: any number."""
+    rule = rule_of(namespace, policy)
+    return rule.rule.max_waiting_gangs if rule is not None else None
+
+
+def too_many_waiting(namespace: str, policy: Policy) -> Waits:
+    """Return the outcome of a gang behind as many waiting gangs of its namespace as the policy allows."""
+    rule = rule_of(namespace, policy)
+    assert rule is not None and rule.rule.max_waiting_gangs is not None
+    gangs = plural(rule.rule.max_waiting_gangs, "gang")
+    return Waits(
+        "WaitingGangsLimit",
+        f"{gangs} of its namespace wait for capacity ahead of it, as many as may ({rule.field('maxWaitingGangs')})",
+    )
+
+
+def within_host_limit(
+    view: ClusterState,
+    gang: Gang,
+    outcome: Outcome,
+    *,
+    topology: Topology | None,
+    plan: Callable[[frozenset[str]], Outcome],
+) -> Outcome:
+    """Return a plan that keeps to `maxReservedHosts` of the gang's namespace, or why it waits.
+
+    A plan on too many hosts is made once more (`plan`, with the hosts to leave out) on those that the namespace has and
+    on as many of the new ones as it may have.
+    """
+    rule = rule_of(gang.workload.namespace, view.policy)
+    limit = rule.rule.max_reserved_hosts if rule is not None else None
+    if rule is None or limit is None or not isinstance(outcome, Placed):
+        return outcome
+    known = view.gangs.hosts_in(gang.workload.namespace, besides=gang.key)
+    assigned = gang.placement.assignment if gang.placement is not None else None
+    known |= {slot.host for pods in assigned.pod_sets for slot in pods.slots} if assigned is not None else set()
+    new = [host for host in _hosts_of(outcome) if host not in known]
+    if not new or len(known) + len(new) <= limit:
+        return outcome
+    allowed = known.union(new[: max(0, limit - len(known))])
+    if allowed and topology is not None:
+        again = plan(frozenset(topology.tree.hosts) - allowed)
+        if isinstance(again, Placed):
+            return again
+    there = f"; gangs of its namespace have slots on {len(known):,}" if known else ""
+    return Waits(
+        "ReservedHostsLimit",
+        f"needs {plural(len(new), 'more host' if known else 'host')}{there}, and may have {limit:,} "
+        f"({rule.field('maxReservedHosts')})",
+    )
+
+
+def _hosts_of(placed: Placed) -> Iterable[str]:
+    """Return the hosts of a plan, in its order."""
+    return dict.fromkeys(slot.host for pods in placed.pod_sets for slot in pods.slots)

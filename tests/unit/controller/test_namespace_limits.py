@@ -1,0 +1,231 @@
+"""Limits of a namespace that make gangs wait: how many wait for capacity, and on how many hosts they have slots."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.api import names
+from engine.api.objects import Quota
+from engine.api.pod import Pod
+from engine.policy.model import parse_policy
+from tests.support.cluster_records import changed, gpu_nodes, job, pod
+from tests.support.leader import POLICY, Leader
+
+
+def limited(rule: str, *, more: str = "") -> str:
+    return f"{POLICY}{more}namespaces: {{rules: [{{namespaces: [a*], {rule}}}]}}\n"
+
+
+def occupied(leader: Leader, *hosts: str) -> list[Pod]:
+    found = [pod(job("somebody"), rank, host=host, name=f"on-{host}") for rank, host in enumerate(hosts)]
+    leader.has(*found)
+    return found
+
+
+def gang(name: str, *, namespace: str = "a", count: int = 1, created: float = 1.0, **more: object) -> object:
+    return job(name, count=count, held=True, namespace=namespace, created=created, **more)  # type: ignore[arg-type]
+
+
+def vacate(leader: Leader, *pods: Pod) -> None:
+    for one in pods:
+        leader.stores.pods.apply("DELETED", one)
+    leader.settle()
+
+
+def end(leader: Leader, name: str, namespace: str = "a") -> None:
+    """The Job ends, and the leader writes so."""
+    found = leader.stores.workloads.get(("batch", "Job", namespace, name))
+    assert found is not None
+    leader.has(replace(changed(found, remaining=0), finished=True, resource_version=leader.hands.version()))
+    leader.settle()
+
+
+# -- waiting gangs ---------------------------------------------------------------------------------------------------
+
+
+def test_a_gang_behind_too_many_of_its_namespace_waits_for_them() -> None:
+    """The first ones in the order of the queue wait for capacity; the message says how many and which field."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 2), policy=limited("maxWaitingGangs: 2"))
+    occupied(leader, "b0-r0-h0", "b0-r0-h1")
+    leader.has(*(gang(f"g{n}", created=float(n)) for n in range(4)))  # type: ignore[arg-type]
+    leader.settle()
+    assert [leader.status(f"g{n}")[1] for n in range(4)] == ["InsufficientFreeGPUs"] * 2 + ["WaitingGangsLimit"] * 2
+    placement = leader.placed("g3")
+    assert placement is not None
+    assert placement.status["message"] == (
+        "2 gangs of its namespace wait for capacity ahead of it, as many as may "
+        "(policy namespaces.rules[0].maxWaitingGangs)"
+    )
+
+
+def test_it_goes_on_when_one_of_them_is_placed_or_gone() -> None:
+    """Each end lets the next one wait for capacity, and be placed."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 2), policy=limited("maxWaitingGangs: 1"))
+    first, _ = occupied(leader, "b0-r0-h0", "b0-r0-h1")
+    leader.has(*(gang(f"g{n}", created=float(n)) for n in range(3)))  # type: ignore[arg-type]
+    leader.settle()
+    assert leader.status("g1")[1] == "WaitingGangsLimit"
+    vacate(leader, first)
+    assert leader.hands.of("place") == ["g0"]
+    assert [leader.status(f"g{n}")[1] for n in (1, 2)] == ["InsufficientFreeGPUs", "WaitingGangsLimit"]
+    g1 = leader.stores.workloads.get(("batch", "Job", "a", "g1"))
+    assert g1 is not None
+    leader.stores.workloads.apply("DELETED", g1)
+    leader.settle()
+    assert leader.status("g2")[1] == "InsufficientFreeGPUs"
+
+
+def test_room_for_several_is_used_by_all_of_them() -> None:
+    """The limit is for gangs that wait: in one turn each that is placed makes way for the next one."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4), policy=limited("maxWaitingGangs: 1"))
+    leader.has(*(gang(f"g{n}", created=float(n)) for n in range(4)))  # type: ignore[arg-type]
+    leader.settle()
+    assert leader.hands.of("place") == ["g0", "g1", "g2", "g3"]
+
+
+def test_each_namespace_has_its_own_limit_and_others_have_none() -> None:
+    """A rule for a pattern counts for every namespace by itself."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 1), policy=limited("maxWaitingGangs: 1"))
+    occupied(leader, "b0-r0-h0")
+    leader.has(*(gang(f"{space}{n}", namespace=space) for space in ("a1", "a2", "b") for n in range(2)))  # type: ignore[arg-type]
+    leader.settle()
+    found = [leader.status(f"{space}{n}")[1] for space in ("a1", "a2", "b") for n in range(2)]
+    assert found == ["InsufficientFreeGPUs", "WaitingGangsLimit"] * 2 + ["InsufficientFreeGPUs"] * 2
+
+
+def test_in_strict_order_nobody_waits_for_a_gang_behind_its_own_limit() -> None:
+    """It is out of the queue until its turn; a gang of another namespace that fits goes ahead of it, but not of the
+    first.
+    """
+    leader = Leader(nodes=gpu_nodes(1, 1, 2), policy=limited("maxWaitingGangs: 1", more="queue: {order: strict}\n"))
+    limit = Quota("a", "q", hard={"pods": 1}, used={}, scopes=())
+    leader.stores.quotas.replace([limit])
+    leader.has(gang("large", count=2), gang("next", created=2.0), gang("other", namespace="b", created=3.0))  # type: ignore[arg-type]
+    leader.settle()
+    assert leader.status("large")[1] == "QuotaExceeded"
+    assert leader.hands.of("place") == ["next", "other"]
+
+
+def test_a_gang_that_no_capacity_helps_does_not_count() -> None:
+    """One over its quota waits for its owners: it keeps no other of its namespace from waiting for capacity."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 1), policy=limited("maxWaitingGangs: 1"))
+    occupied(leader, "b0-r0-h0")
+    leader.stores.quotas.replace([Quota("a", "q", hard={"pods": 1}, used={}, scopes=())])
+    leader.has(gang("large", count=2), gang("next", created=2.0), gang("last", created=3.0))  # type: ignore[arg-type]
+    leader.settle()
+    found = [leader.status(name)[1] for name in ("large", "next", "last")]
+    assert found == ["QuotaExceeded", "InsufficientFreeGPUs", "WaitingGangsLimit"]
+    leader.stores.quotas.replace([])
+    leader.settle()
+    found = [leader.status(name)[1] for name in ("large", "next", "last")]
+    assert found == ["GangTooLarge", "InsufficientFreeGPUs", "WaitingGangsLimit"]
+
+
+def test_another_leader_and_another_policy_find_the_same_order() -> None:
+    """Nothing is remembered: the gangs that may wait are the first in the order of the queue."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 1), policy=limited("maxWaitingGangs: 1"))
+    other = occupied(leader, "b0-r0-h0")
+    leader.has(*(gang(f"g{n}", created=float(n)) for n in range(2)))  # type: ignore[arg-type]
+    leader.settle()
+    leader.leading = False
+    leader.settle()
+    leader.has(gang("g-old", created=0.0))  # type: ignore[arg-type]
+    leader.leading = True
+    leader.settle()
+    found = {name: leader.status(name)[1] for name in ("g-old", "g0", "g1")}
+    assert found == {"g-old": "InsufficientFreeGPUs", "g0": "WaitingGangsLimit", "g1": "WaitingGangsLimit"}
+    leader.view.set_policy(parse_policy(POLICY))
+    leader.settle()
+    assert {leader.status(name)[1] for name in found} == {"InsufficientFreeGPUs"}
+    vacate(leader, *other)
+    assert leader.hands.of("place") == ["g-old"]
+
+
+# -- hosts -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_gang_that_needs_more_hosts_than_its_namespace_may_have_waits() -> None:
+    """Whether slots are reserved or used; the message has the numbers. It goes on when a gang has ended."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 8), policy=limited("maxReservedHosts: 3"))
+    leader.has(gang("first", count=2), gang("second", count=2, created=2.0), gang("third", created=3.0))  # type: ignore[arg-type]
+    leader.settle()
+    assert leader.hands.of("place") == ["first", "third"]
+    placement = leader.placed("second")
+    assert placement is not None
+    assert (placement.status["reason"], placement.status["message"]) == (
+        "ReservedHostsLimit",
+        "needs 2 more hosts; gangs of its namespace have slots on 2, and may have 3 "
+        "(policy namespaces.rules[0].maxReservedHosts)",
+    )
+    end(leader, "first")
+    assert leader.hands.of("place") == ["first", "third", "second"]
+
+
+def test_hosts_of_the_namespace_are_used_before_it_waits() -> None:
+    """A gang for which the planner chose new hosts is planned on those that the namespace has."""
+    leader = Leader(
+        nodes=gpu_nodes(1, 2, 2), policy=limited("maxReservedHosts: 1", more="planner: {profile: spread}\n")
+    )
+    half = {"annotations": {names.UNCONSTRAINED: "true", names.HELD_BY: names.HELD_BY_SUSPEND}}
+    first, second = (gang(name, created=at, **half) for name, at in (("first", 1.0), ("second", 2.0)))
+    small = [
+        changed(
+            one,
+            template=replace(
+                one.template, shape=replace(one.template.shape, requests=(("nvidia.com/gpu", 2), ("pods", 1)))
+            ),
+        )  # type: ignore[attr-defined,arg-type]
+        for one in (first, second)
+    ]
+    leader.has(*small)
+    leader.settle()
+    assert leader.hands.of("place") == ["first", "second"]
+    assert len(leader.view.gangs.hosts_in("a")) == 1
+
+
+def test_other_namespaces_are_not_held_up_by_it_in_strict_order() -> None:
+    """Only its own namespace can end the wait."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 8), policy=limited("maxReservedHosts: 1", more="queue: {order: strict}\n"))
+    leader.has(gang("large", count=2), gang("other", namespace="b", created=2.0))  # type: ignore[arg-type]
+    leader.settle()
+    assert leader.status("large") == ("Waiting", "ReservedHostsLimit")
+    assert leader.hands.of("place") == ["other"]
+
+
+def test_no_hosts_are_kept_for_it_however_long_it_waits() -> None:
+    """Patience is for gangs that capacity helps."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 2), policy=limited("maxReservedHosts: 1", more="queue: {patience: 1m}\n"))
+    leader.has(gang("large", count=2))  # type: ignore[arg-type]
+    leader.settle()
+    leader.later(600)
+    leader.has(gang("other", namespace="b", count=2, created=2.0))  # type: ignore[arg-type]
+    leader.settle()
+    assert leader.hands.of("place") == ["other"]
+
+
+def test_growth_waits_for_the_limit_and_lost_slots_do_not() -> None:
+    """A gang may not grow onto more hosts; what it loses it gets again, wherever there is room."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4), policy=limited("maxReservedHosts: 2"))
+    leader.has(gang("train", count=2))  # type: ignore[arg-type]
+    leader.settle()
+    running = leader.stores.workloads.get(("batch", "Job", "a", "train"))
+    assert running is not None
+    hosts = sorted(leader.view.gangs.hosts_in("a"))
+    leader.has(*(pod(running, rank, host=host) for rank, host in enumerate(hosts)))
+    leader.settle()
+    leader.later(5)
+    grown = changed(running, slots=3, total=3, remaining=3, resource_version=leader.hands.version())
+    leader.has(grown, pod(grown, 2, gated=True))
+    leader.settle()
+    leader.later(10)
+    assert len(leader.view.gangs.hosts_in("a")) == 2
+    assert leader.status("train")[1] == "ReservedHostsLimit"
+    leader.view.set_policy(parse_policy(limited("maxReservedHosts: 1")))
+    leader.settle()
+    lost = next(node for node in leader.stores.nodes.values() if node.name == hosts[1])
+    leader.stores.nodes.apply("DELETED", lost)
+    leader.stores.pods.apply("DELETED", next(one for one in leader.stores.pods.values() if one.name == "train-1"))
+    leader.has(pod(grown, 1, name="train-1-again", gated=True))
+    leader.settle()
+    leader.later(30)
+    assert "train" in leader.hands.of("repair")
