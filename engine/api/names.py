@@ -24,6 +24,7 @@ MIN_AVAILABLE: Final = "topogate.dev/min-available"
 SCHEDULE_TIMEOUT: Final = "topogate.dev/schedule-timeout"
 GANG_NAME: Final = "topogate.dev/gang-name"
 GANG_SIZE: Final = "topogate.dev/gang-size"
+POD_GROUP: Final = "topogate.dev/pod-group"
 
 REQUEST_KEYS: Final = frozenset(
     {
@@ -41,6 +42,7 @@ REQUEST_KEYS: Final = frozenset(
         SCHEDULE_TIMEOUT,
         GANG_NAME,
         GANG_SIZE,
+        POD_GROUP,
     }
 )
 
@@ -74,6 +76,7 @@ POD_GROUP_MIN: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
 SCHEDULER_PLUGINS_POD_GROUP: Final = "scheduling.x-k8s.io/pod-group"
 KOORDINATOR_GANG_NAME: Final = "gang.scheduling.koordinator.sh/name"
 KOORDINATOR_GANG_MIN: Final = "gang.scheduling.koordinator.sh/min-available"
+KOORDINATOR_GANG_WAIT: Final = "gang.scheduling.koordinator.sh/waiting-time"
 
 ALIASES: Final[dict[str, dict[str, str]]] = {
     "kueue": {

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import isqrt
+from operator import attrgetter
 
 import msgspec
 
@@ -153,12 +154,40 @@ def divisors(number: int, *, multiple_of: int = 1, near: int = 1) -> str:
     return join_and([f"{n:,}" for n in found], "or")
 
 
-def asks_in_pod_group_labels(sources: Iterable[AnnotationSource], *, dialects: Collection[str]) -> bool:
-    """True when a source has pod-group labels of the user (not those that we add beside our own)."""
-    return POD_GROUP_DIALECT in dialects and any(
-        names.POD_GROUP_NAME in source.labels and not {names.MANAGED, names.GANG} & source.labels.keys()
-        for source in sources
-    )
+def pod_group_of(sources: Iterable[AnnotationSource], *, dialects: Collection[str]) -> Mapping[str, str]:
+    """Return the request in the user's pod-group keys of other systems, as our annotations; empty without a group.
+
+    Keys beside our own labels are none of the user's: we add them there. Of different minimums the largest counts, as
+    each pod of the group waits for its own; a value that no system takes for a number or a duration is left out.
+    """
+    own = [source for source in sources if not {names.MANAGED, names.GANG} & source.labels.keys()]
+    for group, least, carried in _GROUPS if POD_GROUP_DIALECT in dialects else ():
+        members = [found for source in own if group in (found := carried(source))]
+        if not members:
+            continue
+        request = {names.POD_GROUP: members[0][group]}
+        numbers = [int(text) for one in members if _POSITIVE.fullmatch(text := one.get(least, ""))]
+        if numbers:
+            request[names.MIN_AVAILABLE] = str(max(numbers))
+        times = [text for one in members if _long_enough(text := one.get(names.KOORDINATOR_GANG_WAIT, ""))]
+        if times and group == names.KOORDINATOR_GANG_NAME:
+            request[names.SCHEDULE_TIMEOUT] = times[0]
+        return request
+    return {}
+
+
+# The keys of a group's name and minimum, and where a pod carries them.
+_GROUPS: tuple[tuple[str, str, Callable[[AnnotationSource], Mapping[str, str]]], ...] = (
+    (names.POD_GROUP_NAME, names.POD_GROUP_MIN, attrgetter("labels")),
+    (names.KOORDINATOR_GANG_NAME, names.KOORDINATOR_GANG_MIN, attrgetter("annotations")),
+)
+
+
+def _long_enough(text: str) -> bool:
+    try:
+        return parse_duration(text) >= _MIN_TIMEOUT
+    except DurationError:
+        return False
 
 
 def unknown_keys(sources: Iterable[AnnotationSource], *, short: bool = False) -> Iterator[FieldError]:
@@ -197,7 +226,7 @@ def _hint(name: str, *, hint: bool, short: bool) -> str:
     near = suggest(name, _SHORT_KEYS) if hint else None
     if near is not None:
         return f"did you mean {names.DOMAIN}/{near}?"
-    return "" if short or not hint else f"the keys are {join_comma(_SHORT_KEYS)}"
+    return "" if short or not hint else f"the keys are {', '.join(_SHORT_KEYS)}"
 
 
 def check_value(said: RequestAnnotation, *, levels: LevelNames, topologies: Collection[str]) -> str | FieldError:
@@ -354,4 +383,5 @@ _CHECKS: Mapping[str, Callable[[RequestAnnotation, LevelNames, Collection[str]],
     names.SCHEDULE_TIMEOUT: _schedule_timeout,
     names.COLOCATE: _name,
     names.GANG_NAME: _name,
+    names.POD_GROUP: _name,
 }

@@ -1,4 +1,4 @@
-"""Gangs of pods without a workload: by gang-name and gang-size, or single pods placed near their siblings. Pure.
+"""Gangs of pods without a workload: by name and size, by pod group, or single pods placed near their siblings. Pure.
 
 Such a gang has no object of its own: its workload is built from its pods. Single pods of one controller that ask for
 the same and may go to the same hosts share a workload, like the pods of a Deployment: one pod is enough to start, the
@@ -27,9 +27,10 @@ KIND = "Pod"
 
 _PREFIX = "pods/"
 _SIZE_DIGITS = 7
+_MINIMUM_DIGITS = 9  # as of the annotation on workloads
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _LEVELS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY, names.SLICES})
-_GANG_KEYS = frozenset({names.GANG_NAME, names.GANG_SIZE})
+_GANG_KEYS = frozenset({names.GANG_NAME, names.GANG_SIZE, names.POD_GROUP})
 
 _GROUP = "pods-"
 # Hashes of namespaces and requests that users choose must not collide: 64 bits.
@@ -133,8 +134,11 @@ def place_of(key: GangKey) -> tuple[str, str]:
 
 
 def plain_key(pod: Pod, *, dialects: Collection[str]) -> GangKey | None:
-    """The key of the gang that a pod names; None when it names none."""
-    name = _own_value(pod, names.GANG_NAME, dialects)
+    """The key of the gang or pod group that a pod names; None when it names none."""
+    said = read_own_annotations(pod, dialects=dialects)
+    name = _value(said, names.GANG_NAME)
+    if name is None:
+        name = _value(said, names.POD_GROUP)
     return gang_key(pod.namespace, name) if name is not None else None
 
 
@@ -142,12 +146,14 @@ def plain_workload(key: GangKey, pods: Sequence[Pod], *, dialects: Collection[st
     """Build the workload of a gang of plain pods from its key and its pods, at least one.
 
     A deleted pod gives its slot back, as nothing makes another one; while the gang is incomplete that changes nothing,
-    as it has no slots yet.
+    as it has no slots yet. A pod group has as many slots as pods, and at least its minimum.
     """
     pods = in_order(pods)
     first = next((pod for pod in pods if names.GATE in pod.spec.gates), pods[0])
     size = size_of(first, dialects=dialects) or 1
     left = [pod for pod in pods if is_live(pod)]
+    if in_pod_group(first, dialects=dialects):
+        size = max(size, len(left))
     done = [pod for pod in pods if pod.finished]
     template = _template(first, dialects)
     requests = largest(pod.spec.shape.requests for pod in left)
@@ -171,23 +177,35 @@ def faults(
     pods = [pod for pod in in_order(pods) if is_live(pod)]
     if placed or not pods:
         return ()
+    grouped = in_pod_group(pods[0], dialects=dialects)
     if not _NAME.fullmatch(workload.name):
-        where = f"metadata.annotations[{names.GANG_NAME}]"
+        where = f"metadata.annotations[{names.POD_GROUP if grouped else names.GANG_NAME}]"
         message = f"must be a name of 1 to 63 letters, digits, -, _ and .; got {quote(workload.name)}"
         return (FieldError(where, "Invalid value", None, "InvalidValue", message),)
-    size, field = workload.slots, f"metadata.annotations[{names.GANG_SIZE}]"
+    about = names.MIN_AVAILABLE if grouped else names.GANG_SIZE
+    size, field = workload.slots, f"metadata.annotations[{about}]"
     asked = [read_own_annotations(pod, dialects=dialects) for pod in pods]  # once: a gang may have very many pods
     sizes: set[int] = set()
     for pod, said in zip(pods, asked, strict=True):
-        if (text := _value(said, names.GANG_SIZE)) is None:
-            message = f"names a gang but not its size{_pod_suffix(pod)}; add {names.GANG_SIZE}"
+        keys = {one.about for one in said}
+        if grouped != (names.POD_GROUP in keys) or (grouped and keys & {names.GANG_NAME, names.GANG_SIZE}):
+            where = f"metadata.annotations[{names.POD_GROUP}]"
+            message = f"a pod is in a pod group or in a gang of that name and size, not in both{_pod_suffix(pod)}"
+            return (FieldError(where, "Invalid value", None, "ConflictingAnnotations", message),)
+        if (text := _value(said, about)) is None:
+            what = "a pod group but not its minimum" if grouped else "a gang but not its size"
+            message = f"names {what}{_pod_suffix(pod)}; add {about}"
             return (FieldError(field, "Required value", None, "MissingValue", message),)
-        if (number := _size(text)) is None:
+        number = _size(text, digits=_MINIMUM_DIGITS if grouped else _SIZE_DIGITS)
+        if number is None and grouped:
+            return ()  # its request has the error
+        if number is None:
             message = f"must be a whole number, 1 or more; got {sanitize(text, 63)}{_pod_suffix(pod)}"
             return (FieldError(field, "Invalid value", None, "InvalidValue", message),)
         sizes.add(number)
     if len(sizes) > 1:
-        message = f"the pods of {workload.name} give different sizes ({', '.join(map(str, sorted(sizes)[:8]))})"
+        what = "minimums" if grouped else "sizes"
+        message = f"the pods of {workload.name} give different {what} ({', '.join(map(str, sorted(sizes)[:8]))})"
         return (FieldError(field, "Invalid value", None, "GangSizeMismatch", message),)
     if len(pods) > size:
         message = f"{workload.name} has {plural(len(pods), 'pod')}, more than its size of {size}"
@@ -208,17 +226,21 @@ def faults(
 
 
 def size_of(pod: Pod, *, dialects: Collection[str]) -> int | None:
-    """Return the size that a pod gives its gang; None when it gives none, or not a number."""
-    return _size(_own_value(pod, names.GANG_SIZE, dialects) or "")
+    """Return the size that a pod gives its gang, or the minimum of its pod group; None without a number."""
+    said = read_own_annotations(pod, dialects=dialects)
+    if _value(said, names.POD_GROUP) is None:
+        return _size(_value(said, names.GANG_SIZE) or "")
+    return _size(_value(said, names.MIN_AVAILABLE) or "", digits=_MINIMUM_DIGITS)
+
+
+def in_pod_group(pod: Pod, *, dialects: Collection[str]) -> bool:
+    """True for a pod that names a pod group."""
+    return _value(read_own_annotations(pod, dialects=dialects), names.POD_GROUP) is not None
 
 
 def owners(pods: Sequence[Pod]) -> list[OwnerRef]:
     """Return the owners of the gang's Placement: it goes when all of its pods are gone."""
     return [OwnerRef("v1", KIND, pod.name, pod.uid, controller=False) for pod in in_order(pods)]
-
-
-def _own_value(pod: Pod, about: str, dialects: Collection[str]) -> str | None:
-    return _value(read_own_annotations(pod, dialects=dialects), about)
 
 
 def _pod_suffix(pod: Pod) -> str:
@@ -232,8 +254,8 @@ def _value(said: Iterable[RequestAnnotation], about: str) -> str | None:
     return min(found, key=lambda one: one.key != one.about).value if found else None
 
 
-def _size(text: str) -> int | None:
-    return int(text) or None if text.isascii() and text.isdigit() and len(text) <= _SIZE_DIGITS else None
+def _size(text: str, *, digits: int = _SIZE_DIGITS) -> int | None:
+    return int(text) or None if text.isascii() and text.isdigit() and len(text) <= digits else None
 
 
 def _template(pod: Pod, dialects: Collection[str]) -> PodSpec:
@@ -253,7 +275,7 @@ def single_key(pod: Pod, owner: OwnerRef | None, *, policy: Policy) -> GangKey |
     its admission (`mark_of`): a pinned pod does not show any more where else it might have gone.
     """
     said = read_own_annotations(pod, dialects=policy.annotations.dialects)
-    if not said or any(one.about == names.GANG_NAME for one in said) or pod.mirror:
+    if not said or any(one.about in (names.GANG_NAME, names.POD_GROUP) for one in said) or pod.mirror:
         return None
     if owner is not None and (owner.kind == "DaemonSet" or not owner.uid or "/" in owner.uid):
         return None  # the API server makes no such uid, and a key must not be taken for another one's

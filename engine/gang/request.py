@@ -15,9 +15,9 @@ from engine.gang.annotations import (
     AnnotationSource,
     RequestAnnotation,
     RequestScope,
-    asks_in_pod_group_labels,
     check_value,
     own_source,
+    pod_group_of,
     read_annotations,
     slices_of,
     unknown_keys,
@@ -112,7 +112,7 @@ def parse_request(
     unknown = tuple(unknown_keys(sources, short=policy.annotations.unknown != "deny"))
     warnings = tuple(unread(sources, dialects=policy.annotations.dialects))
     if not said and not unknown:
-        if asks_in_pod_group_labels(sources, dialects=policy.annotations.dialects):
+        if pod_group_of(sources, dialects=policy.annotations.dialects):
             warnings = (_POD_GROUP_ONLY, *warnings)
         if warnings and exemption_reason(workload, policy=policy, own_namespace=own_namespace):
             warnings = ()

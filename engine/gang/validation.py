@@ -19,7 +19,7 @@ from engine.policy.model import Policy
 from engine.policy.namespaces import rule_of
 from engine.topology.choice import LevelNames
 
-_OF_PLAIN_PODS = (names.GANG_NAME, names.GANG_SIZE)
+_OF_PLAIN_PODS = (names.GANG_NAME, names.GANG_SIZE, names.POD_GROUP)
 
 MAX_CONTAINERS: Final = 256  # of one pod, init containers among them
 MAX_ALL_CONTAINERS: Final = 1_024  # of all templates of an object
@@ -204,7 +204,8 @@ def _count_path(workload: Workload) -> str:
     largest = max(workload.pod_sets, key=lambda pod_set: pod_set.slots)
     if workload.handling == "pods":
         # Pods that are placed each by itself have no size: there are as many as their controller makes.
-        return "metadata.ownerReferences" if workload.unit == "pod" else f"metadata.annotations[{names.GANG_SIZE}]"
+        size = names.MIN_AVAILABLE if names.MIN_AVAILABLE in largest.template.annotations else names.GANG_SIZE
+        return "metadata.ownerReferences" if workload.unit == "pod" else f"metadata.annotations[{size}]"
     return "spec.parallelism" if _is_job(workload) else path_of(largest.counted or largest.path)
 
 

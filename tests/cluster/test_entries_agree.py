@@ -53,6 +53,12 @@ REQUESTS: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
     "an alias": ({KUEUE: "rack"}, {}),
     "an alias of KAI": ({"kai.scheduler/topology-required-placement": "rack"}, {}),
     "a pod group": ({}, {names.POD_GROUP_NAME: "g"}),
+    "a pod group with its minimum": ({}, {names.POD_GROUP_NAME: "g", names.POD_GROUP_MIN: "2"}),
+    "a minimum without a pod group": ({}, {names.POD_GROUP_MIN: "2"}),
+    "a pod group whose minimum is no number": ({}, {names.POD_GROUP_NAME: "g", names.POD_GROUP_MIN: "all"}),
+    "a gang of Koordinator's": ({names.KOORDINATOR_GANG_NAME: "g", names.KOORDINATOR_GANG_MIN: "2"}, {}),
+    "a gang of Koordinator's without a minimum": ({names.KOORDINATOR_GANG_NAME: "g"}, {}),
+    "a pod group in our words": ({names.POD_GROUP: "g", names.MIN_AVAILABLE: "2"}, {}),
     "a foreign key that is not read": ({"kai.scheduler/segment-size": "2"}, {}),
     "another prefix": ({"topogate.io/require-topology": "rack"}, {}),
     "a short prefix": ({"topogate/gang-name": "g"}, {}),
@@ -144,7 +150,15 @@ def service(recorder: Recorder) -> Iterator[Service]:
     recorder.review, recorder.down = None, False
 
 
-FEW = ("nothing", "a request", "a gang of pods", "an alias", "another prefix", "an old label")
+FEW = (
+    "nothing",
+    "a request",
+    "a gang of pods",
+    "a pod group with its minimum",
+    "an alias",
+    "another prefix",
+    "an old label",
+)
 
 
 def pods() -> Iterator[Case]:

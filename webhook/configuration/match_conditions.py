@@ -45,7 +45,9 @@ _MARKS: Final = f"""\
 [?m.?labels].exists(l, type(l) == map && {OWNED_LABELS}.exists(k, k in l))"""
 # Labels of a pod group ask when a workload is created, and never again.
 _ALIAS: Final = f"""\
-(request.operation == 'CREATE' && [?m.?labels].exists(l, type(l) == map && '{names.POD_GROUP_NAME}' in l)) ||
+(request.operation == 'CREATE' && (
+  [?m.?labels].exists(l, type(l) == map && '{names.POD_GROUP_NAME}' in l) ||
+  [?m.?annotations].exists(a, type(a) == map && '{names.KOORDINATOR_GANG_NAME}' in a))) ||
 [?m.?annotations].exists(a, type(a) == map && {ALIASES}.exists(k, k in a))"""
 _GATED: Final = f"""\
 [?t.?spec].exists(p, type(p) == map && [?p.?schedulingGates].exists(gs, type(gs) == list &&

@@ -34,6 +34,16 @@ _NATIVE: Final = f"""\
 {_ANNOTATIONS}.exists(k, k.startsWith('{names.DOMAIN}/') && !(k in {OWNED_ANNOTATIONS})) ||
 {_LABELS}.exists(k, k.startsWith('{names.DOMAIN}/') && !(k in {OWNED_LABELS}))"""
 _ALIAS: Final = f"{ALIASES}.exists(k, k in {_ANNOTATIONS})"
+_ALONE: Final = f"!{_OWNERS}.exists(o, o.?controller.orValue(false))"
+_NUMBER: Final = "^[1-9][0-9]{0,8}$"
+# The pod group of a pod that nobody made; without a minimum it says nothing.
+_GROUPED: Final = f"""\
+(('{names.POD_GROUP_NAME}' in {_LABELS} &&
+  {_LABELS}[?'{names.POD_GROUP_MIN}'].orValue('').matches('{_NUMBER}')) ||
+ ('{names.KOORDINATOR_GANG_NAME}' in {_ANNOTATIONS} &&
+  {_ANNOTATIONS}[?'{names.KOORDINATOR_GANG_MIN}'].orValue('').matches('{_NUMBER}'))) &&
+!('{names.MANAGED}' in {_LABELS}) && !('{names.GANG}' in {_LABELS}) &&
+{_ALONE}"""
 _UNREAD: Final = f"{UNREAD}.exists(k, k in {_ANNOTATIONS})"
 _FOREIGN: Final = f"{_ANNOTATIONS}.exists(k,\n{indented(FOREIGN, 2)})"
 
@@ -43,7 +53,7 @@ def asks() -> str:
 
     It is one expression with its rarest part first, because most pods make no request.
     """
-    return all_of(any_of(_NATIVE, _ALIAS), FREE, negated(pod_exempt()))
+    return all_of(any_of(_NATIVE, _ALIAS, _GROUPED), FREE, negated(pod_exempt()))
 
 
 def asks_of_schedulers(schedulers: Iterable[str]) -> str:
@@ -52,7 +62,7 @@ def asks_of_schedulers(schedulers: Iterable[str]) -> str:
     `schedulers` are all that are served.
     """
     served = negated(pod_exempt(tuple(schedulers)))
-    return all_of(any_of(_NATIVE, _ALIAS), FREE, pod_of_other_schedulers(DEFAULT_SCHEDULERS), served)
+    return all_of(any_of(_NATIVE, _ALIAS, _GROUPED), FREE, pod_of_other_schedulers(DEFAULT_SCHEDULERS), served)
 
 
 def of_no_workload(registry: Registry) -> str:
@@ -77,8 +87,7 @@ def of_no_workload(registry: Registry) -> str:
 
 def left_alone() -> str:
     """Return the condition that a pod without a controller seems to make a request but does not meet `asks`."""
-    alone = f"!{_OWNERS}.exists(o, o.?controller.orValue(false))"
-    return all_of(any_of(_NATIVE, _UNREAD, _FOREIGN), alone, negated(asks()))
+    return all_of(any_of(_NATIVE, _UNREAD, _FOREIGN), _ALONE, negated(asks()))
 
 
 def names_devices(resources: Iterable[str] = ()) -> str:

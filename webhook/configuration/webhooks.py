@@ -42,7 +42,8 @@ _BINDING_RULE: Final[Mapping[str, Any]] = {**POD_RULE, "resources": ["pods/bindi
 
 _FREE_NOTE: Final = "DaemonSet pods and pods with a nodeName (also mirror pods) are never sent."
 _ASKING_NOTE: Final = (
-    f"{_FREE_NOTE} Nor are pods that other systems place. Pod-group labels are requests on workloads only, not on pods."
+    f"{_FREE_NOTE} Nor are pods that other systems place. Pod-group keys are requests only on pods without a "
+    "controller, and only with a number; for any other pod its workload says them."
 )
 
 

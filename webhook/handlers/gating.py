@@ -5,14 +5,13 @@ Sources: the conventions of kubernetes-sigs/scheduler-plugins (both spellings) a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from engine.api import names
-from engine.api.pod import PodSpec
+from engine.api.pod import Pod, PodSpec
 from engine.api.workload import PodSet, Workload
-from engine.gang.annotations import AnnotationSource, asks_in_pod_group_labels, own_source
+from engine.gang.annotations import AnnotationSource, own_source, pod_group_of, read_own_annotations
 from engine.policy.model import Policy
 from webhook.admission.patch import Edits, Path
 
@@ -173,7 +172,6 @@ _STYLES: Final[Mapping[str, tuple[tuple[Path, bool], ...]]] = {
     ),
     "none": (),
 }
-_COUNT: Final = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 _EVERY: Final = tuple(dict.fromkeys(path for marks in _STYLES.values() for path, _ in marks))
 
 
@@ -197,18 +195,29 @@ def requests_of_labels(workload: Workload, policy: Policy) -> Mapping[str, str]:
     """Return the request in the user's pod-group labels, as our annotations: a gang without a level; empty without
     labels.
 
-    The minimum is about the whole group, on whatever template it is; of different ones the largest counts.
+    The minimum is about the whole group, on whatever template it is.
     """
     sources = [own_source(workload)]
     sources += [AnnotationSource("", one.template.annotations, one.template.labels) for one in workload.pod_sets]
-    if not asks_in_pod_group_labels(sources, dialects=policy.annotations.dialects):
+    found = dict(pod_group_of(sources, dialects=policy.annotations.dialects))
+    if not found:
         return {}
-    wanted = {names.UNCONSTRAINED: "true"}
-    said = (source.labels.get(names.POD_GROUP_MIN, "") for source in sources)
-    least = max((int(text) for text in said if _COUNT.fullmatch(text)), default=workload.slots)
-    if least < workload.slots:
-        wanted[names.MIN_AVAILABLE] = str(least)
-    return wanted
+    del found[names.POD_GROUP]
+    if int(found.get(names.MIN_AVAILABLE, workload.slots)) >= workload.slots:
+        found.pop(names.MIN_AVAILABLE, None)
+    return {names.UNCONSTRAINED: "true", **found}
+
+
+def requests_of_pod_labels(pod: Pod, policy: Policy) -> Mapping[str, str]:
+    """Return the request in the pod-group keys of a new pod that nobody made, as our annotations.
+
+    Without a minimum the keys say nothing: nobody knows when the group is whole.
+    """
+    dialects = policy.annotations.dialects
+    if (pod.owner is not None and pod.owner.controller) or read_own_annotations(pod, dialects=dialects):
+        return {}
+    found = pod_group_of((own_source(pod),), dialects=dialects)
+    return found if names.MIN_AVAILABLE in found else {}
 
 
 def _is_name(path: Path) -> bool:

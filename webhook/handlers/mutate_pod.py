@@ -6,6 +6,7 @@ The rules: docs/concepts/admission.md. The fallback is always to hold: the leade
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from engine.api import names
@@ -23,7 +24,7 @@ from webhook.admission.patch import Edits, Path
 from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, patched
 from webhook.handlers.devices import translate_in
-from webhook.handlers.gating import drop_all, drop_annotations, label_gang, mark, remove_gate
+from webhook.handlers.gating import drop_all, drop_annotations, label_gang, mark, remove_gate, requests_of_pod_labels
 from webhook.handlers.membership import Member, Membership, NotManaged, Undetermined, membership, pod_exemption
 
 TERMS: Final[Path] = (
@@ -43,6 +44,11 @@ def mutate_pod(review: Review, view: Reader, policy: Policy, deadline: float) ->
     if pod.mirror or pod.spec.node_name:
         return allowed()
     edits = Edits(document)
+    if pod_exemption(pod, view, policy) is None and (asked := requests_of_pod_labels(pod, policy)):
+        # Written down, so that our own labels beside those of the user do not hide who asked.
+        pod = replace(pod, spec=replace(pod.spec, annotations={**pod.spec.annotations, **asked}))
+        for key, value in asked.items():
+            edits.put(("metadata", "annotations", key), value)
     match _membership(pod, view, policy, deadline):
         case NotManaged():
             drop_all(edits)

@@ -83,6 +83,7 @@ def _keys(policy: Policy) -> Iterator[str]:
     yield from meanings(dialects)
     if POD_GROUP_DIALECT in dialects:
         yield names.POD_GROUP_NAME
+        yield names.KOORDINATOR_GANG_NAME
 
 
 def _untouched(review: Review, view: Reader, policy: Policy) -> bool:

@@ -15,6 +15,7 @@ from engine.cluster.workloads import workload
 from engine.gang.plain_pods import plain_key, plain_workload
 from engine.kinds.read import UnreadableWorkload
 from webhook.admission.objects import POD
+from webhook.handlers.gating import requests_of_pod_labels
 from webhook.handlers.unreadable import mappings
 from webhook.simulate.files import FileObject, FileProblem
 from webhook.simulate.submit import as_sent
@@ -89,17 +90,20 @@ def together(taken: Sequence[SubmittedWorkload]) -> list[list[SubmittedWorkload]
 
 
 def _plain_gang_key(one: FileObject, sent: Json, view: ClusterState) -> GangKey | None:
-    pod = _decoded_pod(sent) if one.what == POD else None
+    pod = _decoded_pod(sent, view) if one.what == POD else None
     if pod is None or pod.owner is not None or pod.spec.node_name:
         return None
     return plain_key(pod, dialects=view.policy.annotations.dialects)
 
 
-def _decoded_pod(raw: Json) -> Pod | None:
+def _decoded_pod(raw: Json, view: ClusterState) -> Pod | None:
+    """Return a pod with the request that admission will write for its labels; None if it cannot be decoded."""
     try:
-        return pods.pod(raw)
+        pod = pods.pod(raw)
     except ProjectionError:
         return None
+    asked = requests_of_pod_labels(pod, view.policy)
+    return replace(pod, spec=replace(pod.spec, annotations={**pod.spec.annotations, **asked}))
 
 
 def _rank_in_queue(one: FileObject, raw: Json, view: ClusterState) -> tuple[int, float]:
@@ -108,7 +112,7 @@ def _rank_in_queue(one: FileObject, raw: Json, view: ClusterState) -> tuple[int,
     if entry is None:
         return 0, _YOUNGEST
     if entry.handling == "pods":
-        pod, dialects = _decoded_pod(raw), view.policy.annotations.dialects
+        pod, dialects = _decoded_pod(raw, view), view.policy.annotations.dialects
         key = plain_key(pod, dialects=dialects) if pod is not None else None
         if pod is None or key is None:
             return 0, _YOUNGEST

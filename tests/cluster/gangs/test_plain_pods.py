@@ -112,3 +112,31 @@ def test_a_plain_pod_that_asks_is_told_what_will_happen(gangs: Namespace, kubect
     created, said = submitted(kubectl, "one", gang_name="j", gang_size="3", require_topology="rack")
     assert created
     assert "would place 3 pods" in said
+
+
+GROUP, MIN = "pod-group.scheduling.sigs.k8s.io/name", "pod-group.scheduling.sigs.k8s.io/min-available"
+KOORDINATOR, KOORDINATOR_MIN = "gang.scheduling.koordinator.sh/name", "gang.scheduling.koordinator.sh/min-available"
+
+
+@pytest.mark.parametrize("where", ["labels", "annotations"])
+def test_pods_of_a_pod_group_start_when_its_minimum_can_and_others_join(gangs: Namespace, where: str) -> None:
+    """By the labels of coscheduling or the annotations of Koordinator, as their users write them."""
+    gangs.fleet.grid("1x1x2")
+    keys = (GROUP, MIN) if where == "labels" else (KOORDINATOR, KOORDINATOR_MIN)
+    spec = job_body("x", pods=1, selector=gangs.fleet.selector)["spec"]["template"]["spec"]
+
+    def make_member(name: str) -> None:
+        metadata = {"name": name, where: {keys[0]: "mesh", keys[1]: "3"}}
+        gangs.client.create(f"/api/v1/namespaces/{gangs.name}/pods", {"metadata": metadata, "spec": spec})
+
+    make_member("p0")
+    make_member("p1")
+    eventually(lambda: events(gangs, "WaitingForMembers"), message="the pods say how many are missing")
+    make_member("p2")
+    eventually(lambda: gangs.placement("mesh"), message="they wait for room")
+    assert hosts(gangs) == {}
+    gangs.fleet.host("host-002", block="block-0", rack="rack-00")
+    eventually(lambda: len(hosts(gangs)) == 3, message=lambda: f"three pods bound: {pods(gangs)}")
+    gangs.fleet.host("host-003", block="block-0", rack="rack-00")
+    make_member("p3")
+    eventually(lambda: len(hosts(gangs)) == 4, message=lambda: f"the fourth joins: {pods(gangs)}")

@@ -12,7 +12,7 @@ import pytest
 from engine.api import names
 from engine.api.objects import Taint
 from engine.gang.key import placement_name
-from engine.policy.model import Policy
+from engine.policy.model import Policy, parse_policy
 from tests.support.admission import (
     NODES,
     UID,
@@ -515,3 +515,49 @@ def test_a_pod_does_not_follow_its_host_into_another_rack() -> None:
     view = placed_view(nodes=[*NODES[:2], moved, *NODES[3:]])
     assert is_held(created(raw_pod(JOB, index=2), view))
     assert not is_held(created(raw_pod(JOB, index=1), view))
+
+
+GROUP = {names.POD_GROUP_NAME: "g", names.POD_GROUP_MIN: "2"}
+KOORDINATOR_GANG = {names.KOORDINATOR_GANG_NAME: "g", names.KOORDINATOR_GANG_MIN: "2"}
+
+
+@pytest.mark.parametrize(("labels", "annotations"), [(GROUP, {}), ({}, KOORDINATOR_GANG)])
+def test_a_bare_pod_of_a_pod_group_is_held_with_its_group_written_down(
+    labels: dict[str, str], annotations: dict[str, str]
+) -> None:
+    """So that the labels of its gang, which are put beside the user's, do not hide who asked."""
+    pod = created(raw_pod(labels=labels, annotations=annotations, gates=()), FakeView())
+    assert gates(pod) == [names.GATE]
+    assert (
+        pod["metadata"]["annotations"] | {names.POD_GROUP: "g", names.MIN_AVAILABLE: "2"}
+        == (pod["metadata"]["annotations"])
+    )
+    assert pod["metadata"]["labels"].items() >= labels.items()
+    assert pod["metadata"]["labels"][names.GANG].startswith("pods-g-")
+    assert mutate(review(pod), FakeView(), 0.0).patch == ()
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        raw_pod(labels={names.POD_GROUP_NAME: "g"}, gates=()),
+        raw_pod(labels={**GROUP, names.POD_GROUP_MIN: "x"}, gates=()),
+        raw_pod(labels=GROUP, gates=(), schedulerName="volcano"),
+        raw_pod(labels={**GROUP, names.KUEUE_QUEUE: "q"}, gates=()),
+        raw_pod(labels=GROUP, gates=(), nodeName="host-000"),
+    ],
+    ids=["no minimum", "no number", "another scheduler", "Kueue", "a node"],
+)
+def test_a_pod_group_that_says_nothing_to_us_leaves_the_pod_alone(pod: Json) -> None:
+    assert mutate(review(pod), FakeView(), 0.0).patch == ()
+
+
+def test_a_pod_group_beside_a_request_of_its_own_is_none() -> None:
+    """Who asks in our words says all of it there."""
+    pod = created(raw_pod(labels=GROUP, annotations={names.REQUIRE: "rack"}, gates=()), FakeView())
+    assert names.POD_GROUP not in pod["metadata"]["annotations"]
+
+
+def test_pod_groups_are_no_request_where_they_are_no_dialect() -> None:
+    off = FakeView(policy=parse_policy("annotations: {dialects: [topogate]}"))
+    assert mutate(review(raw_pod(labels=GROUP, gates=())), off, 0.0).patch == ()
