@@ -21,7 +21,8 @@ _PERCENT_INSTEAD: Final = f"; for part of a GPU ask for {GPU} in percent, such a
 def device_errors(pod: PodResources, *, path: str, vendors: Collection[str] = ()) -> tuple[FieldError, ...]:
     """Return every error; `path` is the JSON path of the pod's spec, `vendors` are the policy's.
 
-    Checks each container alone, then the pod's total by Kubernetes' formula; ordered by container.
+    Checks each container alone, then the pod's total by Kubernetes' formula; ordered by container. Admission calls it
+    through `translate`; `engine.devices.annotations` asks it whether a container of an earlier translation is valid.
     """
     whole = whole_names(vendors)
     names = device_names(whole)

@@ -26,7 +26,7 @@ from engine.policy.model import Policy
 from webhook.admission.objects import entry_of
 from webhook.admission.reader import Reader
 from webhook.admission.review import Review
-from webhook.handlers.devices import checked
+from webhook.handlers.devices import device_findings
 from webhook.handlers.gating import templates
 from webhook.handlers.warnings import workload_warnings
 
@@ -126,7 +126,7 @@ def _check_own_workload(
     findings.warnings += workload_warnings(made.raw, found, understood.ignored, policy)
     if understood.ignored is None:
         for root in templates(found):
-            errors, _ = checked(document, (*made.steps, *root), managed=True, view=view, policy=policy)
+            errors, _ = device_findings(document, (*made.steps, *root), managed=True, view=view, policy=policy)
             findings.errors += errors
 
 

@@ -1,7 +1,8 @@
 """GPU requests in a review: translated, checked, and kept unchanged if a file is applied again.
 
-`engine.devices` has the rules; this module applies them to decoded objects. We write into an object only the resources
-of its containers and the two annotations about them.
+The rules are in `engine.devices`; this module applies them to decoded objects. One function, `translate` of
+`engine.devices.translation`, checks and translates: `/mutate` uses the changes that it returns, `/validate` its errors.
+We write into an object only the resources of its containers and the two annotations about them.
 """
 
 from __future__ import annotations
@@ -79,10 +80,10 @@ def translate_again(
             _put(edits, (*root, "metadata", "annotations", key), value)
 
 
-def checked(
+def device_findings(
     document: Mapping[str, Any], root: Path, *, managed: bool, view: Reader, policy: Policy
 ) -> tuple[tuple[FieldError, ...], tuple[str, ...]]:
-    """Return errors and warnings about the GPU requests of the pod or template at `root`."""
+    """Return errors and warnings about the GPU requests of the pod or template at `root`; it changes nothing."""
     pod = _at(document, root)
     done = _translation(pod, root, managed=managed, view=view, policy=policy)
     return _as_sent(done.errors, pod, path_of((*root, "spec"))), done.warnings
@@ -100,7 +101,9 @@ def beside_unreadable(
 
     If the value is an amount of a device, our own message about it replaces the fault.
     """
-    errors = [error for root in roots for error in checked(document, root, managed=True, view=view, policy=policy)[0]]
+    errors = [
+        error for root in roots for error in device_findings(document, root, managed=True, view=view, policy=policy)[0]
+    ]
     reported = {error.field for error in errors}
     others = (one for one in faults if reported.isdisjoint((one.field, one.field.replace(".limits[", ".requests["))))
     return (*others, *errors)

@@ -20,7 +20,7 @@ from engine.policy.model import Policy
 from webhook.admission.objects import pod_of, projected
 from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, answer, forbidden
-from webhook.handlers.devices import annotation_errors, checked
+from webhook.handlers.devices import annotation_errors, device_findings
 from webhook.handlers.forecast import forecast_warnings
 from webhook.handlers.membership import Alone, NotManaged, alone, membership, pod_exemption
 from webhook.handlers.warnings import pod_warnings
@@ -48,7 +48,7 @@ def validate_pod(review: Review, view: Reader, policy: Policy, deadline: float) 
             "the pod asks for a topology, but its topogate.dev labels were removed during admission", "ImmutableField"
         )
     errors, warnings = _request(pod, found, policy)
-    devices, noted = checked(document, (), managed=found is not None, view=view, policy=policy)
+    devices, noted = device_findings(document, (), managed=found is not None, view=view, policy=policy)
     errors = [*dict.fromkeys((*forged, *errors, *devices))]
     warnings += noted if found is None else ()
     warned = [f"topogate: {text}" for text in warnings] + warned

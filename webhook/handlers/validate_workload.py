@@ -25,7 +25,7 @@ from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, answer
 from webhook.handlers.children import Findings, child_requests
 from webhook.handlers.defaults import by_default
-from webhook.handlers.devices import annotation_errors, checked
+from webhook.handlers.devices import annotation_errors, device_findings
 from webhook.handlers.forecast import forecast_warnings
 from webhook.handlers.gating import templates
 from webhook.handlers.immutable import lost_request, mark_errors, request_errors
@@ -131,7 +131,7 @@ def _devices(
     warnings: dict[str, None] = {}
     for root in templates(workload):
         budget.check()
-        wrong, noted = checked(document, root, managed=managed, view=view, policy=policy)
+        wrong, noted = device_findings(document, root, managed=managed, view=view, policy=policy)
         errors += wrong
         warnings |= dict.fromkeys(noted)
     return tuple(errors), () if managed else tuple(warnings)

@@ -23,8 +23,7 @@ from local.controllers.catalogue import (
 )
 from local.controllers.manifests import fit
 from local.programs import ProgramsError
-from tests.support.imitations.spark import SparkApplications
-from tests.support.imitations.volcano import VolcanoJobs
+from tests.support.imitations.catalogue import IMITATIONS
 
 SOURCE = "package main\nconst port = 8080\n"
 # Answers `go mod download -json` with a module, `go env`, and "builds" the module's main.go.
@@ -202,7 +201,7 @@ def test_every_kind_of_the_registry_says_with_what_it_is_tested() -> None:
     kinds = {entry.name for entry in built_in().entries}
     assert kinds - how_tested().keys() == {"mpijob-v1"}
     assert how_tested().keys() <= kinds
-    imitated = {entry.name for one in (VolcanoJobs, SparkApplications) if (entry := built_in().entry_of(one.header()))}
+    imitated = {entry.name for one in IMITATIONS.values() if (entry := built_in().entry_of(one.header()))}
     assert IMITATED.keys() == imitated
 
 

@@ -13,12 +13,9 @@ from local.controllers.running import Controllers
 from local.controlplane import ControlPlane
 from tests.cluster.gangs.conftest import PolicyInForce
 from tests.support.fleet import Fleet
+from tests.support.imitations.catalogue import IMITATIONS
 from tests.support.imitations.controller import account
-from tests.support.imitations.spark import SparkApplications
-from tests.support.imitations.volcano import VolcanoJobs
 from tests.support.kind_gangs import Gangs
-
-IMITATIONS = {"volcano": VolcanoJobs, "spark": SparkApplications}
 
 
 @pytest.fixture(scope="session")
