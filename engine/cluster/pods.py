@@ -19,6 +19,8 @@ from engine.cluster.wire import ProjectionError, Source, decode
 from engine.devices.request import device_request
 
 # Labels and annotations of pods and templates that we read; of 100,000 pods the rest would be most bytes.
+# The labels that an entry of engine/kinds/kinds.yaml reads have to be among them; those of a policy's entries come with
+# `Policy.pod_labels`.
 KEPT_PREFIXES: Final = (
     "topogate.dev/",
     "batch.kubernetes.io/",

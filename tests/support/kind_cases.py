@@ -22,7 +22,7 @@ class KindCase:
     """A kind: the controllers that it needs, and how a gang of `sets` (pod set -> pods) is submitted."""
 
     entry: str  # the name of the registry's entry
-    kind: str  # as tests.support.workloads names it
+    kind: str  # its name in RESOURCES of tests.support.workloads
     controllers: tuple[str, ...]
     sets: Mapping[str, int]
     spec: Callable[[Gangs], Json]

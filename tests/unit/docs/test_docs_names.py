@@ -60,7 +60,8 @@ def test_every_name_of_ours_that_a_page_tells_exists(page: str) -> None:
 def test_names_of_the_code_exist(page: str) -> None:
     """Classes, functions and constants that the contributors' pages name are in the code."""
     known: set[str] = set()
-    for path in (path for part in ("engine", "webhook", "certs") for path in (ROOT / part).rglob("*.py")):
+    parts = ("engine", "webhook", "certs", "local", "tests/support")
+    for path in (path for part in parts for path in (ROOT / part).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 known.add(node.name)
