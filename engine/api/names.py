@@ -61,11 +61,13 @@ SLICE_INDEX: Final = "topogate.dev/slice-index"  # annotation on placed pods: on
 ORIGINAL_REQUESTS: Final = "topogate.dev/original-requests"
 GPU_REQUEST: Final = "topogate.dev/gpu-request"
 
-# Annotations and labels that only we (and the policy's admins) may write.
-OWNED_ANNOTATIONS: Final = frozenset(
-    {HELD_BY, PLACEMENT, REVISION, DOMAIN_PATH, RANK, SLICE_INDEX, ORIGINAL_REQUESTS, GPU_REQUEST}
-)
-OWNED_LABELS: Final = frozenset({MANAGED, POD_SET, GANG})
+# Annotations and labels that only we (and the policy's admins) may write: the marks of a gang, which we also take off,
+# and the notes of translated GPU requests.
+MARK_LABELS: Final = (MANAGED, POD_SET, GANG)
+MARK_ANNOTATIONS: Final = (HELD_BY, PLACEMENT, REVISION, DOMAIN_PATH, RANK, SLICE_INDEX)
+NOTE_ANNOTATIONS: Final = (ORIGINAL_REQUESTS, GPU_REQUEST)
+OWNED_ANNOTATIONS: Final = frozenset({*MARK_ANNOTATIONS, *NOTE_ANNOTATIONS})
+OWNED_LABELS: Final = frozenset(MARK_LABELS)
 
 # Aliases: dialect -> foreign key -> our key.
 KUEUE_PREFIX: Final = "kueue.x-k8s.io/"

@@ -18,7 +18,7 @@ class Slot:
     `devices`: those of each pod, in the order of the ranks; None when the host does not report its devices.
     """
 
-    domain: tuple[str, ...]  # label values, host last
+    domain: tuple[str, ...]  # label values, host last; `(<node>)` where the node has no label (`own-domain`)
     count: int
     ranks: tuple[tuple[int, int], ...] | None
     devices: tuple[tuple[DeviceUse, ...], ...] | None = None

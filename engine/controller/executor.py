@@ -162,7 +162,7 @@ class ActionExecutor:
                 placement=placement,
                 pod_set=_pod_set_name(gang, pod),
                 rank=seat.rank,
-                labels=topology.pin_labels(host) if topology is not None else {},
+                pin_labels=topology.pin_labels(host) if topology is not None else {},
                 devices=devices,
             )
             body = release_patch(pod, placed)

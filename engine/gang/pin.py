@@ -18,7 +18,7 @@ from engine.api.pod import Pod, SelectorRequirement, SelectorTerm
 _NAME_FIELD = "metadata.name"
 
 
-def bind_terms(affinity: Sequence[SelectorTerm] | None, host: str) -> list[dict[str, Any]]:
+def pinned_terms(affinity: Sequence[SelectorTerm] | None, host: str) -> list[dict[str, Any]]:
     """Return `nodeSelectorTerms` with `metadata.name In [host]` in every non-empty term; idempotent."""
     pin = SelectorRequirement(key=_NAME_FIELD, operator="In", values=(host,))
     if affinity is None:
@@ -26,20 +26,20 @@ def bind_terms(affinity: Sequence[SelectorTerm] | None, host: str) -> list[dict[
     return [_term(_pinned(term, pin)) for term in affinity]
 
 
-def bind_labels(
-    labels: Mapping[str, str], node_selector: Mapping[str, str] | Iterable[tuple[str, str]]
+def added_selector(
+    pin_labels: Mapping[str, str], node_selector: Mapping[str, str] | Iterable[tuple[str, str]]
 ) -> dict[str, str]:
-    """Return the labels of the host's domains that the pod's nodeSelector does not name yet."""
+    """Return what is added to a pod's nodeSelector: the labels of the host's domains that it does not name yet."""
     taken = dict(node_selector)
-    return {key: value for key, value in labels.items() if key not in taken}
+    return {key: value for key, value in pin_labels.items() if key not in taken}
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedPod:
     """The changes to a pod once it is placed, beside removing our gate.
 
-    An annotation that is None is removed. `terms` are its `nodeSelectorTerms` as a whole, `selector` is added to its
-    nodeSelector.
+    `labels` and `annotations` are the pod's own; an annotation that is None is removed. `terms` are its
+    `nodeSelectorTerms` as a whole, `selector` is added to its nodeSelector.
     """
 
     labels: Mapping[str, str]
@@ -55,13 +55,13 @@ def placed_pod(
     placement: Placement,
     pod_set: str,
     rank: int | None,
-    labels: Mapping[str, str],
+    pin_labels: Mapping[str, str],
     devices: str | None = None,
 ) -> PlacedPod:
     """Return the changes to a pod on a slot of its gang's Placement; the same at its creation and afterwards.
 
-    The Placement must have an assignment. `labels` are those of the topology above the host (`bind_labels` is applied
-    here), `devices` the annotation that names the pod's devices.
+    The Placement must have an assignment. `pin_labels` are the node's labels that its nodeSelector gets, of
+    `Topology.pin_labels`; `devices` is the annotation that names the pod's devices.
     """
     assert placement.assignment is not None
     return PlacedPod(
@@ -75,8 +75,8 @@ def placed_pod(
             names.HELD_BY: None,
             names.DEVICE_ALLOCATED: devices,
         },
-        terms=bind_terms(pod.spec.shape.affinity, slot.host),
-        selector=bind_labels(labels, pod.spec.shape.node_selector),
+        terms=pinned_terms(pod.spec.shape.affinity, slot.host),
+        selector=added_selector(pin_labels, pod.spec.shape.node_selector),
     )
 
 

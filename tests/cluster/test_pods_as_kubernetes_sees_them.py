@@ -129,7 +129,7 @@ def test_a_release_pins_the_pod_and_keeps_the_rest(client: Client, namespace: st
         name="job-x-12345678",
         assignment=Assignment(2, (PodSetPlan("main", (slot,)),)),
     )
-    placed = placed_pod(record, slot, placement=gang, pod_set="main", rank=3, labels=labels)
+    placed = placed_pod(record, slot, placement=gang, pod_set="main", rank=3, pin_labels=labels)
     patch = release_patch(record, placed)
     released = client.patch(f"{pods}/p", patch, kind="strategic")
 

@@ -32,18 +32,7 @@ from webhook.handlers.validate import validate
 HOSTS = ("b0-r0-h0", "b0-r0-h1", "b0-r0-h2", "b0-r0-h3")
 JOB = live(rack_job())
 
-OUR_KEYS = (
-    names.HELD_BY,
-    names.PLACEMENT,
-    names.REVISION,
-    names.DOMAIN_PATH,
-    names.RANK,
-    names.MANAGED,
-    names.POD_SET,
-    names.GANG,
-    names.ORIGINAL_REQUESTS,
-    names.GPU_REQUEST,
-)
+OUR_KEYS = (*names.MARK_LABELS, *names.MARK_ANNOTATIONS, *names.NOTE_ANNOTATIONS)
 DEVICES = (NVIDIA, GPU, CORE, RATIO)
 DIMENSIONS = Reported(frozenset({"cpu", *KOORDINATOR}))
 REQUESTS = (names.REQUIRE, names.PREFER, names.UNCONSTRAINED, "kueue.x-k8s.io/podset-required-topology")
@@ -196,7 +185,7 @@ def in_pod_group(job: Json) -> bool:
 def apart_from_devices(template: Any) -> Any:
     """The template without requests for devices: who asks for the same as before gets those of before."""
     if isinstance(template, dict):
-        notes = (names.ORIGINAL_REQUESTS, names.GPU_REQUEST)
+        notes = names.NOTE_ANNOTATIONS
         kept = {key: apart_from_devices(value) for key, value in template.items() if key not in (*DEVICES, *notes)}
         return {key: value for key, value in kept.items() if value not in (None, {}, [])}
     return [apart_from_devices(one) for one in template] if isinstance(template, list) else template

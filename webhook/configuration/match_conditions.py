@@ -18,7 +18,7 @@ from webhook.configuration.cel import all_of, any_of, indented, negated, text, t
 from webhook.configuration.cel_templates import in_made_metadata, templates
 from webhook.configuration.exemption_conditions import DEFAULT_SCHEDULERS, of_other_schedulers, workload_exempt
 
-NOTES: Final = texts((names.ORIGINAL_REQUESTS, names.GPU_REQUEST))
+NOTES: Final = texts(names.NOTE_ANNOTATIONS)
 ALIASES: Final = texts(key for dialect in names.ALIASES.values() for key in dialect)
 UNREAD: Final = texts(sorted(key for dialect in names.UNREAD.values() for key in dialect))
 OWNED_ANNOTATIONS: Final = texts(sorted(names.OWNED_ANNOTATIONS))

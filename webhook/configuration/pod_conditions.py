@@ -18,7 +18,7 @@ _ANNOTATIONS: Final = "object.metadata.?annotations.orValue({})"
 _LABELS: Final = "object.metadata.?labels.orValue({})"
 _OWNERS: Final = "object.metadata.?ownerReferences.orValue([])"
 _HELD: Final = f"object.spec.?schedulingGates.orValue([]).exists(g, g.name == '{names.GATE}')"
-_MARKS: Final = texts(sorted(names.OWNED_ANNOTATIONS - {names.ORIGINAL_REQUESTS, names.GPU_REQUEST}))
+_MARKS: Final = texts(sorted(names.MARK_ANNOTATIONS))
 
 NOT_HELD: Final = f"!{_HELD}"
 MARKED: Final = f"""\

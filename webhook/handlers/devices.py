@@ -24,7 +24,6 @@ from webhook.admission.patch import Edits, Path
 from webhook.admission.reader import Reader
 from webhook.admission.review import Review
 
-NOTES: Final = (names.ORIGINAL_REQUESTS, names.GPU_REQUEST)
 _SIDES: Final = ("requests", "limits")
 
 
@@ -75,7 +74,7 @@ def translate_again(
     if not meant.same:
         translate_in(edits, root, managed=managed, view=view, policy=policy)
         return
-    for key in NOTES:
+    for key in names.NOTE_ANNOTATIONS:
         if (value := before.annotations.get(key)) is not None:
             _put(edits, (*root, "metadata", "annotations", key), value)
 

@@ -15,16 +15,6 @@ from engine.gang.annotations import AnnotationSource, own_source, pod_group_of, 
 from engine.policy.model import Policy
 from webhook.admission.patch import Edits, Path
 
-ANNOTATIONS: Final = (
-    names.HELD_BY,
-    names.PLACEMENT,
-    names.REVISION,
-    names.DOMAIN_PATH,
-    names.RANK,
-    names.SLICE_INDEX,
-)
-LABELS: Final = (names.MANAGED, names.POD_SET, names.GANG)
-
 
 def templates(workload: Workload) -> Mapping[Path, PodSet]:
     """Return the templates of a workload by their path; of pod sets that share one, the first."""
@@ -66,14 +56,14 @@ def label(edits: Edits, root: Path = (), *, pod_set: str = names.MAIN, keep: boo
 
 def drop_annotations(edits: Edits, root: Path = (), *, keep: tuple[str, ...] = ()) -> None:
     """Remove our annotations from the object at `root`."""
-    for key in ANNOTATIONS:
+    for key in names.MARK_ANNOTATIONS:
         if key not in keep:
             edits.drop((*root, "metadata", "annotations", key))
 
 
 def drop_labels(edits: Edits, root: Path = (), *, keep: tuple[str, ...] = ()) -> None:
     """Remove our labels from the object at `root`."""
-    for key in LABELS:
+    for key in names.MARK_LABELS:
         if key not in keep:
             edits.drop((*root, "metadata", "labels", key))
 
@@ -104,8 +94,12 @@ def forged(workload: Workload, *, held: bool, managed: bool) -> tuple[str, ...]:
     carriers += [(one.template.annotations, one.template.labels, False) for one in templates(workload).values()]
     found: set[str] = set()
     for carried, labels, own in carriers:
-        found |= {key for key in ANNOTATIONS if key in carried and not (own and held and key == names.HELD_BY)}
-        found |= {key for key in LABELS if key in labels and (own or not managed or key == names.GANG)}
+        found |= {
+            key for key in names.MARK_ANNOTATIONS if key in carried and not (own and held and key == names.HELD_BY)
+        }
+        found |= {
+            key for key in names.MARK_LABELS if key in labels and (own or not managed or key not in template_labels())
+        }
     gated = any(names.GATE in one.template.gates for one in workload.pod_sets)
     return (*sorted(key.partition("/")[2] for key in found), *(("the gate",) if gated and not managed else ()))
 
@@ -113,7 +107,7 @@ def forged(workload: Workload, *, held: bool, managed: bool) -> tuple[str, ...]:
 def restore(edits: Edits, root: Path, before: Any) -> None:
     """Reset our marks on the template at `root` to those of the old template `before`."""
     was = Edits({"was": before})
-    for kind, keys in (("annotations", ANNOTATIONS), ("labels", LABELS)):
+    for kind, keys in (("annotations", names.MARK_ANNOTATIONS), ("labels", names.MARK_LABELS)):
         for key in keys:
             value = was.get("was", "metadata", kind, key)
             if value is None:
@@ -136,7 +130,7 @@ def without_marks(template: Any) -> Any:
     metadata, spec = result.get("metadata"), result.get("spec")
     if isinstance(metadata, Mapping):
         kept = {key: value for key, value in metadata.items() if key not in ("annotations", "labels")}
-        for kind, ours in (("annotations", ANNOTATIONS), ("labels", LABELS)):
+        for kind, ours in (("annotations", names.MARK_ANNOTATIONS), ("labels", names.MARK_LABELS)):
             carried = metadata.get(kind)
             carried = carried if isinstance(carried, Mapping) else {}
             kept[kind] = {key: value for key, value in carried.items() if key not in ours}

@@ -18,7 +18,7 @@ from engine.gang.gang import held_by_us
 from engine.gang.request import LEVELS, PlacementRequest, request_annotations, request_path
 from engine.policy.model import Policy
 from webhook.handlers.defaults import by_default
-from webhook.handlers.gating import ANNOTATIONS, LABELS, template_labels, templates
+from webhook.handlers.gating import template_labels, templates
 
 _NOTHING_ASKED = f'{names.UNCONSTRAINED}: "false"'
 _COPIED = frozenset({names.PLACEMENT, names.REVISION})  # by controllers, from the template of the parent
@@ -79,7 +79,7 @@ def _annotations(
     free: Iterable[str] = (),
     may_go: bool = False,
 ) -> Iterator[FieldError]:
-    for key in ANNOTATIONS:
+    for key in names.MARK_ANNOTATIONS:
         if old.get(key) == new.get(key) or key in free or (may_go and key not in new):
             continue
         yield _forbidden(f"{path}.annotations[{key}]", own[key])
@@ -88,7 +88,7 @@ def _annotations(
 def _labels(
     old: Mapping[str, str], new: Mapping[str, str], path: str, *, ours: Mapping[str, str], may_go: bool
 ) -> Iterator[FieldError]:
-    for key in LABELS:
+    for key in names.MARK_LABELS:
         if old.get(key) == new.get(key) or (may_go and key not in new):
             continue
         if key in ours and new.get(key) == ours[key]:
@@ -198,7 +198,7 @@ def _messages(workload: Workload) -> Mapping[str, str]:
     """Return the message for each of our annotations when others write it."""
     start = f"to start the {workload.kind} without a placement remove its request"
     held = f"written only by topogate; {start}, to cancel it delete it"
-    return {key: _WRITTEN for key in ANNOTATIONS} | {names.HELD_BY: held}
+    return {key: _WRITTEN for key in names.MARK_ANNOTATIONS} | {names.HELD_BY: held}
 
 
 _WRITTEN = "written only by topogate; do not change it"

@@ -24,7 +24,15 @@ from webhook.admission.patch import Edits, Path
 from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, patched
 from webhook.handlers.devices import translate_in
-from webhook.handlers.gating import drop_all, drop_annotations, label_gang, mark, remove_gate, requests_of_pod_labels
+from webhook.handlers.gating import (
+    drop_all,
+    drop_annotations,
+    drop_labels,
+    label_gang,
+    mark,
+    remove_gate,
+    requests_of_pod_labels,
+)
 from webhook.handlers.membership import Member, Membership, NotManaged, Undetermined, membership, pod_exemption
 
 TERMS: Final[Path] = (
@@ -56,8 +64,7 @@ def mutate_pod(review: Review, view: Reader, policy: Policy, deadline: float) ->
                 translate_in(edits, (), managed=False, view=view, policy=policy)
         case Undetermined(mark=mark):
             pod_set = mark or pod.spec.labels.get(names.POD_SET, names.MAIN)
-            _hold(edits, pod, view, pod_set=pod_set, template_selector={})
-            edits.drop(("metadata", "labels", names.GANG))
+            _hold(edits, pod, view, pod_set=pod_set, template_selector={}, in_gang=False)
             if mark is not None:
                 translate_in(edits, (), managed=True, view=view, policy=policy)
         case Member() as member:
@@ -65,7 +72,7 @@ def mutate_pod(review: Review, view: Reader, policy: Policy, deadline: float) ->
             placed = _pod_on_slot(pod, member, view, deadline)
             if placed is None:
                 own = dict(member.pod_set.template.shape.node_selector)
-                _hold(edits, pod, view, pod_set=member.pod_set.name, template_selector=own)
+                _hold(edits, pod, view, pod_set=member.pod_set.name, template_selector=own, in_gang=True)
             else:
                 _bind(edits, pod, placed)
             if member.workload.handling == "pods":  # for any other the template was translated
@@ -130,7 +137,7 @@ def _pod_on_slot(pod: Pod, member: Member, view: Reader, deadline: float) -> Pla
         placement=placement,
         pod_set=pod_set.name,
         rank=rank,
-        labels=topology.pin_labels(slot.host),
+        pin_labels=topology.pin_labels(slot.host),
         devices=devices,
     )
 
@@ -168,13 +175,16 @@ def _bind(edits: Edits, pod: Pod, placed: PlacedPod) -> None:
     remove_gate(edits)
 
 
-def _hold(edits: Edits, pod: Pod, view: Reader, *, pod_set: str, template_selector: Mapping[str, str]) -> None:
+def _hold(
+    edits: Edits, pod: Pod, view: Reader, *, pod_set: str, template_selector: Mapping[str, str], in_gang: bool
+) -> None:
     path = pod.spec.annotations.get(names.DOMAIN_PATH)
     if path is not None and names.GATE not in pod.spec.gates:
         _unbind(edits, pod, path.rpartition("/")[2], view, template_selector=template_selector)
     mark(edits, pod_set=pod_set)
     edits.drop(_DEVICES)
     drop_annotations(edits, keep=(names.PLACEMENT, names.REVISION))
+    drop_labels(edits, keep=(names.MANAGED, names.POD_SET, names.GANG) if in_gang else (names.MANAGED, names.POD_SET))
 
 
 def _unbind(edits: Edits, pod: Pod, host: str, view: Reader, *, template_selector: Mapping[str, str]) -> None:

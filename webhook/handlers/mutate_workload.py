@@ -24,7 +24,6 @@ from webhook.admission.review import Response, Review, allowed, patched
 from webhook.handlers.defaults import added_requests
 from webhook.handlers.devices import translate_again, translate_in
 from webhook.handlers.gating import (
-    ANNOTATIONS,
     drop_all,
     drop_annotations,
     drop_copied_group,
@@ -229,7 +228,7 @@ def template_open(old: Workload) -> bool:
 def _keep_marks(edits: Edits, root: Path, pod_set: PodSet, old: PodSet, *, keep: bool) -> None:
     """Mark a template that may still change, and restore our annotations that a replaced manifest has lost."""
     mark(edits, root, pod_set=pod_set.name, keep=keep)
-    for key in ANNOTATIONS:
+    for key in names.MARK_ANNOTATIONS:
         value = old.template.annotations.get(key)
         if value is not None and edits.get(*root, "metadata", "annotations", key) is None:
             edits.put((*root, "metadata", "annotations", key), value)

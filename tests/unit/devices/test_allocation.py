@@ -160,7 +160,7 @@ def test_the_release_tells_the_pod_its_devices() -> None:
     (one,) = assign_slots(site.workload, placed, [site.held(0)]).assignments
     told = allocation(one.devices, site.stores.devices.get("h"))
     assert told is not None
-    pinned = placed_pod(one.pod, one.slot, placement=placed, pod_set="main", rank=0, labels={}, devices=told)
+    pinned = placed_pod(one.pod, one.slot, placement=placed, pod_set="main", rank=0, pin_labels={}, devices=told)
     patch = release_patch(one.pod, pinned)
     written = json.loads(patch["metadata"]["annotations"][names.DEVICE_ALLOCATED])
     assert [(device["minor"], device["id"]) for device in written["gpu"]] == [(0, "GPU-h-0")]

@@ -139,6 +139,17 @@ def test_a_pod_that_the_webhook_has_missed_is_the_same_too(name: str, monkeypatc
     assert later == at_once
 
 
+@pytest.mark.parametrize("name", PODS)
+def test_a_placed_pod_that_is_held_again_carries_nothing_of_its_place(name: str) -> None:
+    """The webhook is called again for it, and its slot is gone: but for the gang's plan it says what a pod says that
+    was held at once.
+    """
+    again, at_once = held(placed_at_creation(PODS[name]))["metadata"], held(PODS[name])["metadata"]
+    assert again["labels"] == at_once["labels"]
+    plan = {names.PLACEMENT: again["annotations"][names.PLACEMENT], names.REVISION: "1"}
+    assert again["annotations"] == plan | (at_once.get("annotations") or {})
+
+
 def test_everything_that_a_placed_pod_carries_comes_off_a_pod_that_is_not_ours() -> None:
     """One that copies it from a placed pod: no key of ours is left out of the list of what is removed."""
     placed = placed_at_creation(PODS["plain"])["metadata"]

@@ -11,7 +11,7 @@ import pytest
 from engine.api.placement import Assignment, PodSetPlan, Slot
 from engine.api.pod import Pod, SelectorRequirement, SelectorTerm
 from engine.cluster.pods import pod
-from engine.gang.pin import bind_labels, bind_terms, placed_pod, release_patch
+from engine.gang.pin import added_selector, pinned_terms, placed_pod, release_patch
 from tests.support.cluster_records import job
 from tests.support.cluster_records import placement as placed_gang
 
@@ -46,19 +46,19 @@ def released(
         pod_sets=tuple(replace(one, slices=slices) for one in placed_gang(gang, None).pod_sets),
         assignment=Assignment(7, (PodSetPlan("main", (slot,)),)),
     )
-    placed = placed_pod(record, slot, placement=planned, pod_set="main", rank=rank, labels=labels)
+    placed = placed_pod(record, slot, placement=planned, pod_set="main", rank=rank, pin_labels=labels)
     return release_patch(record, placed)
 
 
 def test_a_pod_without_affinity_gets_one_term() -> None:
     """The pin is a term of its own."""
-    assert bind_terms(None, "host-1") == [{"matchFields": [_PIN]}]
+    assert pinned_terms(None, "host-1") == [{"matchFields": [_PIN]}]
 
 
 def test_every_term_is_pinned_behind_what_it_said() -> None:
     """Terms are ORed, so each one is pinned; what stood there keeps its place, as the API server demands."""
     terms = (SelectorTerm((_ZONE, _FAST), ()), SelectorTerm((), (_OTHER,)))
-    assert bind_terms(terms, "host-1") == [
+    assert pinned_terms(terms, "host-1") == [
         {
             "matchExpressions": [
                 {"key": "zone", "operator": "In", "values": ["a", "b"]},
@@ -72,20 +72,20 @@ def test_every_term_is_pinned_behind_what_it_said() -> None:
 
 def test_an_empty_term_stays_empty() -> None:
     """It matches nothing; filled, it would match the host, and the API server refuses that."""
-    assert bind_terms((SelectorTerm((), ()), SelectorTerm((_FAST,), ())), "host-1")[0] == {}
+    assert pinned_terms((SelectorTerm((), ()), SelectorTerm((_FAST,), ())), "host-1")[0] == {}
 
 
 def test_pinning_twice_changes_nothing() -> None:
     """A term that is pinned to the host already stays as it is."""
-    once = bind_terms((SelectorTerm((_ZONE,), ()),), "host-1")
+    once = pinned_terms((SelectorTerm((_ZONE,), ()),), "host-1")
     pinned = SelectorTerm((_ZONE,), (SelectorRequirement("metadata.name", "In", ("host-1",)),))
-    assert bind_terms((pinned,), "host-1") == once
+    assert pinned_terms((pinned,), "host-1") == once
 
 
 @pytest.mark.parametrize("selector", [{"rack": "r-9"}, (("rack", "r-9"),)])
 def test_a_key_that_the_user_set_is_never_touched(selector: Any) -> None:
     """Only labels that the nodeSelector does not name are added, whatever their value."""
-    assert bind_labels({"block": "b-0", "rack": "r-7"}, selector) == {"block": "b-0"}
+    assert added_selector({"block": "b-0", "rack": "r-7"}, selector) == {"block": "b-0"}
 
 
 def test_the_release_patch() -> None:
