@@ -68,7 +68,7 @@ def _whole(vendors: frozenset[str]) -> frozenset[str]:
     return frozenset({NVIDIA}) | VENDORS | {name for name in vendors if "/" in name and name not in KOORDINATOR}
 
 
-def family(name: str) -> str:
+def device_kind(name: str) -> str:
     """Return the kind of a device resource: gpu, rdma or fpga."""
     return {RDMA: "rdma", FPGA: "fpga"}.get(name, "gpu")
 

@@ -10,7 +10,7 @@ from engine.api.reasons import Code
 from engine.api.text import sanitize
 from engine.devices.containers import AmountError, Container, Path, PodResources, amount
 from engine.devices.request import Contradiction, device_contradictions
-from engine.devices.resources import FPGA, GPU, MEMORY, RATIO, RDMA, device_names, family, whole_names
+from engine.devices.resources import FPGA, GPU, MEMORY, RATIO, RDMA, device_kind, device_names, whole_names
 
 REASON: Final[Code] = "GPURequestInvalid"
 
@@ -32,7 +32,7 @@ def device_errors(pod: PodResources, *, path: str, vendors: Collection[str] = ()
     for container in pod:
         asked, found = _asked(container, path, names=names, whole=whole)
         found += [_error(container, path, one) for one in device_contradictions(asked, whole)]
-        faulty_kinds |= {family(name) for name in asked if any(f"[{name}]" in error.field for error in found)}
+        faulty_kinds |= {device_kind(name) for name in asked if any(f"[{name}]" in error.field for error in found)}
         errors += found
         amounts[container.path] = {name: number for name, number in asked.items() if number}
     errors += _total_errors(pod, amounts, path, whole=whole, faulty_kinds=faulty_kinds)
@@ -91,7 +91,7 @@ def _total_errors(
     """Yield the errors of the pod's total; device kinds with an error in a container are skipped."""
     if len(amounts) < 2:  # noqa: PLR2004 - the total of one container is its own
         return
-    total = {name: number for name, number in pod.total(amounts).items() if family(name) not in faulty_kinds}
+    total = {name: number for name, number in pod.total(amounts).items() if device_kind(name) not in faulty_kinds}
     for one in device_contradictions(total, whole):
         last = [container for container in pod if one.name in amounts[container.path]][-1]
         yield _error(last, path, one, total=total[one.name])
