@@ -39,4 +39,4 @@ def told(client: Client, namespace: str, gangs: int) -> bool:
 
 
 def _ours(event: Mapping[str, Any]) -> bool:
-    return str(event.get("reportingController", "")).startswith(names.DOMAIN)
+    return str(event.get("reportingController", "")).startswith(names.API_GROUP)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-DOMAIN: Final = "topogate.dev"
+PREFIX: Final = "topogate.dev/"  # of every key of ours
 
 # Requests: annotations that users write on workloads, pod templates and pods.
 REQUIRE: Final = "topogate.dev/require-topology"

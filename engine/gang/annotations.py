@@ -195,7 +195,7 @@ def unknown_keys(sources: Iterable[AnnotationSource], *, short: bool = False) ->
 
     `short`: without the list of all keys, for which a warning has no room.
     """
-    prefix = names.DOMAIN + "/"
+    prefix = names.PREFIX
     hints = iter(range(_MAX_HINTS))
     for source in sources:
         for key in source.annotations:
@@ -225,7 +225,7 @@ def _hint(name: str, *, hint: bool, short: bool) -> str:
         return elsewhere
     near = suggest(name, _SHORT_KEYS) if hint else None
     if near is not None:
-        return f"did you mean {names.DOMAIN}/{near}?"
+        return f"did you mean {names.PREFIX}{near}?"
     return "" if short or not hint else f"the keys are {', '.join(_SHORT_KEYS)}"
 
 

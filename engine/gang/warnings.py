@@ -14,7 +14,7 @@ from engine.api.text import join_and, plural, quote, sanitize, suggest
 from engine.api.workload import Workload
 from engine.gang.annotations import NATIVE_DIALECT, POD_GROUP_DIALECT, AnnotationSource, RequestScope
 
-_PREFIX: Final = names.DOMAIN.partition(".")[0]
+_PREFIX: Final = names.API_GROUP.partition(".")[0]
 _MAX_WARNINGS: Final = 4  # users do not read more
 _MAX_KEY: Final = 50  # with the longest key that may be meant, a warning has at most 120 characters
 _MAX_VALUE: Final = 16  # of a label's value; the warning has 120 characters
@@ -122,14 +122,14 @@ def misspelt(keys: Iterable[str], *, dialects: Collection[str]) -> Iterator[str]
 
 def _suggestion(key: str, dialects: Collection[str]) -> str | None:
     prefix, _, name = key.rpartition("/")
-    if prefix == names.DOMAIN or key in _READ:
+    if prefix == names.API_GROUP or key in _READ:
         return None
     if f"{prefix}/" == names.KUEUE_PREFIX:
         return suggest(name, _KUEUE) if _TOPOLOGY_LIKE.fullmatch(name) and "kueue" in dialects else None
     if not (key.startswith(_PREFIX) or _TOPOLOGY_LIKE.fullmatch(name)) or NATIVE_DIALECT not in dialects:
         return None
     near = suggest(name if prefix else name.removeprefix(_PREFIX).lstrip("-._"), _OURS)
-    return f"{names.DOMAIN}/{near}" if near is not None else None
+    return f"{names.PREFIX}{near}" if near is not None else None
 
 
 def unread(sources: Iterable[AnnotationSource], *, dialects: Collection[str]) -> Iterator[str]:

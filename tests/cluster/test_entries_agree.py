@@ -412,7 +412,7 @@ def marks(body: Any) -> list[str]:
     while stack:
         path, node = stack.pop()
         if isinstance(node, dict):
-            found += [f"{path}.{key}" for key in node if key.startswith(f"{names.DOMAIN}/")]
+            found += [f"{path}.{key}" for key in node if key.startswith(names.PREFIX)]
             stack += [(f"{path}.{key}", value) for key, value in node.items() if key != "managedFields"]
         elif isinstance(node, list):
             stack += [(f"{path}[{number}]", value) for number, value in enumerate(node)]

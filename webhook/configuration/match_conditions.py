@@ -32,14 +32,14 @@ _READ: Final = texts(
         }
     )
 )
-_PREFIXES: Final = texts((f"{names.DOMAIN}/", names.KUEUE_PREFIX, names.KAI_PREFIX, names.POD_GROUP_PREFIX))
+_PREFIXES: Final = texts((names.PREFIX, names.KUEUE_PREFIX, names.KAI_PREFIX, names.POD_GROUP_PREFIX))
 
 NOT_BEING_DELETED: Final = "!has(object.metadata.deletionTimestamp)"
 
 # Any key of ours, so that a misspelt one is seen too; what translation wrote asks for nothing.
 _OURS: Final = f"""\
-[?m.?annotations].exists(a, type(a) == map && a.exists(k, k.startsWith('{names.DOMAIN}/') && !(k in {NOTES}))) ||
-[?m.?labels].exists(l, type(l) == map && l.exists(k, k.startsWith('{names.DOMAIN}/')))"""
+[?m.?annotations].exists(a, type(a) == map && a.exists(k, k.startsWith('{names.PREFIX}') && !(k in {NOTES}))) ||
+[?m.?labels].exists(l, type(l) == map && l.exists(k, k.startsWith('{names.PREFIX}')))"""
 _MARKS: Final = f"""\
 [?m.?annotations].exists(a, type(a) == map && a.exists(k, k in {OWNED_ANNOTATIONS} && !(k in {NOTES}))) ||
 [?m.?labels].exists(l, type(l) == map && {OWNED_LABELS}.exists(k, k in l))"""
@@ -55,16 +55,16 @@ _GATED: Final = f"""\
 
 # Our keys under another prefix or none (`topogate.io/require-topology`), or a Kueue key that Kueue does not have.
 FOREIGN: Final = f"""\
-(k.startsWith('topogate') && !k.startsWith('{names.DOMAIN}/')) ||
+(k.startsWith('topogate') && !k.startsWith('{names.PREFIX}')) ||
 (k.endsWith('-topology') && k.matches('(^|/)(podset-)?(slice-)?(req|pref|unc)[a-z]*-topology$') &&
- !k.startsWith('{names.DOMAIN}/') && !(k in {_READ}))"""
+ !k.startsWith('{names.PREFIX}') && !(k in {_READ}))"""
 _MEANT: Final = f"""\
 [?m.?annotations].exists(a, type(a) == map && (
   {UNREAD}.exists(k, k in a) ||
-  a.exists(k, (k.startsWith('{names.DOMAIN}/') && !(k in {OWNED_ANNOTATIONS})) ||
+  a.exists(k, (k.startsWith('{names.PREFIX}') && !(k in {OWNED_ANNOTATIONS})) ||
 {indented(FOREIGN, 4)}))) ||
 [?m.?labels].exists(l, type(l) == map && (
-  '{names.POD_GROUP_NAME}' in l || l.exists(k, k.startsWith('{names.DOMAIN}/') && !(k in {OWNED_LABELS}))))"""
+  '{names.POD_GROUP_NAME}' in l || l.exists(k, k.startsWith('{names.PREFIX}') && !(k in {OWNED_LABELS}))))"""
 
 
 def named(name: str) -> str:

@@ -31,8 +31,8 @@ FREE: Final = f"""\
 
 # A misspelt key of ours counts too, and so does a request that was written as a label.
 _NATIVE: Final = f"""\
-{_ANNOTATIONS}.exists(k, k.startsWith('{names.DOMAIN}/') && !(k in {OWNED_ANNOTATIONS})) ||
-{_LABELS}.exists(k, k.startsWith('{names.DOMAIN}/') && !(k in {OWNED_LABELS}))"""
+{_ANNOTATIONS}.exists(k, k.startsWith('{names.PREFIX}') && !(k in {OWNED_ANNOTATIONS})) ||
+{_LABELS}.exists(k, k.startsWith('{names.PREFIX}') && !(k in {OWNED_LABELS}))"""
 _ALIAS: Final = f"{ALIASES}.exists(k, k in {_ANNOTATIONS})"
 _ALONE: Final = f"!{_OWNERS}.exists(o, o.?controller.orValue(false))"
 _NUMBER: Final = "^[1-9][0-9]{0,8}$"

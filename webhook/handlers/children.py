@@ -31,7 +31,7 @@ from webhook.handlers.gating import templates
 from webhook.handlers.warnings import workload_warnings
 
 _LONGEST_PATH: Final = 60  # characters, of the 120 of a warning
-_PREFIXES: Final = (f"{names.DOMAIN}/", names.KUEUE_PREFIX, names.KAI_PREFIX)
+_PREFIXES: Final = (names.PREFIX, names.KUEUE_PREFIX, names.KAI_PREFIX)
 
 
 @dataclass(slots=True)

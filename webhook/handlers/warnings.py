@@ -47,7 +47,7 @@ def _warnings(
 
 
 def _asks(keys: Iterable[str], owned: Collection[str]) -> Iterator[bool]:
-    return (key.startswith(f"{names.DOMAIN}/") and key not in owned for key in keys)
+    return (key.startswith(names.PREFIX) and key not in owned for key in keys)
 
 
 def _exemption_text(reason: Code, kind: str, namespace: str, pods: Sequence[PodSpec], policy: Policy) -> str | None:

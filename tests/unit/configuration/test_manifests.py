@@ -122,10 +122,10 @@ def test_every_entry_but_the_policy_s_leaves_the_system_namespaces_alone(kind: s
 @pytest.mark.parametrize("key", sorted(names.REQUEST_KEYS | names.OWNED_ANNOTATIONS | names.OWNED_LABELS))
 def test_native_keys_are_under_the_prefix_that_the_conditions_look_for(key: str) -> None:
     """A key of ours, known or misspelt, is found by its prefix alone."""
-    assert key.startswith(f"{names.DOMAIN}/")
+    assert key.startswith(names.PREFIX)
     for kind, name in ENTRIES:
         if name in ("workloads.topogate.dev", "asking-pods.topogate.dev"):
-            assert f".startsWith('{names.DOMAIN}/')" in condition(kind, name, "asks")
+            assert f".startsWith('{names.PREFIX}')" in condition(kind, name, "asks")
 
 
 @pytest.mark.parametrize("key", [*ALIAS_KEYS, names.POD_GROUP_NAME, names.KOORDINATOR_GANG_NAME])
@@ -149,7 +149,7 @@ def test_the_conditions_name_nothing_unknown() -> None:
     known = {
         *ALIAS_KEYS,
         *(key for keys in names.UNREAD.values() for key in keys),
-        *(f"{names.DOMAIN}/", names.KUEUE_PREFIX, names.KAI_PREFIX, names.POD_GROUP_PREFIX),
+        *(names.PREFIX, names.KUEUE_PREFIX, names.KAI_PREFIX, names.POD_GROUP_PREFIX),
         *(names.POD_GROUP_MIN, names.KOORDINATOR_GANG_NAME, names.KOORDINATOR_GANG_MIN, "^[1-9][0-9]{0,8}$"),
         *(names.POD_GROUP_NAME, names.KUEUE_QUEUE, names.KUEUE_WORKLOAD, names.GATE, names.POLICY_NAME, OUR_USER),
         *(names.DEVICE_ALLOCATED, "koordinator.sh/", "UPDATE", "CREATE", "DaemonSet"),
@@ -214,7 +214,7 @@ def test_what_translation_wrote_asks_for_nothing(kind: str, name: str) -> None:
     """An object that we only translated is not sent to an entry that fails while the service is down."""
     asks = condition(kind, name, "asks")
     (left_out,) = set(
-        re.findall(rf"startsWith\('{names.DOMAIN}/'\) && !\(k in \[([^]]*)\]\)\)", asks.split("labels")[0])
+        re.findall(rf"startsWith\('{names.PREFIX}'\) && !\(k in \[([^]]*)\]\)\)", asks.split("labels")[0])
     )
     assert {names.ORIGINAL_REQUESTS, names.GPU_REQUEST} <= set(re.findall(r"'([^']*)'", left_out))
 
@@ -378,7 +378,7 @@ def test_the_warning_about_kinds_that_cannot_be_placed_stops_nobody() -> None:
     assert guard["failurePolicy"] == "Ignore"
     assert one("ValidatingAdmissionPolicyBinding", "topogate-unplaceable")["spec"]["validationActions"] == ["Warn"]
     asks = guard["matchConditions"][0]["expression"]
-    assert set(re.findall(rf"'({names.DOMAIN}/[a-z-]+)'", asks)) == names.OWNED_ANNOTATIONS
+    assert set(re.findall(rf"'({names.PREFIX}[a-z-]+)'", asks)) == names.OWNED_ANNOTATIONS
     placed = {(one.match.group, one.match.resource) for one in built_in().entries}
     for rule in guard["matchConstraints"]["resourceRules"]:
         assert placed.isdisjoint((group, resource) for group in rule["apiGroups"] for resource in rule["resources"])

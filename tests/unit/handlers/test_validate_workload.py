@@ -80,7 +80,7 @@ def annotated(job: Json, **changes: str | None) -> Json:
     new = copy.deepcopy(job)
     annotations = new["metadata"].setdefault("annotations", {})
     for short, value in changes.items():
-        key = f"{names.DOMAIN}/{short.replace('_', '-')}"
+        key = f"{names.PREFIX}{short.replace('_', '-')}"
         if value is None:
             annotations.pop(key, None)
         else:
