@@ -180,7 +180,7 @@ def simulate(
 
     \b
     Example:
-      kubectl get nodes,pods -A -o json > cluster.json
+      kubectl get nodes,pods,daemonsets -A -o json > cluster.json
       topogate simulate --cluster cluster.json -f train.yaml
     """  # noqa: D301 - click wants the backspace itself
     from webhook.simulate import run as simulation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from engine.api.pod import Toleration
+from engine.api.pod import PodSpec, Toleration
 from engine.api.resources import Resources
 
 
@@ -46,6 +46,18 @@ class Quota:
     used: Resources
     scopes: tuple[tuple[str, str, tuple[str, ...]], ...]
     uid: str = field(default="", compare=False)
+    resource_version: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonSet:
+    """A DaemonSet: what its pods need and where they may run."""
+
+    namespace: str
+    name: str
+    template: PodSpec
+    deleting: bool
+    uid: str = ""
     resource_version: str = field(default="", compare=False)
 
 

@@ -18,8 +18,7 @@ from engine.api.device import DeviceRequest, DeviceUse, NodeDevices
 from engine.api.objects import Node
 from engine.api.pod import Pod, Shape
 from engine.api.resources import Requests, is_claim
-from engine.cache.eligibility import MAX_WEIGHT, Eligibility, Verdicts, weight_of
-from engine.cache.node_columns import Mask
+from engine.cache.eligibility import MAX_WEIGHT, Eligibility, Mask, Verdicts, weight_of
 from engine.cache.resource_table import Ints, ResourceTable
 from engine.devices.allocation import devices_of
 from engine.devices.hosts import HostDevices, by_vendor_name
@@ -208,6 +207,10 @@ class Capacity:
         if row is None:
             return False
         return any(self._amounts.left(row, resource) < 0 for resource, amount in requests if amount > 0)
+
+    def eligible_hosts(self, shape: Shape) -> list[str]:
+        """Return the hosts that may take pods of a shape, regardless of what is free there."""
+        return [self._names[row] for row in np.flatnonzero(self._eligibility.of(shape).mask)]
 
     def reserved_resource(self, pod: Pod, host: str) -> str | None:
         """Return a resource of which a pod would take reserved capacity on a host; None when there is none."""

@@ -1,23 +1,39 @@
 """Which hosts may take pods of a shape, regardless of what is free there: verdicts by row of the capacity.
 
 Verdicts are kept for every class of shapes. A class that is asked for again checks only the nodes that have changed; a
-new one, and one that has missed many changes, checks all of them at once (`engine.cache.node_columns`).
+new one, and one that has missed many changes, checks all of them at once.
+
+For that the properties of nodes (labels, names, whether they are open) are kept by column, each value under a number.
+A requirement's cost goes by the values that it names and by one operation on an array, so that a pod with hundreds of
+requirements takes no longer than others. Only keys that a selector named have a column; it is brought up to date when
+it is read.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from engine.api.objects import Node
-from engine.api.pod import Shape
-from engine.cache.node_columns import Mask, NodeColumns
-from engine.gang.shape import exclusion
+from engine.api.objects import Node, Taint
+from engine.api.pod import SelectorRequirement, SelectorTerm, Shape, Toleration
+from engine.gang.shape import NODE_AFFINITY, NODE_SELECTOR, exclusion, int64
 
+Mask = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.intp]
 ClassKey = tuple[object, object, object]
+
+# Nodes times keys whose labels are kept by number (8 bytes each), and the values of all of them (some 100 bytes each):
+# 130 keys on 100,000 nodes are 100 MB, five keys with another value on each of these nodes 50 MB. Smaller clusters keep
+# every key that their nodes have: reading a label of 5,000 nodes again takes milliseconds.
+MAX_CELLS: Final = 13_000_000
+MAX_VALUES: Final = 500_000
+SPARE: Final = 256  # values and keys of nodes that are gone stay until there are twice as many, and so many more
 
 # Distinct (nodeSelector, affinity, tolerations) classes with kept verdicts per host; a cluster rarely has more than
 # a few dozen. The bounds keep a hostile stream of selectors from growing the cache: a pod may carry tens of thousands
@@ -115,3 +131,196 @@ class Eligibility:
         self._update_columns()
         self._columns_seen = len(self._nodes)
         self._changed = list(range(len(self._nodes)))
+
+
+@dataclass(slots=True)
+class Column:
+    """One property of all nodes: `codes[row]` is the number of its value, 0 where a node has none."""
+
+    read: Callable[[Node], Hashable]
+    values: dict[Hashable, int] = field(default_factory=lambda: {None: 0})
+    codes: Rows = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    version: int = -1
+    numbers: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    numeric: Mask = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+
+    def take(self, nodes: Sequence[Node | None], rows: Rows) -> None:
+        """Read the nodes of some rows again."""
+        if len(self.codes) < len(nodes):
+            self.codes = np.concatenate([self.codes, np.zeros(len(nodes) - len(self.codes), dtype=np.intp)])
+        if len(self.values) > 2 * len(nodes) + SPARE:
+            self.values, rows = {None: 0}, np.arange(len(nodes))
+            self.numbers, self.numeric = self.numbers[:0], self.numeric[:0]
+        values, read = self.values, self.read
+        self.codes[rows] = [
+            values.setdefault(None if (node := nodes[row]) is None else read(node), len(values))
+            for row in rows.tolist()
+        ]
+
+    def among(self, wanted: Iterable[Hashable]) -> Mask:
+        """Return where the value is one of those wanted."""
+        codes = [code for value in wanted if (code := self.values.get(value, 0))]
+        if len(codes) == 1:
+            mask: Mask = self.codes == codes[0]
+            return mask
+        table = np.zeros(len(self.values), dtype=np.bool_)
+        table[codes] = True
+        return table[self.codes]
+
+    def compares(self, operator: str, bound: str) -> Mask | bool:
+        """Return where the value is a number beyond the bound (Gt or Lt)."""
+        limit = int64(bound)
+        if limit is None:
+            return False
+        if len(self.numbers) < len(self.values):
+            read = [
+                int64(value) if isinstance(value, str) else None
+                for value in islice(self.values, len(self.numbers), None)
+            ]
+            self.numbers = np.concatenate([self.numbers, np.array([one or 0 for one in read], dtype=np.int64)])
+            self.numeric = np.concatenate([self.numeric, np.array([one is not None for one in read], dtype=np.bool_)])
+        beyond = self.numbers > limit if operator == "Gt" else self.numbers < limit
+        return (beyond & self.numeric)[self.codes]
+
+
+class NodeColumns:
+    """The columns of all nodes; `nodes` is the capacity's own list, by row, None for a row without a node."""
+
+    def __init__(self, nodes: Sequence[Node | None]) -> None:
+        self._nodes = nodes
+        self._pending: set[int] = set()
+        self._version = 0
+        self._stamps = np.zeros(0, dtype=np.int64)  # by row: the version that its node came with
+        self._state = Column(lambda node: (node.unschedulable, node.ready, node.taints))
+        self._name = Column(lambda node: node.name)
+        self._labels: OrderedDict[str, Column] = OrderedDict()
+        self._keys: set[str] = set()  # of all labels, and some more of nodes that are gone
+        self._keys_version = -1
+        self._keys_bound = SPARE
+
+    def changed(self, rows: Iterable[int]) -> None:
+        """Record that rows have other nodes, or changed ones."""
+        self._pending.update(rows)
+
+    def verdicts(self, shape: Shape) -> tuple[list[str], Mask]:
+        """Return, by row, why a shape's pods cannot go there ("" when they can), and the mask of rows where they can.
+
+        The reasons are those of `engine.gang.shape.exclusion`; rows without a node are `absent`.
+        """
+        self._catch_up()
+        state = self._current(self._state)
+        reasons = ["absent", *(_closed(shape.tolerations, *one) for one in islice(state.values, 1, None))]  # type: ignore[misc]
+        open_ = np.array([not reason for reason in reasons], dtype=np.bool_)[state.codes]
+        found = state.codes.copy()
+        if shape.node_selector:
+            open_ = self._narrow(open_, self._selected(shape), found, len(reasons))
+            reasons.append(NODE_SELECTOR)
+        if shape.affinity is not None:
+            open_ = self._narrow(open_, self._affine(shape.affinity), found, len(reasons))
+            reasons.append(NODE_AFFINITY)
+        named: list[str] = np.array(reasons, dtype=np.object_)[found].tolist()
+        return named, open_
+
+    @staticmethod
+    def _narrow(open_: Mask, holds: Mask, found: Rows, reason: int) -> Mask:
+        found[open_ & ~holds] = reason
+        return open_ & holds
+
+    def _selected(self, shape: Shape) -> Mask:
+        mask = np.ones(len(self._nodes), dtype=np.bool_)
+        for key, value in shape.node_selector:
+            column = self._label(key)
+            mask &= False if column is None else column.among((value,))
+        return mask
+
+    def _affine(self, terms: Iterable[SelectorTerm]) -> Mask:
+        mask = np.zeros(len(self._nodes), dtype=np.bool_)
+        for term in terms:
+            mask |= self._term(term)
+        return mask
+
+    def _term(self, term: SelectorTerm) -> Mask:
+        mask = np.full(len(self._nodes), bool(term.expressions or term.fields), dtype=np.bool_)
+        for one in term.expressions:
+            mask &= _holds(one, self._label(one.key))
+        for one in term.fields:
+            mask &= one.key == "metadata.name" and _holds(one, self._current(self._name))
+        return mask
+
+    def _label(self, key: str) -> Column | None:
+        """Return the column of a label; None when no node has it: invented keys cost nothing and are not kept."""
+        column = self._labels.get(key)
+        if column is None:
+            self._read_keys()
+            if key not in self._keys:
+                return None
+            column = self._current(Column(lambda node: node.labels.get(key)))
+            self._labels[key] = column
+            kept = sum(len(one.values) for one in self._labels.values())
+            while len(self._labels) > 1 and (len(self._labels) * len(self._nodes) > MAX_CELLS or kept > MAX_VALUES):
+                kept -= len(self._labels.popitem(last=False)[1].values)
+        self._labels.move_to_end(key)
+        return self._current(column)
+
+    def _read_keys(self) -> None:
+        if self._keys_version == self._version:
+            return
+        for row in np.flatnonzero(self._stamps > self._keys_version).tolist():
+            if (node := self._nodes[row]) is not None:
+                self._keys.update(node.labels)
+        if len(self._keys) > self._keys_bound:
+            self._keys = {key for node in self._nodes if node is not None for key in node.labels}
+            self._keys_bound = 2 * len(self._keys) + SPARE
+        self._keys_version = self._version
+
+    def _catch_up(self) -> None:
+        """Stamp the rows that have changed since the last read."""
+        if not self._pending:
+            return
+        self._version += 1
+        if len(self._stamps) < len(self._nodes):
+            more = np.zeros(len(self._nodes) - len(self._stamps), dtype=np.int64)
+            self._stamps = np.concatenate([self._stamps, more])
+        self._stamps[list(self._pending)] = self._version
+        self._pending.clear()
+
+    def _current(self, column: Column) -> Column:
+        if column.version < self._version:
+            column.take(self._nodes, np.flatnonzero(self._stamps > column.version))
+            column.version = self._version
+        return column
+
+
+def _closed(tolerations: tuple[Toleration, ...], unschedulable: bool, ready: bool, taints: tuple[Taint, ...]) -> str:
+    """Return why nodes in that state are closed to pods with those tolerations; "" when they are open."""
+    node = Node(
+        name="",
+        uid="",
+        resource_version="",
+        labels={},
+        allocatable={},
+        taints=taints,
+        unschedulable=unschedulable,
+        ready=ready,
+        settled_at=0.0,
+    )
+    return exclusion(Shape(requests=(), tolerations=tolerations), node) or ""
+
+
+def _holds(expression: SelectorRequirement, column: Column | None) -> Mask | bool:
+    """Return where a requirement holds; `column` None: no node has the label."""
+    match expression.operator:
+        case "In":
+            return column is not None and column.among(expression.values)
+        case "NotIn":
+            return column is None or ~column.among(expression.values)
+        case "Exists":
+            return column is not None and column.codes != 0
+        case "DoesNotExist":
+            return column is None or column.codes == 0
+        case "Gt" | "Lt":
+            if column is None or len(expression.values) != 1:
+                return False
+            return column.compares(expression.operator, expression.values[0])
+        case _:
+            return False

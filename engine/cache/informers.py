@@ -57,6 +57,7 @@ class Informers:
             stores.placements,
         )
         self._add(api, "resourcequotas", object_path("v1", "resourcequotas"), objects.quota, stores.quotas)
+        self._add(api, "daemonsets", object_path("apps/v1", "daemonsets"), objects.daemon_set, stores.daemon_sets)
         self._add(
             api,
             "priorityclasses",

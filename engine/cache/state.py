@@ -23,6 +23,7 @@ from engine.api.placement import Assignment, Placement
 from engine.api.pod import Pod
 from engine.api.workload import GangKey, Workload
 from engine.cache.capacity import Capacity
+from engine.cache.daemon_sets import ExpectedDaemonPods
 from engine.cache.gangs import GangIndex
 from engine.cache.grace import LINGER, GraceReservations
 from engine.cache.pod_shapes import PodShapes
@@ -87,6 +88,7 @@ class ClusterState:
         self.capacity = Capacity()
         self.pod_shapes = PodShapes(stores)
         self._reservations = Reservations(self.capacity, self.pod_shapes, schedulers=lambda: self.policy.schedulers)
+        self._daemon_pods = ExpectedDaemonPods(self.capacity)
         self._grace = GraceReservations(self.capacity, clock, seconds=linger)
         self.topologies: Mapping[str, Topology] = {}
         self.policy = policy or default_policy()
@@ -134,6 +136,7 @@ class ClusterState:
             while self._inbox:
                 what, old, new = self._inbox.popleft()
                 self._apply(what, old, new, touched)
+            self._daemon_pods.settle()
             if self._topology_stale:
                 self._build_topologies()
             for key in touched:
@@ -161,6 +164,7 @@ class ClusterState:
                 if old is not None and new is not None and replace(old, resource_version=new.resource_version) == new:
                     return  # a heartbeat, an image pulled: nothing that a plan looks at
                 self.capacity.set_node(node.name, new)
+                self._daemon_pods.set_node(node.name)
                 self._device_faults(node.name, self.capacity.device_notes(node.name) if new is not None else ())
                 self._pending.capacity_freed = self._pending.hosts = True
                 if old is None or new is None or old.labels != new.labels:
@@ -172,6 +176,7 @@ class ClusterState:
             case "pods":
                 pod: Pod = new or old
                 self.capacity.set_pod(pod.key, new)
+                self._daemon_pods.set_pod(old, new)
                 if new is not None and host_of(new) is not None and (old is None or host_of(old) is None):
                     self._grace.arrived(new)
                 touched |= self._pods.set_pod(old, new, self.owners)
@@ -213,6 +218,11 @@ class ClusterState:
                 self._device_faults(devices.name, self.capacity.device_notes(devices.name))
                 self._pending.hosts = True
                 self._pending.everything = True  # a device may be lost for a gang, or there again
+            case "daemonsets":
+                if old == new:
+                    return  # its status has changed
+                self._daemon_pods.set_daemon_set(old, new)
+                self._pending.capacity_freed = self._pending.hosts = True
             case "quotas":
                 self._pending.capacity_freed = True
             case str() if what.startswith(f"{PLURAL}."):

@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.api import names
 from engine.api.device import NodeDevices
-from engine.api.objects import Node, PriorityClass, Quota, RuntimeClass
+from engine.api.objects import DaemonSet, Node, PriorityClass, Quota, RuntimeClass
 from engine.api.placement import Placement
 from engine.api.pod import Pod
 from engine.api.workload import Owned, Workload
@@ -31,6 +31,7 @@ class Stores:
         self.quotas: Store[Quota] = Store(
             key=lambda quota: (quota.namespace, quota.name), index=lambda quota: quota.namespace
         )
+        self.daemon_sets: Store[DaemonSet] = Store(key=lambda item: (item.namespace, item.name))
         self.priority_classes: Store[PriorityClass] = Store(key=lambda item: item.name)
         self.runtime_classes: Store[RuntimeClass] = Store(key=lambda item: item.name)
         self.devices: Store[NodeDevices] = Store(key=lambda devices: devices.name)
@@ -47,6 +48,7 @@ class Stores:
             "owned": self.owned,
             "placements": self.placements,
             "quotas": self.quotas,
+            "daemonsets": self.daemon_sets,
             "priorityclasses": self.priority_classes,
             "runtimeclasses": self.runtime_classes,
             "devices": self.devices,

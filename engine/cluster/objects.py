@@ -15,11 +15,11 @@ from typing import Final
 import msgspec
 
 from engine.api.duration import epoch
-from engine.api.objects import ConfigMap, Node, PriorityClass, Quota, RuntimeClass, Taint
+from engine.api.objects import ConfigMap, DaemonSet, Node, PriorityClass, Quota, RuntimeClass, Taint
 from engine.api.resources import nano_to_units
 from engine.api.text import sanitize
 from engine.cluster import wire
-from engine.cluster.pods import amount, amounts, tolerations
+from engine.cluster.pods import amount, amounts, pod_spec, tolerations
 from engine.cluster.wire import ProjectionError, Source, decode
 from engine.topology.objects import TopologyObject
 
@@ -75,6 +75,27 @@ def quota(source: Source) -> Quota:
             *((scope, "Exists", ()) for scope in spec.scopes or ()),
             *((one.scope_name or "", one.operator or "", tuple(one.values or ())) for one in selector),
         ),
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+    )
+
+
+def daemon_set(source: Source) -> DaemonSet:
+    """Return a DaemonSet."""
+    raw = decode(wire.DaemonSet, source)
+    meta = raw.metadata or wire.ObjectMeta()
+    template = (raw.spec or wire.DaemonSetSpec()).template or wire.Template()
+    namespace = meta.namespace or ""
+    return DaemonSet(
+        namespace=namespace,
+        name=_name(meta),
+        template=pod_spec(
+            template.spec or wire.PodSpec(),
+            template.metadata or wire.ObjectMeta(),
+            "$.spec.template.spec",
+            namespace=namespace,
+        ),
+        deleting=meta.deletion_timestamp is not None,
         uid=meta.uid or "",
         resource_version=meta.resource_version or "",
     )

@@ -331,6 +331,19 @@ class Template(Struct):
     spec: PodSpec | None = None
 
 
+class DaemonSetSpec(Struct):
+    """spec of a DaemonSet."""
+
+    template: Template | None = None
+
+
+class DaemonSet(Struct):
+    """apps/v1 DaemonSet."""
+
+    metadata: ObjectMeta | None = None
+    spec: DaemonSetSpec | None = None
+
+
 class JobSpec(Struct):
     """spec of a Job."""
 
@@ -557,7 +570,7 @@ class Placement(Struct):
 # Made while one thread imports this: msgspec reads a struct's fields when it is first used, and a second thread that
 # decodes a struct which is half read crashes the process.
 _KINDS: Final[tuple[type[Any], ...]] = (
-    *(Node, Pod, Job, Quota, PriorityClass, RuntimeClass, Binding, ConfigMap, Device, Placement),
+    *(Node, Pod, Job, DaemonSet, Quota, PriorityClass, RuntimeClass, Binding, ConfigMap, Device, Placement),
     *(Object, Template, dict),
 )
 _DECODERS: Final[Mapping[type[Any], msgspec.json.Decoder[Any]]] = {kind: msgspec.json.Decoder(kind) for kind in _KINDS}

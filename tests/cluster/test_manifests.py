@@ -439,6 +439,7 @@ MAY = [
     ("get list watch patch", "jobset.x-k8s.io", "jobsets", "", "", NAMESPACE),
     ("get list watch", "leaderworkerset.x-k8s.io", "leaderworkersets", "", "", NAMESPACE),
     ("get list watch", "scheduling.k8s.io", "priorityclasses", "", "", ""),
+    ("get list watch", "apps", "daemonsets", "", "", ""),
     ("get list watch", "node.k8s.io", "runtimeclasses", "", "", ""),
     ("get list watch", "scheduling.koordinator.sh", "devices", "", "", ""),
     ("get list watch", "kueue.x-k8s.io", "topologies", "", "", ""),

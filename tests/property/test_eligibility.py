@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine.api.objects import Node, Taint
 from engine.api.pod import SelectorRequirement, SelectorTerm, Shape, Toleration
-from engine.cache import eligibility, node_columns
+from engine.cache import eligibility
 from engine.cache.eligibility import Eligibility
 from engine.gang.shape import exclusion
 from tests.support.cluster_records import node
@@ -82,9 +82,9 @@ def test_verdicts_are_those_of_each_node(
     with (
         patch.object(eligibility, "FEW", few),
         patch.object(eligibility, "MAX_CLASSES", 3),
-        patch.object(node_columns, "MAX_CELLS", 8),
-        patch.object(node_columns, "MAX_VALUES", 6),
-        patch.object(node_columns, "SPARE", 1),
+        patch.object(eligibility, "MAX_CELLS", 8),
+        patch.object(eligibility, "MAX_VALUES", 6),
+        patch.object(eligibility, "SPARE", 1),
     ):
         verdicts = Eligibility(nodes)
         for what, number, one in [*history, *(("ask", number, None) for number in range(4))]:

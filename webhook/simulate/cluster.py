@@ -44,6 +44,7 @@ _STORES: Final[dict[tuple[str, str], tuple[str, Callable[[Any], Any]]]] = {
     ("", "Pod"): ("pods", pods.pod),
     (names.API_GROUP, names.PLACEMENT_KIND): ("placements", placements.placement),
     ("", "ResourceQuota"): ("quotas", cluster_objects.quota),
+    ("apps", "DaemonSet"): ("daemonsets", cluster_objects.daemon_set),
     ("scheduling.k8s.io", "PriorityClass"): ("priorityclasses", cluster_objects.priority_class),
     ("node.k8s.io", "RuntimeClass"): ("runtimeclasses", cluster_objects.runtime_class),
 }

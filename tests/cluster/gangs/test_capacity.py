@@ -82,6 +82,25 @@ def test_usage_and_reservations_never_exceed_a_host_while_gangs_come_and_go(gang
     assert len(started) >= GANGS // 2
 
 
+def test_a_pod_of_a_daemon_set_counts_before_it_is_there(gangs: Namespace) -> None:
+    """Its own gate holds it: the gang leaves its GPUs alone, and takes them when the DaemonSet is gone."""
+    gangs.fleet.grid("1x1x2")
+    agent = {**_pod(4, 1), "nodeSelector": dict(gangs.fleet.selector), "schedulingGates": [{"name": "a.example/slow"}]}
+    labels = {"app": "agent"}
+    path = f"/apis/apps/v1/namespaces/{gangs.name}/daemonsets"
+    spec = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": agent}}
+    gangs.client.create(path, {"metadata": {"name": "agent"}, "spec": spec})
+    pods = f"/api/v1/namespaces/{gangs.name}/pods"
+    eventually(lambda: len(gangs.client.items(pods, selector="app=agent")) == 2, message="the DaemonSet has its pods")
+    gangs.submit("whole", pods=2, annotations=require("rack"))
+    gangs.waits("whole")
+    gangs.submit("half", pods=2, gpus=4, annotations=require("rack"))
+    gangs.all_bound("half", 2)
+    delete_job(gangs, "half")
+    gangs.client.delete(f"{path}/agent")
+    gangs.all_bound("whole", 2)
+
+
 def test_a_terminating_pod_keeps_its_room_until_it_is_gone(gangs: Namespace) -> None:
     """The deleted Job's pods take a second to stop: the next gang is not planned onto their hosts before."""
     gangs.fleet.grid("1x1x2")

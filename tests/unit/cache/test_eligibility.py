@@ -9,7 +9,7 @@ import pytest
 
 from engine.api.objects import Node, Taint
 from engine.api.pod import SelectorRequirement, SelectorTerm, Shape, Toleration
-from engine.cache import eligibility, node_columns
+from engine.cache import eligibility
 from engine.cache.eligibility import Eligibility
 from engine.gang.shape import exclusion
 from tests.support.cluster_records import node, shape
@@ -86,7 +86,7 @@ def test_a_changed_node_is_looked_at_alone() -> None:
 
 def test_labels_that_nobody_names_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kept are the keys that selectors named lately, so many at most, and none that no node has."""
-    monkeypatch.setattr(node_columns, "MAX_CELLS", 2 * len(NODES))
+    monkeypatch.setattr(eligibility, "MAX_CELLS", 2 * len(NODES))
     verdicts, _ = ledger()
     for serial, key in enumerate(("rack", "invented", "gen", "invented too", "kubernetes.io/hostname", "gen")):
         verdicts.of(replace(shape(), node_selector=((key, str(serial)),)))
@@ -95,7 +95,7 @@ def test_labels_that_nobody_names_are_not_kept(monkeypatch: pytest.MonkeyPatch) 
 
 def test_many_values_of_labels_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys with another value on each node are not all kept."""
-    monkeypatch.setattr(node_columns, "MAX_VALUES", 600)
+    monkeypatch.setattr(eligibility, "MAX_VALUES", 600)
     verdicts, _ = ledger()
     for key in ("gen", "rack", "kubernetes.io/hostname"):
         verdicts.of(replace(shape(), node_selector=((key, "x"),)))
@@ -136,7 +136,7 @@ def test_every_operator_on_every_value() -> None:
 def test_labels_that_were_not_asked_for_lately_are_current(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes changed several times since a label was named: each counts as it is now, in words and in numbers."""
     monkeypatch.setattr(eligibility, "FEW", 0)
-    monkeypatch.setattr(node_columns, "SPARE", 0)
+    monkeypatch.setattr(eligibility, "SPARE", 0)
     nodes: list[Node | None] = [*NODES[:4]]
     verdicts = Eligibility(nodes)
     for row in range(4):

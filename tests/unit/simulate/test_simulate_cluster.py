@@ -167,6 +167,21 @@ def test_pods_use_capacity() -> None:
     assert verdicts([*cluster, pod("p", "", phase="Pending")], asked) == placed
 
 
+def test_pods_of_daemon_sets_use_capacity_before_they_exist() -> None:
+    """On every host that takes them."""
+    limits = {"nvidia.com/gpu": 1}
+    agent = {"containers": [{"name": "a", "image": "a", "resources": {"limits": limits}}]}
+    daemon_set = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "agent", "namespace": "kube-system"},
+        "spec": {"template": {"metadata": {"labels": {"app": "agent"}}, "spec": agent}},
+    }
+    asked = [job("a", 4, {"require": "rack"})]
+    assert verdicts(grid(1, 1, 4), asked) == [("a", "placed", None)]
+    assert verdicts([*grid(1, 1, 4), daemon_set], asked) == [("a", "waits", "InsufficientFreeGPUs")]
+
+
 def live_gang(uid: str) -> tuple[Json, Json]:
     """A Job as the cluster stores it, and its Placement on two hosts of the rack."""
     running = job("running", 2, {"require": "rack"})

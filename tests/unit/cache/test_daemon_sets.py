@@ -1,0 +1,210 @@
+"""Pods of DaemonSets count on their hosts before they exist."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.api.objects import DaemonSet, Node, Taint
+from engine.api.pod import OwnerRef, Pod, Toleration
+from engine.cache.capacity import Capacity
+from engine.cache.daemon_sets import FEW, ExpectedDaemonPods
+from tests.support.cluster_records import node, shape, spec
+
+GPU = "nvidia.com/gpu"
+FENCED = Taint("fenced", "", "NoSchedule")
+
+
+def daemon_set(name: str, gpus: int = 1, *, deleting: bool = False, **of_shape: Any) -> DaemonSet:
+    return DaemonSet("kube-system", name, spec(shape=replace(shape(gpu=gpus), **of_shape)), deleting, uid=f"uid-{name}")
+
+
+def agent(of: DaemonSet, host: str, *, phase: str = "Running", serial: int = 0) -> Pod:
+    """A pod of a DaemonSet on a host."""
+    return Pod(
+        namespace=of.namespace,
+        name=f"{of.name}-{host}-{serial}",
+        uid=f"uid-{of.name}-{host}-{serial}",
+        resource_version="1",
+        spec=replace(of.template, node_name=host),
+        owner=OwnerRef("apps/v1", "DaemonSet", of.name, of.uid, True),
+        phase=phase,
+        nominated_node="",
+        created=0.0,
+        deleting=False,
+        unschedulable="",
+        mirror=False,
+    )
+
+
+class Site:
+    """What is watched, applied to the capacity as the cluster state does it."""
+
+    def __init__(self) -> None:
+        self.capacity = Capacity()
+        self.expected = ExpectedDaemonPods(self.capacity)
+        self.nodes: dict[str, Node] = {}
+        self.sets: dict[str, DaemonSet] = {}
+        self.pods: dict[tuple[str, str], Pod] = {}
+
+    def set_node(self, one: Node | None, name: str) -> None:
+        self.capacity.set_node(name, one)
+        self.expected.set_node(name)
+        self._keep(self.nodes, name, one)
+
+    def set_daemon_set(self, one: DaemonSet | None, name: str) -> None:
+        self.expected.set_daemon_set(self.sets.get(name), one)
+        self._keep(self.sets, name, one)
+
+    def set_pod(self, one: Pod | None, key: tuple[str, str]) -> None:
+        self.capacity.set_pod(key, one)
+        self.expected.set_pod(self.pods.get(key), one)
+        self._keep(self.pods, key, one)
+
+    @staticmethod
+    def _keep(store: dict[Any, Any], key: Any, one: Any) -> None:
+        store.pop(key, None)
+        if one is not None:
+            store[key] = one
+
+    def free(self) -> dict[str, int]:
+        """GPUs that are free, by host."""
+        self.expected.settle()
+        return {name: self.capacity.free(name)[GPU] for name in self.nodes}
+
+    def afresh(self) -> dict[str, int]:
+        """The same, counted by a site that sees only what there is now."""
+        site = Site()
+        for name, one in self.nodes.items():
+            site.set_node(one, name)
+        for key, pod in self.pods.items():
+            site.set_pod(pod, key)
+        for name, one_set in self.sets.items():
+            site.set_daemon_set(one_set, name)
+        return site.free()
+
+
+def site(*sets: DaemonSet, hosts: int = 2, **of_node: Any) -> Site:
+    """Hosts of 8 GPUs, and DaemonSets without a pod yet."""
+    found = Site()
+    for number in range(hosts):
+        found.set_node(node(f"h{number}", **of_node), f"h{number}")
+    for one in sets:
+        found.set_daemon_set(one, one.name)
+    return found
+
+
+def test_a_pod_counts_before_it_exists() -> None:
+    assert site(daemon_set("a"), daemon_set("b", 2)).free() == {"h0": 5, "h1": 5}
+
+
+def test_a_pod_that_exists_counts_once() -> None:
+    one = daemon_set("a")
+    found = site(one)
+    pod = agent(one, "h0")
+    found.set_pod(pod, pod.key)
+    assert found.free() == {"h0": 7, "h1": 7}
+
+
+def test_a_pod_that_is_gone_is_expected_again() -> None:
+    """Also one that failed: the DaemonSet's controller replaces it."""
+    one = daemon_set("a")
+    found = site(one)
+    pod = agent(one, "h0")
+    found.set_pod(pod, pod.key)
+    found.set_pod(replace(pod, phase="Failed"), pod.key)
+    assert found.free() == {"h0": 7, "h1": 7}
+    found.set_pod(None, pod.key)
+    assert found.free() == {"h0": 7, "h1": 7}
+
+
+def test_two_pods_on_one_host_during_an_update_both_count() -> None:
+    """None is expected beside them."""
+    one = daemon_set("a")
+    found = site(one, hosts=1)
+    for serial in range(2):
+        pod = agent(one, "h0", serial=serial)
+        found.set_pod(pod, pod.key)
+    assert found.free() == {"h0": 6}
+
+
+def test_a_host_that_the_template_excludes_gets_none() -> None:
+    assert site(daemon_set("a", node_selector=(("pool", "cpu"),))).free() == {"h0": 8, "h1": 8}
+    assert site(daemon_set("a"), taints=(FENCED,)).free() == {"h0": 8, "h1": 8}
+    tolerant = (Toleration("fenced", "Exists", "", ""),)
+    assert site(daemon_set("a", tolerations=tolerant), taints=(FENCED,)).free() == {"h0": 7, "h1": 7}
+
+
+def test_a_cordoned_host_gets_its_pods_all_the_same() -> None:
+    assert site(daemon_set("a"), unschedulable=True).free() == {"h0": 7, "h1": 7}
+
+
+def test_a_pod_that_no_empty_host_could_take_is_not_expected() -> None:
+    """It will wait for ever; what is there stays usable."""
+    assert site(daemon_set("a", 9)).free() == {"h0": 8, "h1": 8}
+
+
+def test_a_daemon_set_that_goes_leaves_nothing() -> None:
+    found = site(daemon_set("a"))
+    found.set_daemon_set(daemon_set("a", deleting=True), "a")
+    assert found.free() == {"h0": 8, "h1": 8}
+    found.set_daemon_set(None, "a")
+    assert found.free() == {"h0": 8, "h1": 8}
+
+
+def test_a_changed_template_counts_as_it_is_now() -> None:
+    found = site(daemon_set("a", 1))
+    assert found.free() == {"h0": 7, "h1": 7}
+    found.set_daemon_set(daemon_set("a", 3), "a")
+    assert found.free() == {"h0": 5, "h1": 5}
+
+
+@pytest.mark.parametrize("hosts", [1, FEW + 1])
+def test_hosts_that_join_get_theirs(hosts: int) -> None:
+    """Few are looked at one by one, many all at once."""
+    found = site(daemon_set("a"), hosts=0)
+    assert found.free() == {}
+    for number in range(hosts):
+        found.set_node(node(f"n{number}"), f"n{number}")
+    assert set(found.free().values()) == {7}
+
+
+SETS = [
+    daemon_set("a"),
+    daemon_set("b", 2, node_selector=(("pool", "gpu"),)),
+    daemon_set("c", 9),
+    daemon_set("a", 3),
+    daemon_set("b", 2, deleting=True),
+]
+NODES = [node(f"h{number}", labels={"pool": pool}) for number in range(3) for pool in ("gpu", "cpu")]
+PODS = [
+    agent(one, f"h{number}", phase=phase) for one in SETS[:2] for number in range(3) for phase in ("Running", "Failed")
+]
+STEP = st.one_of(
+    st.tuples(st.sampled_from(NODES), st.booleans()),
+    st.tuples(st.sampled_from(SETS), st.booleans()),
+    st.tuples(st.sampled_from(PODS), st.booleans()),
+    st.none(),
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(STEP, max_size=25))
+def test_any_history_counts_like_counting_afresh(history: list[tuple[Node | DaemonSet | Pod, bool] | None]) -> None:
+    """Hosts, DaemonSets and pods come, change and go, in any order; in between what was set is applied, or not."""
+    found = Site()
+    for step in history:
+        match step:
+            case None:
+                found.free()
+            case (Node() as one, there):
+                found.set_node(one if there else None, one.name)
+            case (DaemonSet() as one, there):
+                found.set_daemon_set(one if there else None, one.name)
+            case (Pod() as one, there):
+                found.set_pod(one if there else None, one.key)
+    assert found.free() == found.afresh()
