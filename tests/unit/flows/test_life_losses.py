@@ -12,7 +12,7 @@ from engine.api.pod import Pod
 from engine.api.workload import Workload
 from engine.controller.host_health import GONE_AFTER
 from engine.controller.running import MISSED_AFTER
-from tests.support.cluster_records import changed, gpu_nodes, job, pod
+from tests.support.cluster_records import changed, gpu_nodes, job, pod, shape, spec
 from tests.support.gang_oracles import ranks_of
 from tests.support.leader import POLICY, Leader
 
@@ -111,6 +111,27 @@ def test_several_lost_nodes_are_one_repair() -> None:
     assert leader.hands.of("repair") == ["train"]
     assert (after[0], after[2]) == (before[0], before[2])
     assert len(set(after.values())) == 4
+
+
+def test_a_lost_slot_may_come_back_where_its_own_reservation_was() -> None:
+    """Another pod takes half of a host: one of the two lost ranks still fits there, and only there."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 3))
+    half = shape(gpu=4)
+    others = [
+        pod(job(name), None, name=name, spec=spec(shape=half, node_name=host), owner=None)
+        for name, host in (("early", "b0-r0-h2"), ("late", "b0-r0-h1"))
+    ]
+    leader.has(others[0])
+    _, pods = running(leader, template=spec(gates=(names.GATE,), shape=half))
+    before = ranks_of(leader.placed())
+    assert [before[rank] for rank in range(4)] == ["b0-r0-h0", "b0-r0-h0", "b0-r0-h1", "b0-r0-h1"]
+    lose(leader, pods[2], pods[3])
+    leader.has(others[1])
+    leader.settle()
+    leader.later(MISSED_AFTER)
+    after = ranks_of(leader.placed())
+    assert [after[rank] for rank in (0, 1)] == ["b0-r0-h0", "b0-r0-h0"]
+    assert sorted(after[rank] for rank in (2, 3)) == ["b0-r0-h1", "b0-r0-h2"]
 
 
 def test_the_replacement_pod_is_released_into_the_new_slot() -> None:
