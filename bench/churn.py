@@ -20,7 +20,7 @@ from local.kubelets import COMPLETE_AFTER
 # Pods of a gang and how often: mostly small ones, as in published traces of GPU clusters, and some that fill a block.
 SIZES = {1: 6, 2: 6, 4: 8, 8: 8, 16: 8, 32: 6, 64: 4, 128: 2}
 LEVELS = {"rack": 8, "block": 128}  # hosts of a domain of the benchmark's grid
-LOOK_EVERY = 0.25
+CHECK_EVERY = 0.25
 STUCK = 120.0  # seconds in which nothing ends
 
 
@@ -73,7 +73,7 @@ class Churn:
                 )
             deadline = time.monotonic() + STUCK
             while sum(running.values()) + waiting[name] > self.load * hosts:
-                time.sleep(LOOK_EVERY)
+                time.sleep(CHECK_EVERY)
                 for job in client.items(jobs):
                     if running.get(job["metadata"]["name"]) and _over(job):
                         del running[job["metadata"]["name"]]

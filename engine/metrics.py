@@ -17,7 +17,7 @@ queued = Gauge("topogate_gangs_waiting", "Gangs that wait for capacity (on the l
 waiting = Gauge(
     "topogate_gangs_waiting_by_reason", "Waiting gangs by the reason of their Placement.", ["reason"], registry=registry
 )
-rooms_kept = Gauge(
+nominations = Gauge(
     "topogate_rooms_kept", "Gangs that waited too long and have hosts kept free (on the leader).", registry=registry
 )
 topology_nodes = Gauge(

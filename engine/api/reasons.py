@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, cast, get_args
 
-Kind = Literal["user", "policy", "not-now", "engine", "standing-aside", "ignored"]
+Kind = Literal["user", "policy", "not-now", "engine", "exempt", "ignored"]
 
 Phase = Literal["Waiting", "Placed", "Starting", "Running", "Incomplete", "Finished"]
 PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
@@ -149,7 +149,7 @@ class Reason:
         return self.until in ("turn", "kept hosts")
 
     @property
-    def own_trouble(self) -> bool:
+    def unschedulable_alone(self) -> bool:
         """True when only the gang's own namespace can end the wait; gangs of other namespaces do not wait for it."""
         return self.until in _OWN
 
@@ -195,7 +195,7 @@ def _engine(description: str) -> Reason:
 
 
 def _managed_elsewhere(description: str) -> Reason:
-    return Reason(kind="standing-aside", description=description)
+    return Reason(kind="exempt", description=description)
 
 
 def _ignored(description: str, *, asks: bool = True, checked: bool = True) -> Reason:

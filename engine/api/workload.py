@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 TO_ANNOTATIONS: Final = ("metadata", "annotations")  # the steps to a template's annotations
 
 
+# The key of what slots are reserved for: a gang, a pod without a gang, or pods that may still appear after their gang.
+ReservationKey = NewType("ReservationKey", str)
 # The key of a gang, unique in the cluster and the same in every replica; made in `engine.gang.key` and `plain_pods`.
-GangKey = NewType("GangKey", str)
+GangKey = NewType("GangKey", ReservationKey)
 
 
 @dataclass(frozen=True, slots=True)

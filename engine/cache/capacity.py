@@ -18,6 +18,7 @@ from engine.api.device import DeviceRequest, DeviceUse, NodeDevices
 from engine.api.objects import Node
 from engine.api.pod import Pod, Shape
 from engine.api.resources import Requests, is_claim
+from engine.api.workload import GangKey, ReservationKey
 from engine.cache.eligibility import MAX_WEIGHT, Eligibility, Mask, Verdicts, weight_of
 from engine.cache.resource_table import Ints, ResourceTable
 from engine.devices.allocation import devices_of
@@ -87,7 +88,7 @@ class Capacity:
         self._vacant: list[int] = []  # rows of nodes that are gone, to be used again: autoscalers never repeat a name
         self._devices = HostDevices()
         self._usage: dict[tuple[str, str], tuple[int, Requests, DeviceHolding | None]] = {}
-        self._reservations: dict[str, dict[str, dict[str, Reserved]]] = {}  # gang -> pod set -> host
+        self._reservations: dict[ReservationKey, dict[str, dict[str, Reserved]]] = {}  # -> pod set -> host
         self._fresh: set[str] = set()  # nodes that may not be settled yet
         self._tree_rows: dict[str, tuple[Topology, npt.NDArray[np.intp], dict[int, int]]] = {}
         self._warm: OrderedDict[tuple[str, Shape], _WarmSlots] = OrderedDict()
@@ -136,7 +137,7 @@ class Capacity:
 
     def reserve(
         self,
-        gang: str,
+        key: ReservationKey,
         hosts: Mapping[str, int],
         requests: Requests,
         *,
@@ -144,7 +145,7 @@ class Capacity:
         devices: DeviceRequest | None = None,
         uses: Mapping[str, tuple[Uses, ...]] | None = None,
     ) -> None:
-        """Replace the reservation of a gang's pod set: host -> number of pods that are still to come there.
+        """Replace the reservation of a key's pod set: host -> number of pods that are still to come there.
 
         `devices` is what one of them needs of its host's devices; `uses`, by host, the devices of those pods with known
         ones.
@@ -155,8 +156,8 @@ class Capacity:
             for host, count in hosts.items()
             if count > 0
         }
-        of_gang = self._reservations.setdefault(gang, {})
-        before = of_gang.pop(pod_set, {})
+        of_key = self._reservations.setdefault(key, {})
+        before = of_key.pop(pod_set, {})
         for host in before.keys() | wanted.keys():
             old, new = before.get(host), wanted.get(host)
             if old == new:
@@ -167,11 +168,11 @@ class Capacity:
             if new is not None:
                 self._add(row, new.requests, -new.count)
             if devices is not None or (old is not None and old.devices is not None):
-                self._devices.hold(row, ("gang", gang, pod_set), _holding_of_reservation(new))
+                self._devices.hold(row, ("gang", key, pod_set), _holding_of_reservation(new))
         if wanted:
-            of_gang[pod_set] = wanted
-        elif not of_gang:
-            del self._reservations[gang]
+            of_key[pod_set] = wanted
+        elif not of_key:
+            del self._reservations[key]
         for host in before.keys() - wanted.keys():
             self._vacate(self._row(host))
 
@@ -182,23 +183,23 @@ class Capacity:
         row = self._rows.get(name)
         return None if row is None else self._nodes[row]
 
-    def reserved(self, gang: str) -> dict[str, int]:
-        """Return host -> pods still to come, of all pod sets of one gang."""
+    def reserved(self, key: ReservationKey) -> dict[str, int]:
+        """Return host -> pods still to come, of all pod sets."""
         total: dict[str, int] = {}
-        for hosts in self._reservations.get(gang, {}).values():
+        for hosts in self._reservations.get(key, {}).values():
             for host, reserved in hosts.items():
                 total[host] = total.get(host, 0) + reserved.count
         return total
 
-    def reserved_by(self, gang: str) -> dict[str, int]:
-        """Return pod set -> pods still to come, of one gang."""
+    def reserved_by(self, key: ReservationKey) -> dict[str, int]:
+        """Return pod set -> pods still to come."""
         return {
             name: sum(reserved.count for reserved in hosts.values())
-            for name, hosts in self._reservations.get(gang, {}).items()
+            for name, hosts in self._reservations.get(key, {}).items()
         }
 
-    def reserving(self) -> list[str]:
-        """Return the keys of the gangs that have a reservation."""
+    def reserving(self) -> list[ReservationKey]:
+        """Return the keys that have a reservation."""
         return list(self._reservations)
 
     def overcommitted(self, host: str, requests: Requests) -> bool:
@@ -236,7 +237,7 @@ class Capacity:
         }
         return min(short & reserved, default=None)
 
-    def lost_devices(self, gang: str, host: str, *, pod_set: str | None = None) -> bool:
+    def lost_devices(self, gang: GangKey, host: str, *, pod_set: str | None = None) -> bool:
         """True when devices reserved for pods of a gang (or of one pod set) on a host are not available to them.
 
         Sick, gone, or in use by others.
@@ -344,7 +345,7 @@ class Capacity:
         request: DeviceRequest,
         count: int,
         *,
-        instead: tuple[str, str] | None = None,
+        instead: tuple[GangKey, str] | None = None,
         beside: Iterable[Uses] = (),
     ) -> tuple[Uses, ...] | None:
         """Return devices for so many more pods on a host; None where they do not fit or the host reports no devices.
@@ -385,7 +386,7 @@ class Capacity:
         summary = self._devices.summary(self._rows[host]) if host in self._rows else None
         return summary.partly if summary is not None else 0
 
-    def device_trouble(self, host: str) -> str:
+    def device_problem(self, host: str) -> str:
         """Return why devices of a host do not count (`engine.devices.hosts`), in few words; "" when all count."""
         row = self._rows.get(host)
         return "" if row is None else self._devices.problem(row)

@@ -18,7 +18,7 @@ from engine.cache.pods import PodIndex
 from engine.cache.quota import usage_of
 from engine.gang import plain_pods
 from engine.gang.gang import Gang, by_pod_set
-from engine.gang.key import has_group, key_of, keys_of, parts, placed_key
+from engine.gang.key import has_group, is_gang_key, key_of, keys_of, parts, placed_key
 from engine.gang.ownership import OwnerResolver, key_to
 from engine.gang.plain_pods import in_order
 from engine.gang.relaxation import effective_request
@@ -101,14 +101,14 @@ class GangIndex:
             later=plain_pods.in_turn(self._pods.members(key))[1] if plain_pods.is_single(key) else (),
         )
 
-    def as_reviewed(self, workload: Workload, placement_request: PlacementRequest) -> Gang:
+    def as_reviewed(self, workload: Workload, request: PlacementRequest) -> Gang:
         """Return the (first) gang of a workload under review, with the Placement and pods that it has already."""
         key = next(iter(keys_of(workload)), key_of(workload))
         known = self.get(key)
         placement = known.placement if known is not None else None
         return Gang(
             workload=workload,
-            request=effective_request(placement_request, placement, self._owners().policy),
+            request=effective_request(request, placement, self._owners().policy),
             placement=placement,
             pods=known.pods if known is not None else (),
             shapes=self._pod_shapes.shapes_of(workload),
@@ -194,7 +194,7 @@ class GangIndex:
             return plain_pods.in_turn(self._pods.members(key))[0]
         return self._pods.members(key) if self.knows(key) else ()
 
-    def gang_of(self, pod: Pod) -> str | None:
+    def gang_of(self, pod: Pod) -> GangKey | None:
         """Return the key of the gang that a pod belongs to; None when it belongs to no gang."""
         key = self._pods.gang_key_of(pod.key)
         return key if key is not None and self.knows(key) else None
@@ -233,7 +233,7 @@ class GangIndex:
     def pending(self, gang: Gang, capacity: Capacity) -> dict[str, int]:
         """Return the quota that pods to come of other placed gangs in the gang's namespace will use."""
         total: Counter[str] = Counter()
-        for key in map(GangKey, capacity.reserving()):  # others that reserve have no Placement
+        for key in filter(is_gang_key, capacity.reserving()):
             if key == gang.key or not self._placed_in(key, gang.workload.namespace):
                 continue
             other = self.workload_of(key)

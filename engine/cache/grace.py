@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from engine.api import names
 from engine.api.placement import Placement
 from engine.api.pod import Pod, Shape
-from engine.api.workload import Workload
+from engine.api.workload import ReservationKey, Workload
 from engine.cache.capacity import Capacity
 from engine.gang.gang import host_of
+from engine.gang.key import grace_key
 from engine.gang.shape import with_requests
 
 # How much later a pod may be seen than what its controller learned after creating it: a create under way, and
 # a slow watch. Seconds.
-LINGER = 3.0
+GRACE_SECONDS = 3.0
 
 
 @dataclass(slots=True)
@@ -36,11 +37,11 @@ class _GraceSlots:
 class GraceReservations:
     """Writes grace-period reservations into the capacity, under keys of their own; not thread-safe by itself."""
 
-    def __init__(self, capacity: Capacity, clock: Callable[[], float], *, seconds: float = LINGER) -> None:
+    def __init__(self, capacity: Capacity, clock: Callable[[], float], *, seconds: float = GRACE_SECONDS) -> None:
         self._capacity = capacity
         self._clock = clock
         self._seconds = seconds
-        self._slots: dict[str, _GraceSlots] = {}
+        self._slots: dict[ReservationKey, _GraceSlots] = {}
         self._suspended: dict[str, float] = {}  # uid -> when it was seen to be suspended
         self._number = 0
 
@@ -64,7 +65,7 @@ class GraceReservations:
         open_ = {name: found for name, counts in hosts.items() if (found := +Counter(counts))}
         if open_ and since + self._seconds > self._clock():
             self._number += 1
-            key = f"late/{self._number}"
+            key = grace_key(self._number)
             self._slots[key] = _GraceSlots(since + self._seconds, placement.key, open_, shapes)
             self._write(key, open_)
 
@@ -104,7 +105,7 @@ class GraceReservations:
             self._write(key, {name: Counter[str]() for name in self._slots.pop(key).hosts})
         return bool(over)
 
-    def _write(self, key: str, hosts: Mapping[str, Mapping[str, int]]) -> None:
+    def _write(self, key: ReservationKey, hosts: Mapping[str, Mapping[str, int]]) -> None:
         grace = self._slots.get(key)
         for name, counts in hosts.items():
             shape = grace.shapes[name] if grace is not None else Shape(())

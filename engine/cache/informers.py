@@ -29,7 +29,7 @@ from engine.topology.objects import GROUPS, PLURAL
 # A finished pod uses nothing, and a Job's own status says which of its indexes are done.
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 
-LOOK_EVERY: Final = 15.0  # seconds between checks whether the objects' kind has come or gone
+CHECK_EVERY: Final = 15.0  # seconds between checks whether the objects' kind has come or gone
 
 log = logging.getLogger("topogate.topologies")
 
@@ -164,8 +164,8 @@ class TopologyInformers:
         self._stores = stores
         self._discovery = Discovery(api)
         self._clock = clock
-        self._looked_for: Sequence[str] = ()
-        self._look_at = 0.0
+        self._known_groups: Sequence[str] = ()
+        self._check_at = 0.0
         self._watched: dict[str, tuple[str, Reflector[Any]]] = {}  # by group, with the path
 
     def follow(self, policy: Policy) -> None:
@@ -175,7 +175,7 @@ class TopologyInformers:
         """
         named = {spec.from_object.group for spec in policy.topologies if spec.from_object is not None}
         groups = sorted(named if policy.topologies else GROUPS)
-        if groups == list(self._looked_for) and (not groups or self._clock() < self._look_at):
+        if groups == list(self._known_groups) and (not groups or self._clock() < self._check_at):
             return
         served: dict[str, str] = {}
         if groups:
@@ -183,7 +183,7 @@ class TopologyInformers:
                 Wanted(group, "Topology", (), any_version=True, resource=PLURAL, registered=False) for group in groups
             ]
             served = {one.group: one.path for one in self._discovery.look(wanted)}
-        self._looked_for, self._look_at = groups, self._clock() + LOOK_EVERY
+        self._known_groups, self._check_at = groups, self._clock() + CHECK_EVERY
         for group, (path, reflector) in list(self._watched.items()):
             if served.get(group) != path:
                 reflector.stop()

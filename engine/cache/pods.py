@@ -11,8 +11,8 @@ from typing import Any
 
 from engine.api import names
 from engine.api.pod import Pod
-from engine.api.workload import GangKey, Owned, Workload
-from engine.gang.key import orphan_key, workload_key
+from engine.api.workload import GangKey, Owned, ReservationKey, Workload
+from engine.gang.key import is_gang_key, orphan_key, workload_key
 from engine.gang.ownership import Key, Link, OwnerResolver, object_key
 from engine.gang.plain_pods import is_plain, is_single
 
@@ -28,14 +28,14 @@ class PodIndex:
         # Namespace and uid -> the objects that name it as their controller there, in the order of arrival.
         self._below: dict[tuple[str, str], dict[Key, None]] = {}
         self._members: dict[GangKey, dict[PodKey, Pod]] = {}
-        self._orphans: dict[GangKey, Pod] = {}
-        self._keys: dict[PodKey, tuple[GangKey, bool]] = {}  # the key, and whether it is indexed as a member
+        self._orphans: dict[ReservationKey, Pod] = {}
+        self._keys: dict[PodKey, ReservationKey] = {}
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
-    def set_pod(self, old: Pod | None, new: Pod | None, owners: OwnerResolver) -> set[GangKey]:
+    def set_pod(self, old: Pod | None, new: Pod | None, owners: OwnerResolver) -> set[ReservationKey]:
         """Apply a change of a pod; returns the keys of the gangs that it affects."""
-        touched: set[GangKey] = set()
+        touched: set[ReservationKey] = set()
         if old is not None:
             touched |= self._remove(old.key)
             self._unlink(old)
@@ -50,7 +50,7 @@ class PodIndex:
 
     def set_link(
         self, old: Workload | Owned | None, new: Workload | Owned | None, owners: OwnerResolver
-    ) -> set[GangKey]:
+    ) -> set[ReservationKey]:
         """Apply a change of an object above pods; returns the keys of the gangs with changed pods."""
         if old is not None:
             self._unlink(old)
@@ -60,9 +60,9 @@ class PodIndex:
             self._link(new)
         return self._reindex_below(old, new, owners) if _identity(old) != _identity(new) else set()
 
-    def reindex(self, owners: OwnerResolver) -> set[GangKey]:
+    def reindex(self, owners: OwnerResolver) -> set[ReservationKey]:
         """Index every pod again, because a new policy changes which objects have a request."""
-        touched: set[GangKey] = set()
+        touched: set[ReservationKey] = set()
         for pod in self._pods.values():
             touched |= self._remove(pod.key) | self._index(pod, owners)
         return touched
@@ -81,14 +81,14 @@ class PodIndex:
         """True when a gang has a pod."""
         return key in self._members
 
-    def orphan(self, key: GangKey) -> Pod | None:
+    def orphan(self, key: ReservationKey) -> Pod | None:
         """Return the pod with our marks that no chain leads to a gang; each has a key of its own."""
         return self._orphans.get(key)
 
     def gang_key_of(self, pod: PodKey) -> GangKey | None:
         """Return the key of the gang that a pod is indexed under."""
-        key, member = self._keys.get(pod, (None, False))
-        return key if member else None
+        key = self._keys.get(pod)
+        return key if key is not None and is_gang_key(key) else None
 
     def plain_keys(self) -> Iterator[GangKey]:
         """Return the keys of gangs that consist of pods alone."""
@@ -96,29 +96,28 @@ class PodIndex:
 
     # -- internal ----------------------------------------------------------------------------------------------------
 
-    def _index(self, pod: Pod, owners: OwnerResolver) -> set[GangKey]:
-        key = owners.owner_of(pod).key
-        member = key is not None
-        if key is not None:
-            self._members.setdefault(key, {})[pod.key] = pod
-        elif names.MANAGED in pod.spec.labels:
-            key = orphan_key(pod)
-            self._orphans[key] = pod
-        else:
-            return set() if pod.owner is None else {workload_key(pod.owner.uid)}
-        self._keys[pod.key] = (key, member)
-        return {key}
+    def _index(self, pod: Pod, owners: OwnerResolver) -> set[ReservationKey]:
+        gang = owners.owner_of(pod).key
+        if gang is not None:
+            self._members.setdefault(gang, {})[pod.key] = pod
+            self._keys[pod.key] = gang
+            return {gang}
+        if names.MANAGED in pod.spec.labels:
+            orphan = self._keys[pod.key] = orphan_key(pod)
+            self._orphans[orphan] = pod
+            return {orphan}
+        return set() if pod.owner is None else {workload_key(pod.owner.uid)}
 
-    def _remove(self, pod: PodKey) -> set[GangKey]:
-        if pod not in self._keys:
+    def _remove(self, pod: PodKey) -> set[ReservationKey]:
+        key = self._keys.pop(pod, None)
+        if key is None:
             return set()
-        key, member = self._keys.pop(pod)
-        if not member:
+        if is_gang_key(key):
+            self._members[key].pop(pod)
+            if not self._members[key]:
+                del self._members[key]
+        else:
             del self._orphans[key]
-            return {key}
-        self._members[key].pop(pod)
-        if not self._members[key]:
-            del self._members[key]
         return {key}
 
     def _link(self, link: Link) -> None:
@@ -133,8 +132,8 @@ class PodIndex:
             if not below:
                 self._below.pop(above, None)
 
-    def _reindex_below(self, old: Link | None, new: Link | None, owners: OwnerResolver) -> set[GangKey]:
-        touched: set[GangKey] = set()
+    def _reindex_below(self, old: Link | None, new: Link | None, owners: OwnerResolver) -> set[ReservationKey]:
+        touched: set[ReservationKey] = set()
         # An object that names the uid in another namespace is not below it, however many there are.
         waiting = list({(link.namespace, link.uid) for link in (old, new) if link is not None})
         seen: set[tuple[str, str]] = set()

@@ -10,7 +10,7 @@ from engine.api import names
 from engine.api.placement import Placement
 from engine.api.pod import Pod, Shape
 from engine.api.resources import is_claim, largest
-from engine.api.workload import GangKey, Workload
+from engine.api.workload import ReservationKey, Workload
 from engine.cache.capacity import Capacity
 from engine.cache.pod_shapes import PodShapes
 from engine.devices.allocation import Uses
@@ -27,16 +27,16 @@ class Reservations:
         self._capacity = capacity
         self._pod_shapes = pod_shapes
         self._schedulers = schedulers
-        self._unreserved: set[GangKey] = set()
+        self._unreserved: set[ReservationKey] = set()
 
     @property
-    def unreserved(self) -> AbstractSet[GangKey]:
-        """The keys of gangs with released pods that may be bound without a reservation."""
+    def unreserved(self) -> AbstractSet[ReservationKey]:
+        """The keys with released pods that may be bound without a reservation."""
         return self._unreserved
 
     def keep(
         self,
-        key: GangKey,
+        key: ReservationKey,
         workload: Workload | None,
         placement: Placement | None,
         *,

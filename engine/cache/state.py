@@ -21,18 +21,18 @@ from engine.api.device import NodeDevices
 from engine.api.objects import Node
 from engine.api.placement import Assignment, Placement
 from engine.api.pod import Pod
-from engine.api.workload import GangKey, Workload
+from engine.api.workload import GangKey, ReservationKey, Workload
 from engine.cache.capacity import Capacity
 from engine.cache.daemon_sets import ExpectedDaemonPods
 from engine.cache.gangs import GangIndex
-from engine.cache.grace import LINGER, GraceReservations
+from engine.cache.grace import GRACE_SECONDS, GraceReservations
 from engine.cache.pod_shapes import PodShapes
 from engine.cache.pods import PodIndex
 from engine.cache.reservations import Reservations
 from engine.cache.stores import Stores
 from engine.gang import plain_pods
 from engine.gang.gang import host_of, over, released
-from engine.gang.key import has_group, keys_of, parts, placed_key
+from engine.gang.key import has_group, is_gang_key, keys_of, parts, placed_key
 from engine.gang.ownership import OwnerResolver
 from engine.gang.request import PlacementRequest
 from engine.gang.reservation import open_slots
@@ -43,7 +43,7 @@ from engine.topology.objects import PLURAL
 from engine.topology.topology import Topology, topologies_of
 
 # Another thread is delivering the answer to a write of ours: microseconds, unless the machine is overloaded.
-TOLD_WITHIN = 2.0
+DELIVERED_WITHIN = 2.0
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class Changes:
     capacity_freed: bool = False
     everything: bool = False
     hosts: bool = False
-    unclaimed_pods: set[tuple[str, str]] = field(default_factory=set)
+    held_pods: set[tuple[str, str]] = field(default_factory=set)
 
 
 class ClusterState:
@@ -72,12 +72,12 @@ class ClusterState:
         device_faults: Callable[[str, tuple[str, ...]], None] = lambda _host, _faults: None,
         covered: Callable[[Mapping[str, Topology]], None] = lambda _topologies: None,
         clock: Callable[[], float] = time.monotonic,
-        linger: float = LINGER,
+        grace: float = GRACE_SECONDS,
     ) -> None:
         """Subscribe to the stores; nothing is applied before the first `refresh`.
 
         `device_faults` is called at every change with the faults in a host's reported devices, `covered` with the
-        topologies. `clock` is the leader's; `linger` is 0 where nothing happens but changes of the stores.
+        topologies. `clock` is the leader's; `grace` is 0 where nothing happens but changes of the stores.
         """
         self._covered = covered
         self._own_namespace = own_namespace
@@ -89,7 +89,7 @@ class ClusterState:
         self.pod_shapes = PodShapes(stores)
         self._reservations = Reservations(self.capacity, self.pod_shapes, schedulers=lambda: self.policy.schedulers)
         self._daemon_pods = ExpectedDaemonPods(self.capacity)
-        self._grace = GraceReservations(self.capacity, clock, seconds=linger)
+        self._grace = GraceReservations(self.capacity, clock, seconds=grace)
         self.topologies: Mapping[str, Topology] = {}
         self.policy = policy or default_policy()
         self._inbox: deque[tuple[str, Any, Any]] = deque()
@@ -129,7 +129,7 @@ class ClusterState:
     def refresh(self) -> None:
         """Apply all changes since the last call to topologies, usage and reservations."""
         with self.lock:
-            touched: set[GangKey] = set()
+            touched: set[ReservationKey] = set()
             if self._reindex:
                 self._reindex = False
                 touched |= self._pods.reindex(self.owners)
@@ -141,7 +141,7 @@ class ClusterState:
                 self._build_topologies()
             for key in touched:
                 self._reserve(key)
-            self._pending.gangs |= touched
+            self._pending.gangs |= set(filter(is_gang_key, touched))
             if self._grace.release_expired():
                 self._pending.capacity_freed = True
                 self.changed.set()
@@ -157,7 +157,7 @@ class ClusterState:
             pending, self._pending = self._pending, Changes()
             return pending
 
-    def _apply(self, what: str, old: Any, new: Any, touched: set[GangKey]) -> None:
+    def _apply(self, what: str, old: Any, new: Any, touched: set[ReservationKey]) -> None:
         match what:
             case "nodes":
                 node: Node = new or old
@@ -186,7 +186,7 @@ class ClusterState:
                     # if no gang has a slot for it, nothing is kept now
                     self._pending.capacity_freed |= not old.unschedulable
                 if new is not None and names.GATE in new.spec.gates:
-                    self._pending.unclaimed_pods.add(pod.key)
+                    self._pending.held_pods.add(pod.key)
             case "workloads":
                 workload: Workload = new or old
                 if old is not None:
@@ -252,8 +252,15 @@ class ClusterState:
         self._pending.capacity_freed = self._pending.hosts = True
         self._covered(self.topologies)
 
-    def _reserve(self, key: GangKey, plan: Placement | None = None) -> None:
-        """Replace a gang's reservation by that of a plan: the one in force, unless another is given."""
+    def _reserve(self, key: ReservationKey, plan: Placement | None = None) -> None:
+        """Replace a gang's reservation by that of a plan: the one in force, unless another is given.
+
+        Of a pod without a gang: by that of its host, if it has one.
+        """
+        if not is_gang_key(key):
+            orphan = self._pods.orphan(key)
+            self._reservations.keep(key, None, None, pods=(), related=() if orphan is None else (orphan,))
+            return
         workload, placement = self.gangs.workload_of(key), plan or self.gangs.plan_of(key)
         if workload is None and (plain_pods.is_plain(key) or plain_pods.is_single(key)):
             self.pod_shapes.forget(key)
@@ -263,9 +270,7 @@ class ClusterState:
             pods = self.gangs.pods_of(key)
             if not workload.finished and not plain_pods.is_single(key):
                 self.pod_shapes.observe(workload, pods)
-        orphan = self._pods.orphan(key)
-        related = self._pods.members(key) if orphan is None else (orphan,)
-        self._reservations.keep(key, workload, placement, pods=pods, related=related)
+        self._reservations.keep(key, workload, placement, pods=pods, related=self._pods.members(key))
 
     def _keep_unwanted_slots(self, old: Workload, new: Workload | None) -> None:
         """Keep the slots of pods that may have been created just before their workload was scaled down or deleted.
@@ -332,7 +337,7 @@ class ClusterState:
     def confirm(self, key: GangKey, *, failed: bool) -> None:
         """End an assumed plan: its write has succeeded (the store has it) or failed, and the stores are right again."""
         for store in (self.stores.placements, self.stores.workloads, self.stores.pods):
-            store.wait_told(TOLD_WITHIN)
+            store.wait_delivered(DELIVERED_WITHIN)
         with self.lock:
             self.refresh()  # the answer to the write is in the inbox: no moment without a reservation
             if self.gangs.drop(key) and failed:

@@ -27,9 +27,9 @@ from engine.kinds.registry import Registry
 from engine.kinds.schema import KindEntry
 from engine.policy.model import Policy
 
-LOOK_EVERY: Final = (10.0, 20.0)
+CHECK_EVERY: Final = (10.0, 20.0)
 # Before the first discovery has succeeded, and between discoveries that are asked for.
-LOOK_SOON: Final = 1.0
+CHECK_SOON: Final = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -60,8 +60,8 @@ class WorkloadInformers:
         *,
         policy: Callable[[], Policy],
         rng: random.Random | None = None,
-        every: tuple[float, float] = LOOK_EVERY,
-        soon: float = LOOK_SOON,
+        every: tuple[float, float] = CHECK_EVERY,
+        soon: float = CHECK_SOON,
     ) -> None:
         self._api = api
         self._stores = stores
@@ -73,7 +73,7 @@ class WorkloadInformers:
         self._watches: dict[tuple[str, str], _Watch] = {}
         self._first: set[tuple[str, str]] = set()  # the kinds served at the start: readiness waits for them
         self._problem: str | None = "not looked yet"
-        self._looked = threading.Event()
+        self._discovered = threading.Event()
         self._looking = threading.Lock()
         self._wake = threading.Event()
         self._stop = threading.Event()
@@ -113,9 +113,9 @@ class WorkloadInformers:
                 self._problem = str(fault)
                 return False
             self._problem = None
-            if not self._looked.is_set():
+            if not self._discovered.is_set():
                 self._first = set(self._watches)
-                self._looked.set()
+                self._discovered.set()
             return True
 
     def reflectors(self) -> dict[str, Reflector[Any]]:
@@ -128,7 +128,7 @@ class WorkloadInformers:
 
     def missing(self) -> list[str]:
         """Return the collections that readiness waits for: the first discovery, then the kinds that it found."""
-        if not self._looked.is_set():
+        if not self._discovered.is_set():
             return [f"workload kinds ({self._problem})"]
         found = []
         for key, watch in list(self._watches.items()):
@@ -140,7 +140,7 @@ class WorkloadInformers:
     def wait_synced(self, timeout: float) -> bool:
         """Wait until nothing is missing."""
         end = time.monotonic() + timeout
-        if not self._looked.wait(timeout):
+        if not self._discovered.wait(timeout):
             return False
         watches = [watch for key, watch in list(self._watches.items()) if key in self._first]
         return all(watch.store.wait_synced(max(0.0, end - time.monotonic())) for watch in watches)
@@ -155,7 +155,7 @@ class WorkloadInformers:
                 _log.exception("looking for kinds failed")
             # Not more often, however many unknown kinds are heard of.
             self._stop.wait(self._soon)
-            if self._looked.is_set():
+            if self._discovered.is_set():
                 self._wake.wait(self._rng.uniform(*self._every))
 
     def _follow(self, served: tuple[Collection, ...], asked: set[tuple[str, str]]) -> None:

@@ -47,7 +47,7 @@ VERSION_REFUSED: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStat
 REMEMBERED_BAD: Final = 1024
 # An optional collection that is not there (its CRD is not installed, or we may not read it) is looked for this often
 # (s): one request that the server answers out of its routing table.
-ABSENT_LOOK: Final = 20.0
+ABSENT_CHECK: Final = 20.0
 ABSENT: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN)
 
 R = TypeVar("R")
@@ -296,7 +296,7 @@ class Reflector(Generic[R]):
                 continue
             except _Absent as reason:
                 self._note_absent(reason)
-                self._wait(self._wake, ABSENT_LOOK * self._rng.uniform(0.5, 1.0))
+                self._wait(self._wake, ABSENT_CHECK * self._rng.uniform(0.5, 1.0))
                 continue
             except _ListAgain as reason:
                 self.counts.expired += 1
@@ -381,11 +381,11 @@ class Reflector(Generic[R]):
         if not reported and reason.forbidden:
             _log.warning(
                 "%s may not be read: its objects count for nothing; asked again every %.0f s (%s)",
-                *(self._path, ABSENT_LOOK, reason),
+                *(self._path, ABSENT_CHECK, reason),
             )
         elif not reported:
             _log.info(
-                "%s not found: nothing to watch; checked again every %.0f s (%s)", self._path, ABSENT_LOOK, reason
+                "%s not found: nothing to watch; checked again every %.0f s (%s)", self._path, ABSENT_CHECK, reason
             )
 
     def _confirm(self, page: _Page) -> None:

@@ -229,7 +229,7 @@ class Store(Generic[R]):
                 del self._own[key]
         return True
 
-    def wait_told(self, timeout: float) -> bool:
+    def wait_delivered(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds until subscribers know every change made so far; not for use in one of them."""
         with self._changed:
             queued = self._queued_count
@@ -393,10 +393,10 @@ class KindStores(Generic[K]):
         """Apply the answer to a write of ours (`Store.apply_own_write`)."""
         self.part(*record.key[:2]).apply_own_write(record)
 
-    def wait_told(self, timeout: float) -> bool:
+    def wait_delivered(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds until subscribers know every change made so far."""
         end = time.monotonic() + timeout
-        return all(part.wait_told(max(0.0, end - time.monotonic())) for part in self._all())
+        return all(part.wait_delivered(max(0.0, end - time.monotonic())) for part in self._all())
 
     def _all(self) -> list[Store[K]]:
         return list(self._parts.values())

@@ -57,7 +57,7 @@ TURN_EVERY, FOLLOW_EVERY, LONGEST_REST = 0.05, 0.2, 0.25
 # one by one, most reconciles would find nothing to do yet.
 GANG_REST = 9.0
 # Gangs above the limit of their namespace are reconciled again after this long (seconds).
-BEYOND_LOOK = 30.0
+LIMIT_CHECK = 30.0
 _LATER = "older pods beside it may go to other hosts (nodeSelector, affinity, tolerations, devices) and go first"
 
 
@@ -274,7 +274,7 @@ class Controller:
         Its submission was not refused: replicas were scaled up, or many came at once.
         """
         self._term.queue.drop(key)
-        self._term.gang_state[key].wake = now + BEYOND_LOOK
+        self._term.gang_state[key].wake = now + LIMIT_CHECK
         if gang.workload.uid not in self._term.limit_reported:
             self._term.limit_reported.add(gang.workload.uid)
             self._executor.report_limit(gang, self._view.policy.queue.max_namespace_gangs)

@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 ACTION = "Place"
 # A gang of plain pods has no object but its pods: this many of them get its Events.
-TOLD_PODS = 8
+REPORTED_PODS = 8
 
 
 class ActionExecutor:
@@ -144,31 +144,31 @@ class ActionExecutor:
         assert gang.placement is not None
         self._writer.write(rewritten(gang, assignment), gang)
 
-    def release(self, gang: Gang, seats: tuple[SlotAssignment, ...]) -> None:
+    def release(self, gang: Gang, assignments: tuple[SlotAssignment, ...]) -> None:
         """Bind and release held pods, in parallel, one PATCH each."""
         placement = gang.placement
         assert placement is not None
         topology = self._view.topologies.get(placement.topology)
 
-        def release_one(seat: SlotAssignment) -> None:
-            pod = seat.pod
-            host = seat.slot.host
-            devices = allocation(seat.devices, self._view.stores.devices.get(host)) if seat.devices else None
-            if seat.devices and devices is None:
+        def release_one(assigned: SlotAssignment) -> None:
+            pod = assigned.pod
+            host = assigned.slot.host
+            devices = allocation(assigned.devices, self._view.stores.devices.get(host)) if assigned.devices else None
+            if assigned.devices and devices is None:
                 raise StaleObject(f"a device of {host} planned for {pod.name} was not found")
             placed = placed_pod(
                 pod,
-                seat.slot,
+                assigned.slot,
                 placement=placement,
                 pod_set=_pod_set_name(gang, pod),
-                rank=seat.rank,
+                rank=assigned.rank,
                 pin_labels=topology.pin_labels(host) if topology is not None else {},
                 devices=devices,
             )
             body = release_patch(pod, placed)
             self._writer.took_pod(pod, writes.release_pod(self._api, pod, body, fence=self._fence))
 
-        self._in_parallel(release_one, seats)
+        self._in_parallel(release_one, assignments)
 
     def unmanage(self, gang: Gang, let: Unmanage) -> None:
         """Stop managing a workload: free its pods, resume it, delete its Placement, and report it."""
@@ -203,7 +203,7 @@ class ActionExecutor:
                 self._view.stores.placements.apply("DELETED", placement)
 
     def report(
-        self, gang: Gang, status: Status, facts: Placed | None, *, event: bool, since: str | None = None
+        self, gang: Gang, status: Status, placed: Placed | None, *, event: bool, since: str | None = None
     ) -> None:
         """Write a gang's status, with `event` also one Event, and its Placement if that is missing or outdated.
 
@@ -213,7 +213,7 @@ class ActionExecutor:
         priority = self._view.pod_shapes.priority_of(gang.workload)
         if asks and (placement is None or not request_written(gang, priority=priority)):
             placement = self._writer.write(new_placement(gang, None, priority=priority, now=self._wall()), gang)
-        self._write_status(gang, placement, status, facts, event=event, since=since)
+        self._write_status(gang, placement, status, placed, event=event, since=since)
 
     def relax(self, gang: Gang) -> None:
         """Write a Placement in which the required level is preferred from now on, and report it."""
@@ -223,7 +223,7 @@ class ActionExecutor:
         priority = self._view.pod_shapes.priority_of(gang.workload)
         written = self._writer.write(new_placement(softer, None, priority=priority, now=self._wall()), gang)
         status = Status("Waiting", known_code(gang.placement.status.get("reason")), text)
-        body = status_body(gang.placement.status, status, facts=None, now=self._wall())
+        body = status_body(gang.placement.status, status, placed=None, now=self._wall())
         result = writes.patch_placement_status(self._api, written, body, fence=self._fence)
         if not isinstance(result, Gone):
             self._writer.took_placement(result)
@@ -272,19 +272,19 @@ class ActionExecutor:
         gang: Gang,
         placement: Placement | None,
         status: Status,
-        facts: Placed | None,
+        placed: Placed | None,
         *,
         event: bool,
         since: str | None = None,
     ) -> None:
         if placement is not None:
             before = {"waitingSince": since} | dict(placement.status)
-            body = status_body(before, status, facts=facts, now=self._wall())
+            body = status_body(before, status, placed=placed, now=self._wall())
             result = writes.patch_placement_status(self._api, placement, body, fence=self._fence)
             if not isinstance(result, Gone):
                 self._writer.took_placement(result)
         if event:
-            self._event(gang, status.reason or status.phase, event_text(status, facts))
+            self._event(gang, status.reason or status.phase, event_text(status, placed))
 
     def _record_pod_event(self, pod: Pod, reason: EventReason, message: str, *, warning: bool) -> None:
         self._recorder.record(
@@ -335,7 +335,7 @@ class ActionExecutor:
         warning = is_warning(reason) if warning is None else warning
         workload: Workload = gang.workload
         if workload.handling == "pods":
-            for pod in in_order(gang.pods)[:TOLD_PODS]:
+            for pod in in_order(gang.pods)[:REPORTED_PODS]:
                 self._record_pod_event(pod, reason, message, warning=warning)
             return
         self._recorder.record(

@@ -60,9 +60,9 @@ class ExtensionScheduler:
             ahead = (
                 self._term.nominator.before(key, view.pod_shapes.priority_of(gang.workload)) if extension.more else []
             )
-            nominated = frozenset[str]().union(*(room.hosts for room in ahead))
+            nominated = frozenset[str]().union(*(nomination.hosts for nomination in ahead))
             # The capacity of lost slots is free for their replacements.
-            with view.release_slots(key, stays=extension.standing(gang.placement.assignment)):
+            with view.release_slots(key, stays=extension.kept_part(gang.placement.assignment)):
                 with metrics.plan_seconds.time():
                     outcome = schedule_extension(
                         view,

@@ -25,7 +25,7 @@ from engine.gang.repair import KeptSlot
 from engine.scheduler.fairness import Shares
 from engine.scheduler.limits import too_many_waiting, waiting_limit
 from engine.scheduler.nomination import nominate_hosts
-from engine.scheduler.outcome import Never, Outcome, Placed, Waits, own_trouble
+from engine.scheduler.outcome import Never, Outcome, Placed, Waits, unschedulable_alone
 from engine.scheduler.precedence import goes_first, in_turn, kept_for, queued_at
 from engine.scheduler.queue import Miss, PlanKey, QueueEntry, plan_key
 from engine.scheduler.schedule import kept_assignment, new_placement, schedule_gang
@@ -179,7 +179,7 @@ class GangScheduler:
                 log.info("keeping %s for %s", nomination.where, nomination.name)
             if kept.get(nomination.key) != nomination:
                 self._term.queue.requeue(nomination.key)  # so that its status shows the nomination
-        metrics.rooms_kept.set(len(self._term.nominator))
+        metrics.nominations.set(len(self._term.nominator))
 
     def _find_nomination(
         self, now: float, waiting: StarvingGang, kept: Nomination | None, taken: frozenset[str]
@@ -321,7 +321,7 @@ class GangScheduler:
 
     def _report(self, key: GangKey, gang: Gang, miss: Miss, now: float) -> None:
         gang_state, outcome = self._term.gang_state[key], miss.outcome
-        gang_state.unschedulable_alone = own_trouble(outcome)
+        gang_state.unschedulable_alone = unschedulable_alone(outcome)
         if gang_state.unschedulable_alone:
             self._term.queue.retry_limited(gang.workload.namespace)  # it does not wait for capacity
         if miss.first:

@@ -17,7 +17,7 @@ from engine.controller.term import LeaderTerm
 from engine.gang.key import placed_key
 
 # An orphaned pod waits this long for its owner to appear in the cache (seconds).
-UNCLAIMED_AFTER: Final = 10.0
+ORPHANED_AFTER: Final = 10.0
 # Seconds between searches for Placements without a gang; one that is found twice is deleted.
 SWEEP_EVERY: Final = 30.0
 
@@ -48,7 +48,7 @@ class OrphanCollector:
 
     def pods(self, changes: Changes, now: float) -> None:
         """Free orphaned pods without a reason to be held, and report the reason on the others."""
-        keys = set(changes.unclaimed_pods)
+        keys = set(changes.held_pods)
         if changes.everything:
             keys |= {pod.key for pod in self._view.stores.pods.values() if names.GATE in pod.spec.gates}
         for key in keys:
@@ -59,11 +59,11 @@ class OrphanCollector:
                 del self._pods[key]
                 continue
             with self._view.lock:
-                claimed = self._view.gangs.gang_of(pod) is not None
-            if claimed:
+                has_gang = self._view.gangs.gang_of(pod) is not None
+            if has_gang:
                 del self._pods[key]  # its gang decides about it
                 continue
-            if now - since >= UNCLAIMED_AFTER:
+            if now - since >= ORPHANED_AFTER:
                 del self._pods[key]
                 self._free_or_report(pod, now)
 
@@ -73,7 +73,7 @@ class OrphanCollector:
             self._executor.pod_event(pod, "HeldWithoutGang", why)
             return
         self._pods[pod.key] = now  # until the watch shows it without the gate: a lost PATCH is sent again
-        self._term.send(GangKey(f"pod/{pod.uid}"), lambda: self._executor.free_pod(pod))
+        self._term.send_for_orphan(lambda: self._executor.free_pod(pod))
 
     def placements(self, now: float) -> None:
         """Delete Placements of gangs that are gone (`--cascade=orphan` hides them from the garbage collector)."""

@@ -17,7 +17,7 @@ from engine.api.reasons import Code
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.controller.actions import Status
-from engine.controller.executor import TOLD_PODS, ActionExecutor
+from engine.controller.executor import REPORTED_PODS, ActionExecutor
 from engine.controller.gang_state import GangState
 from engine.controller.reconcile import request_written
 from engine.controller.status import differs, settle, status_of
@@ -75,7 +75,7 @@ class StatusReporter:
         why = status.message
         reason: Code = status.reason
         if not plain:
-            held = held[:TOLD_PODS]
+            held = held[:REPORTED_PODS]
             why = f"the {gang.workload.kind} {gang.workload.name} waits for slots ({reason}): {why}"
         unreported = [pod for pod in held if known.get(pod.uid) != reason]
         for pod in unreported[:PODS_AT_A_TIME]:
@@ -118,8 +118,8 @@ class StatusReporter:
         written = status_of(gang)
         if written == status and self._request_written(gang):
             return
-        facts, since = gang_state.last_plan, gang_state.waiting_since
-        self._term.send(key, lambda: self._executor.report(gang, status, facts, event=event, since=since))
+        placed, since = gang_state.last_plan, gang_state.waiting_since
+        self._term.send(key, lambda: self._executor.report(gang, status, placed, event=event, since=since))
 
     def _is_news(self, gang_state: GangState, gang: Gang, status: Status) -> bool:
         if gang.placement is None and gang.request.asked is not None:

@@ -49,7 +49,7 @@ def about_the_pod(words: str) -> bool:
 # Characters of the scheduler's message that are quoted; its list of reasons over all nodes can be far longer.
 MAX_REASON = 300
 # Seconds. Capacity freed on a host is no event of a gang with pods that wait for it, so it is reconciled after this.
-BLOCKED_LOOK = 5.0
+BLOCKED_CHECK = 5.0
 # Seconds. A pod that has succeeded leaves the cache before its workload's status counts it.
 MISSED_AFTER = 5.0
 # The Job controller recreates a lost pod after 10, 20, 40 s ..., and no later than this.
@@ -129,7 +129,7 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     refused = () if grown is not None else assignments.refused
     if ready:
         return Decision(Release(ready), status or _progress(gang, live, unready, hosts), refused)
-    wakes.append(now + BLOCKED_LOOK if blocked_host is not None or late else None)
+    wakes.append(now + BLOCKED_CHECK if blocked_host is not None or late else None)
 
     staying = [pod for pod in gang.pods if pod not in replaceable]
     part = _repair(

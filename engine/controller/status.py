@@ -72,8 +72,8 @@ def differs(known: Status, status: Status) -> bool:
     return reason is not None and reason.text_is_news and known.message != status.message
 
 
-def status_body(before: Mapping[str, Any], status: Status, *, facts: Placed | None, now: float) -> dict[str, Any]:
-    """Return the `status` to merge into a Placement; `facts` adds the planner's results."""
+def status_body(before: Mapping[str, Any], status: Status, *, placed: Placed | None, now: float) -> dict[str, Any]:
+    """Return the `status` to merge into a Placement; `placed` adds the planner's results."""
     stamp = timestamp(now)
     truth = {
         "Placed": status.phase not in ("Waiting",),
@@ -109,9 +109,9 @@ def status_body(before: Mapping[str, Any], status: Status, *, facts: Placed | No
         "requeuedAt": known.get("requeuedAt") if waits else None,
         "readyAt": _ready_at(before, status, stamp),
     }
-    if facts is not None:
-        body["domainsUsed"] = dict(facts.domains_used)
-        body["proven"] = facts.proven
+    if placed is not None:
+        body["domainsUsed"] = dict(placed.domains_used)
+        body["proven"] = placed.proven
     elif status.phase == "Waiting":
         body["domainsUsed"] = None
         body["proven"] = None
@@ -123,10 +123,10 @@ def requeued_body(now: float) -> dict[str, Any]:
     return {"waitingSince": timestamp(now), "requeuedAt": timestamp(now)}
 
 
-def event_text(status: Status, facts: Placed | None) -> str:
+def event_text(status: Status, placed: Placed | None) -> str:
     """Return the note of a status's Event: for a healthy gang on its way the hosts, else the message."""
-    if facts is not None and status.phase in GOOD and not status.reason:
-        return facts.message
+    if placed is not None and status.phase in GOOD and not status.reason:
+        return placed.message
     return status.message
 
 

@@ -14,6 +14,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Container
 from concurrent.futures import Executor
+from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
 from engine import metrics
@@ -169,31 +170,42 @@ class LeaderTerm:
         """Run one action in its namespace's turn; the gang is busy until it is done, then reconciled again."""
         self.busy.add(key)
         gang_state = self.gang_state.get(key)
-
-        def work() -> None:
-            failed = False
-            try:
-                action()
-            except NotLeader:
-                log.info("no longer the leader: a write was skipped")
-                self._fenced()
-            except StaleObject as error:
-                failed = True
-                log.info("somebody was faster: %s", error)
-            except (ApiFault, ProjectionError) as error:
-                failed = True
-                log.warning("a write failed and is tried again: %s", error)
-            except Exception:
-                failed = True
-                log.exception("an action failed")
-                metrics.controller_faults.inc()
-            finally:
-                self._done(key, failed=failed)
-
         try:
-            self._lines.submit(gang_state.namespace if gang_state is not None else "", work)
+            self._lines.submit(
+                gang_state.namespace if gang_state is not None else "",
+                lambda: self._done(key, failed=self._fails(action)),
+            )
         except RuntimeError:  # the pool is shut down: we are stopping
             self.busy.discard(key)
+
+    def send_for_orphan(self, action: Callable[[], None]) -> None:
+        """Run one action for a pod without a gang."""
+
+        def work() -> None:
+            self._fails(action)
+            self._view.changed.set()
+
+        with suppress(RuntimeError):  # the pool is shut down: we are stopping
+            self._lines.submit("", work)
+
+    def _fails(self, action: Callable[[], None]) -> bool:
+        """Run an action; return whether it failed. Faults are logged; a write that comes after the term is none."""
+        try:
+            action()
+        except NotLeader:
+            log.info("no longer the leader: a write was skipped")
+            self._fenced()
+            return False
+        except StaleObject as error:
+            log.info("somebody was faster: %s", error)
+        except (ApiFault, ProjectionError) as error:
+            log.warning("a write failed and is tried again: %s", error)
+        except Exception:
+            log.exception("an action failed")
+            metrics.controller_faults.inc()
+        else:
+            return False
+        return True
 
     def _done(self, key: GangKey, *, failed: bool) -> None:
         gang_state = self.gang_state.get(key)

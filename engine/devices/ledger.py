@@ -284,9 +284,9 @@ class DeviceLedger:
                 "healthy": [one.healthy for one in gpus],
             },
         )
-        for kind, bank in self._shares.items():
+        for kind, tables in self._shares.items():
             others = [one for one in inventory.devices if one.kind == kind]
-            bank.put(
+            tables.put(
                 row,
                 len(others),
                 {
@@ -310,9 +310,11 @@ class DeviceLedger:
         )
         if len(gpus) == len(left):
             return
-        for kind, bank in self._shares.items():
+        for kind, tables in self._shares.items():
             others = [one for one in left if one.device.kind == kind]
-            bank.put(row, len(others), {"share": [one.share for one in others], "empty": [one.empty for one in others]})
+            tables.put(
+                row, len(others), {"share": [one.share for one in others], "empty": [one.empty for one in others]}
+            )
 
 
 def _gpus(request: DeviceRequest, empty: bool, of: Arrays) -> Ints:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Final
+from typing import Final, TypeGuard
 
 from engine.api.placement import Placement
 from engine.api.pod import Pod
-from engine.api.workload import GangKey, Workload
+from engine.api.workload import GangKey, ReservationKey, Workload
 from engine.gang import plain_pods
 from engine.gang.plain_pods import KIND
 
@@ -20,6 +20,8 @@ _NOT_IN_NAME: Final = re.compile(r"[^a-z0-9.-]")
 # Replicas of one workload that are gangs; pods of further replicas stay held, with an Event.
 MAX_GROUPS = 10_000
 _GROUP_DIGITS = 7
+_ORPHAN = "pod/"
+_GRACE = "grace/"
 
 
 def key_of(workload: Workload, group: str | None = None) -> GangKey:
@@ -70,7 +72,7 @@ def has_group(workload: Workload, group: str | None) -> bool:
 
 
 def _key(uid: str, group: str | None) -> GangKey:
-    return GangKey(uid if group is None else f"{uid}/{group}")
+    return GangKey(ReservationKey(uid if group is None else f"{uid}/{group}"))
 
 
 def workload_key(uid: str) -> GangKey:
@@ -78,9 +80,19 @@ def workload_key(uid: str) -> GangKey:
     return _key(uid, None)
 
 
-def orphan_key(pod: Pod) -> GangKey:
-    """Return the key that stands for a pod of no gang in the indexes of gangs; no gang's key looks like it."""
-    return GangKey(f"pod/{pod.namespace}/{pod.name}")
+def orphan_key(pod: Pod) -> ReservationKey:
+    """Return the key of a pod of no gang."""
+    return ReservationKey(f"{_ORPHAN}{pod.namespace}/{pod.name}")
+
+
+def grace_key(number: int) -> ReservationKey:
+    """Return the key of one grace period."""
+    return ReservationKey(f"{_GRACE}{number}")
+
+
+def is_gang_key(key: ReservationKey) -> TypeGuard[GangKey]:
+    """True for the key of a gang; no gang's key looks like that of a pod of no gang or of a grace period."""
+    return not key.startswith((_ORPHAN, _GRACE))
 
 
 def _is_index(group: str) -> bool:

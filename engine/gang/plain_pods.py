@@ -17,7 +17,7 @@ from engine.api.field import FieldError
 from engine.api.pod import OwnerRef, Pod, PodSpec
 from engine.api.resources import largest
 from engine.api.text import plural, quote, sanitize
-from engine.api.workload import GangKey, PodSet, Workload
+from engine.api.workload import GangKey, PodSet, ReservationKey, Workload
 from engine.gang.annotations import RequestAnnotation, invalid, read_own_annotations
 from engine.gang.exemption import template_exemption
 from engine.gang.shape import with_requests
@@ -119,7 +119,7 @@ def in_order(pods: Sequence[Pod]) -> list[Pod]:
 
 def gang_key(namespace: str, name: str) -> GangKey:
     """Return the key of a gang of plain pods; no uid looks like it."""
-    return GangKey(f"{_PREFIX}{namespace}/{name}")
+    return GangKey(ReservationKey(f"{_PREFIX}{namespace}/{name}"))
 
 
 def is_plain(key: GangKey) -> bool:
@@ -285,7 +285,7 @@ def single_key(pod: Pod, owner: OwnerRef | None, *, policy: Policy) -> GangKey |
         return None
     mark = pod.spec.labels.get(names.POD_SET, "")
     asked = (pod.namespace, mark, *sorted({f"{one.about}={one.value}" for one in said}))
-    return GangKey(f"{pod.uid if owner is None else owner.uid}/{_GROUP}{_hash(asked)}")
+    return GangKey(ReservationKey(f"{pod.uid if owner is None else owner.uid}/{_GROUP}{_hash(asked)}"))
 
 
 def mark_of(pod: Pod) -> str:

@@ -49,7 +49,7 @@ class ExtensionRequest:
     more: int = 0
     replaced: tuple[Pod, ...] = ()
 
-    def standing(self, assignment: Assignment) -> Assignment:
+    def kept_part(self, assignment: Assignment) -> Assignment:
         """Return the assignment with only the slots that are kept."""
         domains = {slot.host: slot.domain for plan in assignment.pod_sets for slot in plan.slots}
         plans = []

@@ -26,8 +26,8 @@ NODE_AFFINITY: Final = "node affinity"
 # Why `engine.scheduler.plan` leaves out a host for now.
 JUST_JOINED: Final = "just joined"
 REFUSED_LATELY: Final = "recently refused by the scheduler"
-ROOM_KEPT: Final = "kept for a gang that has waited longer"
-_PASSING: Final = frozenset({CORDONED, NOT_READY, JUST_JOINED, REFUSED_LATELY, ROOM_KEPT})
+KEPT_FOR_OTHERS: Final = "kept for a gang that has waited longer"
+_PASSING: Final = frozenset({CORDONED, NOT_READY, JUST_JOINED, REFUSED_LATELY, KEPT_FOR_OTHERS})
 _UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", value="", effect="NoSchedule")
 _CONDITION_PREFIX: Final = "node.kubernetes.io/"
 _INT64: Final = range(-(2**63), 2**63)

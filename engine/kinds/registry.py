@@ -95,12 +95,12 @@ def _registry(before: tuple[KindEntry, ...], raw: Sequence[object], *, at: str) 
     for index, one in enumerate(raw):
         where = f"{at}[{index}]"
         entry, faults = _entry(one)
-        told = [_at_entry(where, fault) for fault in faults]
+        found = [_at_entry(where, fault) for fault in faults]
         if entry is not None:
-            told += [wrong(_join(where, path_of(steps)), message) for steps, message in problems(entry)]
-            told += _duplicates(where, entry, entries)
+            found += [wrong(_join(where, path_of(steps)), message) for steps, message in problems(entry)]
+            found += _duplicates(where, entry, entries)
             entries.append((where, entry))
-        errors += told
+        errors += found
     if errors:
         raise RegistryError(in_order(errors))
     return Registry(tuple(entry for _, entry in entries))

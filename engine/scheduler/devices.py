@@ -12,7 +12,7 @@ from dataclasses import replace
 from engine.api.device import DeviceRequest
 from engine.api.placement import Assignment, PodSetPlan, Slot
 from engine.api.pod import Pod, Shape
-from engine.api.workload import PodSet
+from engine.api.workload import GangKey, PodSet
 from engine.cache.capacity import Capacity
 from engine.devices.allocation import Uses, devices_of
 from engine.gang.gang import Gang, by_pod_set, host_of, rank_is_slot, rank_of
@@ -77,9 +77,9 @@ def reallocate_devices(gang: Gang, capacity: Capacity) -> Assignment | None:
 def _with_devices(
     slot: Slot, request: DeviceRequest, capacity: Capacity, kept: Mapping[int, KeptSlot], beside: list[Uses]
 ) -> Slot:
-    standing = {rank: one for rank, one in kept.items() if one.host == slot.host}
-    ranks = _ranks(slot) if slot.ranks is not None else [*sorted(standing), *([None] * slot.count)][: slot.count]
-    known = {rank: _without_ids(one.devices) for rank, one in standing.items() if rank in ranks}
+    staying = {rank: one for rank, one in kept.items() if one.host == slot.host}
+    ranks = _ranks(slot) if slot.ranks is not None else [*sorted(staying), *([None] * slot.count)][: slot.count]
+    known = {rank: _without_ids(one.devices) for rank, one in staying.items() if rank in ranks}
     fresh = capacity.choose(slot.host, request, slot.count - len(known), beside=beside)
     beside.extend(fresh or ())
     if fresh is None and not any(known.values()):
@@ -90,7 +90,7 @@ def _with_devices(
 
 
 def _with_fresh_devices(
-    slot: Slot, request: DeviceRequest, capacity: Capacity, *, gang: str, pod_set: PodSet, pods: list[Pod]
+    slot: Slot, request: DeviceRequest, capacity: Capacity, *, gang: GangKey, pod_set: PodSet, pods: list[Pod]
 ) -> Slot:
     """Return the slot with fresh devices for its future pods; its live pods keep theirs."""
     live = [pod for pod in pods if not (pod.finished or pod.deleting) and host_of(pod) == slot.host]

@@ -73,20 +73,19 @@ def forecast(
     *,
     instead: Placed | None = None,
     later: tuple[str, Outcome] | None = None,
-    room: tuple[int, int] | None = None,
     groups: int = 1,
     suspended: bool = False,
 ) -> tuple[str, ...]:
     """Return the warnings that tell a user at submit time what will happen; each at most 120 characters.
 
     `instead`: the outcome if the gang preferred the level that it requires; `later`: when the level will be preferred,
-    in words, and the outcome then; `room`: free hosts and hosts of the one domain that it goes to; `groups`: the number
-    of equal gangs of its workload, this one being the first; `suspended`: by its user.
+    in words, and the outcome then; `groups`: the number of equal gangs of its workload, this one being the first;
+    `suspended`: by its user.
     """
     would = "if resumed now it would" if suspended else "would"
     match outcome:
         case Placed():
-            lines = [_would_place(outcome, room, would)]
+            lines = [_would_place(outcome, would)]
         case Waits():
             lines = _clauses(f"{would} wait: {outcome.message}")
             if instead is not None:
@@ -117,7 +116,7 @@ def _clauses(message: str) -> list[str]:
     return lines[:2]
 
 
-def _would_place(placed: Placed, room: tuple[int, int] | None, would: str) -> str:
+def _would_place(placed: Placed, would: str) -> str:
     slots = [slot for pod_set in placed.pod_sets for slot in pod_set.slots]
     paths = [slot.domain for slot in slots]
     levels = tuple(placed.domains_used)
@@ -126,9 +125,6 @@ def _would_place(placed: Placed, room: tuple[int, int] | None, would: str) -> st
         f"{sum(slot.count for slot in one.slots):,} of {sanitize(one.name)}" for one in placed.pod_sets if one.slots
     ]
     where = _where(paths, levels)
-    shared = {path[:-1] for path in paths}
-    if room is not None and len(shared) == 1 and paths[0][:-1]:
-        where = f" in {sanitize(paths[0][-2])} ({room[0]:,} of {plural(room[1], 'host')} free)"
     text = f"topogate: {would} place {pods}{where}"
     if len(of_sets) > 1:  # each pod set has its own ranks
         longer = f"topogate: {would} place {pods} ({join_and(of_sets)}){where}"

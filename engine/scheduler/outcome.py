@@ -58,6 +58,6 @@ class Never:
 Outcome = Placed | Waits | Never
 
 
-def own_trouble(outcome: Waits | Never) -> bool:
+def unschedulable_alone(outcome: Waits | Never) -> bool:
     """Return True if only the gang's own users can correct the cause; such a gang does not hold up others."""
-    return isinstance(outcome, Never) or REASONS[outcome.reason].own_trouble
+    return isinstance(outcome, Never) or REASONS[outcome.reason].unschedulable_alone

@@ -14,7 +14,7 @@ from engine.api.pod import Shape
 from engine.cache.capacity import Capacity
 from engine.devices.resources import CORE, RATIO
 from engine.gang.request import PlacementRequest
-from engine.gang.shape import JUST_JOINED, REFUSED_LATELY, ROOM_KEPT
+from engine.gang.shape import JUST_JOINED, KEPT_FOR_OTHERS, REFUSED_LATELY
 from engine.planner.plan import NoFit, Plan, PlanRequest, plan
 from engine.policy.model import Policy
 from engine.scheduler.explain import infeasible, placed_text
@@ -27,7 +27,7 @@ WHOLE_GPU = "nvidia.com/gpu"
 
 
 def plan_placement(
-    placement_request: PlacementRequest,
+    request: PlacementRequest,
     shapes: Mapping[str, Shape],
     *,
     capacity: Capacity,
@@ -47,26 +47,22 @@ def plan_placement(
     host of pods that are running or bound already; the others join them, inside the required domain that these use.
     Never raises for malformed input: the outcome names what is missing.
     """
-    assert placement_request.pod_sets, "only a workload that asks is planned"
+    assert request.pod_sets, "only a workload that asks is planned"
     if topology is None:
-        return Waits("LabelsMissing", f"no topology {placement_request.topology} in this cluster yet", for_hosts=True)
+        return Waits("LabelsMissing", f"no topology {request.topology} in this cluster yet", for_hosts=True)
     if topology.waits:
         return Waits("LabelsMissing", topology.waits, for_hosts=True)
-    missing = [
-        level
-        for level in _levels(placement_request)
-        if level not in (None, AUTO) and topology.level_index(level) is None
-    ]
+    missing = [level for level in _levels(request) if level not in (None, AUTO) and topology.level_index(level) is None]
     if missing:
         return Waits("LabelsMissing", f"no node carries the labels of level {missing[0]}", for_hosts=True)
-    asks = tuple(ask for ask in placement_request.pod_sets if ask.count)
-    left_out = _left_out(topology, capacity, settled_before, {REFUSED_LATELY: excluded, ROOM_KEPT: nominated})
+    asks = tuple(ask for ask in request.pod_sets if ask.count)
+    left_out = _left_out(topology, capacity, settled_before, {REFUSED_LATELY: excluded, KEPT_FOR_OTHERS: nominated})
     vacated = frozenset(host for host in emptied if host in topology.tree.index)
-    standing = {name: hosts for name, hosts in (kept or {}).items() if hosts}
-    profile = placement_request.profile or policy.profile_of(placement_request.topology)
+    kept_hosts = {name: hosts for name, hosts in (kept or {}).items() if hosts}
+    profile = request.profile or policy.profile_of(request.topology)
     if not asks:
-        found: Outcome = _placed_without_pods(placement_request.pod_sets[0])
-    elif len(asks) == 1 and placement_request.gang is None and not standing and asks[0].min_available >= asks[0].count:
+        found: Outcome = _placed_without_pods(request.pod_sets[0])
+    elif len(asks) == 1 and request.gang is None and not kept_hosts and asks[0].min_available >= asks[0].count:
         shape = shapes[asks[0].name]
         found = _plan_equal_pods(
             asks[0],
@@ -77,18 +73,18 @@ def plan_placement(
             profile=profile,
             left_out=left_out,
             emptied=vacated,
-            levels=placement_request.levels,
+            levels=request.levels,
         )
     else:
         problem = PlanInput(
             asks=asks,
-            gang=placement_request.gang,
+            gang=request.gang,
             shapes=shapes,
             topology=topology,
             left_out=frozenset(left_out),
-            kept=standing,
+            kept=kept_hosts,
             emptied=vacated,
-            levels=placement_request.levels,
+            levels=request.levels,
             profile=profile,
         )
         scarce = scarce_of(_tie_breaking_shape([shapes[ask.name] for ask in asks]), capacity)
@@ -101,9 +97,9 @@ def plan_placement(
                 answer, ask, shapes[ask.name], topology, capacity=capacity, left_out=left_out
             ),
         )
-    if isinstance(found, Placed) and len(asks) < len(placement_request.pod_sets):
+    if isinstance(found, Placed) and len(asks) < len(request.pod_sets):
         plans = {plan.name: plan for plan in found.pod_sets}
-        every = tuple(plans.get(ask.name, PodSetPlan(ask.name, ())) for ask in placement_request.pod_sets)
+        every = tuple(plans.get(ask.name, PodSetPlan(ask.name, ())) for ask in request.pod_sets)
         return replace(found, pod_sets=every)
     return found
 
@@ -173,10 +169,10 @@ def _no_fit_reason(
     return infeasible(shortfall_of(answer, ask, shape, topology, capacity=capacity, counted=counted, reasons=reasons))
 
 
-def _levels(placement_request: PlacementRequest) -> list[str | None]:
+def _levels(request: PlacementRequest) -> list[str | None]:
     """Return every level that the request names."""
-    gang = [placement_request.gang.require, placement_request.gang.prefer] if placement_request.gang is not None else []
-    own = [[ask.require, ask.prefer, *[level for level, _ in ask.slices]] for ask in placement_request.pod_sets]
+    gang = [request.gang.require, request.gang.prefer] if request.gang is not None else []
+    own = [[ask.require, ask.prefer, *[level for level, _ in ask.slices]] for ask in request.pod_sets]
     return [*gang, *[level for levels in own for level in levels]]
 
 

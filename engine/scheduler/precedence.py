@@ -15,7 +15,7 @@ from engine.api.workload import Workload
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, over
 from engine.scheduler.limits import waiting_limit
-from engine.scheduler.outcome import Outcome, Placed, Waits, own_trouble
+from engine.scheduler.outcome import Outcome, Placed, Waits, unschedulable_alone
 from engine.scheduler.starvation import Nomination
 
 
@@ -77,7 +77,7 @@ def in_turn(plan: Callable[[frozenset[str]], Outcome], nominations: Sequence[Nom
     `plan` is called with the hosts to leave out.
     """
     outcome = plan(frozenset[str]().union(*(nomination.hosts for nomination in nominations)))
-    if not nominations or isinstance(outcome, Placed) or own_trouble(outcome):
+    if not nominations or isinstance(outcome, Placed) or unschedulable_alone(outcome):
         return outcome, ""
     without = plan(frozenset())
     if not isinstance(without, Placed):

@@ -46,8 +46,8 @@ def schedule_gang(
     `kept`: the result of `kept_assignment`, for a caller that has it. `settled_before`, `excluded`, `nominated` and
     `emptied` as in `plan_placement`; no devices are allocated on emptied hosts.
     """
-    if (trouble := _creation_problem(view, gang)) is not None:
-        return trouble
+    if (problem := _creation_problem(view, gang)) is not None:
+        return problem
     kept = kept_assignment(gang) if kept is None else kept
     hosts, topology = _hosts(kept), view.topologies.get(gang.request.topology or "")
 
@@ -104,8 +104,8 @@ def schedule_extension(
     """
     assert gang.placement is not None and gang.placement.assignment is not None
     whole = all(ask.min_available >= ask.count for ask in extension.pod_sets)
-    if whole and (trouble := _creation_problem(view, gang)) is not None:
-        return trouble
+    if whole and (problem := _creation_problem(view, gang)) is not None:
+        return problem
     kept = {
         name: {rank: one for rank, one in slots.items() if view.capacity.node(one.host) is not None}
         for name, slots in extension.kept.items()

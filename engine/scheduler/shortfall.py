@@ -84,8 +84,8 @@ def full(host: str, place: int, capacity: Capacity, *, counted: SlotCounts, by_n
     """Return why an eligible host without a free slot has none."""
     if counted.empty[place] > 0:
         return IN_PART if by_numbers.free[place] > 0 else IN_USE
-    trouble = capacity.device_trouble(host) if by_numbers.empty[place] > 0 else ""
-    return trouble or TOO_SMALL
+    problem = capacity.device_problem(host) if by_numbers.empty[place] > 0 else ""
+    return problem or TOO_SMALL
 
 
 def device_name(shape: Shape) -> str | None:

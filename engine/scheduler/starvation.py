@@ -53,7 +53,7 @@ class Nominator:
         self._nominations: dict[str, Nomination] = {}
         self._tried: set[GangKey] = set()  # since the last complete renewal
         self._missed: set[GangKey] = set()  # could not be helped at their last try
-        self._look_at = -inf
+        self._check_at = -inf
 
     def __len__(self) -> int:
         return len(self._nominations)
@@ -90,8 +90,8 @@ class Nominator:
                 del self._nominations[topology]
         self._missed &= present.keys()
         lost = len(self._nominations) < len(before)
-        if lost or now >= self._look_at:
-            self._look_at = now + RENEW_EVERY
+        if lost or now >= self._check_at:
+            self._check_at = now + RENEW_EVERY
             self._tried.clear()
         by_topology: dict[str, list[StarvingGang]] = {}
         for gang in waiting:

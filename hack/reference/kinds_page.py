@@ -102,8 +102,8 @@ def formula(expression: IntExpression) -> str:
             return f"-{_factor(one)}"
         case IntExpression(mul=tuple(several)):
             return " x ".join(map(_factor, several))
-    told = expression.label or expression.annotation or str(expression.path)
-    return told if expression.default is None else f"{told} or {expression.default}"
+    found = expression.label or expression.annotation or str(expression.path)
+    return found if expression.default is None else f"{found} or {expression.default}"
 
 
 def statement(condition: ObjectCondition) -> str:
@@ -160,8 +160,8 @@ def _held(entry: KindEntry) -> str:
 
 def _cost(entry: KindEntry) -> str:
     """Return every cost that a pod of the kind can have, the usual one first."""
-    told = [one for one in (entry.replace, *(spec.replace for spec in entry.pod_sets)) if one is not None]
-    ways = dict.fromkeys(cost for one in told for cost in (one.cost, *(other.cost for other in one.overrides)))
+    found = [one for one in (entry.replace, *(spec.replace for spec in entry.pod_sets)) if one is not None]
+    ways = dict.fromkeys(cost for one in found for cost in (one.cost, *(other.cost for other in one.overrides)))
     return " or ".join(_COST[way] for way in ways)
 
 
@@ -181,12 +181,12 @@ def _pod_set_row(entry: KindEntry, spec: PodSetSpec) -> str:
 def _unfolded(expression: IntExpression, spec: PodSetSpec) -> str:
     """Return the formula, followed by its variables."""
     text = formula(expression)
-    told: dict[str, str] = {}
+    found: dict[str, str] = {}
     for name in reversed(list(spec.vars)):
         word = re.compile(rf"(?<![-.\w/]){name}(?![-.\w/])")
-        if any(word.search(written) for written in (text, *told.values())):
-            told[name] = formula(spec.vars[name])
-    return text + "".join(f"; {name} = {inner}" for name, inner in told.items())
+        if any(word.search(written) for written in (text, *found.values())):
+            found[name] = formula(spec.vars[name])
+    return text + "".join(f"; {name} = {inner}" for name, inner in found.items())
 
 
 def _name(source: Text, spec: PodSetSpec) -> str:

@@ -12,7 +12,7 @@ _KINDS: Final[dict[Kind, str]] = {
     "policy": "Refused by policy",
     "not-now": "Not now",
     "engine": "The engine",
-    "standing-aside": "Standing aside",
+    "exempt": "Exempt",
     "ignored": "Not ours",
 }
 _WHEN: Final[dict[Kind, str]] = {
@@ -23,7 +23,7 @@ _WHEN: Final[dict[Kind, str]] = {
     'condition under "ends when" is met. A reason that may pass at once is reported only after the time under '
     '"reported".',
     "engine": "Faults of Topogate itself; they never refuse a workload.",
-    "standing-aside": "Another component places this workload; Topogate does not change it.",
+    "exempt": "Another component places this workload; Topogate does not change it.",
     "ignored": "The object has no request, or Topogate must not touch it.",
 }
 _EVENTS: Final = (

@@ -68,14 +68,14 @@ def _rows(
         rule = own["properties"][name]
         inner = section_of(field.annotation)
         many = rule.get("type") == "array" or any(one.get("type") == "array" for one in rule.get("anyOf", ()))
-        told = takes(rule, definitions)
+        accepted = takes(rule, definitions)
         default = f"`{json.dumps(defaults[name])}`" if defaults is not None and name in defaults else ""
         if inner is not None and not many and defaults is not None and isinstance(defaults.get(name), dict):
             yield from _rows(inner, schema, f"{path}.", defaults[name])
             continue
         if defaults is None:
             default = "required" if field.is_required() else f"`{json.dumps(rule.get('default'))}`"
-        yield (f"`{path}`", told, default, f"{field.description}")
+        yield (f"`{path}`", accepted, default, f"{field.description}")
         if inner is not None:
             yield from _rows(inner, schema, f"{path}[]." if many else f"{path}.", None)
 
@@ -86,8 +86,8 @@ def takes(rule: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
         case {"$ref": str(ref)}:
             return takes(definitions[ref.rsplit("/", 1)[-1]], definitions)
         case {"anyOf": options}:
-            told = (takes(one, definitions) for one in options if one.get("type") != "null")
-            return " or ".join(dict.fromkeys(told))
+            accepted = (takes(one, definitions) for one in options if one.get("type") != "null")
+            return " or ".join(dict.fromkeys(accepted))
         case {"enum": values}:
             return ", ".join(f"`{value}`" for value in values)
         case {"const": value}:

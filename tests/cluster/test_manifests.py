@@ -320,7 +320,7 @@ def test_status_is_written_apart_and_shown(plane: ControlPlane, admin: Client) -
     facts = Placed((), {"block": 1, "rack": 1, "host": 2}, proven=True, message="", require="rack", prefer=None)
     waits = Status(phase="Waiting", reason="Fragmented", message="needs 16 hosts in one rack; best is rack-12 with 14")
     for status, known in ((Status(phase="Placed", reason="", message="placed"), facts), (waits, None)):
-        body = status_body({}, status, facts=known, now=1_790_000_000.0)
+        body = status_body({}, status, placed=known, now=1_790_000_000.0)
         stored = admin.patch(f"{TGP}/shown/status", {"status": body}, query={"fieldValidation": "Strict"})["status"]
         assert stored == {key: value for key, value in body.items() if value is not None}
     header, row = plane.kubectl("get", "tgp", "shown", "-n", NAMESPACE).stdout.splitlines()

@@ -14,7 +14,7 @@ from engine.api.objects import ConfigMap
 from engine.cache.informers import Informers
 from engine.cache.stores import Stores
 from engine.cluster.client import KubeClient
-from engine.cluster.reflector import ABSENT_LOOK, Reflector
+from engine.cluster.reflector import ABSENT_CHECK, Reflector
 from engine.cluster.store import Store
 from tests.support.eventually import eventually
 from tests.support.fake_api import Answer, FakeApi
@@ -81,7 +81,7 @@ def test_it_is_looked_for_at_a_steady_pace_without_a_word(
     fake.missing.add(ALL)
     watched = watch()
     eventually(lambda: len(watched.delays) >= 20)
-    assert all(ABSENT_LOOK / 2 <= delay <= ABSENT_LOOK for delay in watched.delays[:20])
+    assert all(ABSENT_CHECK / 2 <= delay <= ABSENT_CHECK for delay in watched.delays[:20])
     assert watched.reflector.counts.faults == 0
     assert len([one for one in caplog.records if ALL in one.getMessage()]) == 1
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from engine.cache.informers import LOOK_EVERY, TopologyInformers
+from engine.cache.informers import CHECK_EVERY, TopologyInformers
 from engine.cache.stores import Stores
 from engine.cluster.client import ApiFault, KubeClient
 from engine.policy.model import Policy, parse_policy
@@ -27,7 +27,7 @@ class Watched:
 
     def follow(self, policy: Policy = NAMED) -> None:
         """Once more, when it is time for a look."""
-        self.now += LOOK_EVERY
+        self.now += CHECK_EVERY
         self.watch.follow(policy)
 
     def levels(self) -> list[str]:

@@ -57,7 +57,7 @@ class World:
     def __init__(self, *, ranked: bool) -> None:
         self.ranked = ranked
         self.stores = Stores()
-        self.view = ClusterState(self.stores, linger=0.0)
+        self.view = ClusterState(self.stores, grace=0.0)
         self.version = 10**6
         self.made = 0
         plain = node(PLAIN, allocatable={"cpu": 96_000, "pods": 110, "nvidia.com/gpu": 4})
@@ -196,7 +196,7 @@ class World:
     def fresh(self) -> ClusterState:
         """The view of a leader that starts now: it has nothing but what the API server keeps."""
         stores = Stores()
-        view = ClusterState(stores, linger=0.0)
+        view = ClusterState(stores, grace=0.0)
         for name, store in self.stores.all().items():
             stores.all()[name].replace(store.values())
         view.refresh()

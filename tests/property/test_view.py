@@ -11,7 +11,7 @@ from engine.api.objects import Node
 from engine.api.placement import Placement
 from engine.api.pod import Pod
 from engine.api.workload import Workload
-from engine.cache.grace import LINGER
+from engine.cache.grace import GRACE_SECONDS
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from tests.support.cluster_records import changed, gpu_nodes, job, node, placement, pod
@@ -120,7 +120,7 @@ def test_any_history_leaves_the_same_ledger_as_counting_afresh(history: list[tup
                 )
                 stores.placements.apply("MODIFIED", placements["p"])
         view.refresh()
-        now[0] += LINGER
+        now[0] += GRACE_SECONDS
         view.refresh()
         again = fresh_view(
             list(nodes.values()), list(workloads.values()), list(placements.values()), list(pods.values())

@@ -1,6 +1,6 @@
 """A leader whose API server is its own stores: real view, planner and state machine, a clock that tests turn.
 
-Errands wait in `pool` until `work` runs them, so that a test decides what happens between a decision and its write.
+Actions wait in `pool` until `work` runs them, so that a test decides what happens between a decision and its write.
 """
 
 from __future__ import annotations
@@ -154,18 +154,18 @@ class Hands(ActionExecutor):
         self._view.stores.placements.apply("DELETED", placement)
 
     def report(
-        self, gang: Gang, status: Status, facts: Placed | None, *, event: bool, since: str | None = None
+        self, gang: Gang, status: Status, placed: Placed | None, *, event: bool, since: str | None = None
     ) -> None:
         self._called("tell" if event else "reword", gang.workload.name)
         if event:
             self.told.append((gang.workload.name, status))
-            self.notes.append((gang.workload.name, event_text(status, facts)))
+            self.notes.append((gang.workload.name, event_text(status, placed)))
         placement, priority = gang.placement, self._view.pod_shapes.priority_of(gang.workload)
         if gang.request.asked is not None and (placement is None or not request_written(gang, priority=priority)):
             placement = self.put(new_placement(gang, None, priority=priority, now=self._wall()))
         if placement is not None:
             placement = replace(placement, status={"waitingSince": since} | dict(placement.status))
-            self._status(placement, status, facts)
+            self._status(placement, status, placed)
 
     def relax(self, gang: Gang) -> None:
         self._called("relax", gang.workload.name)
@@ -179,8 +179,8 @@ class Hands(ActionExecutor):
         status = {**gang.placement.status, **requeued_body(self._wall())}
         self.put(replace(gang.placement, status=status))
 
-    def _status(self, placement: Placement, status: Status, facts: Placed | None) -> None:
-        body = status_body(placement.status, status, facts=facts, now=self._wall())
+    def _status(self, placement: Placement, status: Status, placed: Placed | None) -> None:
+        body = status_body(placement.status, status, placed=placed, now=self._wall())
         self.put(replace(placement, status={key: value for key, value in body.items() if value is not None}))
 
     def report_limit(self, gang: Gang, limit: int) -> None:
@@ -254,7 +254,7 @@ class Leader:
                     self.stores.nodes.apply("MODIFIED", record)
 
     def turn(self) -> None:
-        """One turn; errands wait. Plans are noted in `hands.planned`, and fail as `hands.broken` says."""
+        """One turn; actions wait. Plans are noted in `hands.planned`, and fail as `hands.broken` says."""
         with (
             patch.object(gang_scheduler, schedule_gang.__name__, self._plan),
             patch.object(extension_scheduler, schedule_extension.__name__, self._extend),
@@ -272,10 +272,10 @@ class Leader:
         return schedule_extension(view, gang, extension, **options)
 
     def work(self) -> None:
-        """Run the errands that wait now."""
+        """Run the actions that wait now."""
         waiting, self.pool.waiting[:] = list(self.pool.waiting), []
-        for errand in waiting:
-            errand()
+        for action in waiting:
+            action()
 
     def settle(self, turns: int = 12) -> int:
         """Turn and work until nothing is left to do at this moment; how many turns had something to do."""

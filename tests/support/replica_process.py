@@ -89,7 +89,7 @@ class Replica:
                 tell(f"entered {review.uid}")
                 self.go.wait(30)
             case "wait":
-                with self.turns.aside("ml") as may_wait:
+                with self.turns.released("ml") as may_wait:
                     tell(f"waiting {may_wait}")
                     self.go.wait(30 if may_wait else 0)
             case "large":

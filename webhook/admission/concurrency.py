@@ -42,7 +42,7 @@ class ReviewSlots:
             self._release()
 
     @contextmanager
-    def aside(self, namespace: str) -> Iterator[bool]:
+    def released(self, namespace: str) -> Iterator[bool]:
         """Release the slot for a while; yield False if the caller must not wait, because no place is left.
 
         A namespace may use half of the places. At the end the slot is there again at once, since a deadline is near:

@@ -133,7 +133,7 @@ class LiveReader:
         return self._await(namespace, key, look, deadline) is not None
 
     def _await(self, namespace: str, key: Hashable, look: Callable[[], Found | None], deadline: float) -> Found | None:
-        with self._turns.aside(namespace) as may_wait:
+        with self._turns.released(namespace) as may_wait:
             if not may_wait:
                 return look()
             return self._arrivals.wait(key, look, min(deadline, self._clock() + REVISION_WAIT))
@@ -182,7 +182,7 @@ class LiveReader:
             and _in_pod_set(pod, claim.workload, pod_set)
         )
 
-    def room_taken(self, host: str, requests: Requests) -> bool:
+    def overcommitted(self, host: str, requests: Requests) -> bool:
         """Return True if other pods use capacity that is reserved on a host, of a resource in `requests`.
 
         As far as this replica knows: one that is busy, or a moment behind, returns False.
@@ -261,7 +261,7 @@ class LiveReader:
         """Acquire the lock of the cluster state within this time; return False without it."""
         if self._view.lock.acquire(blocking=False):
             return True
-        with self._turns.aside(namespace) as may_wait:
+        with self._turns.released(namespace) as may_wait:
             return may_wait and self._view.lock.acquire(timeout=seconds)
 
 

@@ -88,7 +88,7 @@ class Reader(Protocol):
     def planned_shape(self, placement: Placement, pod_set: PodSet) -> Shape | None:
         """Return the shape that the pods of a pod set were planned with; None if it is not known."""
 
-    def room_taken(self, host: str, requests: Requests) -> bool:
+    def overcommitted(self, host: str, requests: Requests) -> bool:
         """Return True if other pods use capacity that is reserved on a host, of a resource in `requests`."""
 
     def reserved_resource(self, pod: Pod, host: str) -> str | None:

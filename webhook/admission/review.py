@@ -339,11 +339,11 @@ def _object_name(review: Review) -> str:
 def _joined(causes: Sequence[Cause], total: int) -> str:
     """Return the causes on one line, as many as fit into MAX_MESSAGE, and the number of the others."""
     shown: list[str] = []
-    room = MAX_MESSAGE
+    left = MAX_MESSAGE
     for cause in causes:
         text = truncate_bytes(f"{cause.field}: {cause.message}", MAX_MESSAGE)
-        room -= len(text) + 2
-        if room < 0 and shown:
+        left -= len(text) + 2
+        if left < 0 and shown:
             break
         shown.append(text)
     if len(shown) < total:
@@ -360,7 +360,7 @@ def _cleaned(warnings: Sequence[str]) -> tuple[str, ...]:
 
 
 _ENDS: Final = re.compile(r"(?<=[;:]) ")
-_TELLS: Final = "topogate: "
+_PREFIX: Final = "topogate: "
 _OBSERVES: Final = "topogate (observe): "
 _MODE: Final = f"{_OBSERVES}nothing is held or refused; with mode enforce:"
 
@@ -374,8 +374,8 @@ def answer(review: Review, errors: Sequence[FieldError], warnings: Sequence[str]
 
 def _answer(review: Review, errors: Sequence[FieldError], warnings: Sequence[str], *, policy: Policy) -> Response:
     if policy.mode != "enforce":
-        told = [*(f"would be refused: {error.field}: {render(error)}" for error in errors), *warnings]
-        return allowed([*([_MODE] if told else ()), *(line for text in told for line in _observed(text))])
+        findings = [*(f"would be refused: {error.field}: {render(error)}" for error in errors), *warnings]
+        return allowed([*([_MODE] if findings else ()), *(line for text in findings for line in _observed(text))])
     if not errors:
         return allowed(warnings)
     if all(REASONS[error.reason].by_policy for error in errors):
@@ -387,7 +387,7 @@ def _answer(review: Review, errors: Sequence[FieldError], warnings: Sequence[str
 def _observed(text: str) -> list[str]:
     """Return a text as warnings that name the mode, split at clauses so that nothing useful is cut off."""
     lines: list[str] = []
-    for clause in _ENDS.split(text.removeprefix(_TELLS)):
+    for clause in _ENDS.split(text.removeprefix(_PREFIX)):
         if lines and len(longer := f"{lines[-1]} {clause}") <= MAX_WARNING:
             lines[-1] = longer
         else:

@@ -139,13 +139,13 @@ def left_alone(
     will make, or in a part that is not read.
     """
     made = in_made_metadata(registry, any_of(_MEANT, _ALIAS))
-    says = (_in_metadata(_MEANT), *((made,) if made is not None else ()))
+    requests = (_in_metadata(_MEANT), *((made,) if made is not None else ()))
     # A workload that meets `asks` is sent by the entry of that condition, if the change concerns it.
     not_asking = negated(all_of(changed(), asks(registry, schedulers)))
     if not hints:
-        return all_of(_of_any(registry, any_of(*says), of="[object]"), not_asking)
+        return all_of(_of_any(registry, any_of(*requests), of="[object]"), not_asking)
     only_hint = f"request.kind.kind in {texts(hints)}"
-    meant = any_of(*says, all_of(only_hint, _in_metadata(_ALIAS)))
+    meant = any_of(*requests, all_of(only_hint, _in_metadata(_ALIAS)))
     return all_of(_of_any(registry, meant, of="[object]"), any_of(only_hint, not_asking))
 
 

@@ -172,4 +172,4 @@ def _has_no_request(workload: Workload, view: Reader, policy: Policy) -> bool:
     if marked or read_annotations(sources, dialects=policy.annotations.dialects) or any(unknown_keys(sources)):
         return False
     exempt = exemption_reason(workload, policy=policy, own_namespace=view.own_namespace) is not None
-    return not exempt and parent_relation(workload, view, policy) == "alone"
+    return not exempt and parent_relation(workload, view, policy) == "root"

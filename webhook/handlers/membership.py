@@ -160,11 +160,14 @@ def _asks(pod: Pod, policy: Policy) -> bool:
     return bool(read_own_annotations(pod, dialects=policy.annotations.dialects))
 
 
-Standing = Literal["alone", "child", "aside", "unsure"]
+ParentRelation = Literal["root", "child", "exempt", "unknown"]
 
 
-def parent_relation(workload: Workload, view: Reader, policy: Policy) -> Standing:
-    """Return `child` if the parent has a request, `aside` if another system places it, `unsure` while it is unknown.
+def parent_relation(workload: Workload, view: Reader, policy: Policy) -> ParentRelation:
+    """Return whether a workload belongs to the gang of its parent.
+
+    `child`: the parent has a request; `exempt`: another system places the parent; `unknown`: the parent is not in the
+    caches yet; `root`: none of these.
 
     An unknown parent of a kind that is placed through the workload counts as requesting. Controller references lead to
     it (`engine.gang.ownership`); labels prove nothing.
@@ -174,10 +177,10 @@ def parent_relation(workload: Workload, view: Reader, policy: Policy) -> Standin
     if above.missing is not None:
         # The templates of a workload that is placed through another one carry no marks yet: unmarked its pods would
         # never be seen again, marked they are freed if there is no request.
-        return "child" if _through(above.missing, owners) else "unsure"
+        return "child" if _through(above.missing, owners) else "unknown"
     if above.reason is None:
         return "child"
-    return "alone" if asks_nothing(above.reason) else "aside"
+    return "root" if asks_nothing(above.reason) else "exempt"
 
 
 def _through(owner: OwnerRef, owners: OwnerResolver) -> bool:

@@ -124,7 +124,7 @@ def _pod_on_slot(pod: Pod, member: Member, view: Reader, deadline: float) -> Pla
         or view.live_claimants(placement, pod_set, rank) > 0
     ):
         return None
-    if view.room_taken(slot.host, planned.requests):
+    if view.overcommitted(slot.host, planned.requests):
         return None  # released now, it would wait for that capacity; the leader may have another host for it
     devices = None
     if uses := devices_by_rank(plan).get(rank):

@@ -35,7 +35,7 @@ from webhook.handlers.gating import (
     templates,
     without_marks,
 )
-from webhook.handlers.membership import Standing, parent_relation
+from webhook.handlers.membership import ParentRelation, parent_relation
 
 HELD_BY: Path = ("metadata", "annotations", names.HELD_BY)
 HELD_AGAIN = "topogate: the gang has no slots yet: it is held, and resumed automatically when placed"
@@ -49,22 +49,22 @@ class _Asked:
     """The request of a workload and its relation to its parent."""
 
     request: PlacementRequest
-    standing: Standing
+    relation: ParentRelation
 
     @property
     def managed(self) -> bool:
         """Return True if its pods, or those of its gang, are placed by us; an invalid request counts."""
-        return self.standing == "child" or (self.standing != "aside" and self.request.ignored is None)
+        return self.relation == "child" or (self.relation != "exempt" and self.request.ignored is None)
 
     @property
     def marks(self) -> bool:
         """Return True if its templates should carry our marks."""
-        return self.managed and (self.standing == "child" or not self.request.errors)
+        return self.managed and (self.relation == "child" or not self.request.errors)
 
     @property
     def wrong(self) -> bool:
         """Return True if its request is invalid: that is left to `/validate`."""
-        return self.standing in ("alone", "unsure") and bool(self.request.errors)
+        return self.relation in ("root", "unknown") and bool(self.request.errors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def mutate_workload(review: Review, view: Reader, policy: Policy) -> Response:
 
 def _create(edits: Edits, workload: Workload, asked: _Asked) -> tuple[str, ...]:
     """Edit a new workload; return warnings."""
-    if asked.standing in ("child", "unsure"):
+    if asked.relation in ("child", "unknown"):
         drop_labels(edits)
         _create_child(edits, workload, asked)
         return ()
@@ -138,7 +138,7 @@ def _create(edits: Edits, workload: Workload, asked: _Asked) -> tuple[str, ...]:
 
 def _forged_warning(workload: Workload, asked: _Asked, *, held: bool) -> tuple[str, ...]:
     """Return the warning about forged marks; on a workload that another system places there is none."""
-    found = forged(workload, held=held, managed=asked.marks) if asked.standing == "alone" else ()
+    found = forged(workload, held=held, managed=asked.marks) if asked.relation == "root" else ()
     return (f"topogate: removed, as only topogate sets them: {', '.join(found)}",) if found else ()
 
 
@@ -212,8 +212,8 @@ def _mark_or_restore(edits: Edits, root: Path, pod_set: PodSet, before: _Before,
     elif not template_open(before.workload) and before.workload.api_version.startswith("batch/"):
         return  # a live Job's template is immutable: its change is refused anyway
     elif asked.marks:
-        _keep_marks(edits, root, pod_set, old, keep=asked.standing != "alone")
-    elif asked.standing != "unsure":
+        _keep_marks(edits, root, pod_set, old, keep=asked.relation != "root")
+    elif asked.relation != "unknown":
         drop_all(edits, root)
 
 

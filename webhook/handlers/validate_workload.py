@@ -43,11 +43,11 @@ def validate_workload(review: Review, view: Reader, policy: Policy, deadline: fl
         return allowed()
     if workload.handling == "hint":
         return _hint(review, workload, document, view, policy)
-    request, stands = _parsed_request(workload, view, policy), parent_relation(workload, view, policy)
+    request, relation = _parsed_request(workload, view, policy), parent_relation(workload, view, policy)
     devices, noted = _devices(document, workload, request, view, policy, budget=review.budget)
     seen = whole(workload, view, policy)
     # Errors of the request were reported for its parent: refusing a controller its children would not help.
-    own = stands == "alone"
+    own = relation == "root"
     errors = [*(request.errors if own else ()), *devices]
     old, old_document = _old(review, view)
     warnings = [*(request.warnings if own else ()), *noted]
@@ -64,7 +64,7 @@ def validate_workload(review: Review, view: Reader, policy: Policy, deadline: fl
         errors = [error for error in errors if error not in known]
         forgeable = {pod_set.name: pod_set.template.annotations for pod_set in old.pod_sets}
         if not _trusted(review, policy):
-            asks = request.asking or stands == "child"
+            asks = request.asking or relation == "child"
             errors += mark_errors(old, workload, asks=asks, child=not own)
         was, placements = whole(old, view, policy), _placements(old, view)
         errors += request_errors(was, seen, before=before, after=request, placements=placements, policy=policy)

@@ -39,19 +39,19 @@ class Connection:
     """A client's connection; owned by the poller while parked and by one pool thread while worked on.
 
     `context` is called for each handshake, so that a new certificate is a new context and never a change of one in use.
-    `timeout` (monotonic) is when the poller closes it. `heard` is when the bytes that are read next arrived, as far as
+    `timeout` (monotonic) is when the poller closes it. `arrived` is when the bytes that are read next came, as far as
     the poller knows, `received` when the first byte of the current request did. `proven` is True once a review on it
     was answered.
     """
 
     __slots__ = (
         "address",
+        "arrived",
         "buffer",
         "client",
         "context",
         "frame",
         "handshaken",
-        "heard",
         "max_body",
         "proven",
         "received",
@@ -75,7 +75,7 @@ class Connection:
         self.buffer = bytearray()
         self.frame: Frame | None = None
         self.handshaken = False
-        self.heard = time.monotonic()
+        self.arrived = time.monotonic()
         self._begin()
 
     @property
@@ -184,7 +184,7 @@ class Connection:
             self.sock.close()
 
     def _begin(self) -> None:
-        self.received = self.heard
+        self.received = self.arrived
         self.timeout = self.received + ARRIVAL_SECONDS
 
     def _shake_hands(self) -> None:

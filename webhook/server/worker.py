@@ -85,8 +85,8 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         self.parked = ParkedConnections(places=self.worker_connections)
         self.context: Callable[[], ssl.SSLContext]
         self._metrics = self.app.service.metrics
-        self._looked = time.monotonic()  # when the poller ran last
-        self._heard = self._looked  # when the bytes of that turn had arrived
+        self._polled = time.monotonic()  # when the poller ran last
+        self._arrived = self._polled  # when the bytes of that turn had arrived
         self._overslept = False
         self._next_sweep = 0.0
         self._next_complaint = 0.0
@@ -172,15 +172,15 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         wait = min(timeout, SWEEP_SECONDS)
         events = self.poller.select(wait)
         now = time.monotonic()
-        if now > self._looked + wait + OVERSLEPT_SECONDS:
+        if now > self._polled + wait + OVERSLEPT_SECONDS:
             # This process was frozen, or starved: bytes have waited since the poller should have run. The events of
             # this turn may have been collected before, so that such bytes show in the next turn only.
-            self._heard, self._overslept = self._looked + wait, True
+            self._arrived, self._overslept = self._polled + wait, True
         elif self._overslept:
             self._overslept = False
         else:
-            self._heard = now
-        self._looked = now
+            self._arrived = now
+        self._polled = now
         for key, _ in sorted(events, key=_is_unproven):
             try:
                 if isinstance(key.data, Connection):
@@ -253,7 +253,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
             return
         self.poller.unregister(connection.sock)
         self.parked.remove(connection)
-        connection.heard = self._heard
+        connection.arrived = self._arrived
         self.enqueue_req(connection)
 
     def murder_pending(self) -> None:

@@ -126,15 +126,15 @@ class PatientArbiter(Arbiter):  # type: ignore[misc]
 
     def __init__(self, app: Server) -> None:
         super().__init__(app)
-        self._looked = time.monotonic()  # it may be stopped before its first check
+        self._polled = time.monotonic()  # it may be stopped before its first check
         self._patient_until = 0.0
 
     def murder_workers(self) -> None:
         """Kill a worker that sent no heartbeat in time."""
         now = time.monotonic()
-        if now - self._looked > OVERSLEPT_SECONDS:
+        if now - self._polled > OVERSLEPT_SECONDS:
             self._patient_until = now + self.timeout
-        self._looked = now
+        self._polled = now
         if now >= self._patient_until:
             super().murder_workers()
 

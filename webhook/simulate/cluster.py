@@ -54,7 +54,10 @@ _TOPOLOGIES: Final = (("kueue.x-k8s.io", "Topology"), ("kai.scheduler", "Topolog
 
 
 class OfflineReader(LiveReader):
-    """The reader for the admission handlers: the service's own state without a clock; `told` is the first forecast."""
+    """The reader for the admission handlers: the service's own state without a clock.
+
+    `first_outcome`: of the first forecast.
+    """
 
     def __init__(self, view: ClusterState) -> None:
         super().__init__(
@@ -65,12 +68,12 @@ class OfflineReader(LiveReader):
             clock=lambda: 0.0,
             wall=lambda: math.inf,  # every node counts as settled
         )
-        self.told: Outcome | None = None
+        self.first_outcome: Outcome | None = None
 
     def forecast(self, workload: Workload, request: PlacementRequest, deadline: float) -> Outcome | None:
         """Return the service's forecast, and keep the first one of a review: it is for the unchanged request."""
         outcome = super().forecast(workload, request, deadline)
-        self.told = self.told or outcome
+        self.first_outcome = self.first_outcome or outcome
         return outcome
 
 
@@ -121,7 +124,7 @@ def offline_cluster(
     elif asked is not None:
         policy = policy.model_copy(update={"topologies": (asked,)})
     records |= _of_registry(others, policy.registry, namespace, notes)
-    view = ClusterState(Stores(), policy, linger=0.0)
+    view = ClusterState(Stores(), policy, grace=0.0)
     for name, store in view.stores.all().items():
         store.replace(records.get(name, []))
     view.refresh()
@@ -238,8 +241,8 @@ def policy_of(text: str, *, where: str) -> Policy:
     except PolicyError as error:
         first, count = error.errors[0], len(error.errors)
         more = f" (and {count - 1} more: topogate policy check)" if count > 1 else ""
-        told = f"{first.field}: {first.message}" if first.field else first.message
-        raise FileProblem(f"{where}: the policy is refused: {told}{more}") from None
+        text = f"{first.field}: {first.message}" if first.field else first.message
+        raise FileProblem(f"{where}: the policy is refused: {text}{more}") from None
 
 
 class _TopologyLevel(msgspec.Struct, rename="camel"):

@@ -233,7 +233,8 @@ class _Run:
     def _plan(self, about: About, gang: Gang, offline: OfflineReader) -> output.Gang:
         view = self._view
         # The forecast's warnings at submit time repeat the verdict in other words.
-        predicted = set(forecast(offline.told, groups=gang.workload.groups)) if offline.told is not None else set()
+        first = offline.first_outcome
+        predicted = set(forecast(first, groups=gang.workload.groups)) if first is not None else set()
         about = replace(about, warnings=tuple(text for text in about.warnings if text not in predicted))
         begun = self._clock()
         outcome = answer_in_view(view, gang, created=gang.workload.created)

@@ -36,7 +36,7 @@ class Held:
                 self.has.set()
                 self.waits.wait(LONG)
                 if not self.done.is_set():
-                    with turns.aside(name) as self.aside:
+                    with turns.released(name) as self.aside:
                         self.done.wait(LONG)
 
         self.future: Future[None] = pool.submit(hold)
@@ -109,7 +109,7 @@ def test_places_are_bounded_for_all_and_for_each_namespace(
         assert one.has.wait(LONG)
         one.step_aside()
     assert all(one.aside for one in seated)
-    with turns.turn(), turns.aside(namespace) as granted:
+    with turns.turn(), turns.released(namespace) as granted:
         assert granted is may
         assert turns._free == (2 if may else 1)
     for one in seated:
@@ -120,7 +120,7 @@ def test_places_are_bounded_for_all_and_for_each_namespace(
 def test_who_has_no_turn_does_not_wait() -> None:
     """A thread of another sort must not wait for what clients can hold back, and gives nothing back."""
     turns = ReviewSlots(1)
-    with turns.aside("a") as granted:
+    with turns.released("a") as granted:
         assert not granted
     assert turns._free == 1
 
@@ -130,7 +130,7 @@ def test_a_review_that_fails_gives_back_what_it_holds() -> None:
     turns = ReviewSlots(1, places=2)
 
     def fail() -> None:
-        with turns.turn(), turns.aside("a"):
+        with turns.turn(), turns.released("a"):
             raise RuntimeError
 
     for _ in range(3):

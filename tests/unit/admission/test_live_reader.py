@@ -50,24 +50,24 @@ def show(view: ClusterState, one: Pod, event: str = "MODIFIED") -> None:
 
 def test_room_that_is_reserved_is_not_taken(view: ClusterState, told: LiveReader) -> None:
     """By the gang's own pod it is used instead: a slot counts once."""
-    assert not told.room_taken(HOST, REQUESTS)
+    assert not told.overcommitted(HOST, REQUESTS)
     show(view, pod(GANG, 0, host=HOST))
     view.refresh()
-    assert not told.room_taken(HOST, REQUESTS)
+    assert not told.overcommitted(HOST, REQUESTS)
 
 
 def test_room_that_another_pod_uses_is_taken_until_that_is_gone(view: ClusterState, told: LiveReader) -> None:
     """On its host alone; that it is gone is looked up before a pod is held for it."""
     show(view, STRANGER)
     view.refresh()
-    assert (told.room_taken(HOST, REQUESTS), told.room_taken(OTHER, REQUESTS)) == (True, False)
+    assert (told.overcommitted(HOST, REQUESTS), told.overcommitted(OTHER, REQUESTS)) == (True, False)
     view.stores.pods.apply("DELETED", replace(STRANGER, resource_version=str(int(STRANGER.resource_version) + 2)))
-    assert not told.room_taken(HOST, REQUESTS)
+    assert not told.overcommitted(HOST, REQUESTS)
 
 
 def test_a_host_that_nobody_knows_has_no_room_to_take(told: LiveReader) -> None:
     """Whether it exists is another question."""
-    assert not told.room_taken("nowhere", REQUESTS)
+    assert not told.overcommitted("nowhere", REQUESTS)
 
 
 def test_a_view_that_is_busy_holds_nobody(
@@ -88,11 +88,11 @@ def test_a_view_that_is_busy_holds_nobody(
     busy.start()
     try:
         assert has.wait(10)
-        assert not told.room_taken(HOST, REQUESTS)
+        assert not told.overcommitted(HOST, REQUESTS)
     finally:
         done.set()
         busy.join()
-    assert told.room_taken(HOST, REQUESTS)
+    assert told.overcommitted(HOST, REQUESTS)
 
 
 OWNER = OwnerRef(api_version="batch/v1", kind="Job", name="late", uid="late-uid", controller=True)

@@ -114,7 +114,7 @@ def test_who_holds_up_others() -> None:
         "WaitingForMembers",
     }
     own = {"QuotaExceeded", "PriorityClassMissing", "WaitingGangsLimit", "ReservedHostsLimit"}
-    assert such("own_trouble") == own
+    assert such("unschedulable_alone") == own
     assert waits - such("shared") == own | {"SearchLimit"}
     assert such("of_order") == {"QueuedBehind", "RoomKept"}
     assert set(REASONS) - such("patient") == {"Suspended"}

@@ -48,7 +48,7 @@ def test_the_gangs_are_mixed() -> None:
 
 def test_the_load_is_never_exceeded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one waits until enough have ended."""
-    monkeypatch.setattr("bench.churn.LOOK_EVERY", 0.0)
+    monkeypatch.setattr("bench.churn.CHECK_EVERY", 0.0)
     jobs, churn = Jobs(), Churn()
     sent = churn.submit(cast(Client, jobs), "", churn.bodies(gang=True), hosts=200)
     assert len(sent) == churn.gangs

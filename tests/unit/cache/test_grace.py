@@ -11,7 +11,7 @@ import pytest
 from engine.api import names
 from engine.api.pod import Pod
 from engine.api.workload import Workload
-from engine.cache.grace import LINGER
+from engine.cache.grace import GRACE_SECONDS
 from tests.support.cluster_records import changed, gpu_nodes, job, placement, pod, shape
 from tests.support.leader import Leader
 
@@ -57,7 +57,7 @@ def test_slots_without_pods_stay_kept_for_a_moment(state: dict[str, Any]) -> Non
     """Its controller may have made them already; then the room is free, and the loop wakes up for those who wait."""
     leader, gang = runs()
     end(leader, gang, **state)
-    leader.later(LINGER - 0.5)
+    leader.later(GRACE_SECONDS - 0.5)
     assert leader.workload("second").suspended
     assert leader.controller._pause() <= 0.5
     leader.later(0.5)
@@ -99,7 +99,7 @@ def test_a_pod_that_is_seen_late_counts_once(seen: dict[str, Any]) -> None:
     end(leader, gang)
     leader.has(marked(gang, 0, **seen))
     assert (free(leader), free(leader, OTHER)) == (0, 0)
-    leader.later(LINGER)
+    leader.later(GRACE_SECONDS)
     assert (free(leader), free(leader, OTHER)) == (0, 8)
     leader.stores.pods.replace([])
     assert free(leader) == 8
@@ -112,7 +112,7 @@ def test_a_held_pod_that_was_let_go_as_its_gang_went_keeps_its_room() -> None:
     assert free(leader) == 0
     leader.has(marked(gang, 0, pin=HOST, name="first-0"))
     assert free(leader) == 0
-    leader.later(LINGER)
+    leader.later(GRACE_SECONDS)
     assert free(leader) == 0
 
 
@@ -124,13 +124,13 @@ def test_an_assignment_that_is_given_back_stays_kept_for_a_moment() -> None:
     leader.settle()
     leader.has(placement(gang, None))
     assert (free(leader), free(leader, OTHER)) == (8, 0)
-    leader.later(LINGER)
+    leader.later(GRACE_SECONDS)
     assert free(leader, OTHER) == 8
 
 
 def test_a_gang_that_we_suspend_keeps_its_slots_for_a_moment_after_that() -> None:
     """The moment counts from the suspension: what is given back later is free at once."""
-    for pause, kept in ((1.0, 0), (LINGER, 8)):
+    for pause, kept in ((1.0, 0), (GRACE_SECONDS, 8)):
         leader, gang = Leader(nodes=gpu_nodes(1, 1, 1)), job("first", count=1)
         leader.leading = False
         leader.has(gang, placement(gang, {HOST: 1}))
@@ -140,7 +140,7 @@ def test_a_gang_that_we_suspend_keeps_its_slots_for_a_moment_after_that() -> Non
         leader.later(pause)
         leader.has(placement(gang, None))
         assert free(leader) == kept
-        leader.later(LINGER - pause)
+        leader.later(GRACE_SECONDS - pause)
         assert free(leader) == 8
 
 
@@ -150,7 +150,7 @@ def test_slots_that_a_smaller_gang_has_no_use_for_stay_kept_for_a_moment() -> No
     leader.has(replace(changed(gang, slots=1, total=1, remaining=1), resource_version=leader.hands.version()))
     leader.settle()
     assert free(leader, OTHER) == 0
-    leader.later(LINGER)
+    leader.later(GRACE_SECONDS)
     assert free(leader, OTHER) == 8
 
 
@@ -161,7 +161,7 @@ def test_a_new_leader_keeps_what_a_placement_without_its_workload_names() -> Non
     leader.settle()
     assert leader.workload("second").suspended
     assert free(leader, OTHER) == 8
-    leader.later(LINGER)
+    leader.later(GRACE_SECONDS)
     assert not leader.workload("second").suspended
 
 

@@ -317,10 +317,10 @@ def test_a_writer_can_wait_until_subscribers_know_its_change(store: Store[Thing]
     reflector.start()
     telling.wait(10.0)
     store.apply_own_write(thing("b", 2))
-    assert not store.wait_told(0.01)
+    assert not store.wait_delivered(0.01)
     assert not store.wait_seen(1, 0.01)
     go_on.set()
-    assert store.wait_told(10.0)
+    assert store.wait_delivered(10.0)
     assert known == ["a", "b"]
     assert store.wait_seen(1, 10.0)
     reflector.join(10.0)

@@ -10,10 +10,10 @@ import pytest
 
 from engine.api import names
 from engine.api.placement import Placement
-from engine.cache.grace import LINGER
+from engine.cache.grace import GRACE_SECONDS
 from engine.controller.gang_state import PAUSE_FIRST, RETRY_FIRST
-from engine.controller.orphans import SWEEP_EVERY, UNCLAIMED_AFTER
-from engine.controller.running import BLOCKED_LOOK
+from engine.controller.orphans import ORPHANED_AFTER, SWEEP_EVERY
+from engine.controller.running import BLOCKED_CHECK
 from tests.support.cluster_records import REFUSAL, changed, gpu_nodes, job, placement, pod
 from tests.support.leader import POLICY, Leader, crash, not_leader, unavailable
 
@@ -63,7 +63,7 @@ def test_gangs_are_read_under_the_lock_of_the_view(monkeypatch: pytest.MonkeyPat
     leader.has(pod(job("somebody"), 0, host="b0-r0-h0"), pod(job("nobody"), 0, gated=True))
     leader.has(job("big", count=4, held=True, created=1.0), job("small", count=2, held=True, created=2.0))
     leader.has(placement(job("gone"), None))
-    for seconds in (0, 5, UNCLAIMED_AFTER, SWEEP_EVERY, 600, SWEEP_EVERY):
+    for seconds in (0, 5, ORPHANED_AFTER, SWEEP_EVERY, 600, SWEEP_EVERY):
         leader.later(seconds)
     assert read == {"get", "gang_of", "keys", "knows", "placements"}
     assert unlocked == set()
@@ -202,11 +202,11 @@ def test_a_pod_that_nobody_claims_is_freed_although_the_first_attempt_failed() -
     leader.has(stray)
     leader.hands.broken["free"] = unavailable
     leader.settle()
-    leader.later(UNCLAIMED_AFTER)
+    leader.later(ORPHANED_AFTER)
     assert leader.hands.of("free") == [stray.name]
     del leader.hands.broken["free"]
-    leader.later(UNCLAIMED_AFTER)
-    leader.later(UNCLAIMED_AFTER)
+    leader.later(ORPHANED_AFTER)
+    leader.later(ORPHANED_AFTER)
     assert leader.hands.of("free") == [stray.name] * 2
 
 
@@ -216,22 +216,22 @@ def test_a_freed_pod_that_the_watch_has_not_shown_yet_is_left_alone() -> None:
     stray = replace(pod(job(), None, gated=True), owner=None)
     leader.has(stray)
     leader.settle()
-    leader.later(UNCLAIMED_AFTER)
+    leader.later(ORPHANED_AFTER)
     for _ in range(5):
-        leader.later(UNCLAIMED_AFTER)
+        leader.later(ORPHANED_AFTER)
     assert leader.hands.of("free") == [stray.name]
 
 
-def test_an_unclaimed_pod_is_given_time_for_its_job_to_show_up() -> None:
+def test_an_orphaned_pod_is_given_time_for_its_job_to_show_up() -> None:
     """The watches of pods and Jobs run apart: a pod may be seen before its Job."""
     leader = rack()
     gang = job(count=1)
     leader.has(pod(gang, 0, gated=True))
     leader.settle()
-    leader.now += UNCLAIMED_AFTER / 2
+    leader.now += ORPHANED_AFTER / 2
     leader.has(gang)
     leader.settle()
-    leader.later(UNCLAIMED_AFTER)
+    leader.later(ORPHANED_AFTER)
     assert leader.hands.of("free") == []
     assert leader.hands.of("release") == ["train-0"]
 
@@ -243,13 +243,13 @@ def test_with_mode_off_pods_that_nobody_can_place_are_freed_too() -> None:
     asking = replace(asking, owner=None, spec=replace(asking.spec, annotations={names.REQUIRE: "rack"}))
     leader.has(asking)
     leader.settle()
-    leader.later(UNCLAIMED_AFTER)
+    leader.later(ORPHANED_AFTER)
     freed = leader.stores.pods.get(asking.key)
     assert freed is not None
     assert freed.spec.gates == ()
 
 
-# -- errands under way -----------------------------------------------------------------------------------------------
+# -- actions under way -----------------------------------------------------------------------------------------------
 
 
 def test_a_gang_is_left_alone_while_its_write_is_under_way() -> None:
@@ -345,7 +345,7 @@ def test_losing_the_lease_stops_everything_and_a_new_term_begins_afresh() -> Non
 
 
 def test_a_new_term_waits_for_the_writes_of_the_last_one() -> None:
-    """Two errands for one gang never run at once."""
+    """Two actions for one gang never run at once."""
     leader = rack()
     leader.has(job(count=4, held=True))
     leader.turn()
@@ -397,7 +397,7 @@ def test_a_replica_that_does_not_lead_remembers_nothing_of_what_passes() -> None
         leader.stores.workloads.apply("DELETED", one)
         leader.turn()
     assert not leader.view._pending.gangs
-    assert not leader.view._pending.unclaimed_pods
+    assert not leader.view._pending.held_pods
     assert all(not kept for kept in vars(leader.view._pods).values())
 
 
@@ -424,7 +424,7 @@ def test_a_leader_forgets_the_workloads_that_are_gone() -> None:
         leader.stores.placements.apply("DELETED", leader.placed(one.name) or placement(one, None))
         leader.stores.workloads.apply("DELETED", leader.workload(one.name))
         leader.settle()
-    leader.later(LINGER)
+    leader.later(GRACE_SECONDS)
     assert not leader.controller._term.gang_state
     assert not leader.controller._orphans
     assert not leader.view.gangs._held
@@ -464,7 +464,7 @@ def test_a_job_replaced_by_another_of_its_name_makes_room() -> None:
     other = changed(other, template=replace(other.template, gates=()))
     leader.stores.workloads.replace([other, leader.workload("waiting")], resource_version=leader.hands.version())
     leader.settle()
-    leader.later(LINGER)
+    leader.later(GRACE_SECONDS)
     assert not leader.workload("waiting").suspended
 
 
@@ -618,7 +618,7 @@ def test_a_replacement_is_released_when_its_room_comes_back() -> None:
     leader.settle()
     assert leader.hands.of("release") == []
     leader.stores.pods.apply("DELETED", replace(other, resource_version=leader.hands.version()))
-    leader.later(BLOCKED_LOOK)
+    leader.later(BLOCKED_CHECK)
     assert leader.hands.of("release") == ["train-1"]
 
 

@@ -1,4 +1,4 @@
-"""What the leader's errands make of the API server's answers."""
+"""What the leader's actions make of the API server's answers."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_of_several_faults_the_worst_is_told(desk: Desk, faults: tuple[Exception
 
 
 def test_the_end_does_not_wait_for_patches_that_were_never_sent(desk: Desk) -> None:
-    """Closing cancels what is queued: the errand ends with NotLeader instead of hanging the process."""
+    """Closing cancels what is queued: the action ends with NotLeader instead of hanging the process."""
     gang = job(count=6)
     pods = [pod(gang, rank, gated=True) for rank in range(6)]
     by_name = {one.name: one for one in pods}
@@ -215,13 +215,13 @@ def test_the_end_does_not_wait_for_patches_that_were_never_sent(desk: Desk) -> N
     assert known is not None
     ended: list[type[BaseException]] = []
 
-    def errand() -> None:
+    def action() -> None:
         try:
             desk.executor.release(known, seats(gang, pods))
         except Exception as error:
             ended.append(type(error))
 
-    thread = threading.Thread(target=errand, daemon=True)
+    thread = threading.Thread(target=action, daemon=True)
     thread.start()
     begun.wait(10.0)
     closing = threading.Thread(target=desk.executor.close)
@@ -380,9 +380,9 @@ def test_without_the_lease_nothing_is_sent(desk: Desk) -> None:
         lambda: desk.executor.remove(known, (pod(gang, 0, host="h"),), evict=True, reason="NodeLost", message="lost"),
         lambda: desk.executor.remove(known, (pod(gang, 0, host="h"),), evict=False, reason="NodeLost", message="lost"),
     )
-    for errand in executor:
+    for action in executor:
         with pytest.raises(NotLeader):
-            errand()
+            action()
     assert desk.server.asked == []
 
 

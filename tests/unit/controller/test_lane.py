@@ -37,7 +37,7 @@ def test_what_is_exchanged_keeps_its_place() -> None:
 
 
 def test_the_busy_wait_for_their_turn_and_wake_nobody() -> None:
-    """The end of their errand does."""
+    """The end of their write does."""
     made = lane("a")
     assert made.take(10.0, busy={"a"}) == []
     assert made.next(busy={"a"}) is None

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from engine.api import names
-from engine.controller.controller import BEYOND_LOOK
+from engine.controller.controller import LIMIT_CHECK
 from engine.controller.term import BURST, EACH_SECOND, RateLimiter
 from engine.policy.model import parse_policy
 from tests.support.admission import FakeView, raw_job, review
@@ -91,8 +91,8 @@ def test_gangs_beyond_the_limit_have_no_placement_and_are_told_once() -> None:
     leader.has(*many(5), *many(2, namespace="alice"))  # type: ignore[arg-type]
     leader.settle()
     assert placements(leader) == ["alice-0", "alice-1", "mallory-0", "mallory-1", "mallory-2"]
-    leader.later(2 * BEYOND_LOOK)
-    leader.later(2 * BEYOND_LOOK)
+    leader.later(2 * LIMIT_CHECK)
+    leader.later(2 * LIMIT_CHECK)
     assert sorted(leader.hands.of("too many")) == ["mallory-3", "mallory-4"]
 
 
@@ -112,7 +112,7 @@ def test_the_next_one_counts_when_one_is_over(how: str) -> None:
         assert placement is not None
         leader.stores.placements.apply("DELETED", placement)
     leader.settle()
-    leader.later(BEYOND_LOOK + 1.0)
+    leader.later(LIMIT_CHECK + 1.0)
     assert "mallory-3" in placements(leader)
 
 

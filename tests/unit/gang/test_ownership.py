@@ -13,7 +13,7 @@ from engine.api.pod import OwnerRef, Pod
 from engine.api.workload import Workload
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
-from engine.controller.orphans import UNCLAIMED_AFTER
+from engine.controller.orphans import ORPHANED_AFTER
 from engine.policy.model import parse_policy
 from tests.support.cluster_records import gpu_nodes, job, pod
 from tests.support.families import below, child_job, jobset, leader_worker_set, link, owner_of, replica, worker
@@ -298,7 +298,7 @@ def test_a_group_label_that_names_no_replica_joins_none(group: str | None) -> No
 def told(leader: Leader, *records: object) -> list[tuple[str, str]]:
     leader.has(*records)  # type: ignore[arg-type]
     leader.settle()
-    leader.later(UNCLAIMED_AFTER + 1)
+    leader.later(ORPHANED_AFTER + 1)
     return leader.hands.events
 
 

@@ -111,10 +111,10 @@ def test_people_read_the_time_and_the_level() -> None:
 
 def test_the_time_that_a_user_keeps_it_suspended_is_no_waiting() -> None:
     """Only while it is ours to start it the moment stands in the status."""
-    ours = status_body({}, Status("Waiting", "Fragmented", ""), facts=None, now=SINCE)
+    ours = status_body({}, Status("Waiting", "Fragmented", ""), placed=None, now=SINCE)
     assert waiting_since(ours) == SINCE
-    assert waiting_since(status_body(ours, Status("Waiting", "QueuedBehind", ""), facts=None, now=SINCE + 9)) == SINCE
-    assert waiting_since(status_body(ours, Status("Waiting", "Suspended", ""), facts=None, now=SINCE)) is None
+    assert waiting_since(status_body(ours, Status("Waiting", "QueuedBehind", ""), placed=None, now=SINCE + 9)) == SINCE
+    assert waiting_since(status_body(ours, Status("Waiting", "Suspended", ""), placed=None, now=SINCE)) is None
 
 
 # -- the leader ------------------------------------------------------------------------------------------------------

@@ -41,8 +41,6 @@ PLACED = {
 
 FORECASTS: dict[str, tuple[str, ...]] = {
     "would place": forecast(placed(*RACK)),
-    "would place, room known": forecast(placed(*RACK), room=(16, 18)),
-    "would place, room known but two racks": forecast(placed(*TWO_RACKS), room=(16, 18)),
     "would place, unranked": forecast(placed(*RACK, ranked=False)),
     "would place on hosts alone": forecast(placed("a", "b", levels=("host",))),
     "would place, long names": forecast(placed(f"{'b' * 60}/{'r' * 60}/h")),

@@ -179,8 +179,8 @@ def test_in_strict_order_a_gang_that_waits_for_hosts_still_goes_first() -> None:
     assert leader.placed("alice") is None or leader.status("alice") == ("Waiting", "QueuedBehind")
 
 
-def test_errands_of_one_namespace_do_not_keep_those_of_another_waiting() -> None:
-    """The next writer that comes free takes the errand of the namespace whose turn it is."""
+def test_writes_of_one_namespace_do_not_keep_those_of_another_waiting() -> None:
+    """The next writer that comes free takes the write of the namespace whose turn it is."""
     pool, done = Later(), list[str]()
     lines = WriteLines(pool, writers=2)
     for number in range(6):
@@ -193,7 +193,7 @@ def test_errands_of_one_namespace_do_not_keep_those_of_another_waiting() -> None
     assert done == ["m0", "m1", "m2", "a0", "m3", "a1", "m4", "m5"]
 
 
-def test_an_errand_that_fails_gives_its_writer_back() -> None:
+def test_a_write_that_fails_gives_its_writer_back() -> None:
     """Whatever becomes of one, the next ones are run."""
     pool, done = Later(), list[str]()
     lines = WriteLines(pool, writers=1)
@@ -211,7 +211,7 @@ def test_an_errand_that_fails_gives_its_writer_back() -> None:
     assert done == ["next", "later"]
 
 
-def test_a_leader_sends_no_more_errands_than_there_are_writers() -> None:
+def test_a_leader_sends_no_more_writes_than_there_are_writers() -> None:
     """The lines are the leader's: a placement of another namespace is among the next to be written."""
     leader = Leader(nodes=gpu_nodes(1, 2, 4))
     leader.turn()

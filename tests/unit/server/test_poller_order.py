@@ -16,7 +16,7 @@ class Hearing(ParkingWorker):
     """A worker that only notes whom it hears: no process, and a poller that finds everybody readable."""
 
     def __init__(self, connections: list[Connection]) -> None:
-        self._looked = self._heard = time.monotonic()
+        self._polled = self._arrived = time.monotonic()
         self._overslept = False
         self.heard: list[Connection] = []
         self.poller: Any = self
