@@ -1,7 +1,7 @@
 """What the simulated kubelets (kwok, by the stages in `stages/`) do with a pod, and the annotations that steer them.
 
 A bound pod runs at once and for ever. The annotations stand on the pod (so in a Job's template for all of its pods)
-and hold Go durations ("30s"); put on a live pod, a time counts from then on.
+and mostly hold Go durations ("30s"); put on a live pod, a time counts from then on.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ READY_AFTER: Final = "local.topogate.dev/ready-after"
 COMPLETE_AFTER: Final = "local.topogate.dev/complete-after"
 FAIL_AFTER: Final = "local.topogate.dev/fail-after"
 EXIT_CODE: Final = "local.topogate.dev/exit-code"
+WAITING: Final = "local.topogate.dev/waiting"  # why its containers never start, a reason such as ImagePullBackOff
+WAITING_ON: Final = "local.topogate.dev/waiting-on"  # on this node alone
 STOP_AFTER: Final = "local.topogate.dev/stop-after"
 
 

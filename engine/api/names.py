@@ -22,6 +22,8 @@ COLOCATE: Final = "topogate.dev/colocate"
 RELAX_AFTER: Final = "topogate.dev/relax-after"
 MIN_AVAILABLE: Final = "topogate.dev/min-available"
 SCHEDULE_TIMEOUT: Final = "topogate.dev/schedule-timeout"
+START_TIMEOUT: Final = "topogate.dev/start-timeout"
+RECOVER_TIMEOUT: Final = "topogate.dev/recover-timeout"
 GANG_NAME: Final = "topogate.dev/gang-name"
 GANG_SIZE: Final = "topogate.dev/gang-size"
 POD_GROUP: Final = "topogate.dev/pod-group"
@@ -40,6 +42,8 @@ REQUEST_KEYS: Final = frozenset(
         RELAX_AFTER,
         MIN_AVAILABLE,
         SCHEDULE_TIMEOUT,
+        START_TIMEOUT,
+        RECOVER_TIMEOUT,
         GANG_NAME,
         GANG_SIZE,
         POD_GROUP,
@@ -167,5 +171,7 @@ MAIN: Final = "main"
 
 # The level that every topology has, last, by node name.
 HOST_LEVEL: Final = "host"
+# Instead of a duration: no time-out.
+NONE: Final = "none"
 # In a request instead of a level: the lowest level with a domain that could hold all of its pods.
 AUTO: Final = "auto"

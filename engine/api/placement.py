@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from engine.api.device import DeviceUse
-from engine.api.duration import epoch
+from engine.api.duration import epoch, timestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +143,47 @@ def _time(text: object) -> float | None:
         return epoch(datetime.fromisoformat(text)) if isinstance(text, str) else None
     except (ValueError, OverflowError):
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class FailedStarts:
+    """The failed starts of a gang since it was ready last, or since its user intervened.
+
+    `hosts`: where pods were not ready in time. Of the last one: `at`, when it was given up (seconds since the epoch),
+    `revision`, its assignment, and `seen`, the workload as it left it, to notice that its user has changed it.
+    """
+
+    count: int = 0
+    hosts: tuple[str, ...] = ()
+    at: float = 0.0
+    revision: int = 0
+    seen: str = ""
+
+
+def failed_starts(status: Mapping[str, Any]) -> FailedStarts:
+    """Return the failed starts of a gang; none where they are unreadable."""
+    raw = status.get("failedStarts")
+    if not isinstance(raw, Mapping):
+        return FailedStarts()
+    count, hosts, revision, seen = (raw.get(key) for key in ("count", "hosts", "revision", "seen"))
+    return FailedStarts(
+        count=count if isinstance(count, int) and count > 0 else 0,
+        hosts=tuple(host for host in hosts if isinstance(host, str)) if isinstance(hosts, list | tuple) else (),
+        at=_time(raw.get("at")) or 0.0,
+        revision=revision if isinstance(revision, int) else 0,
+        seen=seen if isinstance(seen, str) else "",
+    )
+
+
+def failed_starts_body(starts: FailedStarts) -> dict[str, Any]:
+    """Return the JSON of `status.failedStarts`."""
+    return {
+        "count": starts.count,
+        "hosts": list(starts.hosts),
+        "at": timestamp(starts.at),
+        "revision": starts.revision,
+        "seen": starts.seen,
+    }
 
 
 def was_ready(status: Mapping[str, Any]) -> bool:

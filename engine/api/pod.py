@@ -99,14 +99,12 @@ class PodSpec:
 class Readiness:
     """The readiness of a bound pod that is not ready, or whose containers were restarted.
 
-    `since`: when its Ready condition changed last; `bound`: when it got its node; 0.0 where that is not known.
-    `container` is the first one that is not ready, `waiting` and `message` say why it waits, in the kubelet's words,
-    `ended` how it ended last.
+    `since`: when its Ready condition changed last (0.0: not known). `container` is the first one that is not ready,
+    `waiting` and `message` say why it waits, in the kubelet's words, `ended` how it ended last.
     """
 
     ready: bool
     since: float
-    bound: float
     restarts: int  # of the container that was restarted most often
     container: str = ""
     waiting: str = ""
@@ -130,7 +128,9 @@ class Pod:
     deleting: bool
     unschedulable: str  # why the scheduler did not bind it, in its own words; "" while it has reported nothing
     mirror: bool
-    readiness: Readiness | None = None  # None: it is ready, is not bound, has ended, or is not managed
+    # Of managed pods alone: nobody asks for those of the others, and they are most.
+    bound: float = 0.0  # when it got its node; 0.0: it has none, or that is not known
+    readiness: Readiness | None = None  # None: it is ready, or has no node, or has ended
 
     @property
     def finished(self) -> bool:

@@ -48,6 +48,8 @@ Code = Literal[
     "SchedulerSilent",
     "HoldExpired",
     "PodsNotReady",
+    "StartTimeout",
+    "StartLimitExceeded",
     "NodeLost",
     "PriorityClassMissing",
     "ScheduleTimeout",
@@ -261,6 +263,10 @@ REASONS: Final[Mapping[Code, Reason]] = {
     "PodsNotReady": _wait(
         "readiness", "Pods are bound, but not ready: an image, a crash, or a readiness probe.", settles=30.0
     ),
+    "StartTimeout": _wait(
+        "another host", "Pods were not ready within `timeouts.start`; the gang is started again on other hosts."
+    ),
+    "StartLimitExceeded": _wait("user", "As many starts in a row have failed as the policy allows; it stays held."),
     "NodeLost": _wait("slots", "A node of the gang is gone; its pods get new slots."),
     "PriorityClassMissing": _wait(
         "owners", "A template names a PriorityClass that does not exist: no pod can be created from it."

@@ -72,6 +72,7 @@ def pod(source: Source, *, labels: frozenset[str] = frozenset()) -> Pod:
     raw = decode(wire.Pod, source)
     meta, status = raw.metadata or wire.ObjectMeta(), raw.status or wire.PodStatus()
     spec = pod_spec(raw.spec or wire.PodSpec(), meta, "$.spec", namespace=meta.namespace or "", labels=labels)
+    asked = bool(spec.node_name) and names.MANAGED in spec.labels
     return Pod(
         namespace=intern(meta.namespace or ""),
         name=meta.name or "",
@@ -85,8 +86,8 @@ def pod(source: Source, *, labels: frozenset[str] = frozenset()) -> Pod:
         deleting=meta.deletion_timestamp is not None,
         unschedulable=_unschedulable(status.conditions or ()),
         mirror=meta.annotations is not None and _MIRROR in meta.annotations,
-        # Of all other pods nobody asks, and they are most.
-        readiness=_readiness(status) if spec.node_name and names.MANAGED in spec.labels else None,
+        bound=_bound(status.conditions or ()) if asked else 0.0,
+        readiness=_readiness(status) if asked else None,
     )
 
 
@@ -371,6 +372,11 @@ def _unschedulable(conditions: Iterable[wire.Condition]) -> str:
     return ""
 
 
+def _bound(conditions: Iterable[wire.Condition]) -> float:
+    """Return when a pod got its node."""
+    return next((epoch(one.last_transition_time) for one in conditions if one.type == "PodScheduled"), 0.0)
+
+
 def _readiness(status: wire.PodStatus) -> Readiness | None:
     """Return the readiness of a bound pod; None if it is ready without a restart, or has ended.
 
@@ -378,17 +384,15 @@ def _readiness(status: wire.PodStatus) -> Readiness | None:
     """
     if status.phase in _ENDED:
         return None
-    ready, since, bound = status.phase == "Running", None, None
+    ready, since = status.phase == "Running", None
     for condition in status.conditions or ():
         if condition.type == "Ready":
             ready, since = condition.status == "True", condition.last_transition_time
-        elif condition.type == "PodScheduled":
-            bound = condition.last_transition_time
     containers = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
     restarts = max([one.restart_count or 0 for one in status.container_statuses or ()], default=0)
     if ready and not restarts:
         return None
-    readiness = Readiness(ready=ready, since=epoch(since), bound=epoch(bound), restarts=restarts)
+    readiness = Readiness(ready=ready, since=epoch(since), restarts=restarts)
     stopped = None if ready else _first_stopped(containers)
     if stopped is None:
         return readiness

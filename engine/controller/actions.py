@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.api.placement import Assignment
+from engine.api.placement import Assignment, FailedStarts
 from engine.api.pod import Pod
 from engine.api.reasons import Code, Phase, Why
 from engine.gang.repair import ExtensionRequest
@@ -40,13 +40,15 @@ class Resume:
 class Unplace:
     """Remove the assignment; with `suspend` the workload is suspended first.
 
-    `pause`: other hosts would not help, so it is planned again only after a delay, longer every time.
+    `pause`: other hosts would not help, so it is planned again only after a delay, longer every time. `failed`: the
+    failed starts to record before anything else, as its start is one of them.
     """
 
     suspend: bool
     reason: Why
     message: str
     pause: bool = False
+    failed: FailedStarts | None = None
 
 
 @dataclass(frozen=True, slots=True)

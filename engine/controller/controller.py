@@ -317,14 +317,14 @@ class Controller:
                 self._gangs.add(key, gang, decision.wake, now)
             case Resume():
                 self._term.send(key, lambda: executor.resume(gang))
-            case Unplace(suspend=suspend, reason=reason, message=message, pause=pause):
+            case Unplace(suspend=suspend, reason=reason, message=message, pause=pause, failed=failed):
                 gang_state.last_plan = None
                 status = Status("Waiting", reason, message)
                 # Reported with the write, not after it: the next plan, and its own reason, may come a moment later.
                 event = self._reporter.reported(key, gang, status, now)
 
                 def unplace() -> None:
-                    executor.unplace(gang, status, suspend=suspend, event=event)
+                    executor.unplace(gang, status, suspend=suspend, event=event, failed=failed)
                     # A failed write does not end the waiting times: it is retried after the ordinary back-off.
                     gang_state.timers.given_back(now, rest=self._view.policy.timeouts.bind / 10 if suspend else 0.0)
                     if pause and suspend:

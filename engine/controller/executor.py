@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from engine.api import names
 from engine.api.event_reasons import EventReason, is_warning
-from engine.api.placement import Assignment, Placement
+from engine.api.placement import Assignment, FailedStarts, Placement, failed_starts_body
 from engine.api.pod import Pod
 from engine.api.reasons import Code, known_code
 from engine.api.text import quote
@@ -108,8 +108,18 @@ class ActionExecutor:
             raise writes.WriteRefused(result.message)
         was_done(result, gang.workload.name)
 
-    def unplace(self, gang: Gang, status: Status, *, suspend: bool, event: bool) -> None:
-        """Remove the assignment; with `suspend`, only after the workload is suspended again. Then report the reason."""
+    def unplace(
+        self, gang: Gang, status: Status, *, suspend: bool, event: bool, failed: FailedStarts | None = None
+    ) -> None:
+        """Remove the assignment; with `suspend`, only after the workload is suspended again. Then report the reason.
+
+        A failed start is recorded first: whatever ends this halfway, the next leader knows of it.
+        """
+        if failed is not None and gang.placement is not None:
+            body = {"failedStarts": failed_starts_body(failed)}
+            result = writes.patch_placement_status(self._api, gang.placement, body, fence=self._fence)
+            if not isinstance(result, Gone):
+                gang = replace(gang, placement=self._writer.took_placement(result))
         if suspend and not gang.workload.suspended:
             result = self._writer.on_newest(
                 gang.workload, lambda workload: writes.suspend_workload(self._api, workload, fence=self._fence)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from engine.api.placement import FailedStarts
 from engine.api.pod import Pod
 from engine.controller.actions import Status
 from engine.scheduler.outcome import Placed
@@ -35,6 +36,9 @@ class Timers:
     gone_since: dict[str, float] = field(default_factory=dict)  # host of live pods -> since when the node is gone
     # rank on a lost host -> since when it is empty
     vacant_since: dict[tuple[str, int], float] = field(default_factory=dict)
+    unready_since: dict[str, float] = field(default_factory=dict)  # uid of a pod that was ready -> since when it is not
+    failed_revision: int = 0  # of the last failed start with hosts that are excluded here
+    forgotten_revision: int = 0  # of the last failed start after which the user has intervened
     incomplete_since: float | None = None
     retry_at: float = 0.0  # not planned again before this
     last_pause: float = 0.0  # the last of the growing delays
@@ -59,6 +63,31 @@ class Timers:
         _, backoff = self.excluded.get(host, (0.0, EXCLUDE_FIRST / 2))
         backoff = min(backoff * 2, EXCLUDE_MOST)
         self.excluded[host] = (now + backoff, backoff)
+
+    def failed_start(self, starts: FailedStarts, now: float, *, hosts: Iterable[str], retry_at: float) -> None:
+        """Exclude the hosts of a failed start from the plan at `retry_at`, and for a while after it; at most once."""
+        if self.failed_revision != starts.revision:
+            self.failed_revision = starts.revision
+            for host in hosts:
+                self.exclude(host, max(now, retry_at))
+
+    def forget_failed_starts(self, starts: FailedStarts) -> None:
+        """Let the hosts of failed starts count again; once, as they may be excluded for something else later."""
+        if self.forgotten_revision != starts.revision:
+            self.forgotten_revision = starts.revision
+            for host in starts.hosts:
+                self.excluded.pop(host, None)
+
+    def turned_unready(self, since: Mapping[str, float]) -> float | None:
+        """Record the pods (by uid) that are not ready, each with its own time; return the earliest.
+
+        A pod that is ready in between for a moment only keeps its time.
+        """
+        for uid in self.unready_since.keys() - since.keys():
+            del self.unready_since[uid]
+        for uid, when in since.items():
+            self.unready_since.setdefault(uid, when)
+        return min(self.unready_since.values(), default=None)
 
     def exclude_host(self, pod: Pod, host: str | None, now: float) -> None:
         """Exclude the host of a pod that did not start in time from the next plan; at most once per pod."""

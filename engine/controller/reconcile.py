@@ -11,16 +11,16 @@ from dataclasses import replace
 
 from engine.api import names
 from engine.api.field import render
-from engine.api.placement import PodSetRequest
+from engine.api.placement import FailedStarts, Placement, PodSetRequest, failed_starts
 from engine.api.pod import Pod
 from engine.api.reasons import Code, asks_nothing, known_code, reason_of
-from engine.api.text import sanitize
+from engine.api.text import plural, sanitize
 from engine.api.workload import Workload
 from engine.controller.actions import Decision, Enqueue, NoAction, ReassignDevices, Resume, Status, Unmanage, Unplace
 from engine.controller.gang_state import Timers
 from engine.controller.host_health import HostHealth
-from engine.controller.running import running
-from engine.gang.gang import Gang, can_suspend, held_by_us, ours, suspended_by_user
+from engine.controller.running import HELD_AFTER_STARTS, running, start_pause
+from engine.gang.gang import Gang, can_suspend, fingerprint, held_by_us, ours, start_timeout, suspended_by_user
 from engine.gang.relaxation import starts_anew, timeout_text, times_out_at
 from engine.gang.slots import slots_of
 from engine.policy.model import Policy
@@ -93,6 +93,8 @@ def reconcile(
         if not gated and _expired(gang, timers):
             return Decision(NoAction())  # no pod appeared: planned again when one does
         timers.expired = False
+        if (held := _after_failed_starts(gang, timers=timers, policy=policy, now=now, wall=wall)) is not None:
+            return Decision(NoAction(), held)
         if _given_up(gang, policy, wall):
             return Decision(NoAction(), Status("Waiting", "ScheduleTimeout", timeout_text(gang.request, policy)))
         return Decision(Enqueue(), wake=timers.retry_at if timers.retry_at > now else None)
@@ -117,11 +119,42 @@ def _expired(gang: Gang, timers: Timers) -> bool:
     return not can_suspend(gang.workload) and not gang.workload.suspended and expired
 
 
+def _after_failed_starts(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: float) -> Status | None:
+    """Return the status of a gang that has used up its starts; of others, set when they may be planned again.
+
+    All of it is read from the Placement: a leader that was not there knows the hosts to leave out, and the pause.
+    """
+    placement = gang.placement
+    starts = failed_starts(placement.status) if placement is not None else FailedStarts()
+    if placement is None or not starts.count:
+        return None
+    touched = starts.seen != fingerprint(gang)
+    if starts.count >= policy.queue.max_start_attempts:
+        if not touched:
+            return _held_status(placement, starts)
+        timers.forget_failed_starts(starts)  # its user has corrected the problem
+        return None
+    if not touched:
+        pause = start_pause(starts.count, start_timeout(gang.request, policy))
+        timers.retry_at = max(timers.retry_at, now + starts.at + pause - wall)
+        timers.failed_start(starts, now, hosts=starts.hosts, retry_at=timers.retry_at)
+    return None
+
+
+def _held_status(placement: Placement, starts: FailedStarts) -> Status:
+    message = str(placement.status.get("message") or "")
+    if not starts_anew(placement.status):  # the last leader had no time to report it
+        message = f"{plural(starts.count, 'start')} in a row have failed, as pods were not ready; {HELD_AFTER_STARTS}"
+    return Status("Waiting", "StartLimitExceeded", message)
+
+
 def _given_up(gang: Gang, policy: Policy, wall: float) -> bool:
     """Return True for a gang that was given up and that its user has neither changed nor resumed since."""
     placement = gang.placement
     if placement is None or policy.queue.on_timeout != "giveUp" or not starts_anew(placement.status):
         return False
+    if failed_starts(placement.status).count >= policy.queue.max_start_attempts:
+        return False  # it was held for these, until its user intervened
     end = times_out_at(gang.request, placement.status)
     resumed = can_suspend(gang.workload) and not gang.workload.suspended
     return end is not None and end <= wall and not resumed and request_written(gang, priority=placement.priority)
@@ -183,6 +216,10 @@ def _before_resume(gang: Gang, health: HostHealth) -> Decision:
     placement = gang.placement
     assert placement is not None and placement.assignment is not None
     hosts = sorted({slot.host for slot in slots_of(placement.assignment)})
+    starts = failed_starts(placement.status)
+    if starts.count and starts.revision == placement.assignment.revision:
+        # The last leader had suspended it for that, and no time for the rest.
+        return Decision(Unplace(suspend=False, reason="StartTimeout", message="pods were not ready in time"))
     if stale(gang):
         return Decision(Unplace(suspend=False, reason="", message="the request changed: it is planned again"))
     if (gone := next((host for host in hosts if not health.usable(host)), None)) is not None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from typing import Final
 
-from engine.api.placement import Placement, incomplete_since, was_ready
+from engine.api.duration import format_duration
+from engine.api.placement import FailedStarts, Placement, failed_starts, incomplete_since, was_ready
 from engine.api.pod import Pod
 from engine.api.reasons import Code, known_code, reason_of
 from engine.api.text import plural, sanitize
@@ -19,10 +21,14 @@ from engine.gang.gang import (
     at_fault,
     can_suspend,
     enough_ready,
+    fails_anywhere,
+    fingerprint,
     host_of,
     not_ready,
     pinned_host,
     pod_set_of,
+    recover_timeout,
+    start_timeout,
     why_not_ready,
 )
 from engine.gang.repair import ExtensionRequest, growth_request, repair_request
@@ -52,8 +58,21 @@ MAX_REASON = 300
 BLOCKED_CHECK = 5.0
 # Seconds. A pod that has succeeded leaves the cache before its workload's status counts it.
 MISSED_AFTER = 5.0
+# Hosts that a Placement records for failed starts.
+MAX_LEFT_OUT = 100
+# The end of the message about a gang after the last start that the policy allows.
+HELD_AFTER_STARTS = "it stays held until its user changes or resumes it"
+# Seconds. The pause after a failed start is a tenth of the time that it had, doubled by each further one, within these.
+SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 1800.0
 # The Job controller recreates a lost pod after 10, 20, 40 s ..., and no later than this.
 JOB_BACK_OFF = "6 min"
+
+
+def start_pause(count: int, timeout: float) -> float:
+    """Return the seconds from so many failed starts in a row to the next plan; `timeout`: how long each may take."""
+    if timeout == inf:
+        return 0.0
+    return min(max(SHORTEST_PAUSE, round(timeout / 10, 3)) * 2.0 ** min(count - 1, 30), LONGEST_PAUSE)
 
 
 def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: float, hosts: HostHealth) -> Decision:
@@ -78,6 +97,12 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     if restart is not None:
         return restart
     wakes = [recover, loss.wake if loss is not None else None]
+    restart, overdue = _not_ready_in_time(
+        gang, live, unready, timers=timers, policy=policy, now=now, wall=wall, hosts=hosts
+    )
+    if restart is not None:
+        return restart
+    wakes.append(overdue)
     wakes += [now + one.since + STEADY_AFTER - wall for pod in unready if (one := pod.readiness) and one.ready]
 
     unbound = [pod for pod in live if not pod.spec.node_name and not pod.spec.gates]
@@ -213,7 +238,9 @@ def _recovery(
     """Return a restart if the gang was incomplete for too long and the policy allows it; else when to check again."""
     placement = gang.placement
     assert placement is not None
-    if placement.status.get("phase") != "Incomplete" or not started:
+    why = reason_of(known_code(placement.status.get("reason")))
+    # Pods that are not ready have each a time of their own: of a long sweep some are always just starting.
+    if placement.status.get("phase") != "Incomplete" or not started or (why is not None and why.until == "readiness"):
         timers.incomplete_since = None
         return None, None
     if timers.incomplete_since is None:
@@ -221,12 +248,89 @@ def _recovery(
         timers.incomplete_since = now - max(0.0, wall - since) if since is not None else now
     if policy.incomplete != "restart" or not can_suspend(gang.workload):
         return None, None
-    end = timers.incomplete_since + policy.timeouts.recover
+    timeout = recover_timeout(gang.request, policy)
+    end = timers.incomplete_since + timeout
     if now < end:
         return None, end
     reason = known_code(placement.status.get("reason")) or "WaitingForMembers"
-    message = f"not complete again after {policy.timeouts.recover:g} s; the gang is restarted"
+    message = f"not complete again after {timeout:g} s; the gang is restarted"
     return Decision(Unplace(suspend=True, reason=reason, message=message)), None
+
+
+def _not_ready_in_time(
+    gang: Gang,
+    live: list[Pod],
+    unready: list[Pod],
+    *,
+    timers: Timers,
+    policy: Policy,
+    now: float,
+    wall: float,
+    hosts: HostHealth,
+) -> tuple[Decision | None, float | None]:
+    """Return the end of a start that takes too long, or a restart if pods are not ready again for too long; else when
+    to check again.
+    """
+    placement = gang.placement
+    assert placement is not None and placement.assignment is not None
+    ready_before = was_ready(placement.status)
+    first = timers.turned_unready(
+        {
+            pod.uid: now - max(0.0, wall - max(pod.bound, one.since))
+            for pod in unready
+            if ready_before and (one := pod.readiness) is not None
+        }
+    )
+    if not unready or enough_ready(gang, unready) or not can_suspend(gang.workload):
+        return None, None
+    bound = [pod for pod in live if pod.spec.node_name]
+    said = _not_ready_text(len(bound), unready, hosts)
+    if ready_before:
+        end = (now if first is None else first) + recover_timeout(gang.request, policy)
+        if policy.incomplete != "restart" or now < end:
+            return None, end
+        for pod in unready:
+            timers.exclude_host(pod, pod.spec.node_name, now)
+        after = f"{format_duration(recover_timeout(gang.request, policy))} later"
+        return Decision(Unplace(suspend=True, reason="PodsNotReady", message=f"{said}; {after} it is restarted")), None
+    timeout = start_timeout(gang.request, policy)
+    if timeout == inf or reservation(gang.workload, placement, gang.pods):
+        return None, None
+    end = now - max(0.0, wall - max(pod.bound for pod in bound)) + timeout
+    if now < end:
+        return None, end
+    return _failed_start(gang, unready, said, timeout, timers=timers, policy=policy, now=now, wall=wall), None
+
+
+def _failed_start(
+    gang: Gang,
+    unready: list[Pod],
+    said: str,
+    timeout: float,
+    *,
+    timers: Timers,
+    policy: Policy,
+    now: float,
+    wall: float,
+) -> Decision:
+    """Return the decision to release the slots of a gang with pods that did not become ready in time."""
+    placement = gang.placement
+    assert placement is not None and placement.assignment is not None
+    starts, limit = failed_starts(placement.status), policy.queue.max_start_attempts
+    left_out = sorted({pod.spec.node_name for pod in unready if not fails_anywhere(pod)})
+    if starts.revision != placement.assignment.revision:
+        # After the last one allowed it starts again only if its user has intervened: then none of them counts.
+        count = (starts.count if starts.count < limit else 0) + 1
+        hosts = tuple(sorted({*(starts.hosts if count > 1 else ()), *left_out})[:MAX_LEFT_OUT])
+        starts = FailedStarts(count, hosts, wall, placement.assignment.revision, fingerprint(gang, suspends=True))
+    last = starts.count >= limit
+    pause = start_pause(starts.count, timeout)
+    timers.failed_start(starts, now, hosts=left_out, retry_at=now + pause)
+    after = f"{said}, {format_duration(timeout)} after all were bound; start {starts.count} of {limit} has failed"
+    where = f" without {named(left_out)}" if left_out else ""
+    then = HELD_AFTER_STARTS if last else f"it is planned again in {format_duration(pause)}{where}"
+    reason: Code = "StartLimitExceeded" if last else "StartTimeout"
+    return Decision(Unplace(suspend=True, reason=reason, message=f"{after}: {then}", failed=starts))
 
 
 def _growth(gang: Gang) -> ExtensionRequest | None:

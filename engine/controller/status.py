@@ -108,6 +108,7 @@ def status_body(before: Mapping[str, Any], status: Status, *, placed: Placed | N
         "waitingSince": (known.get("waitingSince") or stamp) if waits else None,
         "requeuedAt": known.get("requeuedAt") if waits else None,
         "readyAt": _ready_at(before, status, stamp),
+        "failedStarts": None if _forgets_starts(status) else before.get("failedStarts"),
     }
     if placed is not None:
         body["domainsUsed"] = dict(placed.domains_used)
@@ -136,6 +137,12 @@ def _ready_at(before: Mapping[str, Any], status: Status, stamp: str) -> str | No
         return None
     known = before.get("readyAt")
     return known if isinstance(known, str) else stamp if status.phase in ("Running", "Finished") else None
+
+
+def _forgets_starts(status: Status) -> bool:
+    """Return True if failed starts count no more: the gang was ready, or its user has suspended it."""
+    reason = reason_of(status.reason)
+    return status.phase in ("Running", "Finished") or (reason is not None and not reason.patient)
 
 
 def _waits_for_us(status: Status) -> bool:

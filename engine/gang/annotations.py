@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import isqrt
+from math import inf, isqrt
 from operator import attrgetter
 
 import msgspec
 
 from engine.api import names
-from engine.api.duration import DurationError, parse_duration
+from engine.api.duration import DurationError, format_duration, parse_duration
 from engine.api.field import FieldError, unsupported
 from engine.api.pod import Pod
 from engine.api.reasons import Code
@@ -39,6 +39,7 @@ _ELSEWHERE: Mapping[str, str] = {
 _KNOWN = names.REQUEST_KEYS | names.OWNED_ANNOTATIONS
 _WORD = re.compile(r"[^\s,;|+]+")
 _MIN_TIMEOUT = 10  # seconds: each time that it is over costs a write and an Event
+_TIMEOUTS = (1.0, 168 * 3600.0)  # as in the policy, seconds
 _MAX_READ = 256  # characters of a value: a list of levels is shorter
 _SHORT_KEYS = tuple(sorted(key.partition("/")[2] for key in names.REQUEST_KEYS))
 _LISTED_DIVISORS = 8
@@ -355,6 +356,21 @@ def _duration(said: RequestAnnotation, _: LevelNames, __: Collection[str]) -> st
     return repr(seconds) if seconds > 0 else invalid(said, "must be more than 0s")
 
 
+def _timeout(said: RequestAnnotation, _: LevelNames, __: Collection[str]) -> str | FieldError:
+    if said.value == names.NONE:
+        return repr(inf)
+    try:
+        seconds = parse_duration(said.value)
+    except DurationError as error:
+        return invalid(said, f"{error}, or {names.NONE}")
+    if seconds == 0:
+        return invalid(said, f"must be more than 0s; {names.NONE} is for no time-out")
+    least, most = _TIMEOUTS
+    if least <= seconds <= most:
+        return repr(seconds)
+    return invalid(said, f"must be from {format_duration(least)} to {format_duration(most)}, or {names.NONE}")
+
+
 def _schedule_timeout(said: RequestAnnotation, levels: LevelNames, known: Collection[str]) -> str | FieldError:
     found = _duration(said, levels, known)
     if isinstance(found, FieldError) or float(found) >= _MIN_TIMEOUT:
@@ -381,6 +397,8 @@ _CHECKS: Mapping[str, Callable[[RequestAnnotation, LevelNames, Collection[str]],
     names.GANG_SIZE: _number,
     names.RELAX_AFTER: _duration,
     names.SCHEDULE_TIMEOUT: _schedule_timeout,
+    names.START_TIMEOUT: _timeout,
+    names.RECOVER_TIMEOUT: _timeout,
     names.COLOCATE: _name,
     names.GANG_NAME: _name,
     names.POD_GROUP: _name,

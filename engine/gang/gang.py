@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from typing import Final
 
 from engine.api import names
@@ -15,6 +17,7 @@ from engine.api.text import plural, sanitize
 from engine.api.workload import GangKey, PodSet, Workload
 from engine.gang.key import key_of
 from engine.gang.request import PlacementRequest
+from engine.policy.model import Policy
 
 _RANK_DIGITS = 7  # 100,000 pods at most
 # Seconds. A container that crashes is ready for a moment after each restart, if its pod has no readiness probe: after a
@@ -22,6 +25,8 @@ _RANK_DIGITS = 7  # 100,000 pods at most
 STEADY_AFTER: Final = 30.0
 # Why a container waits while nothing is wrong with it.
 _STARTING: Final = ("", "ContainerCreating", "PodInitializing")
+# Why a container waits that could be started on no other host either: a ConfigMap, a Secret or the image's name.
+_ANYWHERE: Final = ("CreateContainerConfigError", "InvalidImageName")
 _MAX_MESSAGE: Final = 200  # characters of a kubelet's message that are quoted: an image's name and what is wrong
 
 
@@ -171,9 +176,14 @@ def at_fault(pod: Pod) -> bool:
     return one is not None and bool(one.restarts or one.ended or one.waiting not in _STARTING)
 
 
+def fails_anywhere(pod: Pod) -> bool:
+    """True when the containers of a pod could be started on no other host either."""
+    return pod.readiness is not None and pod.readiness.waiting in _ANYWHERE
+
+
 def why_not_ready(pod: Pod) -> str:
     """Return why a bound pod is not ready, in the kubelet's words, shortened and escaped."""
-    one = pod.readiness or Readiness(ready=False, since=0.0, bound=0.0, restarts=0)
+    one = pod.readiness or Readiness(ready=False, since=0.0, restarts=0)
     restarts = f", {plural(one.restarts, 'restart')}" if one.restarts else ""
     if one.ready:
         return f"ready again for a moment only{restarts}"
@@ -208,3 +218,27 @@ def enough_ready(gang: Gang, unready: Iterable[Pod]) -> bool:
         slots += count
     whole = placement.gang.min_available if placement.gang is not None else None
     return left <= max(0, slots - whole) if whole is not None else True
+
+
+def start_timeout(request: PlacementRequest, policy: Policy) -> float:
+    """Return the seconds that the pods of a gang may be bound but not ready at its start; infinite: any time."""
+    own = policy.timeouts.start if request.start_timeout is None else request.start_timeout
+    return inf if own is None else own
+
+
+def recover_timeout(request: PlacementRequest, policy: Policy) -> float:
+    """Return the seconds that a gang which ran may be incomplete before it is restarted; infinite: any time."""
+    return policy.timeouts.recover if request.recover_timeout is None else request.recover_timeout
+
+
+def fingerprint(gang: Gang, *, suspends: bool = False) -> str:
+    """Return what changes when the user of a held gang changes it: its spec, its request, or resumes it.
+
+    `suspends`: as it will be when we have suspended it, which is a change of its spec too.
+    """
+    request = gang.request
+    asked = (request.pod_sets, request.gang, request.topology, request.relax_after)
+    waits = (request.schedule_timeout, request.start_timeout, request.recover_timeout)
+    digest = hashlib.sha256(repr((asked, waits)).encode("utf-8", "backslashreplace")).hexdigest()
+    generation = gang.workload.generation + (1 if suspends and not gang.workload.suspended else 0)
+    return f"{generation}-{digest[:16]}"

@@ -44,11 +44,10 @@ from engine.topology.topology import Topology
 
 _POD_GROUP_ONLY = "pod-group labels are read only at creation; add topogate.dev/unconstrained-topology: true"
 LEVELS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY, names.SLICES})
-_NEEDS_LEVEL = frozenset(
-    {names.TOPOLOGY, names.RELAX_AFTER, names.MIN_AVAILABLE, names.SCHEDULE_TIMEOUT, names.PROFILE}
-)
+_TIMEOUTS = frozenset({names.SCHEDULE_TIMEOUT, names.START_TIMEOUT, names.RECOVER_TIMEOUT})
+_NEEDS_LEVEL = frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.MIN_AVAILABLE, names.PROFILE}) | _TIMEOUTS
 # about the whole gang, wherever they are set
-_GANG_WIDE = frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.SCHEDULE_TIMEOUT, names.PROFILE})
+_GANG_WIDE = frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.PROFILE}) | _TIMEOUTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +56,9 @@ class PlacementRequest:
 
     `pod_sets` has one request per pod set, in their order; `gang` applies to all of them together (None with one pod
     set). `relax_after`: seconds of waiting after which required levels become preferred; `schedule_timeout`: after
-    which the gang is requeued or given up. `profile` is None where the policy decides. `levels`: the aliases of the
-    only levels that `auto` may stand for, coarse to fine; None: all. `warnings` are sentences for the user, without a
-    prefix.
+    which the gang is requeued or given up. `start_timeout` and `recover_timeout`: instead of the policy's, in seconds;
+    infinite for none. `profile` is None where the policy decides. `levels`: the aliases of the only levels that `auto`
+    may stand for, coarse to fine; None: all. `warnings` are sentences for the user, without a prefix.
     """
 
     pod_sets: tuple[PodSetRequest, ...] = ()
@@ -72,6 +71,8 @@ class PlacementRequest:
     schedule_timeout: float | None = None
     profile: str | None = None
     levels: tuple[str, ...] | None = None
+    start_timeout: float | None = None
+    recover_timeout: float | None = None
 
     @property
     def asked(self) -> PodSetRequest | None:
@@ -152,17 +153,24 @@ def parse_request(
         return PlacementRequest(errors=tuple(sorted(set(errors), key=_order)), warnings=warnings)
     gang = _gang(whole, workload) if whole.pod_set is None else None
     asks = _asks(whole, of_pods, gang, workload)
-    relax, timeout = of_all.get(names.RELAX_AFTER), of_all.get(names.SCHEDULE_TIMEOUT)
     about_request = request_warnings(
-        workload, scopes, asks, gang, relaxes=relax is not None, dialects=policy.annotations.dialects
+        workload,
+        scopes,
+        asks,
+        gang,
+        gang_wide=of_all,
+        keeps_incomplete=policy.incomplete == "keep",
+        dialects=policy.annotations.dialects,
     )
     return PlacementRequest(
         pod_sets=asks,
         gang=gang,
         topology=chosen,
         warnings=(*warnings, *about_request),
-        relax_after=float(relax) if relax is not None else None,
-        schedule_timeout=float(timeout) if timeout is not None else None,
+        relax_after=_seconds(of_all, names.RELAX_AFTER),
+        schedule_timeout=_seconds(of_all, names.SCHEDULE_TIMEOUT),
+        start_timeout=_seconds(of_all, names.START_TIMEOUT),
+        recover_timeout=_seconds(of_all, names.RECOVER_TIMEOUT),
         profile=of_all.get(names.PROFILE),
         levels=levels.allowed,
     )
@@ -178,6 +186,10 @@ def _not_allowed(said: RequestAnnotation, rule: RuleInForce) -> FieldError:
         message=f"this namespace may not request a topology or a gang ({rule.field('allow')}); remove the request, or "
         "use another namespace",
     )
+
+
+def _seconds(meanings: Mapping[str, str], key: str) -> float | None:
+    return float(meanings[key]) if key in meanings else None
 
 
 def request_annotations(workload: Workload, *, policy: Policy) -> tuple[RequestAnnotation, ...]:

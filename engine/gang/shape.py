@@ -25,9 +25,9 @@ NODE_SELECTOR: Final = "nodeSelector"
 NODE_AFFINITY: Final = "node affinity"
 # Why `engine.scheduler.plan` leaves out a host for now.
 JUST_JOINED: Final = "just joined"
-REFUSED_LATELY: Final = "recently refused by the scheduler"
+FAILED_LATELY: Final = "recently failed for this gang"
 KEPT_FOR_OTHERS: Final = "kept for a gang that has waited longer"
-_PASSING: Final = frozenset({CORDONED, NOT_READY, JUST_JOINED, REFUSED_LATELY, KEPT_FOR_OTHERS})
+_PASSING: Final = frozenset({CORDONED, NOT_READY, JUST_JOINED, FAILED_LATELY, KEPT_FOR_OTHERS})
 _UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", value="", effect="NoSchedule")
 _CONDITION_PREFIX: Final = "node.kubernetes.io/"
 _INT64: Final = range(-(2**63), 2**63)

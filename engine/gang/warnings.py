@@ -46,21 +46,37 @@ def request_warnings(
     asks: Sequence[PodSetRequest],
     gang: GangRequest | None,
     *,
-    relaxes: bool,
+    gang_wide: Mapping[str, str],
+    keeps_incomplete: bool,
     dialects: Collection[str],
 ) -> Iterator[str]:
     """Yield the warnings about a request that has no errors.
 
-    `asks` and `gang` were parsed from `scopes`; `relaxes`: the request has a `relax-after`.
+    `asks` and `gang` were parsed from `scopes`; `gang_wide`: what was said of the gang as a whole, by key;
+    `keeps_incomplete`: the policy never restarts an incomplete gang.
     """
     yield from _slices(asks)
-    if relaxes and not any(ask.require for ask in asks) and (gang is None or gang.require is None):
+    if (
+        names.RELAX_AFTER in gang_wide
+        and not any(ask.require for ask in asks)
+        and (gang is None or gang.require is None)
+    ):
         yield "relax-after has no effect without require-topology: no level is required"
+    yield from _timeouts(workload, gang_wide, keeps_incomplete=keeps_incomplete)
     yield from _unshared_domains(asks, scopes)
     yield from _minimum(workload, scopes)
     if POD_GROUP_DIALECT in dialects:
         yield from _pod_group_minimum(workload, asks, gang)
     yield from _not_planned_for(workload)
+
+
+def _timeouts(workload: Workload, gang_wide: Mapping[str, str], *, keeps_incomplete: bool) -> Iterator[str]:
+    """Warn of time-outs after which nothing can happen but a report."""
+    if not workload.suspendable:
+        for key in sorted({names.START_TIMEOUT, names.RECOVER_TIMEOUT} & gang_wide.keys()):
+            yield f"{key} only reports: a {workload.kind} cannot be suspended, so it keeps its slots"
+    elif names.RECOVER_TIMEOUT in gang_wide and keeps_incomplete:
+        yield "recover-timeout has no effect: the policy keeps incomplete gangs (incomplete: keep)"
 
 
 def _slices(asks: Iterable[PodSetRequest]) -> Iterator[str]:

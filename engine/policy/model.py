@@ -210,6 +210,11 @@ class Queue(Section):
         "goes behind its equals as if just submitted. `giveUp`: it stays held and is not planned again until its user "
         "changes its request or resumes it.",
     )
+    max_start_attempts: Annotated[int, Field(ge=1, le=1_000)] = Field(
+        default=3,
+        description="How many starts in a row a gang may fail (`timeouts.start`). Then it stays held, with the reason "
+        "`StartLimitExceeded`, until its user changes or resumes it.",
+    )
     max_gang_pods: Annotated[int, Field(ge=1, le=100_000)] = Field(
         default=GANG_PODS, description="Maximum number of pods in a gang; larger gangs are denied."
     )
@@ -232,8 +237,16 @@ class Timeouts(Section):
     node: Annotated[float, Duration("1s", "24h")] = Field(
         default=60.0, description="How long a node may be NotReady before it is lost; `nodeLoss` applies then."
     )
+    start: Annotated[float, Duration("1s", "168h")] | None = Field(
+        default=None,
+        description="How long the pods of a gang may be bound but not ready before its slots are released and it is "
+        "planned again on other hosts; null: forever, as the pull of a large image may take any time. A gang may set "
+        "its own (`topogate.dev/start-timeout`). Kinds that cannot be suspended are only reported.",
+    )
     recover: Annotated[float, Duration("1s", "168h")] = Field(
-        default=600.0, description="How long a started gang may lack pods before `incomplete` applies."
+        default=600.0,
+        description="How long a started gang may lack pods, or have pods that are not ready any more, before "
+        "`incomplete` applies. A gang may set its own (`topogate.dev/recover-timeout`).",
     )
     relax_after: Annotated[float, Duration("1s", "8760h")] | None = Field(
         default=None, description="How long a gang waits before its required level becomes preferred; null: forever."

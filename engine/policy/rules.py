@@ -20,7 +20,15 @@ from engine.policy.patterns import first_for_all
 from engine.topology.levels import MAX_LEVELS, RESERVED_NAMES, known_levels, presets
 
 DEFAULT_REQUESTS: Final = frozenset(
-    {names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.TOPOLOGY, names.RELAX_AFTER}
+    {
+        names.REQUIRE,
+        names.PREFER,
+        names.UNCONSTRAINED,
+        names.TOPOLOGY,
+        names.RELAX_AFTER,
+        names.START_TIMEOUT,
+        names.RECOVER_TIMEOUT,
+    }
 )
 _LEVELLED: Final = frozenset({names.REQUIRE, names.PREFER})
 

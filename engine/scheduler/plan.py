@@ -14,7 +14,7 @@ from engine.api.pod import Shape
 from engine.cache.capacity import Capacity
 from engine.devices.resources import CORE, RATIO
 from engine.gang.request import PlacementRequest
-from engine.gang.shape import JUST_JOINED, KEPT_FOR_OTHERS, REFUSED_LATELY
+from engine.gang.shape import FAILED_LATELY, JUST_JOINED, KEPT_FOR_OTHERS
 from engine.planner.plan import NoFit, Plan, PlanRequest, plan
 from engine.policy.model import Policy
 from engine.scheduler.explain import infeasible, placed_text
@@ -56,7 +56,7 @@ def plan_placement(
     if missing:
         return Waits("LabelsMissing", f"no node carries the labels of level {missing[0]}", for_hosts=True)
     asks = tuple(ask for ask in request.pod_sets if ask.count)
-    left_out = _left_out(topology, capacity, settled_before, {REFUSED_LATELY: excluded, KEPT_FOR_OTHERS: nominated})
+    left_out = _left_out(topology, capacity, settled_before, {FAILED_LATELY: excluded, KEPT_FOR_OTHERS: nominated})
     vacated = frozenset(host for host in emptied if host in topology.tree.index)
     kept_hosts = {name: hosts for name, hosts in (kept or {}).items() if hosts}
     profile = request.profile or policy.profile_of(request.topology)

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from engine.api import names
 from engine.api.objects import Node
-from engine.api.placement import Assignment, Placement
+from engine.api.placement import Assignment, FailedStarts, Placement, failed_starts_body
 from engine.api.pod import Pod
 from engine.api.workload import Owned, Workload
 from engine.cache.state import ClusterState
@@ -100,7 +100,13 @@ class Hands(ActionExecutor):
         self._called("resume", gang.workload.name)
         self._change(gang.workload, suspended=False, started=True, held=False)
 
-    def unplace(self, gang: Gang, status: Status, *, suspend: bool, event: bool) -> None:
+    def unplace(
+        self, gang: Gang, status: Status, *, suspend: bool, event: bool, failed: FailedStarts | None = None
+    ) -> None:
+        if failed is not None and gang.placement is not None:
+            self._called("failed start", gang.workload.name)
+            known = {**gang.placement.status, "failedStarts": failed_starts_body(failed)}
+            gang = replace(gang, placement=self.put(replace(gang.placement, status=known)))
         self._called("suspend" if suspend else "give back", gang.workload.name)
         if suspend:
             self._change(gang.workload, suspended=True, held=True)
@@ -201,7 +207,13 @@ class Hands(ActionExecutor):
         if held:
             annotations[names.HELD_BY] = names.HELD_BY_SUSPEND
         self._view.stores.workloads.apply_own_write(
-            replace(workload, annotations=annotations, resource_version=self.version(), **fields)
+            replace(
+                workload,
+                annotations=annotations,
+                resource_version=self.version(),
+                generation=workload.generation + 1,
+                **fields,
+            )
         )
 
 

@@ -108,6 +108,7 @@ def test_who_holds_up_others() -> None:
         "WaitingGangsLimit",
         "ReservedHostsLimit",
         "ScheduleTimeout",
+        "StartLimitExceeded",
         "Suspended",
         "HoldExpired",
         "PodsNotReady",
@@ -118,7 +119,7 @@ def test_who_holds_up_others() -> None:
     assert waits - such("shared") == own | {"SearchLimit"}
     assert such("of_order") == {"QueuedBehind", "RoomKept"}
     assert set(REASONS) - such("patient") == {"Suspended"}
-    assert such("gives_up") == {"ScheduleTimeout"}
+    assert such("gives_up") == {"ScheduleTimeout", "StartLimitExceeded"}
 
 
 def test_where_all_is_well_nothing_follows() -> None:

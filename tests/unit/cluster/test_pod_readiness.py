@@ -49,7 +49,6 @@ def test_a_pod_that_is_not_ready_tells_since_when_and_which_container_waits_for_
     assert found == Readiness(
         ready=False,
         since=NOON + 5,
-        bound=NOON,
         restarts=0,
         container="main",
         waiting="ImagePullBackOff",
@@ -108,7 +107,7 @@ def test_the_container_that_waits_for_a_cause_is_named_before_those_that_wait_fo
 def test_a_pod_that_no_kubelet_has_reported_on_is_not_ready() -> None:
     """Bound a moment ago: no condition Ready, no container statuses, null lists."""
     assert read(None, containerStatuses=None, initContainerStatuses=None) == Readiness(
-        ready=False, since=0.0, bound=NOON, restarts=0
+        ready=False, since=0.0, restarts=0
     )
 
 

@@ -12,10 +12,10 @@ from engine.gang.gang import STEADY_AFTER, Gang, at_fault, enough_ready, not_rea
 from engine.gang.request import PlacementRequest
 from tests.support.cluster_records import job, placement, pod
 
-WAITS = Readiness(ready=False, since=100.0, bound=90.0, restarts=0, container="main", waiting="ContainerCreating")
+WAITS = Readiness(ready=False, since=100.0, restarts=0, container="main", waiting="ContainerCreating")
 PULLS = replace(WAITS, waiting="ImagePullBackOff", message='Back-off pulling image "a/b:1"')
 LOOPS = replace(WAITS, waiting="CrashLoopBackOff", ended="exit code 1, Error", restarts=3)
-STEADY = Readiness(ready=True, since=100.0, bound=90.0, restarts=1)
+STEADY = Readiness(ready=True, since=100.0, restarts=1)
 
 
 def members(*readiness: Readiness | None) -> list[Pod]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
@@ -248,6 +249,12 @@ def test_an_unknown_key_of_ours_is_refused_with_the_nearest_one() -> None:
     [
         ("priority", "no such annotation; set priorityClassName on the pods"),
         ("Queue", "no such annotation; there are no queues: gangs wait by priority, then by age"),
+        (
+            "rack",
+            "no such annotation; the keys are colocate, gang-name, gang-size, min-available, pod-group, "
+            "prefer-topology, profile, recover-timeout, relax-after, require-topology, schedule-timeout, slice-size, "
+            "slice-topology, slices, start-timeout, topology, unconstrained-topology",
+        ),
     ],
 )
 def test_an_unknown_key_of_ours_without_a_near_one_is_told_where_it_is_said(key: str, told: str) -> None:
@@ -305,6 +312,11 @@ def test_what_makes_gangs_of_plain_pods_is_refused_on_workloads(key: str, value:
         (names.SCHEDULE_TIMEOUT, "10 minutes", "InvalidValue"),
         (names.SCHEDULE_TIMEOUT, "-5m", "InvalidValue"),
         (names.SCHEDULE_TIMEOUT, "9s", "InvalidValue"),
+        (names.START_TIMEOUT, "soon", "InvalidValue"),
+        (names.START_TIMEOUT, "0s", "InvalidValue"),
+        (names.START_TIMEOUT, "999ms", "InvalidValue"),
+        (names.RECOVER_TIMEOUT, "168h1s", "InvalidValue"),
+        (names.RECOVER_TIMEOUT, "None", "InvalidValue"),
         (names.COLOCATE, "two words", "InvalidValue"),
         (names.GANG_NAME, "x" * 64, "InvalidValue"),
         (names.UNCONSTRAINED, "yes", "InvalidValue"),
@@ -313,6 +325,35 @@ def test_what_makes_gangs_of_plain_pods_is_refused_on_workloads(key: str, value:
 def test_a_bad_value_is_named_even_where_the_key_has_no_place(key: str, value: str, reason: str) -> None:
     error = only(read({names.REQUIRE: "rack", key: value}))
     assert (error.reason, error.value) == (reason, value)
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("soon", "must be a duration such as 30s, 10m or 1h30m, or none"),
+        ("0", "must be more than 0s; none is for no time-out"),
+        ("200h", "must be from 1s to 168h, or none"),
+    ],
+)
+def test_a_wrong_time_out_is_told_what_is_allowed(value: str, told: str) -> None:
+    """The bounds of the policy's own, and the word for none."""
+    assert only(read({names.REQUIRE: "rack", names.START_TIMEOUT: value})).message == told
+
+
+@pytest.mark.parametrize(("value", "seconds"), [("90s", 90.0), ("1h30m", 5400.0), ("none", inf)])
+def test_time_outs_are_about_the_whole_gang_wherever_they_are_set(value: str, seconds: float) -> None:
+    """On the workload or on its template; two that differ contradict each other."""
+    for own, template in (({names.START_TIMEOUT: value}, {}), ({}, {names.START_TIMEOUT: value})):
+        assert read({names.REQUIRE: "rack", **own}, template=template).start_timeout == seconds
+    assert read({names.REQUIRE: "rack", names.RECOVER_TIMEOUT: value}).recover_timeout == seconds
+    error = only(read({names.REQUIRE: "rack", names.START_TIMEOUT: value}, template={names.START_TIMEOUT: "7s"}))
+    assert error.reason == "ConflictingAnnotations"
+
+
+def test_a_time_out_without_a_level_asks_for_nothing() -> None:
+    """As other keys that only add to a request."""
+    error = only(read({names.START_TIMEOUT: "10m"}))
+    assert (error.reason, error.field) == ("MissingValue", f"metadata.annotations[{names.REQUIRE}]")
 
 
 def test_slices_are_a_request_of_their_own() -> None:

@@ -59,6 +59,8 @@ TOLD: Mapping[str, Json] = {
     "a pod group's minimum that another template exceeds": other(
         "tfjob", {}, workers("TFJob", 4, metadata={"labels": {**GROUP, names.POD_GROUP_MIN: "5"}}), labels=GROUP
     ),
+    "a start-timeout on a kind that cannot be suspended": other("deployment", {**RACK, names.START_TIMEOUT: "10m"}),
+    "a recover-timeout where the policy keeps gangs": raw_job({**RACK, names.RECOVER_TIMEOUT: "10m"}),
     "preferred node affinity": raw_job(RACK, pod_spec=preferring("nodeAffinity")),
     "every preference": raw_job(RACK, pod_spec=EVERY_PREFERENCE),
 }
@@ -81,6 +83,7 @@ UNTOLD: Mapping[str, Json] = {
             }
         },
     ),
+    "a start-timeout": raw_job({**RACK, names.START_TIMEOUT: "10m"}),
     "colocate over two pod sets": other("tfjob", {**RACK, names.COLOCATE: "all"}),
     "a pod group's minimum that is read": raw_job(labels=GROUP),
     "a pod group's minimum over several templates": other("tfjob", {}, workers("TFJob", 4), labels=GROUP),

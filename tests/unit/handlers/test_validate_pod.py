@@ -81,6 +81,7 @@ def test_a_pod_of_an_unregistered_owner_that_asks_is_held_with_a_warning() -> No
         ({names.REQUIRE: "rack", names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "2"}, names.SLICE_SIZE),
         ({names.REQUIRE: "rack", names.COLOCATE: "a"}, names.COLOCATE),
         ({names.RELAX_AFTER: "1m"}, names.REQUIRE),
+        ({names.REQUIRE: "rack", names.START_TIMEOUT: "1m"}, names.START_TIMEOUT),
     ],
 )
 def test_what_a_pod_by_itself_asks_for_wrongly_is_refused(said: dict[str, str], field: str, owner: str | None) -> None:

@@ -443,6 +443,15 @@ def test_a_request_that_vanishes_from_a_running_gang_is_refused_like_a_change() 
     )
 
 
+@pytest.mark.parametrize(("value", "code"), [("20m", 200), ("none", 200), (None, 200), ("soon", 422)])
+def test_the_time_outs_of_a_running_gang_may_be_changed(value: str | None, code: int) -> None:
+    """They decide nothing about where it is; a wrong value is refused here too."""
+    asked = {names.REQUIRE: "rack", names.START_TIMEOUT: "10m", names.RECOVER_TIMEOUT: "10m"}
+    old = running(raw_job(asked))
+    answer = admitted(old, annotated(old, start_timeout=value, recover_timeout=value), gang_view(old, HOSTS))
+    assert (answer.code if not answer.allowed else 200) == code
+
+
 def test_a_running_gang_may_say_that_it_asks_for_nothing() -> None:
     """Said in so many words it is no slip; the warning tells what it costs."""
     old = running(rack_job())

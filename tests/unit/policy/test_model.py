@@ -29,7 +29,7 @@ queue: {order: best-effort, patience: 10m, maxGangPods: 10000}
 neverFits: warn
 incomplete: keep
 nodeLoss: wait
-timeouts: {bind: 30s, hold: 10m, node: 60s, recover: 10m, relaxAfter: null}
+timeouts: {bind: 30s, hold: 10m, node: 60s, start: null, recover: 10m, relaxAfter: null}
 schedulers: [default-scheduler]
 kinds: []
 admins: [system:masters]

@@ -1,0 +1,143 @@
+"""Gangs whose pods are bound but do not become ready: given back, started on other hosts, and held in the end."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from local.client import Client
+from local.kubelets import READY_AFTER, WAITING, WAITING_ON
+from local.service import NAMESPACE, Service
+from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
+from tests.support.eventually import eventually
+from tests.support.gang_steps import assigned, delete_job, failures, resume, status_of
+from tests.support.gangs import Json, Namespace, require
+
+pytestmark = pytest.mark.timeout(180)
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/topogate"
+PULL = {WAITING: "ImagePullBackOff"}
+
+
+def limited(start: str, *, attempts: int = 3, rest: str = "") -> str:
+    return f"{TEST_POLICY}timeouts: {{start: {start}, recover: 3s}}\nqueue: {{maxStartAttempts: {attempts}}}\n{rest}"
+
+
+def is_told(gangs: Namespace, job: str, phase: str, reason: str | None, timeout: float = 30.0) -> Json:
+    """Wait until the status of a gang has this phase and reason."""
+
+    def look() -> Json | None:
+        status = dict(status_of(gangs, job))
+        return status if status.get("phase") == phase and (status.get("reason") or None) == reason else None
+
+    found = eventually(look, timeout, lambda: f"{job} is {phase} ({reason})\n{gangs.describe(job)}")
+    assert found is not None
+    return found
+
+
+def events(gangs: Namespace, reason: str) -> list[str]:
+    listed = gangs.client.items(f"/apis/events.k8s.io/v1/namespaces/{gangs.name}/events")
+    return [item["note"] for item in listed if item["reason"] == reason]
+
+
+def unready(gangs: Namespace, job: str, index: int) -> None:
+    """A container of a running pod crashes, and its readiness is lost."""
+    pod = next(
+        one
+        for one in gangs.pods(job)
+        if one["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] == str(index)
+    )
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    conditions = [{"type": "Ready", "status": "False", "reason": "ContainersNotReady", "lastTransitionTime": now}]
+    waiting = {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}
+    statuses = [
+        {
+            "name": "main",
+            "image": "example.com/train:1",
+            "imageID": "",
+            "ready": False,
+            "restartCount": 1,
+            "state": {"waiting": waiting},
+            "lastState": {"terminated": {"exitCode": 139, "reason": "Error"}},
+        }
+    ]
+    path = f"/api/v1/namespaces/{gangs.name}/pods/{pod['metadata']['name']}/status"
+    gangs.client.patch(path, {"status": {"conditions": conditions, "containerStatuses": statuses}})
+
+
+def test_a_gang_is_starting_until_its_kubelets_have_started_it(gangs: Namespace, policy: PolicyInForce) -> None:
+    """A slow pull: bound at once, ready ten seconds later."""
+    policy.set(TEST_POLICY)
+    gangs.fleet.grid("1x1x2")
+    gangs.submit("train", pods=2, annotations=require("rack"), pod_annotations={READY_AFTER: "10s"})
+    gangs.all_bound("train", 2)
+    is_told(gangs, "train", "Starting", None)
+    status = is_told(gangs, "train", "Running", None)
+    assert status["readyAt"]
+    assert {one["type"]: one["status"] for one in status["conditions"]}["Ready"] == "True"
+
+
+def test_a_gang_whose_pod_cannot_start_on_a_host_is_started_on_others(gangs: Namespace, policy: PolicyInForce) -> None:
+    """The image cannot be pulled on one host: after the time the Job is suspended, and runs without that host. It has
+    backoffLimit 0, and loses nothing."""
+    policy.set(limited("4s"))
+    hosts = gangs.fleet.grid("1x1x3")
+    bad = hosts[0]
+    gangs.submit("train", pods=2, annotations=require("rack"), pod_annotations={**PULL, WAITING_ON: bad})
+    eventually(lambda: bad in assigned(gangs, "train"), message=lambda: f"it is tried\n{gangs.describe('train')}")
+    status = is_told(gangs, "train", "Running", None, 60.0)
+    assert set(gangs.bound("train").values()) == set(hosts[1:])
+    assert failures(gangs, "train") == 0
+    assert status.get("failedStarts") is None
+    (note,) = events(gangs, "StartTimeout")
+    assert f"on {bad}: container main: ImagePullBackOff: ImagePullBackOff: example.com/train:1" in note
+    assert note.endswith(f"start 1 of 3 has failed: it is planned again in 1s without {bad}")
+
+
+def test_after_its_last_start_a_gang_is_held_until_its_user_resumes_it(
+    gangs: Namespace, policy: PolicyInForce, client: Client, service: Service
+) -> None:
+    """An image that exists nowhere: two starts, then the room is free for others. A crash of the leader neither
+    forgets a failed start nor counts it twice."""
+    policy.set(limited("4s", attempts=2))
+    gangs.fleet.grid("1x1x4")
+    gangs.submit("train", pods=2, annotations=require("rack"), pod_annotations=PULL)
+    is_told(gangs, "train", "Waiting", "StartTimeout", 40.0)
+    leader = service.leader()
+    assert leader is not None
+    leader.kill()
+    was = str(client.get(LEASE)["spec"].get("holderIdentity") or "")
+    eventually(
+        lambda: client.get(LEASE)["spec"].get("holderIdentity") not in (was, "", None), 60.0, "another replica leads"
+    )
+    status = is_told(gangs, "train", "Waiting", "StartLimitExceeded", 60.0)
+    assert status["failedStarts"]["count"] == 2
+    assert "start 2 of 2 has failed" in status["message"]
+    assert gangs.job("train")["spec"]["suspend"] is True
+    assert failures(gangs, "train") == 0
+    gangs.submit("other", pods=4, annotations=require("rack"))
+    gangs.all_bound("other", 4)
+    delete_job(gangs, "other")
+    resume(gangs, "train")
+    eventually(lambda: len(assigned(gangs, "train")) == 2, 40.0, lambda: f"it starts\n{gangs.describe('train')}")
+    service.start(2)
+
+
+def test_a_running_gang_with_a_pod_that_does_not_recover_is_restarted_where_the_policy_says_so(
+    gangs: Namespace, policy: PolicyInForce
+) -> None:
+    """Bound is not enough: one container crashes, and the whole gang starts again, without that host."""
+    policy.set(limited("10m", rest="incomplete: restart\n"))
+    gangs.fleet.grid("1x1x3")
+    gangs.submit("train", pods=2, annotations=require("rack"))
+    before = gangs.all_bound("train", 2)
+    is_told(gangs, "train", "Running", None)
+    unready(gangs, "train", 1)
+    eventually(
+        lambda: before[1] not in assigned(gangs, "train") and len(gangs.bound("train")) == 2,
+        40.0,
+        lambda: f"it runs elsewhere\n{gangs.describe('train')}",
+    )
+    assert failures(gangs, "train") == 0
+    (note,) = events(gangs, "PodsNotReady")
+    assert "CrashLoopBackOff (exit code 139, Error, 1 restart)" in note
