@@ -1,13 +1,13 @@
 """The informers of one replica: which collections are watched, how they are decoded, and whether they are synced.
 
-Topology objects are watched when the policy names them (`fromObject`), and all of them when it names no topology.
+Topology objects are watched where their kinds are installed.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
@@ -164,26 +164,21 @@ class TopologyInformers:
         self._stores = stores
         self._discovery = Discovery(api)
         self._clock = clock
-        self._known_groups: Sequence[str] = ()
-        self._check_at = 0.0
+        self._check_at: float | None = None  # None: before the first check
         self._watched: dict[str, tuple[str, Reflector[Any]]] = {}  # by group, with the path
 
-    def follow(self, policy: Policy) -> None:
-        """Watch the Topology objects that the policy names, all where it names no topology; stop watching any others.
+    def follow(self) -> None:
+        """Watch the Topology objects of every kind that is served now; check the kinds from time to time.
 
         Raises ApiFault when the served kinds cannot be read: everything stays as it is then.
         """
-        named = {spec.from_object.group for spec in policy.topologies if spec.from_object is not None}
-        groups = sorted(named if policy.topologies else GROUPS)
-        if groups == list(self._known_groups) and (not groups or self._clock() < self._check_at):
+        if self._check_at is not None and self._clock() < self._check_at:
             return
-        served: dict[str, str] = {}
-        if groups:
-            wanted = [
-                Wanted(group, "Topology", (), any_version=True, resource=PLURAL, registered=False) for group in groups
-            ]
-            served = {one.group: one.path for one in self._discovery.look(wanted)}
-        self._known_groups, self._check_at = groups, self._clock() + CHECK_EVERY
+        wanted = [
+            Wanted(group, "Topology", (), any_version=True, resource=PLURAL, registered=False) for group in GROUPS
+        ]
+        served = {one.group: one.path for one in self._discovery.look(wanted)}
+        self._check_at = self._clock() + CHECK_EVERY
         for group, (path, reflector) in list(self._watched.items()):
             if served.get(group) != path:
                 reflector.stop()
@@ -211,9 +206,9 @@ class TopologyInformers:
         self._watched.clear()
 
 
-def follow_or_warn(watch: TopologyInformers, policy: Policy) -> None:
-    """Apply a policy to the Topology informers; an API fault is logged and left for the next time."""
+def follow_or_warn(watch: TopologyInformers) -> None:
+    """Have the Topology informers follow the served kinds; an API fault is logged and left for the next time."""
     try:
-        watch.follow(policy)
+        watch.follow()
     except ApiFault as error:
         log.warning("Topology objects could not be looked up: %s", error)

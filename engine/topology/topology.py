@@ -212,16 +212,16 @@ DEFAULT: Final = "default"  # the name of the topology where the policy names no
 def topologies_of(
     specs: Sequence[TopologySpec], nodes: Iterable[Node], *, objects: Objects = MappingProxyType({})
 ) -> dict[str, Topology]:
-    """Return the topologies of a policy; if it has none, those of the Topology objects and the default one.
+    """Return the topologies of a policy, then those of the Topology objects; without a policy's, the default one last.
 
-    The default is a preset that covers the nodes, else hosts alone. It comes last where there are Topology objects:
-    gangs that were placed on it before these objects existed stay there.
+    A workload that names no topology gets the first; a topology of the policy hides the object of its name. The default
+    is a preset that covers the nodes, else hosts alone. It comes last where there are Topology objects: gangs that were
+    placed on it before these objects existed stay there.
     """
     nodes = list(nodes)
-    if not specs:
-        found = _of_objects(nodes, objects)
-        return found if DEFAULT in found else found | {DEFAULT: _default(nodes)}
-    return {spec.name: _topology(spec, nodes, objects) for spec in specs}
+    found = {spec.name: _topology(spec, nodes, objects) for spec in specs}
+    found |= {name: topology for name, topology in _of_objects(nodes, objects).items() if name not in found}
+    return found if specs or DEFAULT in found else found | {DEFAULT: _default(nodes)}
 
 
 def _of_objects(nodes: Sequence[Node], objects: Objects) -> dict[str, Topology]:

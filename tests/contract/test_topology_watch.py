@@ -1,4 +1,4 @@
-"""Topology objects of others are watched while the policy names one, and while their kind is there."""
+"""Topology objects of others are watched while their kind is there."""
 
 from __future__ import annotations
 
@@ -9,14 +9,10 @@ import pytest
 from engine.cache.informers import CHECK_EVERY, TopologyInformers
 from engine.cache.stores import Stores
 from engine.cluster.client import ApiFault, KubeClient
-from engine.policy.model import Policy, parse_policy
 from tests.support.eventually import eventually
 from tests.support.fake_api import Answer, FakeApi
 
 KUEUE = "kueue.x-k8s.io"
-NAMED = parse_policy(f"topologies: [{{name: main, fromObject: {{group: {KUEUE}, name: default}}}}]")
-QUIET = parse_policy("topologies: [{name: main, levels: [{name: rack, keys: [x/rack]}]}]")
-OPEN = parse_policy("{}")
 
 
 class Watched:
@@ -25,10 +21,10 @@ class Watched:
         self.stores = Stores()
         self.watch = TopologyInformers(api, self.stores, clock=lambda: self.now)
 
-    def follow(self, policy: Policy = NAMED) -> None:
+    def follow(self) -> None:
         """Once more, when it is time for a look."""
         self.now += CHECK_EVERY
-        self.watch.follow(policy)
+        self.watch.follow()
 
     def levels(self) -> list[str]:
         return [key for one in self.stores.topology_objects[KUEUE].values() for key, _ in one.levels]
@@ -50,30 +46,28 @@ def shows(watched: Watched, *keys: str) -> Callable[[], bool]:
     return lambda: watched.levels() == list(keys)
 
 
-def test_nothing_is_asked_while_no_policy_names_one(fake: FakeApi, watched: Watched) -> None:
-    """Not even whether the kind is there, where it names other topologies."""
-    install(fake, "v1beta1", "x/rack")
-    watched.follow(QUIET)
-    assert fake.count("GET") == 0
+def test_between_two_looks_nothing_is_asked(fake: FakeApi, watched: Watched) -> None:
+    """Where the kind is not installed, a look every now and then is all that it costs."""
+    watched.follow()
+    asked = fake.count("GET")
+    watched.now += CHECK_EVERY / 2
+    watched.watch.follow()
+    assert fake.count("GET") == asked
 
 
-def test_without_topologies_in_the_policy_all_are_watched(fake: FakeApi, watched: Watched) -> None:
-    """They give the topologies then; a replica that starts waits for them."""
+def test_a_replica_that_starts_waits_for_all_of_them(fake: FakeApi, watched: Watched) -> None:
     install(fake, "v1beta1", "x/rack")
-    watched.follow(OPEN)
+    watched.follow()
     assert watched.watch.wait_synced(5)
     assert watched.levels() == ["x/rack"]
 
 
-def test_what_the_policy_names_is_watched_until_it_does_not(fake: FakeApi, watched: Watched) -> None:
-    """Changes come in; with another policy the objects leave the store."""
+def test_changes_of_an_object_come_in(fake: FakeApi, watched: Watched) -> None:
     install(fake, "v1beta1", "x/rack")
     watched.follow()
     eventually(shows(watched, "x/rack"))
     fake.put(f"/apis/{KUEUE}/v1beta1/topologies/default", spec={"levels": [{"nodeLabel": "x/row"}]})
     eventually(shows(watched, "x/row"))
-    watched.follow(QUIET)
-    assert watched.levels() == []
 
 
 def test_a_kind_that_comes_later_is_found_and_one_that_goes_is_let_go(fake: FakeApi, watched: Watched) -> None:
@@ -81,7 +75,7 @@ def test_a_kind_that_comes_later_is_found_and_one_that_goes_is_let_go(fake: Fake
     watched.follow()
     assert watched.levels() == []
     install(fake, "v1beta2", "x/rack")
-    watched.watch.follow(NAMED)
+    watched.watch.follow()
     assert watched.levels() == []
     watched.follow()
     eventually(shows(watched, "x/rack"))

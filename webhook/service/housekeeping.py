@@ -79,7 +79,7 @@ class Housekeeping:
     def _run_duties(self) -> None:
         leads = self._candidate.is_leader
         engine_metrics.leading.set(1 if leads else 0)
-        follow_or_warn(self._topologies, self._policy.policy)
+        follow_or_warn(self._topologies)
         self._events.observe(leads=leads)
         self._authority.follow()
         if leads:

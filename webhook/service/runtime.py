@@ -207,7 +207,7 @@ class Runtime:
             self._policy.start(
                 self._caches.policy.get(names.POLICY_NAME), self._caches.last_good.get(names.LAST_GOOD_POLICY_NAME)
             )
-            follow_or_warn(self._topologies, self._policy.policy)
+            follow_or_warn(self._topologies)
             self._topologies.wait_synced(min(TOPOLOGIES_WAIT, max(0.0, end - time.monotonic())))
             self._view.refresh()
             gc.collect()

@@ -53,6 +53,16 @@ def spec_of(*keys: str) -> dict[str, Any]:
     return {"spec": {"levels": [{"nodeLabel": key} for key in keys]}}
 
 
+def accepted(gangs: Namespace, asks: dict[str, str]) -> bool:
+    """Whether a Job with these annotations is admitted; it is not stored."""
+    body = job_body("probe", pods=1, annotations=asks, selector=gangs.fleet.selector)
+    try:
+        gangs.client.create(gangs.jobs_path, body, dry_run=True)
+    except ClientError:
+        return False
+    return True
+
+
 def says(gangs: Namespace, job: str, words: str) -> None:
     """Wait until a gang waits for its levels and says why."""
     gangs.waits(job, "LabelsMissing")
@@ -90,22 +100,30 @@ def test_without_topologies_in_the_policy_an_object_is_a_topology(
     policy.set("nodes: {settle: 0s}")
     body = {"apiVersion": f"{KUEUE}/v1beta1", "kind": "Topology", "metadata": {"name": "fabric"}}
     gangs.client.create(OBJECTS, {**body, **spec_of(BLOCK, RACK)})
-
-    def taken() -> bool:
-        asks = {**require(LEVEL), "topogate.dev/topology": "fabric"}
-        done = job_body("probe", pods=1, annotations=asks, selector=gangs.fleet.selector)
-        try:
-            gangs.client.create(gangs.jobs_path, done, dry_run=True)
-        except ClientError:
-            return False
-        return True
-
-    eventually(taken, timeout=40, message="every replica takes the object's topology")
+    named = {**require(LEVEL), "topogate.dev/topology": "fabric"}
+    eventually(lambda: accepted(gangs, named), timeout=40, message="every replica takes the object's topology")
     gangs.submit("first", pods=2, annotations=require("rack"))
     gangs.all_bound("first", 2)
     placement = gangs.placement("first")
     assert placement is not None
     assert (placement["spec"]["topology"], placement["spec"]["podSets"][0]["require"]) == ("fabric", LEVEL)
+
+
+def test_beside_topologies_of_the_policy_a_job_may_name_an_object(
+    gangs: Namespace, policy: PolicyInForce, kueue_topologies: None
+) -> None:
+    """It has the object's levels then; a Job that names none has those of the policy."""
+    gangs.fleet.grid("1x1x2")
+    policy.set(f"topologies: [{{name: main, levels: [{{name: leaf, keys: [{RACK}]}}]}}]\nnodes: {{settle: 0s}}\n")
+    body = {"apiVersion": f"{KUEUE}/v1beta1", "kind": "Topology", "metadata": {"name": "fabric"}}
+    gangs.client.create(OBJECTS, {**body, **spec_of(BLOCK, RACK)})
+    named = {**require(LEVEL), "topogate.dev/topology": "fabric"}
+    eventually(lambda: accepted(gangs, named), timeout=40, message="every replica takes the object's topology")
+    gangs.submit("names", pods=1, annotations=named)
+    gangs.submit("says-nothing", pods=1, annotations=require("leaf"))
+    for job, topology in (("names", "fabric"), ("says-nothing", "main")):
+        gangs.all_bound(job, 1)
+        assert (gangs.placement(job) or {})["spec"]["topology"] == topology
 
 
 def test_the_nodes_that_a_job_asks_for_choose_its_topology(gangs: Namespace, policy: PolicyInForce) -> None:

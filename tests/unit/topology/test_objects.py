@@ -12,7 +12,7 @@ from engine.cache.stores import Stores
 from engine.cluster.objects import topology_object
 from engine.cluster.wire import ProjectionError
 from engine.policy.model import parse_policy
-from engine.topology.choice import level_names
+from engine.topology.choice import choose_topology, level_names
 from engine.topology.levels import HOST, Level
 from engine.topology.objects import TopologyObject, from_object, levels_of
 from engine.topology.spec import ObjectRef
@@ -146,9 +146,15 @@ def test_topology_objects_give_the_topologies_where_the_policy_names_none() -> N
     assert [level.name for level in found["default"].levels] == ["block", "rack", "host"]
 
 
-def test_a_policy_that_names_topologies_takes_no_other() -> None:
-    """What the admin says is all there is."""
-    assert list(topologies_of(POLICY.topologies, NODES, objects=objects(rows=["x/row"]))) == ["main"]
+def test_beside_topologies_of_the_policy_an_object_is_used_by_name_alone() -> None:
+    """A workload that names none goes by what the admin says, which also hides an object of the same name."""
+    of_policy = parse_policy("topologies: [{name: main, levels: [{name: hall, keys: [x/hall]}]}]").topologies
+    found = topologies_of(of_policy, NODES, objects=objects(rows=["x/row"], main=["x/other"]))
+    assert {name: [level.name for level in one.levels] for name, one in found.items()} == {
+        "main": ["hall", "host"],
+        "rows": ["row", "host"],
+    }
+    assert choose_topology(of_policy, found, ()) == "main"
 
 
 def test_an_object_that_cannot_be_used_gives_nothing() -> None:
