@@ -12,20 +12,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.api.device import DeviceRequest, DeviceUse, NodeDevices
 from engine.api.objects import Node
 from engine.api.pod import Pod, Shape
 from engine.api.resources import Requests, is_claim
 from engine.api.workload import GangKey, ReservationKey
-from engine.cache.eligibility import MAX_WEIGHT, Eligibility, Mask, Verdicts, weight_of
-from engine.cache.resource_table import Ints, ResourceTable
+from engine.cache.eligibility import MAX_WEIGHT, Eligibility, Verdicts, weight_of
+from engine.cache.resource_table import ResourceTable
 from engine.devices.allocation import devices_of
 from engine.devices.hosts import HostDevices, by_vendor_name
+from engine.devices.ledger import Rows
 from engine.devices.resources import KOORDINATOR, WHOLE
 from engine.devices.usage import DeviceHolding
 from engine.planner.plan import SlotIndex
+from engine.planner.tree import Bools, Ints64
 from engine.topology.topology import Topology
 
 Uses = tuple[DeviceUse, ...]
@@ -46,9 +47,9 @@ class SlotCounts:
     counted as sound ones.
     """
 
-    free: Ints
-    empty: Ints
-    built: Ints
+    free: Ints64
+    empty: Ints64
+    built: Ints64
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Reserved:
 class _WarmSlots:
     """The slots of one shape on one topology, current up to `seen` in the log of changed rows."""
 
-    rows: npt.NDArray[np.intp]
+    rows: Rows
     index: SlotIndex
     scarce: str
     era: int
@@ -90,7 +91,7 @@ class Capacity:
         self._usage: dict[tuple[str, str], tuple[int, Requests, DeviceHolding | None]] = {}
         self._reservations: dict[ReservationKey, dict[str, dict[str, Reserved]]] = {}  # -> pod set -> host
         self._fresh: set[str] = set()  # nodes that may not be settled yet
-        self._tree_rows: dict[str, tuple[Topology, npt.NDArray[np.intp], dict[int, int]]] = {}
+        self._tree_rows: dict[str, tuple[Topology, Rows, dict[int, int]]] = {}
         self._warm: OrderedDict[tuple[str, Shape], _WarmSlots] = OrderedDict()
         self._warm_weight = 0
         self._touched: list[int] = []  # rows with any change in the present era
@@ -301,9 +302,9 @@ class Capacity:
         self._warm.move_to_end(key)
         return known.index
 
-    def eligible(self, shape: Shape, topology: Topology) -> Mask:
+    def eligible(self, shape: Shape, topology: Topology) -> Bools:
         """Return which hosts of the topology may take the shape's pods, regardless of what is free, in tree order."""
-        mask: Mask = self._eligibility.of(shape).mask[self._rows_of(topology)]
+        mask: Bools = self._eligibility.of(shape).mask[self._rows_of(topology)]
         return mask
 
     def reasons(self, shape: Shape, topology: Topology) -> list[str]:
@@ -311,12 +312,12 @@ class Capacity:
         verdicts = self._eligibility.of(shape).reasons
         return [verdicts[row] for row in self._rows_of(topology).tolist()]
 
-    def free_of(self, resource: str, topology: Topology, *, empty: bool = False) -> Ints:
+    def free_of(self, resource: str, topology: Topology, *, empty: bool = False) -> Ints64:
         """Return what is free of one resource on every host of the topology, in tree order, never below 0.
 
         `empty`: what would be free without pods.
         """
-        result: Ints = np.maximum(self._amounts.of(self._rows_of(topology), resource, empty=empty), 0)
+        result: Ints64 = np.maximum(self._amounts.of(self._rows_of(topology), resource, empty=empty), 0)
         return result
 
     def reports(self, resource: str) -> bool:
@@ -369,15 +370,15 @@ class Capacity:
         """True when the devices of some host count, beside the numbers that its node reports."""
         return self._devices.relevant
 
-    def whole_gpus(self, name: str, topology: Topology) -> Ints:
+    def whole_gpus(self, name: str, topology: Topology) -> Ints64:
         """Return the unused whole GPUs of every host of the topology, in tree order; `name`: the requested resource."""
         rows = self._rows_of(topology)
         unit = WHOLE if name in KOORDINATOR else 1
-        whole: Ints = np.maximum(self._amounts.of(rows, name), 0) // unit
+        whole: Ints64 = np.maximum(self._amounts.of(rows, name), 0) // unit
         self._devices.whole_free(whole, rows)
         return whole
 
-    def freest_gpu(self, request: DeviceRequest, topology: Topology) -> Ints:
+    def freest_gpu(self, request: DeviceRequest, topology: Topology) -> Ints64:
         """Return the percent left of every host's freest GPU, in tree order; 0 where a host's devices do not count."""
         return self._devices.freest(self._rows_of(topology), request)
 
@@ -456,7 +457,7 @@ class Capacity:
                     count = min(count, fitting)
             warm.index.set(host, count, free[scarce] if scarce is not None else 0)
 
-    def _rows_of(self, topology: Topology) -> npt.NDArray[np.intp]:
+    def _rows_of(self, topology: Topology) -> Rows:
         cached = self._tree_rows.get(topology.name)
         if cached is not None and cached[0] is topology:
             return cached[1]

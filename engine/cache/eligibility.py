@@ -18,14 +18,13 @@ from itertools import islice
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.api.objects import Node, Taint
 from engine.api.pod import SelectorRequirement, SelectorTerm, Shape, Toleration
+from engine.devices.ledger import Rows
 from engine.gang.shape import NODE_AFFINITY, NODE_SELECTOR, exclusion, int64
+from engine.planner.tree import Bools, Ints64
 
-Mask = npt.NDArray[np.bool_]
-Rows = npt.NDArray[np.intp]
 ClassKey = tuple[object, object, object]
 
 # Nodes times keys whose labels are kept by number (8 bytes each), and the values of all of them (some 100 bytes each):
@@ -52,7 +51,7 @@ class Verdicts:
     """The verdicts of one class: `reasons[row]` is why a host is not eligible ("" if it is), `mask` where it is."""
 
     reasons: list[str] = field(default_factory=list)
-    mask: Mask = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    mask: Bools = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     weight: int = 0
     seen: int = 0  # position in the log of changed rows up to which the verdicts are current
 
@@ -141,8 +140,8 @@ class Column:
     values: dict[Hashable, int] = field(default_factory=lambda: {None: 0})
     codes: Rows = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
     version: int = -1
-    numbers: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    numeric: Mask = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    numbers: Ints64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    numeric: Bools = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
     def take(self, nodes: Sequence[Node | None], rows: Rows) -> None:
         """Read the nodes of some rows again."""
@@ -157,17 +156,17 @@ class Column:
             for row in rows.tolist()
         ]
 
-    def among(self, wanted: Iterable[Hashable]) -> Mask:
+    def among(self, wanted: Iterable[Hashable]) -> Bools:
         """Return where the value is one of those wanted."""
         codes = [code for value in wanted if (code := self.values.get(value, 0))]
         if len(codes) == 1:
-            mask: Mask = self.codes == codes[0]
+            mask: Bools = self.codes == codes[0]
             return mask
         table = np.zeros(len(self.values), dtype=np.bool_)
         table[codes] = True
         return table[self.codes]
 
-    def compares(self, operator: str, bound: str) -> Mask | bool:
+    def compares(self, operator: str, bound: str) -> Bools | bool:
         """Return where the value is a number beyond the bound (Gt or Lt)."""
         limit = int64(bound)
         if limit is None:
@@ -202,7 +201,7 @@ class NodeColumns:
         """Record that rows have other nodes, or changed ones."""
         self._pending.update(rows)
 
-    def verdicts(self, shape: Shape) -> tuple[list[str], Mask]:
+    def verdicts(self, shape: Shape) -> tuple[list[str], Bools]:
         """Return, by row, why a shape's pods cannot go there ("" when they can), and the mask of rows where they can.
 
         The reasons are those of `engine.gang.shape.exclusion`; rows without a node are `absent`.
@@ -222,24 +221,24 @@ class NodeColumns:
         return named, open_
 
     @staticmethod
-    def _narrow(open_: Mask, holds: Mask, found: Rows, reason: int) -> Mask:
+    def _narrow(open_: Bools, holds: Bools, found: Rows, reason: int) -> Bools:
         found[open_ & ~holds] = reason
         return open_ & holds
 
-    def _selected(self, shape: Shape) -> Mask:
+    def _selected(self, shape: Shape) -> Bools:
         mask = np.ones(len(self._nodes), dtype=np.bool_)
         for key, value in shape.node_selector:
             column = self._label(key)
             mask &= False if column is None else column.among((value,))
         return mask
 
-    def _affine(self, terms: Iterable[SelectorTerm]) -> Mask:
+    def _affine(self, terms: Iterable[SelectorTerm]) -> Bools:
         mask = np.zeros(len(self._nodes), dtype=np.bool_)
         for term in terms:
             mask |= self._term(term)
         return mask
 
-    def _term(self, term: SelectorTerm) -> Mask:
+    def _term(self, term: SelectorTerm) -> Bools:
         mask = np.full(len(self._nodes), bool(term.expressions or term.fields), dtype=np.bool_)
         for one in term.expressions:
             mask &= _holds(one, self._label(one.key))
@@ -307,7 +306,7 @@ def _closed(tolerations: tuple[Toleration, ...], unschedulable: bool, ready: boo
     return exclusion(Shape(requests=(), tolerations=tolerations), node) or ""
 
 
-def _holds(expression: SelectorRequirement, column: Column | None) -> Mask | bool:
+def _holds(expression: SelectorRequirement, column: Column | None) -> Bools | bool:
     """Return where a requirement holds; `column` None: no node has the label."""
     match expression.operator:
         case "In":

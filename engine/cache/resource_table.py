@@ -6,12 +6,10 @@ Claims (`engine.api.resources`) are too many and too rarely held for columns: th
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.api.resources import Requests, Resources, is_claim
-
-Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.intp]
+from engine.devices.ledger import Rows
+from engine.planner.tree import Ints64
 
 
 class ResourceTable:
@@ -19,8 +17,8 @@ class ResourceTable:
 
     def __init__(self) -> None:
         self.columns: dict[str, int] = {}
-        self.free: Ints = np.zeros((64, 8), dtype=np.int64)
-        self._alloc: Ints = np.zeros((64, 8), dtype=np.int64)
+        self.free: Ints64 = np.zeros((64, 8), dtype=np.int64)
+        self._alloc: Ints64 = np.zeros((64, 8), dtype=np.int64)
         self._claimed: dict[str, dict[int, int]] = {}  # claim -> row -> pods that hold it there
 
     def make_row(self, row: int) -> None:
@@ -52,7 +50,7 @@ class ResourceTable:
         """True when nothing of a host is free or in use: the host is gone, and no pod was on it."""
         return not self.free[row].any()
 
-    def of(self, rows: Rows, resource: str, *, empty: bool = False) -> Ints:
+    def of(self, rows: Rows, resource: str, *, empty: bool = False) -> Ints64:
         """Return what is free of one resource on some rows; with `empty`, what would be free without pods.
 
         Reading never adds a column, for any resource name.
@@ -100,6 +98,6 @@ class ResourceTable:
             del self._claimed[claim]
 
 
-def _grown(array: Ints, *, axis: int) -> Ints:
+def _grown(array: Ints64, *, axis: int) -> Ints64:
     """Return the array doubled along one axis, the new part zero."""
     return np.concatenate([array, np.zeros_like(array)], axis=axis)

@@ -18,10 +18,9 @@ import numpy.typing as npt
 from engine.api.device import DeviceRequest
 from engine.devices.free import FreeDevice, devices_asked, gpu_part
 from engine.devices.resources import MAX_BYTES, WHOLE
+from engine.planner.tree import Bools, Ints64
 
-Ints = npt.NDArray[np.int64]
 Percents = npt.NDArray[np.int16]
-Mask = npt.NDArray[np.bool_]
 
 # The slots of a request that asks for no device: devices do not limit it.
 UNLIMITED: Final = 2**31 - 1
@@ -84,8 +83,8 @@ def pods(often: Sequence[int], distinct: int) -> int:
 
 
 def gpu_slots_many(
-    request: DeviceRequest, *, core: Percents, ratio: Percents, memory: Ints, size: Ints, empty: Mask
-) -> Ints:
+    request: DeviceRequest, *, core: Percents, ratio: Percents, memory: Ints64, size: Ints64, empty: Bools
+) -> Ints64:
     """Return the slots on the GPUs of many hosts: arrays of devices x hosts, padded with zeros."""
     often = _times_many(request, core=core, ratio=ratio, memory=memory, size=size)
     if request.whole:
@@ -94,14 +93,14 @@ def gpu_slots_many(
     return _pods_many(often, request.gpus)
 
 
-def share_slots_many(percent: int, *, share: Percents, empty: Mask) -> Ints:
+def share_slots_many(percent: int, *, share: Percents, empty: Bools) -> Ints64:
     """Return the slots on the RDMA or FPGA devices of many hosts: arrays of devices x hosts, padded with zeros."""
     if percent >= WHOLE:
         return summed((share >= WHOLE) & empty) // devices_asked(percent)
     return summed(share // np.int16(percent))
 
 
-def _times_many(request: DeviceRequest, *, core: Percents, ratio: Percents, memory: Ints, size: Ints) -> Percents:
+def _times_many(request: DeviceRequest, *, core: Percents, ratio: Percents, memory: Ints64, size: Ints64) -> Percents:
     """Return `times` of every device; 100 at most, as every part is 1 percent at least."""
     if request.memory > 0:
         asked = min(request.memory, MAX_BYTES + 1)
@@ -123,7 +122,7 @@ def _times_many(request: DeviceRequest, *, core: Percents, ratio: Percents, memo
     return often
 
 
-def _pods_many(often: Percents, distinct: int) -> Ints:
+def _pods_many(often: Percents, distinct: int) -> Ints64:
     if distinct > often.shape[0]:
         return np.zeros(often.shape[1], dtype=np.int64)
     total = summed(often)
@@ -136,7 +135,7 @@ def _pods_many(often: Percents, distinct: int) -> Ints:
     return fit
 
 
-def summed(amounts: Percents | Mask) -> Ints:
+def summed(amounts: Percents | Bools) -> Ints64:
     """Return the sum over the devices of each host."""
-    result: Ints = amounts.sum(axis=0, dtype=np.int64)
+    result: Ints64 = amounts.sum(axis=0, dtype=np.int64)
     return result

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.api.device import DeviceRequest, DeviceUse, NodeDevices
 from engine.api.objects import Node
@@ -23,12 +22,11 @@ from engine.devices.choose import choose_devices
 from engine.devices.fit import slots as slots_on
 from engine.devices.free import FreeDevice, completed
 from engine.devices.inventory import Inventory, inventory
-from engine.devices.ledger import DeviceLedger, Summary
+from engine.devices.ledger import DeviceLedger, Rows, Summary
 from engine.devices.resources import KOORDINATOR, WHOLE
 from engine.devices.usage import DeviceHolding, Holder, free_devices
+from engine.planner.tree import Bools, Ints64
 
-Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.intp]
 Uses = tuple[DeviceUse, ...]
 
 # Why devices of a host do not count; the words appear in lists of nodes as they are.
@@ -51,7 +49,7 @@ class HostDevices:
         self._holdings: dict[int, dict[Holder, DeviceHolding]] = {}
         self._uncounted: Counter[int] = Counter()  # holders that the node's numbers do not count, by row
         self._ledger = DeviceLedger(self._holdings)
-        self._counted: npt.NDArray[np.bool_] = np.zeros(64, dtype=np.bool_)
+        self._counted: Bools = np.zeros(64, dtype=np.bool_)
         self._rows: set[int] = set()
         self._given: dict[int, Mapping[str, tuple[tuple[str, int], ...]]] = {}  # NodeDevices.given, by row
         self._problems: dict[int, str] = {}
@@ -104,7 +102,9 @@ class HostDevices:
         """True when devices are counted on at least one host."""
         return bool(self._rows)
 
-    def limit(self, slots: Ints, rows: Rows, request: DeviceRequest, *, empty: bool = False, sick: bool = True) -> None:
+    def limit(
+        self, slots: Ints64, rows: Rows, request: DeviceRequest, *, empty: bool = False, sick: bool = True
+    ) -> None:
         """Lower the slots of hosts, in place, to the pods that fit on their devices.
 
         `empty`: as if no device had a holder. `sick` False: skip hosts that have devices with problems.
@@ -115,15 +115,15 @@ class HostDevices:
         if len(where):
             slots[where] = np.minimum(slots[where], self._ledger.slots(rows[where], request, empty=empty))
 
-    def whole_free(self, gpus: Ints, rows: Rows) -> None:
+    def whole_free(self, gpus: Ints64, rows: Rows) -> None:
         """Lower the free whole GPUs of hosts, in place, to the empty ones."""
         where = self._counted_positions(rows)
         if len(where):
             gpus[where] = np.minimum(gpus[where], self._ledger.free_gpus(rows[where]))
 
-    def freest(self, rows: Rows, request: DeviceRequest) -> Ints:
+    def freest(self, rows: Rows, request: DeviceRequest) -> Ints64:
         """Return the percent left of the freest GPU of each host; 0 where devices are not counted."""
-        found: Ints = np.zeros(len(rows), dtype=np.int64)
+        found: Ints64 = np.zeros(len(rows), dtype=np.int64)
         where = self._counted_positions(rows)
         if len(where):
             found[where] = self._ledger.freest_gpu(rows[where], request)

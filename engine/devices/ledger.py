@@ -22,8 +22,8 @@ from engine.devices import fit
 from engine.devices.free import FreeDevice
 from engine.devices.inventory import Inventory
 from engine.devices.usage import DeviceHolding, Holder, free_devices
+from engine.planner.tree import Ints64
 
-Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
 Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]
@@ -99,7 +99,7 @@ class DeviceTables:
         table = int(self._table[row]) if 0 <= row < len(self._table) else -1
         return self._tables[table].read(int(self._place[row]), names) if table >= 0 else None
 
-    def count(self, rows: Rows, of: Callable[[Arrays], Ints]) -> Ints:
+    def count(self, rows: Rows, of: Callable[[Arrays], Ints64]) -> Ints64:
         """Return a number per host, 0 without such devices; `of` computes it from arrays of devices x hosts."""
         result = np.zeros(len(rows), dtype=np.int64)
         for table, positions, places in self._parts(rows):
@@ -204,11 +204,11 @@ class DeviceLedger:
 
     # -- queries -----------------------------------------------------------------------------------------------------
 
-    def slots(self, rows: Rows, request: DeviceRequest, *, empty: bool = False) -> Ints:
+    def slots(self, rows: Rows, request: DeviceRequest, *, empty: bool = False) -> Ints64:
         """Return how many such pods fit on the devices of each host; `empty`: as if no healthy one had a holder."""
         self._refresh()
         rows = np.asarray(rows, dtype=np.intp)
-        result: Ints = np.full(len(rows), fit.UNLIMITED, dtype=np.int64)
+        result: Ints64 = np.full(len(rows), fit.UNLIMITED, dtype=np.int64)
         if request.gpus > 0:
             result = self._gpus.count(rows, partial(_gpus, request, empty))
         for kind, percent in (("rdma", request.rdma), ("fpga", request.fpga)):
@@ -246,12 +246,12 @@ class DeviceLedger:
         used = sum(not one.empty and not one.ratio for one in healthy)
         return Summary(len(gpus), free, len(healthy) - free - used, used, len(gpus) - len(healthy))
 
-    def free_gpus(self, rows: Rows) -> Ints:
+    def free_gpus(self, rows: Rows) -> Ints64:
         """Return the number of empty healthy GPUs of each host."""
         self._refresh()
         return self._gpus.count(np.asarray(rows, dtype=np.intp), lambda of: fit.summed(of["empty"]))
 
-    def freest_gpu(self, rows: Rows, request: DeviceRequest) -> Ints:
+    def freest_gpu(self, rows: Rows, request: DeviceRequest) -> Ints64:
         """Return the percent left of the freest GPU of each host.
 
         Of its memory, and of its compute where the request names compute: the smaller one.
@@ -317,7 +317,7 @@ class DeviceLedger:
             )
 
 
-def _gpus(request: DeviceRequest, empty: bool, of: Arrays) -> Ints:
+def _gpus(request: DeviceRequest, empty: bool, of: Arrays) -> Ints64:
     if empty:
         return fit.gpu_slots_many(
             request,
@@ -332,13 +332,13 @@ def _gpus(request: DeviceRequest, empty: bool, of: Arrays) -> Ints:
     )
 
 
-def _freest(compute: bool, of: Arrays) -> Ints:
+def _freest(compute: bool, of: Arrays) -> Ints64:
     left = np.minimum(of["ratio"], of["core"]) if compute else of["ratio"]
-    most: Ints = left.max(axis=0).astype(np.int64)
+    most: Ints64 = left.max(axis=0).astype(np.int64)
     return most
 
 
-def _share(percent: int, empty: bool, of: Arrays) -> Ints:
+def _share(percent: int, empty: bool, of: Arrays) -> Ints64:
     if empty:
         return fit.share_slots_many(percent, share=of["all_share"], empty=of["healthy"])
     return fit.share_slots_many(percent, share=of["share"], empty=of["empty"])

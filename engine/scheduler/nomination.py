@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.api.names import AUTO
 from engine.api.placement import PodSetRequest
@@ -19,11 +18,11 @@ from engine.api.text import plural, sanitize
 from engine.cache.capacity import Capacity
 from engine.gang.request import PlacementRequest
 from engine.planner.plan import domain_slots
+from engine.planner.tree import Ints64
 from engine.scheduler.outcome import Outcome, Placed
 from engine.scheduler.starvation import Nomination, StarvingGang
 from engine.topology.topology import Topology
 
-Ints = npt.NDArray[np.int64]
 # Plans the gang with the first hosts taken as empty and without the second ones.
 PlanOn = Callable[[frozenset[str], frozenset[str]], Outcome]
 
@@ -157,7 +156,7 @@ def _candidate_hosts(
     return [tree.hosts[host] for host in order.tolist() if useful[host]]
 
 
-def _level(request: PlacementRequest, asks: list[PodSetRequest], empty: Ints, topology: Topology) -> int:
+def _level(request: PlacementRequest, asks: list[PodSetRequest], empty: Ints64, topology: Topology) -> int:
     """Return the level of the domains to compare; -1 for the whole topology.
 
     Domains that are too small for the gang count too: with their hosts emptied no plan changes.

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.api.names import AUTO
 from engine.api.placement import GangRequest, PodSetPlan, PodSetRequest, Slot
@@ -25,13 +24,11 @@ from engine.gang.shape import repairable
 from engine.planner.gang import GangPlan, GangPlanRequest, HostAssignment, PodSetPlanRequest, Undecided
 from engine.planner.plan import NoFit
 from engine.planner.plan_gang import plan_gang
+from engine.planner.tree import Bools, Ints64
 from engine.policy.model import Policy
 from engine.scheduler.explain import placed_text
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.topology.topology import Topology
-
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 # Hosts where the resources of two pod sets fit together but their devices do not, before the search ends.
 _DEVICE_TRIES: Final = 16
@@ -61,9 +58,9 @@ class PlanInput:
 class _FreeResources:
     """Free resources by host and column, the requests of each pod set by column, and the hosts that it may use."""
 
-    free: Ints
+    free: Ints64
     requests: tuple[tuple[int, ...], ...]
-    eligible: tuple[Mask, ...]
+    eligible: tuple[Bools, ...]
 
 
 def plan_pod_sets(
@@ -71,7 +68,7 @@ def plan_pod_sets(
     *,
     capacity: Capacity,
     policy: Policy,
-    scarce: Ints,
+    scarce: Ints64,
     explain: Callable[[NoFit, PodSetRequest], Outcome],
 ) -> Outcome:
     """Return slots for every pod set, or for the gang's minimum of pods, or why there are none. Nothing is changed.
@@ -133,7 +130,7 @@ def _free_resources(
     return _FreeResources(np.stack(columns, axis=1), tuple(map(tuple, requests)), eligible)
 
 
-def _eligible_hosts(shape: Shape, topology: Topology, capacity: Capacity, *, repaired: bool) -> Mask:
+def _eligible_hosts(shape: Shape, topology: Topology, capacity: Capacity, *, repaired: bool) -> Bools:
     if not repaired:
         return capacity.eligible(shape, topology)
     reasons = capacity.reasons(shape, topology)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.api.placement import PodSetRequest
 from engine.api.pod import Shape, Toleration
@@ -19,6 +18,7 @@ from engine.devices.resources import KOORDINATOR, WHOLE, whole_names
 from engine.gang.shape import TAINT, repairable
 from engine.planner.plan import NoFit, domain_slots
 from engine.planner.slices import Slices
+from engine.planner.tree import Ints64
 from engine.topology.topology import Topology
 
 # Why an eligible host has no slot now, or not even when it is empty; messages count the nodes by these words too.
@@ -169,9 +169,6 @@ class Shortfall:
     too_big: tuple[str, int, int] | None = None
 
 
-Ints = npt.NDArray[np.int64]
-
-
 def shortfall_of(
     answer: NoFit,
     ask: PodSetRequest,
@@ -270,7 +267,7 @@ def _hosts_in(topology: Topology, level: int, domain: int) -> int:
 
 
 def _coarser_level(
-    topology: Topology, level: int, empty: Ints, count: int, slices: tuple[Slices, ...]
+    topology: Topology, level: int, empty: Ints64, count: int, slices: tuple[Slices, ...]
 ) -> tuple[str, int] | None:
     """Return the nearest coarser level with an empty domain that holds the gang."""
     for coarser in range(level - 1, -1, -1):

@@ -11,20 +11,15 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, Literal
 
-import numpy as np
-import numpy.typing as npt
-
 from engine.api.names import AUTO, HOST_LEVEL
 from engine.api.objects import Node
 from engine.api.text import plural
 from engine.planner.plan import lowest_level
 from engine.planner.slices import Slices
-from engine.planner.tree import Tree, build_tree
+from engine.planner.tree import Ints64, Tree, build_tree
 from engine.topology.levels import HOST, Level, choose_default, nearly_default, with_preset_words
 from engine.topology.objects import GROUPS, Objects, from_object
 from engine.topology.spec import ObjectRef, TopologySpec
-
-Ints = npt.NDArray[np.int64]
 
 # Why a node is outside a topology.
 OUTSIDE_SELECTOR: Final = "nodeSelector of the topology"
@@ -69,7 +64,7 @@ class Topology:
         levels = [(self.level_index(level), size) for level, size in asked]
         return tuple(Slices(level, size) for level, size in levels if level is not None)
 
-    def auto_level(self, count: int, slices: Iterable[tuple[str, int]], *, empty: Ints) -> int:
+    def auto_level(self, count: int, slices: Iterable[tuple[str, int]], *, empty: Ints64) -> int:
         """Return the index of the level that `auto` means for `count` equal pods; `empty`: slots of empty hosts.
 
         It is the lowest level with a domain that holds them all, in whole slices; the coarsest when none does.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.devices.ledger import Arrays, DeviceTables, Ints
+from engine.devices.ledger import Arrays, DeviceTables
+from engine.planner.tree import Ints64
 
 HOSTS = {0: 8, 1: 3, 2: 0, 3: 200, 4: 9, 5: 8}
 
@@ -16,8 +17,8 @@ def bank_of(hosts: dict[int, int]) -> DeviceTables:
     return bank
 
 
-def added(arrays: Arrays) -> Ints:
-    result: Ints = arrays["share"].sum(axis=0, dtype=np.int64)
+def added(arrays: Arrays) -> Ints64:
+    result: Ints64 = arrays["share"].sum(axis=0, dtype=np.int64)
     return result
 
 
@@ -35,7 +36,7 @@ def test_a_host_with_very_many_devices_does_not_make_the_others_high() -> None:
     """The arrays that are counted over hold eight devices a host, but for the host that has more."""
     seen: list[tuple[int, ...]] = []
 
-    def shapes(arrays: Arrays) -> Ints:
+    def shapes(arrays: Arrays) -> Ints64:
         seen.append(arrays["share"].shape)
         return added(arrays)
 
