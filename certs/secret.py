@@ -58,7 +58,7 @@ def ensure_ca(
             if status_of(error) != NOT_FOUND:
                 raise
             if not may_make():
-                raise SecretUnusable(f"there is no Secret {namespace}/{name}: the leader puts it back") from None
+                raise SecretUnusable(f"Secret {namespace}/{name} not found: the leader restores it") from None
         made = StoredAuthority(new_ca(namespace=namespace, name=name, now=now))
         try:
             write(api, made, namespace=namespace, name=name, version=version)

@@ -29,7 +29,7 @@ def shown(value: object) -> str:
     """Return a value as shown in error messages; lists and mappings without their content."""
     match value:
         case None:
-            return "nothing"
+            return "null"
         case bool():
             return "true" if value else "false"
         case str():

@@ -130,7 +130,7 @@ def _device(raw: Any) -> Device:
     memory = _amount(resources, MEMORY, most=MAX_BYTES) if gpu else 0
     share = 0 if gpu else _percent(resources, SHARES[one.type])
     if one.health and not (core or ratio or memory or share):
-        raise _Faulty(".resources: nothing is offered")
+        raise _Faulty(".resources: no resources are reported")
     return Device(
         kind=intern(one.type),
         minor=one.minor,

@@ -349,7 +349,7 @@ class Reflector(Generic[R]):
         self._problem, self._forbidden = None, False
         if self._absent:
             self._absent = False
-            _log.info("%s is there now and is watched", self._path)
+            _log.info("%s was found and is watched", self._path)
         self.store.replace(records, resource_version=page.metadata.resource_version, anew=anew)
         self._version = page.metadata.resource_version
 
@@ -380,7 +380,7 @@ class Reflector(Generic[R]):
         self.store.replace([])
         if not reported and reason.forbidden:
             _log.warning(
-                "%s may not be read: its objects count for nothing; asked again every %.0f s (%s)",
+                "%s may not be read: its objects are ignored; tried again every %.0f s (%s)",
                 *(self._path, ABSENT_CHECK, reason),
             )
         elif not reported:

@@ -58,7 +58,7 @@ TURN_EVERY, FOLLOW_EVERY, LONGEST_REST = 0.05, 0.2, 0.25
 GANG_REST = 9.0
 # Gangs above the limit of their namespace are reconciled again after this long (seconds).
 LIMIT_CHECK = 30.0
-_LATER = "older pods beside it may go to other hosts (nodeSelector, affinity, tolerations, devices) and go first"
+_LATER = "older pods of its controller with other eligible hosts (nodeSelector, affinity, devices, ...) go first"
 
 
 class Controller:
@@ -122,7 +122,7 @@ class Controller:
                 began = self._monotonic()
                 self.turn()
             except Exception:
-                log.exception("a turn of the controller failed")
+                log.exception("a pass of the controller failed")
                 metrics.controller_faults.inc()
                 self._in_term = False
                 self._stop.wait(1.0)
@@ -345,5 +345,5 @@ class Controller:
             case Release(assignments=assignments):
                 self._term.send(key, lambda: executor.release(gang, assignments))
             case Unmanage() as let:
-                log.info("letting go of %s: %s", gang.workload.key, let.reason)
+                log.info("no longer managing %s: %s", gang.workload.key, let.reason)
                 self._term.send(key, lambda: executor.unmanage(gang, let))

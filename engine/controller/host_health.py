@@ -153,7 +153,7 @@ def on_gone_node(gang: Gang, hosts: HostHealth) -> bool:
 def in_the_way(host: str, hosts: HostHealth) -> tuple[Code, str]:
     """Return why no pod of the gang can use its slot on a host: the reason code and the message."""
     if hosts.usable(host):
-        return "ReservedByOthers", f"room reserved on {host} was taken by other pods"
+        return "ReservedByOthers", f"capacity reserved on {host} was taken by other pods"
     return "NodeLost", f"{host} no longer accepts pods"
 
 

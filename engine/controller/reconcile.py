@@ -226,6 +226,6 @@ def _before_resume(gang: Gang, health: HostHealth) -> Decision:
         message = f"{gone} no longer accepts the gang"
         return Decision(Unplace(suspend=False, reason="NodesUnhealthy", message=message))
     if (taken := next((host for host in hosts if health.overcommitted(host)), None)) is not None:
-        message = f"room reserved on {taken} was taken by other pods"
+        message = f"capacity reserved on {taken} was taken by other pods"
         return Decision(Unplace(suspend=False, reason="ReservedByOthers", message=message))
     return Decision(Resume())

@@ -253,7 +253,7 @@ def _recovery(
     if now < end:
         return None, end
     reason = known_code(placement.status.get("reason")) or "WaitingForMembers"
-    message = f"not complete again after {timeout:g} s; the gang is restarted"
+    message = f"still incomplete after {timeout:g} s; the gang is restarted"
     return Decision(Unplace(suspend=True, reason=reason, message=message)), None
 
 

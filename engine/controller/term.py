@@ -162,7 +162,7 @@ class LeaderTerm:
         try:
             step()
         except Exception:
-            log.exception("a step for %s failed", key)
+            log.exception("an action for %s failed", key)
             metrics.controller_faults.inc()
             self.of(key).back_off(now)
 
@@ -197,7 +197,7 @@ class LeaderTerm:
             self._fenced()
             return False
         except StaleObject as error:
-            log.info("somebody was faster: %s", error)
+            log.info("a newer version exists, reconciling again: %s", error)
         except (ApiFault, ProjectionError) as error:
             log.warning("a write failed and is tried again: %s", error)
         except Exception:

@@ -205,7 +205,7 @@ def unknown_keys(sources: Iterable[AnnotationSource], *, short: bool = False) ->
                 yield _unknown(f"{source.path}.annotations", key, "no such annotation", hint=hint, short=short)
         for key in source.labels:
             if key.startswith(prefix) and key not in names.OWNED_LABELS:
-                said = "this is read as an annotation, not as a label" if key in _KNOWN else "no such label"
+                said = "must be an annotation, not a label" if key in _KNOWN else "no such label"
                 yield _unknown(f"{source.path}.labels", key, said, hint=next(hints, None) is not None, short=short)
 
 
@@ -271,7 +271,7 @@ def _unknown_level(said: RequestAnnotation, levels: LevelNames, auto: tuple[str,
 def _not_allowed(said: RequestAnnotation, levels: LevelNames) -> FieldError:
     """Return the error for a level that the policy's rule for the namespace does not list."""
     listed = f"allowed: {join_comma(levels.allowed)}" if levels.allowed else "none of this topology is allowed"
-    message = f"{quote(said.value)} is a level that this namespace may not name; {listed} ({levels.allowed_by})"
+    message = f"{quote(said.value)} is a level that this namespace may not request; {listed} ({levels.allowed_by})"
     return FieldError(field=said.field, kind="Forbidden", value=None, reason="LevelNotAllowed", message=message)
 
 

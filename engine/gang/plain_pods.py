@@ -216,7 +216,8 @@ def faults(
         return (FieldError("metadata.annotations", "Invalid value", None, "ConflictingAnnotations", message),)
     if (peer := next((pod for pod in pods if eligible(pod) != eligible(pods[0])), None)) is not None:
         message = (
-            f"{pods[0].name} and {peer.name} may go to different hosts (nodeSelector, affinity, tolerations or devices)"
+            f"{pods[0].name} and {peer.name} have different eligible hosts "
+            "(nodeSelector, affinity, tolerations or devices)"
         )
         return (FieldError("spec", "Invalid value", None, "ConflictingAnnotations", message),)
     if len(pods) < size:

@@ -110,14 +110,14 @@ def timeout_text(request: PlacementRequest, policy: Policy) -> str:
     waited = f"has waited for {format_duration(request.schedule_timeout or 0.0)} without a placement"
     if policy.queue.on_timeout == "giveUp":
         return f"{waited}: it is given up; change its request or resume it to try again"
-    return f"{waited}: it goes behind its equals, as if just submitted"
+    return f"{waited}: it goes to the end of its priority in the queue"
 
 
 def timeout_forecast(request: PlacementRequest, policy: Policy) -> str:
     """Return the notice for submit time: `after 10m without slots it is given up`; "" without a time-out."""
     if request.schedule_timeout is None:
         return ""
-    then = "is given up" if policy.queue.on_timeout == "giveUp" else "goes behind its equals, as if just submitted"
+    then = "is given up" if policy.queue.on_timeout == "giveUp" else "goes to the end of its priority in the queue"
     return f"after {format_duration(request.schedule_timeout)} without slots it {then}"
 
 

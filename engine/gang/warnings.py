@@ -32,10 +32,10 @@ HELP: Final[Mapping[str, str]] = {
     "volcano.sh/network-topology-highest-tier": "is ignored: use require-topology or prefer-topology",
     "gang.scheduling.koordinator.sh/network-topology-spec": "is ignored: use require- or prefer-topology",
     "scheduling.koordinator.sh/network-topology-selector": f"is ignored: use {names.GANG_NAME}",
-    "kueue.x-k8s.io/podset-topology-spreading": "is ignored: ask for nothing and use topologySpreadConstraints",
+    "kueue.x-k8s.io/podset-topology-spreading": "is ignored: use topologySpreadConstraints without a request",
     "kai.scheduler/segment-size": "is ignored without segment-topology-required-placement",
     "kai.scheduler/segment-topology-preferred-placement": "is ignored: slices can only require a level",
-    "kai.scheduler/pod-index-label": "is ignored: the order of the pods is that of their kind's index",
+    "kai.scheduler/pod-index-label": "is ignored: ranks follow the index of the kind",
     "kai.scheduler/batch-min-member": f"is ignored: use {names.MIN_AVAILABLE}",
 }
 
@@ -102,7 +102,7 @@ def _minimum(workload: Workload, scopes: Iterable[RequestScope]) -> Iterator[str
         yield f"min-available has no effect on a {workload.kind}: its pods start independently"
     elif not said and workload.minimum is not None and workload.minimum > workload.slots > 0:
         pods = plural(workload.slots, "pod")
-        yield f"the {workload.kind} wants {workload.minimum:,} pods to start together but has {pods}: these do"
+        yield f"the {workload.kind} has a minimum of {workload.minimum:,} but only {pods}: all of them start together"
 
 
 def _pod_group_minimum(workload: Workload, asks: Iterable[PodSetRequest], gang: GangRequest | None) -> Iterator[str]:
@@ -116,7 +116,8 @@ def _pod_group_minimum(workload: Workload, asks: Iterable[PodSetRequest], gang: 
         least = gang.min_available
     for value in sorted(said - {str(least)}):
         shown = quote(sanitize(value, _MAX_VALUE))
-        yield f"the pod group's min-available {shown} is ignored: {least:,} start together; use {names.MIN_AVAILABLE}"
+        pods = plural(least, "pod")
+        yield f"the pod group's min-available {shown} is ignored: {pods} start together; use {names.MIN_AVAILABLE}"
 
 
 def _not_planned_for(workload: Workload) -> Iterator[str]:

@@ -83,7 +83,7 @@ class PathRule:
             raise ValueError("must be a path such as .spec.template")
         path = parse_path(value)
         if path.stars and not self.stars:
-            raise ValueError("[*] and {*} have no meaning here: exactly one node is wanted")
+            raise ValueError("[*] and {*} have no meaning here: exactly one node is needed")
         return path
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:

@@ -53,7 +53,7 @@ class NodeError(Exception):
     def field_error(self, *, entry: str = "") -> FieldError:
         """Return the fault as an error of the user's object; `entry`: a policy's entry that may be wrong instead."""
         suspect = (self.entry or entry) if self.absent else ""
-        asks = f"; {suspect} of the policy says so, and may be wrong: ask its admin" if suspect else ""
+        asks = f"; {suspect} of the policy names this field, and may be wrong: ask its admin" if suspect else ""
         return FieldError(
             field=path_of(self.steps) or "metadata",
             kind=self.kind,

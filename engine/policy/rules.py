@@ -129,7 +129,7 @@ def _namespace_rule(
         path = path_of((*at, "levels", number))
         if word == names.AUTO:
             yield wrong(
-                path, f"{quote(word)} is no level; a request may always say it: it means the lowest of these that fits"
+                path, f"{quote(word)} is not a level; requests may always use it for the lowest allowed level that fits"
             )
         elif isinstance(word, str) and levels is not None and word not in levels:
             yield wrong(path, f"{quote(word)} is not a level of this policy's topologies")

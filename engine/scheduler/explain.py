@@ -100,7 +100,7 @@ def forecast(
     if suspended:
         lines.insert(0, "topogate: stays suspended, and nothing is reserved for it, until you resume it")
     if groups > 1:
-        lines.append(f"topogate: this is for the first of {groups:,} groups; each is a gang of its own")
+        lines.append(f"topogate: this is the first of {groups:,} groups; each is a separate gang")
     return tuple(truncate_bytes(line, MAX_WARNING) for line in lines)
 
 

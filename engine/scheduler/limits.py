@@ -26,7 +26,7 @@ def too_many_waiting(namespace: str, policy: Policy) -> Waits:
     gangs = plural(rule.rule.max_waiting_gangs, "gang")
     return Waits(
         "WaitingGangsLimit",
-        f"{gangs} of its namespace wait for capacity ahead of it, as many as may ({rule.field('maxWaitingGangs')})",
+        f"{gangs} of its namespace wait ahead of it, which is the limit ({rule.field('maxWaitingGangs')})",
     )
 
 
@@ -58,10 +58,10 @@ def within_host_limit(
         again = plan(frozenset(topology.tree.hosts) - allowed)
         if isinstance(again, Placed):
             return again
-    there = f"; gangs of its namespace have slots on {len(known):,}" if known else ""
+    there = f"; its namespace has slots on {plural(len(known), 'host')}" if known else ""
     return Waits(
         "ReservedHostsLimit",
-        f"needs {plural(len(new), 'more host' if known else 'host')}{there}, and may have {limit:,} "
+        f"needs {plural(len(new), 'more host' if known else 'host')}{there}; the limit is {limit:,} "
         f"({rule.field('maxReservedHosts')})",
     )
 

@@ -100,7 +100,8 @@ def plan_pod_sets(
             case Undecided():
                 break
     missing = plural(_count(inputs), "pod")
-    return Waits("SearchLimit", f"the search for room for {missing} ran out of its {policy.planner.steps:,} steps")
+    limit = f"its limit of {policy.planner.steps:,} steps (policy planner.steps)"
+    return Waits("SearchLimit", f"the search for room for {missing} reached {limit}")
 
 
 def _free_resources(

@@ -90,12 +90,12 @@ def in_turn(plan: Callable[[frozenset[str]], Outcome], nominations: Sequence[Nom
 
 def goes_first(name: str, gang: Gang) -> Waits:
     """Return the outcome of a gang that must not overtake another one (namespace/name)."""
-    return Waits("QueuedBehind", f"{_named(name, gang)} goes first and has no room yet")
+    return Waits("QueuedBehind", f"{_named(name, gang)} goes first and does not fit yet")
 
 
 def kept_for(name: str, gang: Gang) -> Waits:
     """Return the outcome of a gang that would fit on hosts nominated for another one (namespace/name)."""
-    return Waits("QueuedBehind", f"the room that it needs is kept for {_named(name, gang)}, which has waited longer")
+    return Waits("QueuedBehind", f"the hosts that it needs are kept for {_named(name, gang)}, which has waited longer")
 
 
 def _in_queue(workload: Workload, placement: Placement) -> bool:

@@ -151,7 +151,7 @@ def _above_host(levels: tuple[Level, ...]) -> tuple[Level, ...]:
     for what, values in (("alias", aliases), ("label key", keys)):
         double = next((value for value in values if values.count(value) > 1), None)
         if double is not None:
-            raise ValueError(f"levels: {what} {double!r} stands more than once")
+            raise ValueError(f"levels: {what} {double!r} is a duplicate")
     for level in levels:
         if not level.keys:
             raise ValueError(f"levels: {level.name!r} has no label keys")

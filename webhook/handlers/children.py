@@ -69,7 +69,7 @@ def child_requests(
         if _has_our_key(template):
             where = f"{path_of(steps)}.metadata"
             findings.warnings.append(
-                f"{where} belongs to no pod of the gang: ask on the {entry.match.kind} or other templates"
+                f"{where} belongs to no pod of the gang: set it on the {entry.match.kind} or other templates"
             )
     findings.warnings += _not_read(entry, document, policy)
     return findings
@@ -89,12 +89,12 @@ def _not_read(entry: KindEntry, document: Mapping[str, Any], policy: Policy) -> 
             meant = any(unknown_keys((source,))) or any(misspelt(source.annotations, dialects=dialects))
             if meant or read_annotations((source,), dialects=dialects):
                 template = "" if entry.handling == "through" else " or on a pod template"
-                yield f"{at}.{name} is ignored: ask on the {entry.match.kind}{template}"
+                yield f"{at}.{name} is ignored: set it on the {entry.match.kind}{template}"
     for prefix, settings in configured_annotations(entry, document):
         for key, value in settings.items():
             source = AnnotationSource(prefix, {key: value}, {})
             if read_annotations((source,), dialects=dialects) or any(unknown_keys((source,))):
-                yield f"{prefix}{key} is ignored: ask in metadata"  # the longest key leaves no space for more
+                yield f"{prefix}{key} is ignored: set it in metadata"  # the longest key leaves no space for more
 
 
 def _keys(part: Mapping[str, Any], name: str) -> Mapping[str, str]:
@@ -139,12 +139,12 @@ def _check_part_of_gang(
     """
     where = _where(made)
     if asks:
-        findings.warnings.append(f"{where} has no effect: ask on the {maker} or on a pod template")
+        findings.warnings.append(f"{where} has no effect: set it on the {maker} or on a pod template")
         return
     understood = parse_request(found, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
     findings.errors += _under(path_of(made.steps), understood.errors)
     if understood.asking:
-        findings.warnings.append(f"{where} makes a gang of each {found.kind}; for one gang ask on the {maker}")
+        findings.warnings.append(f"{where} makes a gang of each {found.kind}; for one gang set it on the {maker}")
 
 
 def _where(made: ChildObject) -> str:

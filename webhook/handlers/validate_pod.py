@@ -104,7 +104,7 @@ def _request(pod: Pod, found: Alone | None, policy: Policy) -> tuple[list[FieldE
     warnings = [*found.request.warnings]
     if not found.gang:
         alike = "" if pod.owner is None else f"pods of {quote(pod.owner.kind)} are placed one by one, near each other"
-        warnings.append(f"{alike or 'the pod is placed by itself'}; {_GANG}")
+        warnings.append(f"{alike or 'the pod is placed alone'}; {_GANG}")
     return [*found.errors], warnings
 
 

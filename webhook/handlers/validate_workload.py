@@ -173,7 +173,7 @@ def _late(old: Workload, new: Workload, before: PlacementRequest, after: Placeme
     if before.ignored is None or not after.asking or (old.suspended and new.suspended):
         return
     if not _gated(new):
-        yield f"the request came after the {new.kind}: its pods are not held and stay where they are"
+        yield f"the request was added after the {new.kind}: its pods are not held and stay where they are"
     elif _gated(old):
         yield f"the {new.kind} is already running: its pods stay where they are, only new pods are held"
 

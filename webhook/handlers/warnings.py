@@ -62,9 +62,9 @@ def _exemption_text(reason: Code, kind: str, namespace: str, pods: Sequence[PodS
         case "OtherController":
             return f"managedBy gives this {kind} to another controller; remove it to be placed"
         case "ManagedByKueue":
-            return f"Kueue has this {kind} (queue-name, gate or managedBy); remove that to be placed here"
+            return f"Kueue manages this {kind} (queue-name, gate or managedBy); remove that to be placed here"
         case "CoreGang":
-            return f"Kubernetes' own gang scheduling has this {kind}; remove its scheduling group to be placed here"
+            return f"Kubernetes' gang scheduling manages this {kind}; remove its scheduling group to be placed here"
         case "ExclusiveTopology":
             return f"its exclusive-topology annotation places this {kind}; remove it to be placed here"
         case "ExemptNamespace":

@@ -200,4 +200,4 @@ class Connection:
         poll = select.poll()
         poll.register(self.sock, select.POLLOUT)
         if remaining <= 0 or not poll.poll(remaining * 1000):
-            raise TimeoutError("the client does not take its answer")
+            raise TimeoutError("the client does not read its answer")

@@ -145,7 +145,7 @@ class Housekeeping:
             return
         except (ApiFault, PairMalformed) as error:
             if getattr(error, "status", None) != 404:  # noqa: PLR2004 - deleted a moment ago: nothing to do
-                log.warning("the entries of the policy could not be kept: %s", error)
+                log.warning("the entries of the policy could not be written: %s", error)
 
     def _keep_policy(self) -> None:
         text = self._policy.to_keep()
@@ -154,7 +154,7 @@ class Housekeeping:
         try:
             writes.keep_policy(self._api, self._settings.namespace, text, fence=self._candidate.check)
         except (ApiFault, NotLeader) as error:
-            log.warning("the policy in force could not be kept: %s", error)
+            log.warning("the policy in force could not be written: %s", error)
 
     def _renew_certificate(self) -> None:
         try:

@@ -70,7 +70,7 @@ def test_a_gang_that_is_held_back_says_for_whom(gangs: Namespace, policy: Policy
     forecast = kubectl("create", "--dry-run=server", "-f", "-", input=body).stderr
     gangs.submit("small", pods=1, annotations=require("rack"))
     message = gangs.waits("small", "QueuedBehind")["status"]["message"]
-    assert message == "the room that it needs is kept for large, which has waited longer"
+    assert message == "the hosts that it needs are kept for large, which has waited longer"
     assert f"topogate: would wait: {message}" in forecast
     vacate(gangs, first)
     gangs.all_bound("large", 2)
@@ -140,7 +140,7 @@ def test_a_gang_that_waits_too_long_is_requeued_or_given_up_as_the_policy_says(
     gangs.submit("young", pods=2, annotations=require("rack"))
     gangs.waits("young", "QueuedBehind")
     gangs.waits("old", "QueuedBehind", timeout=30.0)
-    requeued = "has waited for 10s without a placement: it goes behind its equals, as if just submitted"
+    requeued = "has waited for 10s without a placement: it goes to the end of its priority in the queue"
     assert notes(gangs, "old", "ScheduleTimeout")[0] == requeued
     policy.set(TEST_POLICY + "queue: {onTimeout: giveUp}\n")
     gangs.waits("old", "ScheduleTimeout", timeout=30.0)

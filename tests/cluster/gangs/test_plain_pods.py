@@ -108,7 +108,7 @@ def test_a_plain_pod_that_asks_is_told_what_will_happen(gangs: Namespace, kubect
     eventually(lambda: "would place 1 pod" in submitted(kubectl, "alone", require_topology="rack")[1])
     created, said = submitted(kubectl, "alone", require_topology="rack")
     assert created
-    assert "the pod is placed by itself" in said
+    assert "the pod is placed alone" in said
     created, said = submitted(kubectl, "one", gang_name="j", gang_size="3", require_topology="rack")
     assert created
     assert "would place 3 pods" in said

@@ -76,6 +76,6 @@ def test_a_gang_waits_behind_those_of_its_namespace_and_goes_on(gangs: Namespace
     for other in others[1:]:
         vacate(gangs, other)
     waits = gangs.waits("second", "ReservedHostsLimit")
-    assert waits["status"]["message"].startswith("needs 2 more hosts; gangs of its namespace have slots on 1, and may")
+    assert waits["status"]["message"].startswith("needs 2 more hosts; its namespace has slots on 1 host")
     delete_job(gangs, "first")
     gangs.all_bound("second", 2)

@@ -176,7 +176,7 @@ def test_an_expired_authority_is_replaced_by_one_replica() -> None:
 def test_a_ca_is_not_made_where_another_one_is_in_use() -> None:
     """The Secret was deleted and somebody leads: he knows the CA that everybody trusts, and puts it back."""
     cluster = Cluster()
-    with pytest.raises(SecretUnusable, match="the leader puts it back"):
+    with pytest.raises(SecretUnusable, match="the leader restores it"):
         ensure(cluster, may_make=lambda: False)
     assert cluster.calls == ["GET"]
 

@@ -81,8 +81,8 @@ def test_what_is_not_told_counts_as_none() -> None:
         pytest.param(changed(GPU, health="yes"), ".health: Expected `bool`, got `str`", id="health as text"),
         pytest.param(changed(GPU, type=None), ": Object missing required field `type`", id="no type"),
         pytest.param(changed(GPU, type="tpu\n"), '.type: "tpu\\n" is none of gpu, rdma, fpga', id="unknown type"),
-        pytest.param(changed(GPU, resources=None), ".resources: nothing is offered", id="no amounts"),
-        pytest.param(changed(NIC, resources={}), ".resources: nothing is offered", id="empty amounts"),
+        pytest.param(changed(GPU, resources=None), ".resources: no resources are reported", id="no amounts"),
+        pytest.param(changed(NIC, resources={}), ".resources: no resources are reported", id="empty amounts"),
         pytest.param(
             changed(GPU, resources={"koordinator.sh/gpu-core": "lots"}),
             ".resources[koordinator.sh/gpu-core]: 'lots' is not a quantity (examples: 8, 500m, 1.5, 64Gi, 1e3)",

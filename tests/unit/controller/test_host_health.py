@@ -69,7 +69,7 @@ def test_what_is_in_the_way_on_a_host_is_named() -> None:
     assert health(view).overcommitted(SECOND)
     assert in_the_way(SECOND, health(view)) == (
         "ReservedByOthers",
-        f"room reserved on {SECOND} was taken by other pods",
+        f"capacity reserved on {SECOND} was taken by other pods",
     )
     node = view.stores.nodes.get(SECOND)
     assert node is not None

@@ -53,8 +53,7 @@ def test_a_gang_behind_too_many_of_its_namespace_waits_for_them() -> None:
     placement = leader.placed("g3")
     assert placement is not None
     assert placement.status["message"] == (
-        "2 gangs of its namespace wait for capacity ahead of it, as many as may "
-        "(policy namespaces.rules[0].maxWaitingGangs)"
+        "2 gangs of its namespace wait ahead of it, which is the limit (policy namespaces.rules[0].maxWaitingGangs)"
     )
 
 
@@ -154,7 +153,7 @@ def test_a_gang_that_needs_more_hosts_than_its_namespace_may_have_waits() -> Non
     assert placement is not None
     assert (placement.status["reason"], placement.status["message"]) == (
         "ReservedHostsLimit",
-        "needs 2 more hosts; gangs of its namespace have slots on 2, and may have 3 "
+        "needs 2 more hosts; its namespace has slots on 2 hosts; the limit is 3 "
         "(policy namespaces.rules[0].maxReservedHosts)",
     )
     end(leader, "first")

@@ -55,7 +55,7 @@ def test_a_gang_whose_time_is_over_goes_behind_its_equals() -> None:
     assert leader.hands.of("requeue") == []
     leader.later(1)
     assert leader.hands.of("requeue") == ["train"]
-    assert notes(leader) == ["it goes behind its equals, as if just submitted"]
+    assert notes(leader) == ["it goes to the end of its priority in the queue"]
     found = leader.placed()
     assert found is not None
     assert waiting_since(found.status) == requeued_at(found.status) == 1_800_000_000.0 + leader.now

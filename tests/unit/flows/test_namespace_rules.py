@@ -37,7 +37,7 @@ def test_a_refusal_by_a_rule_is_the_policys() -> None:
     assert (refused.allowed, refused.code) == (False, 403)
     assert refused.message == (
         'metadata.annotations[topogate.dev/require-topology]: Forbidden: "block" is a level that this namespace may '
-        "not name; allowed: rack, host (policy namespaces.rules[0].levels)"
+        "not request; allowed: rack, host (policy namespaces.rules[0].levels)"
     )
 
 

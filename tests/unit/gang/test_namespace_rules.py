@@ -73,7 +73,7 @@ def test_any_other_level_is_refused_under_every_key(key: str, value: str) -> Non
     found = read("research-a", {key: value, **size})
     assert refusals(found) == [(key, "LevelNotAllowed")]
     assert found.errors[0].message == (
-        f'"{value}" is a level that this namespace may not name; allowed: rack, host '
+        f'"{value}" is a level that this namespace may not request; allowed: rack, host '
         "(policy namespaces.rules[0].levels)"
     )
 

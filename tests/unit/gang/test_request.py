@@ -281,7 +281,7 @@ def test_an_unknown_key_is_a_warning_where_the_policy_says_so() -> None:
 def test_a_request_written_as_a_label_is_refused() -> None:
     error = only(read(labels={names.REQUIRE: "rack"}))
     assert error.field == f"metadata.labels[{names.REQUIRE}]"
-    assert "annotation, not as a label" in error.message
+    assert "an annotation, not a label" in error.message
 
 
 def test_hostile_keys_are_escaped_and_cut() -> None:

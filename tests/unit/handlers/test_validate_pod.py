@@ -54,7 +54,7 @@ def test_a_bare_pod_that_asks_is_held_with_a_warning() -> None:
     answer = admitted(raw_pod(annotations=ASKS, gates=()))
     assert answer.allowed
     (warning,) = answer.warnings
-    assert warning == "topogate: the pod is placed by itself; topogate.dev/gang-name and gang-size make a gang"
+    assert warning == "topogate: the pod is placed alone; topogate.dev/gang-name and gang-size make a gang"
 
 
 def test_a_pod_of_an_unregistered_owner_that_asks_is_held_with_a_warning() -> None:
@@ -295,4 +295,4 @@ def test_while_only_observing_a_plain_pod_is_told_the_same() -> None:
     answer = admitted(pod, view)
     assert answer.allowed
     assert any("topogate.dev/require-topology" in one for one in answer.warnings)
-    assert any("placed by itself" in one for one in answer.warnings)
+    assert any("placed alone" in one for one in answer.warnings)

@@ -285,7 +285,7 @@ def test_a_gang_that_fits_nowhere_preferred_either_is_refused() -> None:
 @pytest.mark.parametrize(
     ("policy", "told"),
     [
-        ("{}", "after 10m without slots it goes behind its equals, as if just submitted"),
+        ("{}", "after 10m without slots it goes to the end of its priority in the queue"),
         ("queue: {onTimeout: giveUp}", "after 10m without slots it is given up"),
     ],
 )

@@ -111,7 +111,7 @@ for _ in range(8):
         ("handling", "held", "handling", 'must be one of placed, through, hint, pods; got "held"'),
         ("podSets.0.forEach", "spec.crews", "podSets[0].forEach", "is not a path such as .spec.template"),
         ("podSets.0.forEach", ".a[*].b[*].c[*]", "podSets[0].forEach", "a path iterates at most 2 times"),
-        ("podSets.0.template", ".pods[*]", "podSets[0].template", "exactly one node is wanted"),
+        ("podSets.0.template", ".pods[*]", "podSets[0].template", "exactly one node is needed"),
         ("podSets.0.template", ".a.b | .c", "podSets[0].template", "is not a path"),
         ("podSets.0.template", ".a[0]", "podSets[0].template", "is not a path"),
         ("podSets.0.template", "." + ".".join("a" * 17), "podSets[0].template", "a path has at most 16 steps"),

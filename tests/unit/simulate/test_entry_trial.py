@@ -145,7 +145,7 @@ def test_a_user_is_not_blamed_for_an_entry(pod_set: Json) -> None:
     answer = validate(review(asking), FakeView(policy=policy), 10.0)
     assert not answer.allowed
     assert all(
-        one.message.endswith("; kinds[0] (bench) of the policy says so, and may be wrong: ask its admin")
+        one.message.endswith("; kinds[0] (bench) of the policy names this field, and may be wrong: ask its admin")
         for one in answer.causes
     )
 

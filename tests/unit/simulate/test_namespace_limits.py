@@ -43,11 +43,11 @@ def test_gangs_beyond_the_limit_of_hosts_wait() -> None:
         ("waits", "ReservedHostsLimit"),
         ("placed", None),
     ]
-    assert found[1]["message"].startswith("needs 2 more hosts; gangs of its namespace have slots on 2, and may have 3")
+    assert found[1]["message"].startswith("needs 2 more hosts; its namespace has slots on 2 hosts; the limit is 3")
 
 
 def test_a_gang_above_the_limit_by_itself_is_told_so() -> None:
     """No other gang of its namespace is in the way."""
     found = answer(grid(1, 2, 4), [at("a", job("large", 4, RACK))], policy=limited("maxReservedHosts: 3"))["workloads"]
-    assert found[0]["message"] == ("needs 4 hosts, and may have 3 (policy namespaces.rules[0].maxReservedHosts)")
+    assert found[0]["message"] == ("needs 4 hosts; the limit is 3 (policy namespaces.rules[0].maxReservedHosts)")
     assert "would wait: needs 4 hosts" not in str(found[0]["warnings"])
