@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from local.client import ClientError
-from local.kubelets import complete_pod, fail_pod
+from local.kubelets import READY_AFTER, complete_pod, fail_pod
 from tests.support.gangs import Json, Namespace, job_body, prefer, require
 from tests.support.raw_pods import ended
 from tests.support.sights import replicated
 
 GANG_LABEL = "example.com/gang"
 PER_HOST = 8
+SLOW = 0.2  # of the gangs need seconds to start
 KINDS = (4, 2, 4, 2)  # how often a gang with ranks is a Job, a StatefulSet, a JobSet, a LeaderWorkerSet
 
 
@@ -135,6 +136,8 @@ class Crowd:
             },
         )
         body["spec"]["template"]["metadata"]["labels"] = {GANG_LABEL: name}
+        if rng.random() < SLOW:
+            body["spec"]["template"]["metadata"]["annotations"][READY_AFTER] = f"{rng.uniform(0.5, 2.5):.1f}s"
         return Member(name, pods, each, level, slices, least), body
 
     def go(self, name: str) -> str:
@@ -181,12 +184,14 @@ class Crowd:
                 done += 1
         return f"{done} pods of {name}"
 
-    def pod_of(self, name: str, rng: random.Random) -> str | None:
-        """The name of one of its live pods."""
+    def pod_of(self, name: str, rng: random.Random, *, running: bool = False) -> str | None:
+        """The name of one of its live pods, or of those that run."""
         pods = sorted(
             pod["metadata"]["name"]
             for pod in self.pods(name)
-            if "deletionTimestamp" not in pod["metadata"] and not ended(pod)
+            if "deletionTimestamp" not in pod["metadata"]
+            and not ended(pod)
+            and (not running or pod["status"].get("phase") == "Running")
         )
         return rng.choice(pods) if pods else None
 

@@ -18,6 +18,7 @@ ACTS: Mapping[str, int] = {
     "pod deleted": 6,
     "pod evicted": 3,
     "pod failed": 3,
+    "pod not ready": 6,
     "others come": 6,
     "others go": 4,
     "host cordoned": 5,

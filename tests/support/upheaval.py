@@ -14,6 +14,7 @@ from typing import Any
 
 from local import nodes
 from local.client import Client, ClientError
+from local.kubelets import crash_pod, ready_pod
 from local.service import NAMESPACE, Replica, Service
 from tests.support.crowd import Crowd, refused_for_now
 from tests.support.gangs import Json
@@ -123,6 +124,8 @@ class Upheaval:
                 return crowd.suspend(name, suspended=not crowd.members[name].suspended)
             case "complete":
                 return crowd.complete(name)
+            case "pod not ready":
+                return self._crash(name, rng)
             case _:
                 return crowd.lose_pod(name, act, rng)
 
@@ -158,6 +161,23 @@ class Upheaval:
         self.client.delete(f"/api/v1/namespaces/{self.crowd.gangs.name}/pods/{name}")
         del self.strangers[name]
         return name
+
+    # -- containers --------------------------------------------------------------------------------------------------
+
+    def _crash(self, gang: str, rng: random.Random) -> str:
+        """A running pod is not ready for a while."""
+        pod, namespace = self.crowd.pod_of(gang, rng, running=True), self.crowd.gangs.name
+        if pod is None:
+            return f"{gang} has none"
+        crash_pod(self.client, namespace, pod)
+        seconds = rng.uniform(0.5, 15.0)
+
+        def over() -> None:
+            with suppress(ClientError):  # it may be gone
+                ready_pod(self.client, namespace, pod)
+
+        self.ends.append((time.monotonic() + seconds, f"{pod} is ready again", over))
+        return f"{pod} for {seconds:.1f} s"
 
     # -- hosts -------------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,10 @@ from tests.support.witness import Witness
 pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("jobset", "lws")]
 
 # Times short enough that what they guard happens here: a schedule is over in seconds.
-TIMES = TEST_POLICY + "timeouts: {bind: 5s, hold: 10s, node: 3s, recover: 10s}\n"
+TIMES = (
+    TEST_POLICY
+    + "timeouts: {bind: 5s, hold: 10s, node: 3s, start: 4s, recover: 10s}\nqueue: {maxStartAttempts: 1000}\n"
+)
 POLICIES = [
     f"{TIMES}nodeLoss: {loss}\nincomplete: {incomplete}\n"
     for loss in ("wait", "evict", "restart")

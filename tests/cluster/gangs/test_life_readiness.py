@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from local.client import Client
-from local.kubelets import READY_AFTER, WAITING, WAITING_ON
+from local.kubelets import READY_AFTER, WAITING, WAITING_ON, crash_pod
 from local.service import NAMESPACE, Service
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
 from tests.support.eventually import eventually
-from tests.support.gang_steps import assigned, delete_job, failures, resume, status_of
+from tests.support.gang_steps import assigned, delete_job, failures, pod_of_index, resume, status_of
 from tests.support.gangs import Json, Namespace, require
 
 pytestmark = pytest.mark.timeout(180)
@@ -38,31 +36,6 @@ def is_told(gangs: Namespace, job: str, phase: str, reason: str | None, timeout:
 def events(gangs: Namespace, reason: str) -> list[str]:
     listed = gangs.client.items(f"/apis/events.k8s.io/v1/namespaces/{gangs.name}/events")
     return [item["note"] for item in listed if item["reason"] == reason]
-
-
-def unready(gangs: Namespace, job: str, index: int) -> None:
-    """A container of a running pod crashes, and its readiness is lost."""
-    pod = next(
-        one
-        for one in gangs.pods(job)
-        if one["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] == str(index)
-    )
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    conditions = [{"type": "Ready", "status": "False", "reason": "ContainersNotReady", "lastTransitionTime": now}]
-    waiting = {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}
-    statuses = [
-        {
-            "name": "main",
-            "image": "example.com/train:1",
-            "imageID": "",
-            "ready": False,
-            "restartCount": 1,
-            "state": {"waiting": waiting},
-            "lastState": {"terminated": {"exitCode": 139, "reason": "Error"}},
-        }
-    ]
-    path = f"/api/v1/namespaces/{gangs.name}/pods/{pod['metadata']['name']}/status"
-    gangs.client.patch(path, {"status": {"conditions": conditions, "containerStatuses": statuses}})
 
 
 def test_a_gang_is_starting_until_its_kubelets_have_started_it(gangs: Namespace, policy: PolicyInForce) -> None:
@@ -132,7 +105,7 @@ def test_a_running_gang_with_a_pod_that_does_not_recover_is_restarted_where_the_
     gangs.submit("train", pods=2, annotations=require("rack"))
     before = gangs.all_bound("train", 2)
     is_told(gangs, "train", "Running", None)
-    unready(gangs, "train", 1)
+    crash_pod(gangs.client, gangs.name, pod_of_index(gangs, "train", 1)["metadata"]["name"], exit_code=139)
     eventually(
         lambda: before[1] not in assigned(gangs, "train") and len(gangs.bound("train")) == 2,
         40.0,
