@@ -144,7 +144,8 @@ def _after_failed_starts(gang: Gang, *, timers: Timers, policy: Policy, now: flo
 def _held_status(placement: Placement, starts: FailedStarts) -> Status:
     message = str(placement.status.get("message") or "")
     if not starts_anew(placement.status):  # the last leader had no time to report it
-        message = f"{plural(starts.count, 'start')} in a row have failed, as pods were not ready; {HELD_AFTER_STARTS}"
+        failed = f"{plural(starts.count, 'start')} in a row have failed because pods were not ready"
+        message = f"{failed}; {HELD_AFTER_STARTS}"
     return Status("Waiting", "StartLimitExceeded", message)
 
 

@@ -377,7 +377,8 @@ def _lost(part: ExtensionRequest, placement: Placement, status: Status | None, h
     assert placement.assignment is not None
     gone = part.left(placement.assignment)
     taken = all(hosts.usable(host) for host in gone)
-    return f"{plural(part.missing, 'pod')} lost the room on {named(gone)}" + (
+    slots = "its slot" if part.missing == 1 else "their slots"
+    return f"{plural(part.missing, 'pod')} lost {slots} on {named(gone)}" + (
         "" if taken else " (no longer accepting pods)"
     )
 
@@ -400,10 +401,10 @@ def _progress(gang: Gang, live: list[Pod], unready: list[Pod], hosts: HostHealth
         return Status("Placed", "", f"{plural(missing, 'pod')} to be bound")
     if not bound and not waiting:
         return Status("Incomplete", "WaitingForMembers", _all_lost(gang, missing))
-    back = f"{plural(max(missing, len(waiting)), 'pod')} of the gang to return to a slot"
+    back = f"waits for {plural(max(missing, len(waiting)), 'pod')} of the gang to be created and bound again"
     if waiting:
         where = named({host_of(pod) or "" for pod in waiting})
-        back += f"; {plural(len(waiting), 'pod')} cannot terminate on {where}: delete by force if the node is dead"
+        back += f"; {plural(len(waiting), 'pod')} cannot terminate on {where}: delete with --force if the node is dead"
     return Status("Incomplete", "WaitingForMembers", back)
 
 

@@ -477,7 +477,7 @@ def test_a_pod_that_blocks_its_own_replacement_is_named() -> None:
     leader.later(10.0)
     assert leader.status() == ("Incomplete", "WaitingForMembers")
     message = leader.hands.told[-1][1].message
-    assert f"1 pod cannot terminate on {host}: delete by force if the node is dead" in message
+    assert f"1 pod cannot terminate on {host}: delete with --force if the node is dead" in message
 
 
 def test_a_pod_that_ends_on_a_sound_node_is_no_trouble() -> None:
