@@ -11,8 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from engine.api import names
 from engine.api.objects import Node
-from engine.api.pod import Pod
+from engine.api.placement import FailedStarts, failed_starts
+from engine.api.pod import Pod, Readiness
 from engine.gang.gang import pinned_host
+from engine.policy.model import default_policy
 from tests.support.cluster_records import changed, gpu_nodes, job, pod, shape, spec
 from tests.support.gang_oracles import overbooked_hosts, ranks_of, scattered
 from tests.support.leader import POLICY, Leader
@@ -21,6 +23,7 @@ HOSTS = [node.name for node in gpu_nodes(1, 2, 4)]
 HALF = 4  # GPUs of a pod: two pods a host
 NAMES = ("train", "other")
 GPU = "nvidia.com/gpu"
+EPOCH = 1_800_000_000.0
 
 
 class GangLife(RuleBasedStateMachine):
@@ -29,11 +32,19 @@ class GangLife(RuleBasedStateMachine):
     @initialize(
         level=st.sampled_from(["rack", "block"]),
         counts=st.tuples(st.integers(1, 5), st.integers(1, 4)),
-        policy=st.sampled_from(["", "nodeLoss: evict\n", "nodeLoss: restart\n", "incomplete: restart\n"]),
+        policy=st.tuples(
+            st.sampled_from(["", "nodeLoss: evict\n", "nodeLoss: restart\n", "incomplete: restart\n"]),
+            st.sampled_from(["", "timeouts: {start: 20s}\n"]),
+        ),
+        broken=st.one_of(st.just(set[str]()), st.sets(st.sampled_from(HOSTS), min_size=1)),
         suspendable=st.booleans(),
     )
-    def begin(self, level: str, counts: tuple[int, int], policy: str, suspendable: bool) -> None:
-        self.leader = Leader(nodes=gpu_nodes(1, 2, 4), policy=POLICY + policy)
+    def begin(
+        self, level: str, counts: tuple[int, int], policy: tuple[str, str], broken: set[str], suspendable: bool
+    ) -> None:
+        self.leader = Leader(nodes=gpu_nodes(1, 2, 4), policy="".join((POLICY, *policy)))
+        self.broken = set(broken)  # hosts on which no container starts
+        self.edited: set[str] = set()  # gangs whose user has changed them, which gives them all their starts again
         self.serial = 0
         self.level = level
         template = spec(shape=shape(gpu=HALF), gates=(names.GATE,), labels={names.MANAGED: "true"})
@@ -76,10 +87,15 @@ class GangLife(RuleBasedStateMachine):
                 if one.spec.gates or one.spec.node_name or node is None or host is None:
                     continue
                 if node.ready and not node.unschedulable and self._fits(one, node):
-                    bound = replace(one.spec, node_name=host)
-                    self.leader.has(
-                        replace(one, spec=bound, phase="Running", resource_version=self.leader.hands.version())
+                    bound = replace(
+                        one, spec=replace(one.spec, node_name=host), phase="Running", bound=EPOCH + self.leader.now
                     )
+                    self.leader.has(self._as_its_kubelet_says(bound))
+
+    def _as_its_kubelet_says(self, one: Pod) -> Pod:
+        wall = EPOCH + self.leader.now
+        fault = Readiness(False, wall, 0, "main", "ImagePullBackOff") if one.spec.node_name in self.broken else None
+        return replace(one, readiness=fault, resource_version=self.leader.hands.version())
 
     def _fits(self, one: Pod, node: Node) -> bool:
         """As the scheduler counts: a pod that terminates has its room until it is gone."""
@@ -158,6 +174,16 @@ class GangLife(RuleBasedStateMachine):
         self._go_on()
 
     @rule(host=st.sampled_from(HOSTS))
+    def break_or_repair_the_registry_of_a_host(self, host: str) -> None:
+        """No container of a pod starts there, or of those that run they do again."""
+        self.broken ^= {host}
+        for name in NAMES:
+            for one in self._live(name):
+                if one.spec.node_name == host:
+                    self.leader.has(self._as_its_kubelet_says(one))
+        self._go_on()
+
+    @rule(host=st.sampled_from(HOSTS))
     def vanish(self, host: str) -> None:
         node = self.leader.stores.nodes.get(host)
         if node is None:
@@ -172,6 +198,7 @@ class GangLife(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES), count=st.integers(1, 7))
     def scale(self, name: str, count: int) -> None:
         gang = self.leader.workload(name)
+        self.edited.add(name)
         version = self.leader.hands.version()
         fresh = {"slots": count, "total": count, "remaining": count}
         self.leader.has(changed(gang, generation=gang.generation + 1, resource_version=version, **fresh))
@@ -184,6 +211,14 @@ class GangLife(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1.0, 31.0, 700.0]))
     def wait(self, seconds: float) -> None:
         self.leader.later(seconds)
+        self._go_on()
+
+    @rule()
+    def lead(self) -> None:
+        """The leader is killed; the next one has what the API server has."""
+        before, self.leader = self.leader, Leader(policy=self.leader.policy, now=self.leader.now)
+        for store in ("nodes", "workloads", "placements", "pods"):
+            getattr(self.leader.stores, store).replace(getattr(before.stores, store).values())
         self._go_on()
 
     # -- what always holds -------------------------------------------------------------------------------------------
@@ -212,6 +247,18 @@ class GangLife(RuleBasedStateMachine):
             slots = ranks_of(self.leader.placed(name))
             wrong = {rank: (host, slots[rank]) for rank, host in hosts.items() if slots.get(rank, host) != host}
             assert not wrong, name
+
+    @invariant()
+    def whoever_has_used_up_his_starts_is_held(self) -> None:
+        """No more starts than the policy allows, and no slots after the last one."""
+        if not hasattr(self, "leader"):
+            return
+        for name in NAMES:
+            placed = self.leader.placed(name)
+            starts = failed_starts(placed.status) if placed is not None else FailedStarts()
+            assert starts.count <= default_policy().queue.max_start_attempts
+            if placed is not None and starts.count == default_policy().queue.max_start_attempts:
+                assert placed.assignment is None or name in self.edited
 
     @invariant()
     def nobody_is_let_go_onto_a_host_without_a_slot(self) -> None:
