@@ -1,11 +1,11 @@
-"""Records of cluster objects that are neither pods nor workloads: nodes, quotas, priority classes, ConfigMaps."""
+"""Records of cluster objects that are neither pods nor workloads: nodes, quotas, volumes, classes, ConfigMaps."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from engine.api.pod import PodSpec, Toleration
+from engine.api.pod import PodSpec, SelectorTerm, Toleration
 from engine.api.resources import Resources
 
 
@@ -45,6 +45,39 @@ class Quota:
     hard: Resources
     used: Resources
     scopes: tuple[tuple[str, str, tuple[str, ...]], ...]
+    uid: str = field(default="", compare=False)
+    resource_version: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PersistentVolume:
+    """A PersistentVolume: a node must match one of the `terms`; None: any node can use it."""
+
+    name: str
+    terms: tuple[SelectorTerm, ...] | None
+    uid: str = field(default="", compare=False)
+    resource_version: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PersistentVolumeClaim:
+    """A PersistentVolumeClaim: its volume ("" while it has none) and its class (None: the default one)."""
+
+    namespace: str
+    name: str
+    volume: str
+    storage_class: str | None
+    uid: str = field(default="", compare=False)
+    resource_version: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StorageClass:
+    """A StorageClass: it makes volumes for nodes that match one of the `terms`; None: for any node."""
+
+    name: str
+    terms: tuple[SelectorTerm, ...] | None
+    default: bool
     uid: str = field(default="", compare=False)
     resource_version: str = field(default="", compare=False)
 

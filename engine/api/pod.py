@@ -60,7 +60,8 @@ class Shape:
     `requests` are effective (Kubernetes formula: max of init, sum of containers and sidecars, plus overhead), sorted by
     name, in planner units, always with `pods: 1`; claims (`engine.api.resources`: host ports and the like) are requests
     of 1. `affinity` is None without required node affinity; its terms are ORed. `devices` is the device request of the
-    requests (`engine.devices`), None when they name no device. Hashable: slots are cached per shape.
+    requests (`engine.devices`), None when they name no device. `volumes`: of each volume that is tied to nodes the ORed
+    terms that a node must match. Hashable: slots are cached per shape.
     """
 
     requests: Requests
@@ -68,14 +69,15 @@ class Shape:
     affinity: tuple[SelectorTerm, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
     devices: DeviceRequest | None = None
+    volumes: tuple[tuple[SelectorTerm, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PodSpec:
     """The part of a pod or pod template that Topogate reads.
 
-    For warnings: `unmodelled` names constraints that the kube-scheduler checks and we do not (volumes, pod affinity,
-    spread constraints, resource claims), `preferences` those that have no effect on a pod bound to one host.
+    For warnings: `unmodelled` names constraints that the kube-scheduler checks and we do not (pod affinity, spread
+    constraints, resource claims), `preferences` those that have no effect on a pod bound to one host.
     """
 
     shape: Shape
@@ -93,6 +95,8 @@ class PodSpec:
     unmodelled: tuple[str, ...]
     preferences: tuple[str, ...] = ()
     containers: int = 0  # init containers included
+    claims: tuple[str, ...] = ()  # the PersistentVolumeClaims that it mounts
+    claim_classes: tuple[str | None, ...] = ()  # the StorageClasses of its ephemeral volumes; None: the default
 
 
 @dataclass(frozen=True, slots=True)

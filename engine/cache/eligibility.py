@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 import numpy as np
@@ -22,10 +22,10 @@ import numpy as np
 from engine.api.objects import Node, Taint
 from engine.api.pod import SelectorRequirement, SelectorTerm, Shape, Toleration
 from engine.devices.ledger import Rows
-from engine.gang.shape import NODE_AFFINITY, NODE_SELECTOR, exclusion, int64
+from engine.gang.shape import NODE_AFFINITY, NODE_SELECTOR, VOLUMES, exclusion, int64
 from engine.planner.tree import Bools, Ints64
 
-ClassKey = tuple[object, object, object]
+ClassKey = tuple[object, object, object, object]
 
 # Nodes times keys whose labels are kept by number (8 bytes each), and the values of all of them (some 100 bytes each):
 # 130 keys on 100,000 nodes are 100 MB, five keys with another value on each of these nodes 50 MB. Smaller clusters keep
@@ -58,11 +58,12 @@ class Verdicts:
 
 def weight_of(shape: Shape) -> int:
     """Return the weight of a shape's selectors and tolerations: one for each key and each value."""
-    expressions = [one for term in shape.affinity or () for one in (*term.expressions, *term.fields)]
+    terms = [*(shape.affinity or ()), *chain.from_iterable(shape.volumes)]
+    expressions = [one for term in terms for one in (*term.expressions, *term.fields)]
     words = [word for one in expressions for word in (one.key, *one.values)]
     words += [word for pair in shape.node_selector for word in pair]
     words += [word for one in shape.tolerations for word in (one.key, one.value)]
-    return 1 + len(shape.affinity or ()) + len(words) + sum(map(len, words)) // LONG_WORD
+    return 1 + len(terms) + len(words) + sum(map(len, words)) // LONG_WORD
 
 
 class Eligibility:
@@ -88,7 +89,7 @@ class Eligibility:
 
     def of(self, shape: Shape) -> Verdicts:
         """Return the current verdicts for a shape; they must not be kept."""
-        key: ClassKey = (shape.node_selector, shape.affinity, shape.tolerations)
+        key: ClassKey = (shape.node_selector, shape.affinity, shape.tolerations, shape.volumes)
         found = self._classes.get(key)
         if found is None:
             found = self._classes[key] = Verdicts(weight=weight_of(shape))
@@ -217,6 +218,9 @@ class NodeColumns:
         if shape.affinity is not None:
             open_ = self._narrow(open_, self._affine(shape.affinity), found, len(reasons))
             reasons.append(NODE_AFFINITY)
+        for terms in shape.volumes:
+            open_ = self._narrow(open_, self._affine(terms), found, len(reasons))
+            reasons.append(VOLUMES)
         named: list[str] = np.array(reasons, dtype=np.object_)[found].tolist()
         return named, open_
 

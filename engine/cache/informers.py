@@ -58,6 +58,12 @@ class Informers:
         )
         self._add(api, "resourcequotas", object_path("v1", "resourcequotas"), objects.quota, stores.quotas)
         self._add(api, "daemonsets", object_path("apps/v1", "daemonsets"), objects.daemon_set, stores.daemon_sets)
+        volumes = object_path("v1", "persistentvolumes")
+        self._add(api, "persistentvolumes", volumes, objects.persistent_volume, stores.volumes)
+        claims = object_path("v1", "persistentvolumeclaims")
+        self._add(api, "persistentvolumeclaims", claims, objects.persistent_volume_claim, stores.claims)
+        classes = object_path("storage.k8s.io/v1", "storageclasses")
+        self._add(api, "storageclasses", classes, objects.storage_class, stores.storage_classes)
         self._add(
             api,
             "priorityclasses",

@@ -1,6 +1,6 @@
 """Predicts the shape, spec and priority of a workload's pods before they exist.
 
-They follow from the template, its RuntimeClass and its PriorityClass, and from existing pods of the workload.
+They follow from the template, its RuntimeClass, PriorityClass and volumes, and from existing pods of the workload.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from engine.api.pod import Pod, PodSpec, Shape
+from engine.api.pod import Pod, PodSpec, SelectorTerm, Shape
 from engine.api.resources import Requests, largest
 from engine.api.workload import GangKey, PodSet, Workload
 from engine.cache.stores import Stores
@@ -41,12 +41,14 @@ class PodShapes:
         self._observed.pop(key, None)
 
     def shape_of(self, workload: Workload, pod_set: PodSet) -> Shape:
-        """Return the shape of one pod of a pod set, by its template, its RuntimeClass and existing pods."""
+        """Return the shape of one pod of a pod set, by its template, RuntimeClass, volumes and existing pods."""
         template = pod_set.template
         shape = template.shape
         runtime_class = self._stores.runtime_classes.get(template.runtime_class)
         if template.runtime_class and runtime_class is not None:
             shape = merge_runtime_class(shape, runtime_class)
+        if volumes := self._volumes(workload.namespace, template):
+            shape = replace(shape, volumes=volumes)
         if workload.handling == "pods" and workload.unit == "pod":
             return shape  # that of pods that exist
         observed = self._observed.get(_known_as(workload), {}).get(pod_set.name)
@@ -76,6 +78,31 @@ class PodShapes:
     def known_classes(self) -> list[str]:
         """Return the names of all PriorityClasses, sorted."""
         return sorted(one.name for one in self._stores.priority_classes.values())
+
+    def _volumes(self, namespace: str, template: PodSpec) -> tuple[tuple[SelectorTerm, ...], ...]:
+        """Return the terms that nodes must match for the volumes of a template; what is not known yet allows any node.
+
+        A claim with a volume goes where that is; one without goes where its class makes volumes.
+        """
+        if not (template.claims or template.claim_classes):
+            return ()
+        found: list[tuple[SelectorTerm, ...] | None] = []
+        for name in template.claims:
+            claim = self._stores.claims.get((namespace, name))
+            if claim is None:
+                continue
+            volume = self._stores.volumes.get(claim.volume) if claim.volume else None
+            found.append(volume.terms if volume is not None else self._made_by(claim.storage_class))
+        found += [self._made_by(name) for name in template.claim_classes]
+        return tuple(dict.fromkeys(terms for terms in found if terms is not None))
+
+    def _made_by(self, storage_class: str | None) -> tuple[SelectorTerm, ...] | None:
+        known = self._stores.storage_classes
+        if storage_class is None:
+            found = next((one for one in known.values() if one.default), None)
+        else:
+            found = known.get(storage_class)
+        return None if found is None else found.terms
 
     def _priority(self, template: PodSpec) -> int:
         if template.priority is not None:

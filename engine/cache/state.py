@@ -223,6 +223,9 @@ class ClusterState:
                     return  # its status has changed
                 self._daemon_pods.set_daemon_set(old, new)
                 self._pending.capacity_freed = self._pending.hosts = True
+            case "persistentvolumes" | "persistentvolumeclaims" | "storageclasses":
+                if old != new:  # not its status alone
+                    self._pending.capacity_freed = self._pending.hosts = True
             case "quotas":
                 self._pending.capacity_freed = True
             case str() if what.startswith(f"{PLURAL}."):

@@ -7,7 +7,16 @@ from typing import Any
 
 from engine.api import names
 from engine.api.device import NodeDevices
-from engine.api.objects import DaemonSet, Node, PriorityClass, Quota, RuntimeClass
+from engine.api.objects import (
+    DaemonSet,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PriorityClass,
+    Quota,
+    RuntimeClass,
+    StorageClass,
+)
 from engine.api.placement import Placement
 from engine.api.pod import Pod
 from engine.api.workload import Owned, Workload
@@ -32,6 +41,9 @@ class Stores:
             key=lambda quota: (quota.namespace, quota.name), index=lambda quota: quota.namespace
         )
         self.daemon_sets: Store[DaemonSet] = Store(key=lambda item: (item.namespace, item.name))
+        self.volumes: Store[PersistentVolume] = Store(key=lambda item: item.name)
+        self.claims: Store[PersistentVolumeClaim] = Store(key=lambda item: (item.namespace, item.name))
+        self.storage_classes: Store[StorageClass] = Store(key=lambda item: item.name)
         self.priority_classes: Store[PriorityClass] = Store(key=lambda item: item.name)
         self.runtime_classes: Store[RuntimeClass] = Store(key=lambda item: item.name)
         self.devices: Store[NodeDevices] = Store(key=lambda devices: devices.name)
@@ -49,6 +61,9 @@ class Stores:
             "placements": self.placements,
             "quotas": self.quotas,
             "daemonsets": self.daemon_sets,
+            "persistentvolumes": self.volumes,
+            "persistentvolumeclaims": self.claims,
+            "storageclasses": self.storage_classes,
             "priorityclasses": self.priority_classes,
             "runtimeclasses": self.runtime_classes,
             "devices": self.devices,

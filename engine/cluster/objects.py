@@ -15,16 +15,29 @@ from typing import Final
 import msgspec
 
 from engine.api.duration import epoch
-from engine.api.objects import ConfigMap, DaemonSet, Node, PriorityClass, Quota, RuntimeClass, Taint
+from engine.api.objects import (
+    ConfigMap,
+    DaemonSet,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PriorityClass,
+    Quota,
+    RuntimeClass,
+    StorageClass,
+    Taint,
+)
+from engine.api.pod import SelectorRequirement, SelectorTerm
 from engine.api.resources import nano_to_units
 from engine.api.text import sanitize
 from engine.cluster import wire
-from engine.cluster.pods import amount, amounts, pod_spec, tolerations
+from engine.cluster.pods import amount, amounts, pod_spec, selector_terms, tolerations
 from engine.cluster.wire import ProjectionError, Source, decode
 from engine.topology.objects import TopologyObject
 
 # The conditions of a failed Job.
 _FAILURES: Final = frozenset({"Failed", "FailureTarget"})
+_DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 _QUOTA_OF_PODS: Final = ("requests.", "limits.", "hugepages-")
 _QUOTA_NAMES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods", "count/pods"})
 
@@ -77,6 +90,56 @@ def quota(source: Source) -> Quota:
         ),
         uid=meta.uid or "",
         resource_version=meta.resource_version or "",
+    )
+
+
+def persistent_volume(source: Source) -> PersistentVolume:
+    """Return a PersistentVolume."""
+    raw = decode(wire.PersistentVolume, source)
+    meta, affinity = raw.metadata or wire.ObjectMeta(), (raw.spec or wire.PersistentVolumeSpec()).node_affinity
+    required = affinity.required if affinity is not None else None
+    return PersistentVolume(
+        name=_name(meta),
+        terms=None if required is None else selector_terms(required),
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+    )
+
+
+def persistent_volume_claim(source: Source) -> PersistentVolumeClaim:
+    """Return a PersistentVolumeClaim."""
+    raw = decode(wire.PersistentVolumeClaim, source)
+    meta, spec = raw.metadata or wire.ObjectMeta(), raw.spec or wire.ClaimSpec()
+    return PersistentVolumeClaim(
+        namespace=meta.namespace or "",
+        name=_name(meta),
+        volume=intern(spec.volume_name or ""),
+        storage_class=None if spec.storage_class_name is None else intern(spec.storage_class_name),
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+    )
+
+
+def storage_class(source: Source) -> StorageClass:
+    """Return a StorageClass."""
+    raw = decode(wire.StorageClass, source)
+    meta = raw.metadata or wire.ObjectMeta()
+    return StorageClass(
+        name=_name(meta),
+        terms=tuple(_allowed(one) for one in raw.allowed_topologies) if raw.allowed_topologies else None,
+        default=(meta.annotations or {}).get(_DEFAULT_CLASS) == "true",
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+    )
+
+
+def _allowed(topology: wire.AllowedTopology) -> SelectorTerm:
+    return SelectorTerm(
+        expressions=tuple(
+            SelectorRequirement(key=one.key or "", operator="In", values=tuple(one.values or ()))
+            for one in topology.match_label_expressions or ()
+        ),
+        fields=(),
     )
 
 

@@ -123,6 +123,8 @@ def pod_spec(
         unmodelled=_unmodelled(spec, meta, namespace),
         containers=len(spec.containers or ()) + len(spec.init_containers or ()),
         preferences=_preferences(spec),
+        claims=_claims(spec.volumes),
+        claim_classes=_claim_classes(spec.volumes),
     )
 
 
@@ -313,11 +315,27 @@ def _node_selector(raw: wire.StringMap | None) -> tuple[tuple[str, str], ...]:
 def _affinity(raw: wire.Affinity | None) -> tuple[SelectorTerm, ...] | None:
     if raw is None or raw.node_affinity is None or raw.node_affinity.required is None:
         return None
+    return selector_terms(raw.node_affinity.required)
+
+
+def selector_terms(raw: wire.NodeSelector) -> tuple[SelectorTerm, ...]:
+    """Return the ORed terms of a node selector."""
     # Order is kept everywhere: a gated pod's terms may only be extended, and are compared one by one.
     return tuple(
         SelectorTerm(expressions=_expressions(term.match_expressions), fields=_expressions(term.match_fields))
-        for term in raw.node_affinity.required.node_selector_terms or ()
+        for term in raw.node_selector_terms or ()
     )
+
+
+def _claims(volumes: Iterable[wire.Volume] | None) -> tuple[str, ...]:
+    sources = (one.persistent_volume_claim for one in volumes or ())
+    return tuple(dict.fromkeys(source.claim_name for source in sources if source is not None and source.claim_name))
+
+
+def _claim_classes(volumes: Iterable[wire.Volume] | None) -> tuple[str | None, ...]:
+    templates = (one.ephemeral.volume_claim_template for one in volumes or () if one.ephemeral is not None)
+    specs = (template.spec for template in templates if template is not None and template.spec is not None)
+    return tuple(dict.fromkeys(spec.storage_class_name for spec in specs))
 
 
 def _expressions(raw: Sequence[wire.Requirement] | None) -> tuple[SelectorRequirement, ...]:
@@ -331,8 +349,6 @@ def _expressions(raw: Sequence[wire.Requirement] | None) -> tuple[SelectorRequir
 
 def _unmodelled(spec: wire.PodSpec, meta: wire.ObjectMeta, namespace: str) -> tuple[str, ...]:
     found = []
-    if any(one.persistent_volume_claim is not None or one.ephemeral is not None for one in spec.volumes or ()):
-        found.append("volumes")
     affinity = spec.affinity
     if affinity is not None:
         if affinity.pod_affinity is not None and affinity.pod_affinity.required:

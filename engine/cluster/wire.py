@@ -207,11 +207,36 @@ class Gate(Struct):
     name: str | None = None
 
 
+class ClaimSource(Struct):
+    """persistentVolumeClaim of a volume."""
+
+    claim_name: str | None = None
+
+
+class ClaimSpec(Struct):
+    """spec of a PersistentVolumeClaim, or of a template for one."""
+
+    volume_name: str | None = None
+    storage_class_name: str | None = None
+
+
+class ClaimTemplate(Struct):
+    """volumeClaimTemplate of an ephemeral volume."""
+
+    spec: ClaimSpec | None = None
+
+
+class Ephemeral(Struct):
+    """ephemeral of a volume."""
+
+    volume_claim_template: ClaimTemplate | None = None
+
+
 class Volume(Struct):
     """spec.volumes[*]: the two sources that tie a pod to nodes."""
 
-    persistent_volume_claim: Present | None = None
-    ephemeral: Present | None = None
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: Ephemeral | None = None
 
 
 class Spread(Struct):
@@ -329,6 +354,52 @@ class Template(Struct):
 
     metadata: ObjectMeta | None = None
     spec: PodSpec | None = None
+
+
+class VolumeAffinity(Struct):
+    """spec.nodeAffinity of a PersistentVolume."""
+
+    required: NodeSelector | None = None
+
+
+class PersistentVolumeSpec(Struct):
+    """spec of a PersistentVolume."""
+
+    node_affinity: VolumeAffinity | None = None
+
+
+class PersistentVolume(Struct):
+    """v1 PersistentVolume."""
+
+    metadata: ObjectMeta | None = None
+    spec: PersistentVolumeSpec | None = None
+
+
+class PersistentVolumeClaim(Struct):
+    """v1 PersistentVolumeClaim."""
+
+    metadata: ObjectMeta | None = None
+    spec: ClaimSpec | None = None
+
+
+class LabelValues(Struct):
+    """A requirement of an allowed topology: the label has one of the values."""
+
+    key: str | None = None
+    values: list[str] | None = None
+
+
+class AllowedTopology(Struct):
+    """allowedTopologies[*] of a StorageClass: all requirements hold."""
+
+    match_label_expressions: list[LabelValues] | None = None
+
+
+class StorageClass(Struct):
+    """storage.k8s.io/v1 StorageClass."""
+
+    metadata: ObjectMeta | None = None
+    allowed_topologies: list[AllowedTopology] | None = None
 
 
 class DaemonSetSpec(Struct):
@@ -571,6 +642,7 @@ class Placement(Struct):
 # decodes a struct which is half read crashes the process.
 _KINDS: Final[tuple[type[Any], ...]] = (
     *(Node, Pod, Job, DaemonSet, Quota, PriorityClass, RuntimeClass, Binding, ConfigMap, Device, Placement),
+    *(PersistentVolume, PersistentVolumeClaim, StorageClass),
     *(Object, Template, dict),
 )
 _DECODERS: Final[Mapping[type[Any], msgspec.json.Decoder[Any]]] = {kind: msgspec.json.Decoder(kind) for kind in _KINDS}

@@ -23,6 +23,7 @@ NOT_READY: Final = "not ready"
 TAINT: Final = "taint "  # and the key of the taint
 NODE_SELECTOR: Final = "nodeSelector"
 NODE_AFFINITY: Final = "node affinity"
+VOLUMES: Final = "volumes"
 # Why `engine.scheduler.plan` leaves out a host for now.
 JUST_JOINED: Final = "just joined"
 FAILED_LATELY: Final = "recently failed for this gang"
@@ -52,6 +53,8 @@ def exclusion(shape: Shape, node: Node) -> str | None:
         return NODE_SELECTOR
     if shape.affinity is not None and not any(_term_matches(term, node) for term in shape.affinity):
         return NODE_AFFINITY
+    if not all(any(_term_matches(term, node) for term in terms) for terms in shape.volumes):
+        return VOLUMES
     return None
 
 

@@ -16,7 +16,7 @@ from engine.api.resources import format_units
 from engine.api.text import MAX_WARNING, join_and, plural, sanitize, truncate_bytes
 from engine.devices.hosts import DISAGREEING, NOT_UNDERSTOOD, UNHEALTHY
 from engine.devices.resources import KOORDINATOR
-from engine.gang.shape import CORDONED, NODE_AFFINITY, NODE_SELECTOR, NOT_READY, TAINT
+from engine.gang.shape import CORDONED, NODE_AFFINITY, NODE_SELECTOR, NOT_READY, TAINT, VOLUMES
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.shortfall import TOO_SMALL, WHOLE_TOPOLOGY, DeviceShortfall, Shortfall
 from engine.topology.topology import NO_LABEL, OUTSIDE_SELECTOR
@@ -151,10 +151,11 @@ def _across(placed: Placed) -> str:
 
 _MAX_GROUPS: Final = 6
 _UNHEALTHY: Final = frozenset({CORDONED, NOT_READY, UNHEALTHY, NOT_UNDERSTOOD, DISAGREEING})
-_CHOSEN: Final = frozenset({NODE_SELECTOR, NODE_AFFINITY})  # by the pods
+_CHOSEN: Final = frozenset({NODE_SELECTOR, NODE_AFFINITY, VOLUMES})  # by the pods
 _IN_WORDS: Final = {
     NODE_SELECTOR: "outside its nodeSelector",
     NODE_AFFINITY: "outside its node affinity",
+    VOLUMES: "out of reach of its volumes",
     OUTSIDE_SELECTOR: "outside the topology's nodeSelector",
 }
 

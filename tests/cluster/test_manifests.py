@@ -433,13 +433,14 @@ def _forbidden(act: Callable[[], object]) -> bool:
 
 
 MAY = [
-    ("get list watch", "", "nodes pods resourcequotas", "", "", ""),
+    ("get list watch", "", "nodes pods resourcequotas persistentvolumes persistentvolumeclaims", "", "", ""),
     ("get list watch", "batch", "jobs cronjobs", "", "", ""),
     ("get list watch", "apps", "deployments replicasets statefulsets", "", "", ""),
     ("get list watch patch", "jobset.x-k8s.io", "jobsets", "", "", NAMESPACE),
     ("get list watch", "leaderworkerset.x-k8s.io", "leaderworkersets", "", "", NAMESPACE),
     ("get list watch", "scheduling.k8s.io", "priorityclasses", "", "", ""),
     ("get list watch", "apps", "daemonsets", "", "", ""),
+    ("get list watch", "storage.k8s.io", "storageclasses", "", "", ""),
     ("get list watch", "node.k8s.io", "runtimeclasses", "", "", ""),
     ("get list watch", "scheduling.koordinator.sh", "devices", "", "", ""),
     ("get list watch", "kueue.x-k8s.io", "topologies", "", "", ""),

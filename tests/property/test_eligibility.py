@@ -58,12 +58,14 @@ tolerations = st.lists(
     ),
     max_size=3,
 ).map(tuple)
+terms = st.lists(st.builds(SelectorTerm, expressions, fields), max_size=3).map(tuple)
 shapes = st.builds(
     Shape,
     st.just((("pods", 1),)),
     st.dictionaries(key, value, max_size=2).map(lambda found: tuple(sorted(found.items()))),
-    st.none() | st.lists(st.builds(SelectorTerm, expressions, fields), max_size=3).map(tuple),
+    st.none() | terms,
     tolerations,
+    volumes=st.just(()) | st.lists(terms, max_size=2).map(tuple),
 )
 step = st.one_of(
     st.tuples(st.just("set"), st.integers(0, len(NAMES) - 1), st.none() | there),

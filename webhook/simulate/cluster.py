@@ -12,7 +12,7 @@ import msgspec
 
 from engine.api import names
 from engine.api.device import NodeDevices
-from engine.api.objects import Node
+from engine.api.objects import Node, PersistentVolumeClaim
 from engine.api.pod import Pod
 from engine.api.text import sanitize
 from engine.api.workload import Owned, Workload
@@ -44,6 +44,9 @@ _STORES: Final[dict[tuple[str, str], tuple[str, Callable[[Any], Any]]]] = {
     ("", "Pod"): ("pods", pods.pod),
     (names.API_GROUP, names.PLACEMENT_KIND): ("placements", placements.placement),
     ("", "ResourceQuota"): ("quotas", cluster_objects.quota),
+    ("", "PersistentVolume"): ("persistentvolumes", cluster_objects.persistent_volume),
+    ("", "PersistentVolumeClaim"): ("persistentvolumeclaims", cluster_objects.persistent_volume_claim),
+    ("storage.k8s.io", "StorageClass"): ("storageclasses", cluster_objects.storage_class),
     ("apps", "DaemonSet"): ("daemonsets", cluster_objects.daemon_set),
     ("scheduling.k8s.io", "PriorityClass"): ("priorityclasses", cluster_objects.priority_class),
     ("node.k8s.io", "RuntimeClass"): ("runtimeclasses", cluster_objects.runtime_class),
@@ -196,7 +199,7 @@ def _completed(record: Any, one: FileObject, namespace: str) -> Any:
             return record if record.ready or _has_conditions(one) else replace(record, ready=True)
         case Pod() if not record.name:
             raise FileProblem(f"{one.where}: Pod: metadata.name: is required")
-        case Pod() | Workload() if not record.namespace:
+        case Pod() | Workload() | PersistentVolumeClaim() if not record.namespace:
             return replace(record, namespace=namespace)
     return record
 

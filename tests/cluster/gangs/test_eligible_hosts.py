@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.support.gang_steps import patch_node
-from tests.support.gangs import Namespace, prefer, require
+from local.nodes import RACK
+from tests.support.eventually import eventually
+from tests.support.gang_steps import assigned, occupy, patch_node, vacate
+from tests.support.gangs import Json, Namespace, job_body, prefer, require
 
 pytestmark = pytest.mark.timeout(120)
 POOL = "example.com/pool"
@@ -89,6 +92,67 @@ def test_a_node_selector_narrows_the_hosts(gangs: Namespace) -> None:
     gangs.waits("strict")
     gangs.submit("easy", pods=3, annotations=prefer("rack"), selector=selector)
     assert set(gangs.all_bound("easy", 3).values()) == set(fast)
+
+
+@pytest.fixture
+def cleared(gangs: Namespace) -> Iterator[list[str]]:
+    """Paths of objects without a namespace, deleted at the end."""
+    paths: list[str] = []
+    yield paths
+    for path in paths:
+        gangs.client.delete(path)
+
+
+def _mounting(gangs: Namespace, claim: str) -> Json:
+    """A pod spec with a claim."""
+    spec: Json = job_body("x", pods=1, selector=gangs.fleet.selector)["spec"]["template"]["spec"]
+    return {**spec, "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]}
+
+
+def test_a_gang_goes_where_its_volume_is(gangs: Namespace, cleared: list[str]) -> None:
+    """The volume is in reach of one rack; the gang waits while that is full, though the other is free."""
+    hosts = gangs.fleet.grid("1x2x2")
+    _, rack = gangs.fleet.rack_of(hosts[2])
+    name = f"data-{gangs.name}"
+    spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    terms = [{"matchExpressions": [{"key": RACK, "operator": "In", "values": [rack]}]}]
+    volume = {
+        **spec,
+        "nfs": {"server": "nfs.example.com", "path": "/"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": terms}},
+        "claimRef": {"namespace": gangs.name, "name": "data"},
+    }
+    gangs.client.create("/api/v1/persistentvolumes", {"metadata": {"name": name}, "spec": volume})
+    cleared.append(f"/api/v1/persistentvolumes/{name}")
+    spec.pop("capacity")
+    claim = {**spec, "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}}
+    claims = f"/api/v1/namespaces/{gangs.name}/persistentvolumeclaims"
+    gangs.client.create(claims, {"metadata": {"name": "data"}, "spec": claim})
+    other = occupy(gangs, hosts[3])
+    gangs.submit("train", pods=2, annotations=require("rack"), pod_spec=_mounting(gangs, "data"))
+    assert "2 out of reach of its volumes" in gangs.waits("train")["status"]["message"]
+    vacate(gangs, other)
+    assert set(gangs.all_bound("train", 2).values()) == set(hosts[2:])
+
+
+def test_a_gang_goes_where_its_storage_class_makes_volumes(gangs: Namespace, cleared: list[str]) -> None:
+    """The claim waits for its first consumer: the class says in which rack volumes can be."""
+    hosts = gangs.fleet.grid("1x2x2")
+    _, rack = gangs.fleet.rack_of(hosts[2])
+    name = f"fast-{gangs.name}"
+    body = {
+        "metadata": {"name": name},
+        "provisioner": "csi.example.com",
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "allowedTopologies": [{"matchLabelExpressions": [{"key": RACK, "values": [rack]}]}],
+    }
+    gangs.client.create("/apis/storage.k8s.io/v1/storageclasses", body)
+    cleared.append(f"/apis/storage.k8s.io/v1/storageclasses/{name}")
+    claim = {"accessModes": ["ReadWriteMany"], "storageClassName": name, "resources": {"requests": {"storage": "1Gi"}}}
+    claims = f"/api/v1/namespaces/{gangs.name}/persistentvolumeclaims"
+    gangs.client.create(claims, {"metadata": {"name": "data"}, "spec": claim})
+    gangs.submit("train", pods=2, annotations=require("rack"), pod_spec=_mounting(gangs, "data"))
+    eventually(lambda: set(assigned(gangs, "train")) == set(hosts[2:]), message="the gang has the hosts of that rack")
 
 
 def test_required_node_affinity_is_honoured_term_by_term(gangs: Namespace) -> None:

@@ -275,8 +275,8 @@ def test_pods_keep_only_labels_and_annotations_that_concern_us() -> None:
 @pytest.mark.parametrize(
     ("spec", "names"),
     [
-        ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, ("volumes",)),
-        ({"volumes": [{"name": "v", "ephemeral": {}}]}, ("volumes",)),
+        ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, ()),
+        ({"volumes": [{"name": "v", "ephemeral": {}}]}, ()),
         ({"volumes": [{"name": "v", "emptyDir": {}}, {"name": "w", "configMap": {}}]}, ()),
         ({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}}, ("pod affinity",)),
         (

@@ -92,10 +92,10 @@ def test_the_texts_of_refusals_at_update() -> None:
 
 
 def test_our_warnings_fit_a_line() -> None:
-    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]
+    claims = [{"name": "gpu"}]
     asked = [
         validate(review(job), FakeView(), 0.0)
-        for job in (raw_job(labels={names.POD_GROUP_NAME: "g"}), rack_job(pod_spec={"volumes": volumes}))
+        for job in (raw_job(labels={names.POD_GROUP_NAME: "g"}), rack_job(pod_spec={"resourceClaims": claims}))
     ]
     warnings = [HELD_AGAIN, LET_GO, *(text for answer in asked for text in answer.warnings)]
     assert len(warnings) == 4

@@ -682,9 +682,8 @@ def test_a_named_topology_brings_its_levels() -> None:
 
 
 def test_what_the_planner_does_not_look_at_is_a_warning() -> None:
-    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]
-    found = read({names.REQUIRE: "rack"}, pod_spec={"volumes": volumes})
-    assert found.warnings == ("not considered: volumes of the pods; the scheduler may refuse a chosen host",)
+    found = read({names.REQUIRE: "rack"}, pod_spec={"resourceClaims": [{"name": "gpu"}]})
+    assert found.warnings == ("not considered: resource claims of the pods; the scheduler may refuse a chosen host",)
 
 
 def test_the_path_of_a_request_is_where_its_user_wrote_it() -> None:

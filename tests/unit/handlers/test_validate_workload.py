@@ -315,9 +315,8 @@ def test_a_job_that_we_suspend_is_told_where_it_goes() -> None:
 
 
 def test_warnings_of_the_request_are_passed_on() -> None:
-    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]
-    answer = check(stored(rack_job(pod_spec={"volumes": volumes})))
-    assert answer.warnings[0].startswith("topogate: not considered: volumes of the pods")
+    answer = check(stored(rack_job(pod_spec={"resourceClaims": [{"name": "gpu"}]})))
+    assert answer.warnings[0].startswith("topogate: not considered: resource claims of the pods")
 
 
 def test_no_time_for_a_forecast_is_no_warning() -> None:

@@ -277,13 +277,13 @@ def test_time_is_that_of_planning() -> None:
 
 def test_what_admission_warns_of_is_told_but_not_twice() -> None:
     """The forecast of submit time is the verdict; other warnings stay."""
-    claim = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+    claim = {"resourceClaims": [{"name": "gpu"}]}
     workload = job("a", 4, RACK)
     workload["spec"]["template"]["spec"] |= claim
     found = gang(GRID, workload)
     assert found["verdict"] == "placed"
     (warning,) = found["warnings"]
-    assert "not considered: volumes of the pods" in warning
+    assert "not considered: resource claims of the pods" in warning
 
 
 @pytest.mark.parametrize("mode", ["observe", "off"])
