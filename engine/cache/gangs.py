@@ -6,9 +6,10 @@ Never from the stores, which may be a step ahead.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from engine.api import names
 from engine.api.placement import Placement, kept_hosts
 from engine.api.pod import Pod
 from engine.api.workload import GangKey, Workload
@@ -17,12 +18,12 @@ from engine.cache.pod_shapes import PodShapes
 from engine.cache.pods import PodIndex
 from engine.cache.quota import usage_of
 from engine.gang import plain_pods
-from engine.gang.gang import Gang, by_pod_set
+from engine.gang.gang import Gang, PodGroupState, by_pod_set, over
 from engine.gang.key import has_group, is_gang_key, key_of, keys_of, parts, placed_key
 from engine.gang.ownership import OwnerResolver, key_to
 from engine.gang.plain_pods import in_order
 from engine.gang.relaxation import effective_request
-from engine.gang.request import PlacementRequest
+from engine.gang.request import PlacementRequest, of_group
 
 
 class GangIndex:
@@ -37,6 +38,9 @@ class GangIndex:
         self._held: dict[GangKey, Placement] = {}
         self._waiting: dict[GangKey, None] = {}  # gangs with a Placement that waits
         self._keeping: dict[GangKey, None] = {}  # waiting gangs with hosts that are kept free for them
+        # The workloads of pod groups, by namespace and name of the group; and the group of each.
+        self._groups: dict[tuple[str, str], dict[GangKey, None]] = {}
+        self._group_of: dict[GangKey, tuple[str, str]] = {}
         self._unfinished: Counter[str] = Counter()  # Placements by namespace
         self._hosts: defaultdict[str, Counter[str]] = defaultdict(Counter)  # Placements by namespace and host
 
@@ -50,11 +54,12 @@ class GangIndex:
                 del self._held[key]
         if new is not None:
             self._workloads[new.uid] = new
+        around = self._regroup(old, new)
         # The status of a kind with many gangs changes with every step of every gang.
         known = None if old is None or new is None or new.group_label is None else old
         if known is not None and new is not None and replace(known, resource_version=new.resource_version) == new:
-            return set()
-        return {key for one in (old, new) if one is not None for key in keys_of(one)}
+            return around
+        return around | {key for one in (old, new) if one is not None for key in keys_of(one)}
 
     def set_placement(self, old: Placement | None, new: Placement | None) -> set[GangKey]:
         """Apply a change of a Placement; returns the keys of the gangs that it affects."""
@@ -91,15 +96,28 @@ class GangIndex:
         if workload is None:
             return None
         placement, pods = self.plan_of(key), self.pods_of(key)
+        request = self._request_of(workload, pods, placement)
+        state = self._pod_group_state(key, workload, request)
+        if state is not None and len(state.members) > 1:
+            request = of_group(request)
         return Gang(
             workload=workload,
-            request=self._request_of(workload, pods, placement),
+            request=request,
             placement=placement,
             pods=pods,
             shapes=self._pod_shapes.shapes_of(workload),
             group=parts(key)[1],
             later=plain_pods.in_turn(self._pods.members(key))[1] if plain_pods.is_single(key) else (),
+            pod_group=state,
         )
+
+    def in_group_with(self, keys: Iterable[GangKey]) -> set[GangKey]:
+        """Return the gangs that share a pod group with any of these, themselves included."""
+        found: set[GangKey] = set()
+        for key in keys if self._groups else ():
+            group = plain_pods.place_of(key) if plain_pods.is_plain(key) else self._group_of.get(key)
+            found |= self._group_members(group).keys() if group is not None else set()
+        return found
 
     def as_reviewed(self, workload: Workload, request: PlacementRequest) -> Gang:
         """Return the (first) gang of a workload under review, with the Placement and pods that it has already."""
@@ -248,6 +266,59 @@ class GangIndex:
 
     # -- internal ----------------------------------------------------------------------------------------------------
 
+    def _regroup(self, old: Workload | None, new: Workload | None) -> set[GangKey]:
+        """Apply a change of a workload to the pod groups; returns the keys of the groups' gangs."""
+        before, after = _named_group(old), _named_group(new)
+        if before is None and after is None:
+            return set()
+        for workload, group in ((old, before), (new, after)):
+            if workload is None or group is None:
+                continue
+            key = key_of(workload)
+            if workload is new:
+                self._groups.setdefault(group, {})[key] = None
+                self._group_of[key] = group
+            elif after != group or new is None or key_of(new) != key:
+                self._groups.get(group, {}).pop(key, None)
+                self._group_of.pop(key, None)
+                if not self._groups.get(group, True):
+                    del self._groups[group]
+        return {key for group in (before, after) if group is not None for key in self._group_members(group)}
+
+    def _group_members(self, group: tuple[str, str]) -> dict[GangKey, None]:
+        """Return the keys of a pod group's workloads, and that of its plain pods."""
+        members = dict(self._groups.get(group, {}))
+        if self._pods.has_members(plain := plain_pods.gang_key(*group)):
+            members[plain] = None
+        return members
+
+    def _pod_group_state(self, key: GangKey, workload: Workload, request: PlacementRequest) -> PodGroupState | None:
+        """Return the state of the pod group that a valid request names; None if its own minimum says it all."""
+        group = request.pod_group
+        if group is None:
+            return None
+        found = [(workload.created, workload.name, key)]
+        minimum, pods, assigned, started = group.minimum, 0, 0, False
+        for member in self._group_members((workload.namespace, group.name)) | {key: None}:
+            other = workload if member == key else self.workload_of(member)
+            if other is None or (over(other) and not other.finished):
+                continue
+            if member != key:
+                asked = self._owners().request_of(other)
+                if not asked.asking or asked.pod_group is None or asked.pod_group.name != group.name:
+                    continue
+                minimum = max(minimum, asked.pod_group.minimum)
+                found.append((other.created, other.name, member))
+            placement = self.plan_of(member)
+            slots = assigned_count(placement)
+            pods += other.slots
+            assigned += max(other.slots, slots) if other.finished else slots
+            started = started or other.finished or any(pod.spec.node_name for pod in self.pods_of(member))
+        if len(found) == 1 and pods >= minimum:
+            return None
+        members = tuple(member for _, _, member in sorted(found))
+        return PodGroupState(group.name, minimum, pods, assigned, started, members)
+
     def _waits(self, key: GangKey) -> Iterator[tuple[GangKey, Workload, Placement]]:
         workload = self._workloads.get(parts(key)[0]) or self.workload_of(key)
         if workload is not None and key not in self._held:
@@ -289,6 +360,21 @@ def _hosts(placement: Placement) -> frozenset[str]:
     if placement.assignment is None or not _unfinished(placement):
         return frozenset()
     return frozenset(slot.host for plan in placement.assignment.pod_sets for slot in plan.slots)
+
+
+def assigned_count(placement: Placement | None) -> int:
+    """Return how many slots a Placement has."""
+    assignment = placement.assignment if placement is not None else None
+    return sum(slot.count for plan in assignment.pod_sets for slot in plan.slots) if assignment is not None else 0
+
+
+def _named_group(workload: Workload | None) -> tuple[str, str] | None:
+    """Return the namespace and the name of the pod group that a workload or one of its templates names."""
+    if workload is None:
+        return None
+    carriers = (workload.annotations, *(pod_set.template.annotations for pod_set in workload.pod_sets))
+    name = next((one[names.POD_GROUP] for one in carriers if names.POD_GROUP in one), None)
+    return None if name is None else (workload.namespace, name)
 
 
 def _unfinished(placement: Placement) -> bool:

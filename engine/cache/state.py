@@ -141,7 +141,8 @@ class ClusterState:
                 self._build_topologies()
             for key in touched:
                 self._reserve(key)
-            self._pending.gangs |= set(filter(is_gang_key, touched))
+            gangs = set(filter(is_gang_key, touched))
+            self._pending.gangs |= gangs | self.gangs.in_group_with(gangs)
             if self._grace.release_expired():
                 self._pending.capacity_freed = True
                 self.changed.set()
@@ -320,6 +321,11 @@ class ClusterState:
         with self.lock:
             self.gangs.assume(key, placement)
             self._reserve(key)
+
+    def retract(self, key: GangKey) -> None:
+        """Drop an assumed plan that will not be written. The caller has the lock."""
+        self.gangs.drop(key)
+        self._reserve(key)
 
     @contextmanager
     def release_slots(self, key: GangKey, *, stays: Assignment) -> Iterator[None]:

@@ -7,7 +7,7 @@ never free while a pod may still be bound to it. Responses to writes go into the
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
@@ -91,6 +91,31 @@ class ActionExecutor:
             raise
         if gang.workload.suspended:
             self.resume(replace(gang, placement=written))
+
+    def place_together(self, plans: Sequence[tuple[Gang, Placement]]) -> None:
+        """Write the Placements of all workloads of a pod group; only then resume the first of them.
+
+        If one cannot be written none is resumed, and those that were give their slots back. If one cannot be resumed
+        the others are all the same: it has its slots, and is resumed later.
+        """
+        written: list[Gang] = []
+        for gang, placement in plans:
+            try:
+                written.append(replace(gang, placement=self._writer.write(placement, gang)))
+            except writes.WriteRefused:
+                raise
+            except ApiFault:
+                self._writer.read_back(placement)
+                raise
+        faults: list[Exception] = []
+        for gang in written:
+            try:
+                if gang.workload.suspended:
+                    self.resume(gang)
+            except (ApiFault, StaleObject) as fault:
+                faults.append(fault)
+        if faults:
+            raise faults[0]
 
     def resume(self, gang: Gang) -> None:
         """Resume a held workload with one PATCH that also names the Placement for its pods."""

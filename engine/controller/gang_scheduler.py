@@ -19,13 +19,14 @@ from engine.controller.actions import Status
 from engine.controller.executor import ActionExecutor
 from engine.controller.reporter import TEXT_EVERY, StatusReporter
 from engine.controller.term import LeaderTerm
-from engine.gang.gang import Gang, can_suspend
+from engine.gang.gang import Gang, PodGroupState, can_suspend
 from engine.gang.relaxation import relaxed_text, relaxes_at, starts_anew, timeout_text, times_out_at
 from engine.gang.repair import KeptSlot
 from engine.scheduler.fairness import Shares
 from engine.scheduler.limits import too_many_waiting, waiting_limit
 from engine.scheduler.nomination import nominate_hosts
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits, unschedulable_alone
+from engine.scheduler.pod_group import PlacedGroup, schedule_pod_group
 from engine.scheduler.precedence import goes_first, in_turn, kept_for, queued_at
 from engine.scheduler.queue import Miss, PlanKey, QueueEntry, plan_key
 from engine.scheduler.schedule import kept_assignment, new_placement, schedule_gang
@@ -53,6 +54,7 @@ class GangScheduler:
         self._reporter = reporter
         self._monotonic = monotonic
         self._wall = wall
+        self._tried_groups: set[GangKey] = set()  # members of pod groups that were planned in this turn
 
     @property
     def behind(self) -> bool:
@@ -70,6 +72,11 @@ class GangScheduler:
         if ends is not None and ends + clock <= now:
             self._term.queue.drop(key)
             self._time_out(key, gang, now)
+            return
+        if (group := gang.pod_group) is not None and not (group.complete or group.standing):
+            self._term.queue.drop(key)
+            gang_state.wake_at(ends + clock if ends is not None else None)
+            self._reporter.report(key, gang, Status("Waiting", "WaitingForMembers", group.incomplete_text), now)
             return
         relaxes = relaxes_at(gang.request, gang.placement, policy)
         if relaxes is not None and relaxes + clock <= now:
@@ -116,6 +123,7 @@ class GangScheduler:
             for key in self._term.queue.for_hosts:  # their numbers may have changed, if not their outcome
                 if (gang_state := self._term.gang_state.get(key)) is not None:
                     self._term.numbers.put(key, None, due=max(now, gang_state.reported_at + TEXT_EVERY))
+        self._tried_groups.clear()
         keys = self._term.queue.take(now, strict=strict)
         if strict:
             self._plan_in_order(keys, now)
@@ -226,6 +234,9 @@ class GangScheduler:
             if self._limited(key, entry):
                 self._wait_behind_own(key, gang, now)
                 return
+            if gang.pod_group is not None and not gang.pod_group.standing:
+                self._plan_group(gang.pod_group, now)
+                return
             excluded = gang_state.timers.hosts_out(now)
             ahead = self._term.nominator.before(key, entry.priority)
             hosts = frozenset[str]().union(*(nomination.hosts for nomination in ahead))
@@ -259,6 +270,54 @@ class GangScheduler:
             self._term.queue.waits_for_hosts(key)
         if not joins and REASONS[outcome.reason].shared:
             self._term.queue.record_miss(problem, miss)
+
+    def _plan_group(self, group: PodGroupState, now: float) -> None:
+        """Plan the queued workloads of a pod group together, once a turn: they start in one write, or all wait.
+
+        The caller has the state's lock.
+        """
+        view, queue = self._view, self._term.queue
+        if self._tried_groups.intersection(group.members):
+            return
+        self._tried_groups.update(group.members)
+        if self._term.busy.intersection(group.members):
+            return  # reconciled, and queued again, when the write is done
+        entries = {key: entry for key in group.members if (entry := queue.entry(key)) is not None}
+        ready = [key for key, entry in entries.items() if entry.not_before <= now]
+        gangs = [gang for key in ready if (gang := view.gangs.get(key)) is not None and gang.request.asked is not None]
+        if sum(gang.request.count for gang in gangs) + group.assigned < group.minimum:
+            outcome: PlacedGroup | Waits | Never = Waits(
+                "WaitingForMembers",
+                f"not all of {plural(group.minimum, 'pod')} of pod group {group.name} can be planned yet",
+            )
+        else:
+            with metrics.plan_seconds.time():
+                plan = partial(self._plan_member, group, max(entry.priority for entry in entries.values()), now)
+                outcome = schedule_pod_group(view, gangs, group, plan=plan, now=self._wall())
+        if not isinstance(outcome, PlacedGroup):
+            metrics.plans.labels(type(outcome).__name__).inc()
+            for gang in gangs:
+                self._report(gang.key, gang, Miss(outcome), now)
+                gang_state = self._term.gang_state[gang.key]
+                gang_state.wake_at(gang_state.timers.next_back(now))
+            return
+        metrics.plans.labels("Placed").inc(len(outcome.plans))
+        for key, (_, placed, _) in outcome.plans.items():
+            queue.drop(key)
+            self._term.bursts.placed(now)
+            gang_state = self._term.of(key)
+            gang_state.last_plan, gang_state.pending_status = placed, None
+        first, *others = outcome.plans
+        plans = [(gang, placement) for gang, _, placement in outcome.plans.values()]
+        self._term.send(first, lambda: self._executor.place_together(plans), together=others)
+
+    def _plan_member(self, group: PodGroupState, priority: int, now: float, gang: Gang) -> Outcome:
+        """Return the outcome of one workload of a pod group, around the hosts nominated for gangs outside of it."""
+        before = (nomination for key in group.members for nomination in self._term.nominator.before(key, priority))
+        ahead = [nomination for nomination in dict.fromkeys(before) if nomination.key not in group.members]
+        excluded = self._term.of(gang.key).timers.hosts_out(now)
+        outcome, first = in_turn(partial(self._plan_beside, gang, kept_assignment(gang), excluded), ahead)
+        return kept_for(first, gang) if first else outcome
 
     def _limited(self, key: GangKey, entry: QueueEntry) -> bool:
         """Return True if as many gangs of its namespace wait for capacity ahead of a gang as the policy allows."""

@@ -8,6 +8,7 @@ restarts waiting times). Steps and rules: docs/concepts/gangs.md.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from engine.api import names
 from engine.api.field import render
@@ -24,6 +25,8 @@ from engine.gang.gang import Gang, can_suspend, fingerprint, held_by_us, ours, s
 from engine.gang.relaxation import starts_anew, timeout_text, times_out_at
 from engine.gang.slots import slots_of
 from engine.policy.model import Policy
+
+_LEFT_BEHIND: Final = "too few pods of its pod group have slots: they are planned again together"
 
 
 def stale(gang: Gang) -> bool:
@@ -98,6 +101,9 @@ def reconcile(
         if _given_up(gang, policy, wall):
             return Decision(NoAction(), Status("Waiting", "ScheduleTimeout", timeout_text(gang.request, policy)))
         return Decision(Enqueue(), wake=timers.retry_at if timers.retry_at > now else None)
+    if _left_behind(gang):
+        suspend = can_suspend(workload) and not workload.suspended
+        return Decision(Unplace(suspend=suspend, reason="WaitingForMembers", message=_LEFT_BEHIND))
     if (fresh := hosts.other_devices()) is not None and not stale(gang):
         return Decision(ReassignDevices(fresh))
     if workload.suspended:
@@ -159,6 +165,19 @@ def _given_up(gang: Gang, policy: Policy, wall: float) -> bool:
     end = times_out_at(gang.request, placement.status)
     resumed = can_suspend(gang.workload) and not gang.workload.suspended
     return end is not None and end <= wall and not resumed and request_written(gang, priority=placement.priority)
+
+
+def _left_behind(gang: Gang) -> bool:
+    """Return True if a gang has slots, but too few pods of its pod group have any and none of them has started.
+
+    A writer failed, or a part lost its slots again: the group starts together, so this part gives its slots back. Pods
+    that may be bound at any moment keep theirs.
+    """
+    group = gang.pod_group
+    if group is None or group.standing or group.started:
+        return False
+    on_the_way = any(names.GATE not in pod.spec.gates and not (pod.finished or pod.deleting) for pod in gang.pods)
+    return not on_the_way or can_suspend(gang.workload)
 
 
 def _runs(gang: Gang) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Final, Generic, TypeVar
@@ -166,17 +166,21 @@ class LeaderTerm:
             metrics.controller_faults.inc()
             self.of(key).back_off(now)
 
-    def send(self, key: GangKey, action: Callable[[], None]) -> None:
-        """Run one action in its namespace's turn; the gang is busy until it is done, then reconciled again."""
-        self.busy.add(key)
+    def send(self, key: GangKey, action: Callable[[], None], *, together: Iterable[GangKey] = ()) -> None:
+        """Run one action in its namespace's turn; the gang is busy until it is done, then reconciled again.
+
+        `together`: further gangs that the action is about.
+        """
+        keys = (key, *together)
+        self.busy.update(keys)
         gang_state = self.gang_state.get(key)
         try:
             self._lines.submit(
                 gang_state.namespace if gang_state is not None else "",
-                lambda: self._done(key, failed=self._fails(action)),
+                lambda: self._done(keys, failed=self._fails(action)),
             )
         except RuntimeError:  # the pool is shut down: we are stopping
-            self.busy.discard(key)
+            self.busy.difference_update(keys)
 
     def send_for_orphan(self, action: Callable[[], None]) -> None:
         """Run one action for a pod without a gang."""
@@ -207,17 +211,20 @@ class LeaderTerm:
             return False
         return True
 
-    def _done(self, key: GangKey, *, failed: bool) -> None:
-        gang_state = self.gang_state.get(key)
-        if gang_state is not None and failed:
-            gang_state.back_off(self._monotonic())
-        elif gang_state is not None:
-            gang_state.failures = 0
+    def _done(self, keys: Sequence[GangKey], *, failed: bool) -> None:
+        for key in keys:
+            gang_state = self.gang_state.get(key)
+            if gang_state is not None and failed:
+                gang_state.back_off(self._monotonic())
+            elif gang_state is not None:
+                gang_state.failures = 0
         # In this order: a gang must not be reconciled while its plan is assumed without being written, and a change
         # that comes too early, while the gang is busy, is signalled once more.
-        self._view.confirm(key, failed=failed)
-        self.busy.discard(key)
+        for key in keys:
+            self._view.confirm(key, failed=failed)
+        self.busy.difference_update(keys)
         if failed:
             self._view.changed.set()
-        else:
+            return
+        for key in keys:
             self._view.reconsider(key)

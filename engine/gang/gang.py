@@ -31,6 +31,37 @@ _MAX_MESSAGE: Final = 200  # characters of a kubelet's message that are quoted: 
 
 
 @dataclass(frozen=True, slots=True)
+class PodGroupState:
+    """A pod group of several workloads, or with fewer pods than its minimum; plain pods of the group are one of them.
+
+    `pods`: how many it has; `assigned`: how many of them have slots, or had them until their workload ended; `started`:
+    one of them has a node, or a workload has ended. `members` are the gangs of all its workloads, oldest first.
+    """
+
+    name: str
+    minimum: int
+    pods: int
+    assigned: int
+    started: bool
+    members: tuple[GangKey, ...]
+
+    @property
+    def complete(self) -> bool:
+        """True when as many pods exist, or will be created, as must start together."""
+        return self.pods >= self.minimum
+
+    @property
+    def standing(self) -> bool:
+        """True when as many pods have slots as must start together: any further one joins them."""
+        return self.assigned >= self.minimum
+
+    @property
+    def incomplete_text(self) -> str:
+        """The message of a group with too few pods."""
+        return f"{self.pods:,} of {plural(self.minimum, 'pod')} of pod group {self.name} exist"
+
+
+@dataclass(frozen=True, slots=True)
 class Gang:
     """One gang: its workload, request, Placement and pods; `shapes`: what a pod of each pod set needs, by name."""
 
@@ -41,6 +72,7 @@ class Gang:
     shapes: Mapping[str, Shape]
     group: str | None = None  # the index of the replica, for kinds with a gang per replica
     later: tuple[Pod, ...] = ()  # held pods that are planned after the others
+    pod_group: PodGroupState | None = None  # None also for one whose only workload has enough pods
 
     @property
     def key(self) -> GangKey:

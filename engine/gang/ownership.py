@@ -169,7 +169,7 @@ class OwnerResolver:
         found = self.owner_of(pod)
         workload, key = found.workload, found.key
         if workload is None and key is not None and not is_single(key):
-            workload = plain_workload(key, [pod], dialects=self.policy.annotations.dialects)
+            workload = plain_workload(key, [pod], dialects=self.policy.annotations.dialects, coming=True)
         if workload is None:
             return found
         request = self.own_request(workload)

@@ -30,7 +30,7 @@ _SIZE_DIGITS = 7
 _MINIMUM_DIGITS = 9  # as of the annotation on workloads
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _LEVELS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY, names.SLICES})
-_GANG_KEYS = frozenset({names.GANG_NAME, names.GANG_SIZE, names.POD_GROUP})
+_GANG_KEYS = frozenset({names.GANG_NAME, names.GANG_SIZE})
 
 _GROUP = "pods-"
 # Hashes of namespaces and requests that users choose must not collide: 64 bits.
@@ -142,18 +142,18 @@ def plain_key(pod: Pod, *, dialects: Collection[str]) -> GangKey | None:
     return gang_key(pod.namespace, name) if name is not None else None
 
 
-def plain_workload(key: GangKey, pods: Sequence[Pod], *, dialects: Collection[str]) -> Workload:
+def plain_workload(key: GangKey, pods: Sequence[Pod], *, dialects: Collection[str], coming: bool = False) -> Workload:
     """Build the workload of a gang of plain pods from its key and its pods, at least one.
 
     A deleted pod gives its slot back, as nothing makes another one; while the gang is incomplete that changes nothing,
-    as it has no slots yet. A pod group has as many slots as pods, and at least its minimum.
+    as it has no slots yet. A pod group has as many slots as pods; with `coming` at least its minimum.
     """
     pods = in_order(pods)
     first = next((pod for pod in pods if names.GATE in pod.spec.gates), pods[0])
     size = size_of(first, dialects=dialects) or 1
     left = [pod for pod in pods if is_live(pod)]
     if in_pod_group(first, dialects=dialects):
-        size = max(size, len(left))
+        size = max(1, len(left), size if coming else 0)
     done = [pod for pod in pods if pod.finished]
     template = _template(first, dialects)
     requests = largest(pod.spec.shape.requests for pod in left)
@@ -178,8 +178,8 @@ def faults(
     if placed or not pods:
         return ()
     grouped = in_pod_group(pods[0], dialects=dialects)
-    if not _NAME.fullmatch(workload.name):
-        where = f"metadata.annotations[{names.POD_GROUP if grouped else names.GANG_NAME}]"
+    if not grouped and not _NAME.fullmatch(workload.name):
+        where = f"metadata.annotations[{names.GANG_NAME}]"
         message = f"must be a name of 1 to 63 letters, digits, -, _ and .; got {quote(workload.name)}"
         return (FieldError(where, "Invalid value", None, "InvalidValue", message),)
     about = names.MIN_AVAILABLE if grouped else names.GANG_SIZE
@@ -192,14 +192,13 @@ def faults(
             where = f"metadata.annotations[{names.POD_GROUP}]"
             message = f"a pod is in a pod group or in a gang of that name and size, not in both{_pod_suffix(pod)}"
             return (FieldError(where, "Invalid value", None, "ConflictingAnnotations", message),)
-        if (text := _value(said, about)) is None:
-            what = "a pod group but not its minimum" if grouped else "a gang but not its size"
-            message = f"names {what}{_pod_suffix(pod)}; add {about}"
+        text = _value(said, about)
+        if grouped and _size(text or "", digits=_MINIMUM_DIGITS) is None:
+            continue  # an error of its request, or of one that differs from the others
+        if text is None:
+            message = f"names a gang but not its size{_pod_suffix(pod)}; add {about}"
             return (FieldError(field, "Required value", None, "MissingValue", message),)
-        number = _size(text, digits=_MINIMUM_DIGITS if grouped else _SIZE_DIGITS)
-        if number is None and grouped:
-            return ()  # its request has the error
-        if number is None:
+        if (number := _size(text, digits=_MINIMUM_DIGITS if grouped else _SIZE_DIGITS)) is None:
             message = f"must be a whole number, 1 or more; got {sanitize(text, 63)}{_pod_suffix(pod)}"
             return (FieldError(field, "Invalid value", None, "InvalidValue", message),)
         sizes.add(number)
@@ -220,7 +219,7 @@ def faults(
             "(nodeSelector, affinity, tolerations or devices)"
         )
         return (FieldError("spec", "Invalid value", None, "ConflictingAnnotations", message),)
-    if len(pods) < size:
+    if len(pods) < size and not grouped:
         message = f"{len(pods)} of {plural(size, 'pod')} of {workload.name} exist"
         return (FieldError(field, "Invalid value", None, "WaitingForMembers", message),)
     return ()

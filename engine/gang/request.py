@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.api import names
 from engine.api.field import FieldError
@@ -33,6 +33,7 @@ from engine.gang.validation import (
     minimum_errors,
     nesting_errors,
     of_plain_pods,
+    pod_group_errors,
     slice_errors,
     template_errors,
 )
@@ -47,7 +48,15 @@ LEVELS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLIC
 _TIMEOUTS = frozenset({names.SCHEDULE_TIMEOUT, names.START_TIMEOUT, names.RECOVER_TIMEOUT})
 _NEEDS_LEVEL = frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.MIN_AVAILABLE, names.PROFILE}) | _TIMEOUTS
 # about the whole gang, wherever they are set
-_GANG_WIDE = frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.PROFILE}) | _TIMEOUTS
+_GANG_WIDE = frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.PROFILE, names.POD_GROUP}) | _TIMEOUTS
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroupRequest:
+    """The pod group that a workload or plain pods name: how many of all its pods must start together."""
+
+    name: str
+    minimum: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +67,8 @@ class PlacementRequest:
     set). `relax_after`: seconds of waiting after which required levels become preferred; `schedule_timeout`: after
     which the gang is requeued or given up. `start_timeout` and `recover_timeout`: instead of the policy's, in seconds;
     infinite for none. `profile` is None where the policy decides. `levels`: the aliases of the only levels that `auto`
-    may stand for, coarse to fine; None: all. `warnings` are sentences for the user, without a prefix.
+    may stand for, coarse to fine; None: all. `pod_group`: whose minimum it is, if not its own alone. `warnings` are
+    sentences for the user, without a prefix.
     """
 
     pod_sets: tuple[PodSetRequest, ...] = ()
@@ -73,6 +83,7 @@ class PlacementRequest:
     levels: tuple[str, ...] | None = None
     start_timeout: float | None = None
     recover_timeout: float | None = None
+    pod_group: PodGroupRequest | None = None
 
     @property
     def asked(self) -> PodSetRequest | None:
@@ -140,17 +151,22 @@ def parse_request(
     of_all, value_errors = _fold([one for one in said if one.about in _GANG_WIDE], levels=levels, topologies=topologies)
     scopes, fold_errors = _scopes(workload, policy=policy, levels=levels, topologies=topologies)
     whole, of_pods = scopes[0], scopes[1:] or [scope for scope in scopes if scope.pod_set is not None]
+    grouped = any(one.about == names.POD_GROUP for one in said)
     errors += [*value_errors, *fold_errors, *bounds(workload, policy), *template_errors(workload)]
     for scope in scopes:
-        errors += [*of_plain_pods(scope), *contradictions(scope, levels), *minimum_errors(scope)]
+        errors += [*of_plain_pods(scope), *contradictions(scope, levels)]
+        errors += [] if grouped and scope is whole else minimum_errors(scope)
         errors += slice_errors(scope, whole, workload, levels)
     errors += [*nesting_errors(whole, scopes[1:], levels), *colocation_errors(scopes)]
-    if said and not any(one.about in LEVELS for one in said):
+    if grouped:
+        errors += pod_group_errors(workload, whole, scopes[1:], said)
+    elif said and not any(one.about in LEVELS for one in said):
         # The rules above already report slice sizes, keys of plain gangs and shared domains without a level.
         without_level = [one for one in said if one.about in _NEEDS_LEVEL] or ([] if errors else said)
         errors += map(asks_for_no_level, without_level[:1])
     if errors:
         return PlacementRequest(errors=tuple(sorted(set(errors), key=_order)), warnings=warnings)
+    group = PodGroupRequest(of_all[names.POD_GROUP], int(whole.meanings[names.MIN_AVAILABLE])) if grouped else None
     gang = _gang(whole, workload) if whole.pod_set is None else None
     asks = _asks(whole, of_pods, gang, workload)
     about_request = request_warnings(
@@ -160,6 +176,7 @@ def parse_request(
         gang,
         gang_wide=of_all,
         keeps_incomplete=policy.incomplete == "keep",
+        group=group.minimum if group is not None else None,
         dialects=policy.annotations.dialects,
     )
     return PlacementRequest(
@@ -173,7 +190,20 @@ def parse_request(
         recover_timeout=_seconds(of_all, names.RECOVER_TIMEOUT),
         profile=of_all.get(names.PROFILE),
         levels=levels.allowed,
+        pod_group=group,
     )
+
+
+def of_group(request: PlacementRequest) -> PlacementRequest:
+    """Return the request of a workload whose pod group has other members.
+
+    The minimum is about all of them, so each pod set is placed with as many pods as fit, one at least.
+    """
+    gang = replace(request.gang, min_available=None) if request.gang is not None else None
+    if gang is not None and gang.require is None and gang.prefer is None:
+        gang = None
+    asks = tuple(replace(ask, min_available=min(1, ask.count)) for ask in request.pod_sets)
+    return replace(request, pod_sets=asks, gang=gang)
 
 
 def _not_allowed(said: RequestAnnotation, rule: RuleInForce) -> FieldError:

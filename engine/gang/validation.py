@@ -19,7 +19,7 @@ from engine.policy.model import Policy
 from engine.policy.namespaces import rule_of
 from engine.topology.choice import LevelNames
 
-_OF_PLAIN_PODS = (names.GANG_NAME, names.GANG_SIZE, names.POD_GROUP)
+_OF_PLAIN_PODS = (names.GANG_NAME, names.GANG_SIZE)
 
 MAX_CONTAINERS: Final = 256  # of one pod, init containers among them
 MAX_ALL_CONTAINERS: Final = 1_024  # of all templates of an object
@@ -41,6 +41,32 @@ def minimum_errors(scope: RequestScope) -> Iterator[FieldError]:
         read = one.about == names.MIN_AVAILABLE and one.value == scope.meanings.get(one.about)
         if read and int(one.value) > scope.pods:
             yield invalid(one, f"must be at most {scope.pods:,}, the number of its pods")
+
+
+def can_be_in_group(workload: Workload) -> bool:
+    """True when a workload is one gang, so that it can be in a pod group; plain pods of a group are."""
+    return workload.unit == "workload" and workload.group_label is None
+
+
+def pod_group_errors(
+    workload: Workload, whole: RequestScope, of_pods: Iterable[RequestScope], said: Iterable[RequestAnnotation]
+) -> Iterator[FieldError]:
+    """Yield errors for a pod group without a minimum, with one on a template, or on a kind that cannot be in one."""
+    group = next(one for one in said if one.about == names.POD_GROUP)
+    if not can_be_in_group(workload):
+        yield conflict(group, f"a {workload.kind} cannot be in a pod group: it is no gang by itself; remove it")
+    if names.MIN_AVAILABLE not in {one.about for one in whole.said}:
+        yield FieldError(
+            field=f"metadata.annotations[{names.MIN_AVAILABLE}]",
+            kind="Required value",
+            value=None,
+            reason="MissingValue",
+            message=f"{group.key} also needs the number of pods of the group that start together",
+        )
+    for scope in of_pods:
+        for one in scope.said:
+            if one.about == names.MIN_AVAILABLE:
+                yield conflict(one, "the minimum of a pod group is about all of its pods; set it on the workload")
 
 
 def contradictions(scope: RequestScope, levels: LevelNames) -> Iterator[FieldError]:

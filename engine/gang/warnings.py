@@ -48,12 +48,14 @@ def request_warnings(
     *,
     gang_wide: Mapping[str, str],
     keeps_incomplete: bool,
+    group: int | None,
     dialects: Collection[str],
 ) -> Iterator[str]:
     """Yield the warnings about a request that has no errors.
 
     `asks` and `gang` were parsed from `scopes`; `gang_wide`: what was said of the gang as a whole, by key;
-    `keeps_incomplete`: the policy never restarts an incomplete gang.
+    `keeps_incomplete`: the policy never restarts an incomplete gang; `group`: the minimum of its pod group, if it is in
+    one.
     """
     yield from _slices(asks)
     if (
@@ -65,8 +67,11 @@ def request_warnings(
     yield from _timeouts(workload, gang_wide, keeps_incomplete=keeps_incomplete)
     yield from _unshared_domains(asks, scopes)
     yield from _minimum(workload, scopes)
+    if group is not None and group > workload.slots and workload.handling != "pods":
+        pods = plural(workload.slots, "pod")
+        yield f"its pod group starts with {group:,} pods and this {workload.kind} has {pods}: it waits for others"
     if POD_GROUP_DIALECT in dialects:
-        yield from _pod_group_minimum(workload, asks, gang)
+        yield from _pod_group_minimum(workload, asks, gang, group)
     yield from _not_planned_for(workload)
 
 
@@ -105,7 +110,9 @@ def _minimum(workload: Workload, scopes: Iterable[RequestScope]) -> Iterator[str
         yield f"the {workload.kind} has a minimum of {workload.minimum:,} but only {pods}: all of them start together"
 
 
-def _pod_group_minimum(workload: Workload, asks: Iterable[PodSetRequest], gang: GangRequest | None) -> Iterator[str]:
+def _pod_group_minimum(
+    workload: Workload, asks: Iterable[PodSetRequest], gang: GangRequest | None, group: int | None
+) -> Iterator[str]:
     """Warn of a minimum in pod-group labels that differs from the gang's."""
     if workload.unit == "pod":
         return
@@ -114,6 +121,7 @@ def _pod_group_minimum(workload: Workload, asks: Iterable[PodSetRequest], gang: 
     least = sum(ask.min_available for ask in asks)
     if gang is not None and gang.min_available is not None:
         least = gang.min_available
+    least = least if group is None else group
     for value in sorted(said - {str(least)}):
         shown = quote(sanitize(value, _MAX_VALUE))
         pods = plural(least, "pod")

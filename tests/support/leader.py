@@ -5,7 +5,7 @@ Actions wait in `pool` until `work` runs them, so that a test decides what happe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -95,6 +95,15 @@ class Hands(ActionExecutor):
         written = self.put(placement)
         if gang.workload.suspended:
             self.resume(replace(gang, placement=written))
+
+    def place_together(self, plans: Sequence[tuple[Gang, Placement]]) -> None:
+        written = []
+        for gang, placement in plans:
+            self._called("place", gang.workload.name)
+            written.append(replace(gang, placement=self.put(placement)))
+        for gang in written:
+            if gang.workload.suspended:
+                self.resume(gang)
 
     def resume(self, gang: Gang) -> None:
         self._called("resume", gang.workload.name)

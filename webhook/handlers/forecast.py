@@ -58,6 +58,9 @@ def forecast_warnings(
     outcome = None if budget.spent else view.forecast(workload, request, deadline)
     if outcome is None:
         return [], ()
+    group = request.pod_group
+    if group is not None and group.minimum > workload.slots and not isinstance(outcome, Never):
+        return [], ()  # it waits for other members, which are not known here
     groups, suspended = workload.groups, suspended_by_user(workload)
     if isinstance(outcome, Placed):
         avoided = soft_taints(outcome, workload, view.node)

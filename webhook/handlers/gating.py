@@ -12,6 +12,7 @@ from engine.api import names
 from engine.api.pod import Pod, PodSpec
 from engine.api.workload import PodSet, Workload
 from engine.gang.annotations import AnnotationSource, own_source, pod_group_of, read_own_annotations
+from engine.gang.validation import can_be_in_group
 from engine.policy.model import Policy
 from webhook.admission.patch import Edits, Path
 
@@ -189,16 +190,18 @@ def requests_of_labels(workload: Workload, policy: Policy) -> Mapping[str, str]:
     """Return the request in the user's pod-group labels, as our annotations: a gang without a level; empty without
     labels.
 
-    The minimum is about the whole group, on whatever template it is.
+    The minimum is about the whole group, on whatever template it is; without one the workload is a gang by itself, and
+    so are the replicas and pods of kinds that cannot be in a group.
     """
     sources = [own_source(workload)]
     sources += [AnnotationSource("", one.template.annotations, one.template.labels) for one in workload.pod_sets]
     found = dict(pod_group_of(sources, dialects=policy.annotations.dialects))
     if not found:
         return {}
-    del found[names.POD_GROUP]
-    if int(found.get(names.MIN_AVAILABLE, workload.slots)) >= workload.slots:
-        found.pop(names.MIN_AVAILABLE, None)
+    if names.MIN_AVAILABLE not in found or not can_be_in_group(workload):
+        del found[names.POD_GROUP]
+        if int(found.get(names.MIN_AVAILABLE, workload.slots)) >= workload.slots:
+            found.pop(names.MIN_AVAILABLE, None)
     return {names.UNCONSTRAINED: "true", **found}
 
 

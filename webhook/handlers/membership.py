@@ -130,7 +130,7 @@ def alone(pod: Pod, view: Reader, policy: Policy) -> Alone | None:
         workload = plain_pods.single_workload(claim.controller, [pod], dialects=dialects)
         faults = tuple(plain_pods.errors(pod, dialects=dialects))
     else:
-        workload = plain_pods.plain_workload(claim.key, [pod], dialects=dialects)
+        workload = plain_pods.plain_workload(claim.key, [pod], dialects=dialects, coming=True)
         found = plain_pods.faults(workload, [pod], placed=False, dialects=dialects)
         faults = tuple(one for one in found if not REASONS[one.reason].waits)
     request = owners.own_request(workload)

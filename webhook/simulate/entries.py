@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from engine.api import names
 from engine.api.pod import Pod
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
@@ -15,7 +16,7 @@ from engine.cluster.workloads import workload
 from engine.gang.plain_pods import plain_key, plain_workload
 from engine.kinds.read import UnreadableWorkload
 from webhook.admission.objects import POD
-from webhook.handlers.gating import requests_of_pod_labels
+from webhook.handlers.gating import requests_of_labels, requests_of_pod_labels
 from webhook.handlers.unreadable import mappings
 from webhook.simulate.files import FileObject, FileProblem
 from webhook.simulate.submit import as_sent
@@ -32,7 +33,7 @@ class SubmittedWorkload:
     """A workload as it is sent.
 
     `key` is group, kind, namespace and name; `created` its creation time if the file has one; `plain` the key of the
-    gang that a plain pod names.
+    gang that a plain pod names; `group` the namespace and name of the pod group that it names.
     """
 
     one: FileObject
@@ -42,6 +43,7 @@ class SubmittedWorkload:
     created: float
     serial: int
     plain: GangKey | None = None
+    group: tuple[str, str] | None = None
 
     @property
     def made(self) -> float:
@@ -69,7 +71,8 @@ def entries(workloads: Iterable[FileObject], view: ClusterState, *, namespace: s
         if key[3] and seen.setdefault(key, one.where) != one.where:
             raise FileProblem(f"{one.where}: {one.kind} {key[2]}/{key[3]} is a duplicate of the one in {seen[key]}")
         priority, created = _rank_in_queue(one, raw, view)
-        found.append(SubmittedWorkload(one, sent, key, priority, created, len(found), _plain_gang_key(one, sent, view)))
+        plain, group = _plain_gang_key(one, sent, view), _pod_group(one, sent, key[2], view)
+        found.append(SubmittedWorkload(one, sent, key, priority, created, len(found), plain, group))
     if not found:
         raise FileProblem("no workload in the files: nothing to simulate")
     return found
@@ -82,10 +85,12 @@ def queued(taken: Sequence[SubmittedWorkload]) -> list[SubmittedWorkload]:
 
 
 def together(taken: Sequence[SubmittedWorkload]) -> list[list[SubmittedWorkload]]:
-    """Return the workloads in batches: the pods of one plain gang together at the first of them, all others alone."""
+    """Return the workloads in batches: the pods of one plain gang, and the members of one pod group, together at the
+    first of them, all others alone.
+    """
     batches: dict[object, list[SubmittedWorkload]] = {}
     for entry in taken:
-        batches.setdefault(entry.plain or entry.serial, []).append(entry)
+        batches.setdefault(entry.group or entry.plain or entry.serial, []).append(entry)
     return list(batches.values())
 
 
@@ -94,6 +99,25 @@ def _plain_gang_key(one: FileObject, sent: Json, view: ClusterState) -> GangKey 
     if pod is None or pod.owner is not None or pod.spec.node_name:
         return None
     return plain_key(pod, dialects=view.policy.annotations.dialects)
+
+
+def _pod_group(one: FileObject, sent: Json, namespace: str, view: ClusterState) -> tuple[str, str] | None:
+    """Return the namespace and name of the pod group that an object, or the labels that admission reads, names."""
+    if one.what == POD:
+        pod = _decoded_pod(sent, view)
+        name = pod.spec.annotations.get(names.POD_GROUP) if pod is not None else None
+        return (namespace, name) if name is not None else None
+    entry = view.registry.find(one.group, one.kind, one.version)
+    if entry is None or entry.handling not in ("placed", "through"):
+        return None
+    try:
+        found = workload(sent, entry=entry, registry=view.registry)
+    except (UnreadableWorkload, ProjectionError):
+        return None
+    carriers = (found.annotations, *(pod_set.template.annotations for pod_set in found.pod_sets))
+    said = next((one[names.POD_GROUP] for one in carriers if names.POD_GROUP in one), None)
+    name = said or requests_of_labels(found, view.policy).get(names.POD_GROUP)
+    return (namespace, name) if name is not None else None
 
 
 def _decoded_pod(raw: Json, view: ClusterState) -> Pod | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +18,7 @@ from engine.api import names
 from engine.api.field import FieldError
 from engine.api.pod import Pod
 from engine.api.reasons import REASONS
-from engine.api.workload import Workload
+from engine.api.workload import GangKey, Workload
 from engine.cache.state import ClusterState
 from engine.cluster import pods as cluster_pods
 from engine.cluster.wire import ProjectionError
@@ -27,14 +28,21 @@ from engine.controller.gang_state import Timers
 from engine.controller.host_health import HostHealth
 from engine.controller.reconcile import reconcile
 from engine.gang.exemption import is_exempt, template_exemption
-from engine.gang.gang import Gang, suspended_by_user
+from engine.gang.gang import Gang, PodGroupState, suspended_by_user
 from engine.gang.key import keys_of
 from engine.gang.plain_pods import is_single, place_of
 from engine.gang.repair import growth_request
 from engine.kinds.read import UnreadableWorkload
 from engine.scheduler.explain import forecast
-from engine.scheduler.outcome import Never, Placed, Waits
-from engine.scheduler.schedule import answer_in_view, extended_placement, new_placement, schedule_extension
+from engine.scheduler.outcome import Never, Outcome, Placed, Waits
+from engine.scheduler.pod_group import PlacedGroup, schedule_pod_group
+from engine.scheduler.schedule import (
+    answer_in_view,
+    extended_placement,
+    new_placement,
+    schedule_extension,
+    schedule_gang,
+)
 from webhook.admission.objects import POD
 from webhook.admission.patch import Operation
 from webhook.handlers.unreadable import asks_anywhere
@@ -84,7 +92,7 @@ def simulate(
         taken = queued(taken)
     run = _Run(cluster.view, independent=independent, clock=clock)
     turns = together(taken)
-    return [answer for turn in turns for answer in (run.pods(turn) if turn[0].plain is not None else run.one(turn[0]))]
+    return [answer for turn in turns for answer in run.turn(turn)]
 
 
 def facts(cluster: OfflineCluster) -> output.ClusterFacts:
@@ -104,26 +112,51 @@ class _Run:
         self._view = view
         self._independent = independent
         self._clock = clock
+        self._together: dict[GangKey, Outcome] = {}  # of the workloads of pod groups, which are planned in one decision
+
+    def turn(self, turn: Sequence[SubmittedWorkload]) -> list[Simulated]:
+        """Return the answers for one workload, for the pods of one plain gang, or for the members of one pod group."""
+        pods = [entry for entry in turn if entry.plain is not None]
+        if len(pods) == len(turn):
+            return self.pods(pods)
+        if len(turn) == 1:
+            return self.one(turn[0])
+        answers = [self._submit(entry) for entry in turn if entry.plain is None]
+        found = self.pods(pods) if pods else []
+        return [*(simulated for answer in answers for simulated in answer()), *found]
 
     def one(self, entry: SubmittedWorkload) -> list[Simulated]:
         """Submit, reconcile, plan and assume one workload; return one answer for every gang."""
+        return self._submit(entry)()
+
+    def _submit(self, entry: SubmittedWorkload) -> Callable[[], list[Simulated]]:
+        """Submit one workload; return the function that reconciles, plans and assumes it.
+
+        Members of a pod group are all submitted before the first of them is planned.
+        """
         one, about = entry.one, About(*entry.key[1:])
         projection = self._projection(one)
         if projection is None:
-            return [self._unregistered(entry, about)]
+            return lambda: [self._unregistered(entry, about)]
         offline = OfflineReader(self._view)
         if self._left_alone(entry, projection):
-            return [Simulated(ignored(about, 0, "NoTopologyRequested"), entry.sent, ())]
+            return lambda: [Simulated(ignored(about, 0, "NoTopologyRequested"), entry.sent, ())]
         submitted = submit(one, entry.sent, offline, projection=projection)
-        about = replace(about, warnings=submitted.warnings)
+        told = replace(about, warnings=submitted.warnings)
         if submitted.errors:
-            return [Simulated(rejected(about, submitted.errors), None, ())]
-        if one.what == POD:
-            gangs = [self._single(entry, about, submitted, offline) or self._pod(about, submitted, offline)]
-        else:
-            gangs = self._workload(entry, about, submitted, offline)
-        first, *others = gangs
-        return [Simulated(first, submitted.stored, submitted.patch), *(Simulated(gang, None, ()) for gang in others)]
+            return lambda: [Simulated(rejected(told, submitted.errors), None, ())]
+        of_workload = self._workload(entry, told, submitted, offline) if one.what != POD else None
+
+        def answered() -> list[Simulated]:
+            if of_workload is not None:
+                gangs = of_workload()
+            else:
+                gangs = [self._single(entry, told, submitted, offline) or self._pod(told, submitted, offline)]
+            first, *others = gangs
+            rest = (Simulated(gang, None, ()) for gang in others)
+            return [Simulated(first, submitted.stored, submitted.patch), *rest]
+
+        return answered
 
     def pods(self, turn: Sequence[SubmittedWorkload]) -> list[Simulated]:
         """Do the same for the pods of one plain gang: refused pods separately, then the gang of the others."""
@@ -184,24 +217,28 @@ class _Run:
 
     def _workload(
         self, entry: SubmittedWorkload, about: About, submitted: Submitted, offline: OfflineReader
-    ) -> list[output.Gang]:
+    ) -> Callable[[], list[output.Gang]]:
+        """Add an admitted workload to the cluster; return the function that gives the answers for its gangs."""
         view = self._view
         projection = self._projection(entry.one)
         assert projection is not None
         stored = projection(msgspec.json.encode(submitted.stored))
         assert isinstance(stored, Workload)
         if stored.handling == "hint":
-            return [ignored(about, 0, "NoTopologyRequested")]
+            return lambda: [ignored(about, 0, "NoTopologyRequested")]
         if stored.groups > _MAX_GROUPS:
             raise FileProblem(f"{entry.one.where}: {stored.groups:,} gangs; at most {_MAX_GROUPS:,} are simulated")
         # The child that its controller would make does not exist here, so the workload takes its place.
         unit = "workload" if stored.unit == "child" else stored.unit
         found = replace(stored, uid=str(uuid.uuid5(_UIDS, "/".join(entry.key))), unit=unit, created=entry.made)
         if found.handling == "through" and view.request_of(found).ignored is None and view.policy.mode == "enforce":
-            return [held(about, "WaitingForMembers", _THROUGH)]
+            return lambda: [held(about, "WaitingForMembers", _THROUGH)]
         view.stores.workloads.apply("ADDED", found)
         view.refresh()
-        answers = []
+        return partial(self._answers, about, found, offline)
+
+    def _answers(self, about: About, found: Workload, offline: OfflineReader) -> list[output.Gang]:
+        view, answers = self._view, list[output.Gang]()
         for number, key in enumerate(keys_of(found)):
             one = about if number == 0 else replace(about, warnings=())
             gang = view.gangs.get(key)
@@ -218,6 +255,10 @@ class _Run:
         view, found = self._view, gang.workload
         hosts = HostHealth(gang, view.capacity, view.topologies, now=0.0)
         decision = reconcile(gang, timers=Timers(), policy=view.policy, now=0.0, hosts=hosts)
+        if isinstance(decision.action, Enqueue) and gang.pod_group is not None and not gang.pod_group.standing:
+            self._plan_together(gang.pod_group)
+        if (outcome := self._together.pop(gang.key, None)) is not None:
+            return planned(self._unpredicted(about, gang, offline), gang, outcome, view)
         if isinstance(decision.action, Enqueue):
             return self._plan(about, gang, offline)
         if gang.request.asked is not None and view.policy.mode == "enforce" and suspended_by_user(found):
@@ -232,10 +273,7 @@ class _Run:
 
     def _plan(self, about: About, gang: Gang, offline: OfflineReader) -> output.Gang:
         view = self._view
-        # The forecast's warnings at submit time repeat the verdict in other words.
-        first = offline.first_outcome
-        predicted = set(forecast(first, groups=gang.workload.groups)) if first is not None else set()
-        about = replace(about, warnings=tuple(text for text in about.warnings if text not in predicted))
+        about = self._unpredicted(about, gang, offline)
         begun = self._clock()
         outcome = answer_in_view(view, gang, created=gang.workload.created)
         microseconds = (self._clock() - begun) // 1000
@@ -245,6 +283,31 @@ class _Run:
         elif not self._independent:
             self._record_waiting(gang, outcome)
         return planned(about, gang, outcome, view, microseconds=microseconds)
+
+    @staticmethod
+    def _unpredicted(about: About, gang: Gang, offline: OfflineReader) -> About:
+        """Leave out the forecast's warnings at submit time, which repeat the verdict in other words."""
+        first = offline.first_outcome
+        predicted = set(forecast(first, groups=gang.workload.groups)) if first is not None else set()
+        return replace(about, warnings=tuple(text for text in about.warnings if text not in predicted))
+
+    def _plan_together(self, group: PodGroupState) -> None:
+        """Plan the members of a pod group, and keep the outcome of each for its own answer."""
+        view = self._view
+        outcome: PlacedGroup | Waits | Never
+        gangs = [gang for key in group.members if (gang := view.gangs.get(key)) is not None]
+        waiting = [gang for gang in gangs if gang.placement is None or gang.placement.assignment is None]
+        if group.complete:
+            outcome = schedule_pod_group(view, waiting, group, plan=lambda gang: schedule_gang(view, gang), now=0.0)
+        else:
+            outcome = Waits("WaitingForMembers", group.incomplete_text)
+        for gang in waiting:
+            if not isinstance(outcome, PlacedGroup):
+                self._together[gang.key] = outcome
+                if not self._independent:
+                    self._record_waiting(gang, outcome)
+            elif gang.key in outcome.plans:
+                self._together[gang.key] = outcome.plans[gang.key][1]
 
     def _record_waiting(self, gang: Gang, outcome: Waits | Never) -> None:
         """Record in the gang's Placement that it waits, so that later gangs queue behind it."""

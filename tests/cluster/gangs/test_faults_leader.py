@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from engine.api import names as wire
 from local.client import Client
 from local.service import NAMESPACE, Service
 from tests.support.books import Books
@@ -64,6 +65,25 @@ def test_a_leader_killed_between_plan_and_resume_is_followed(
     assert [slot["domain"][-1] for slot in slots] == [hosts[0], hosts[1]]
     assert sorted(hosts.values()) in (names[:2], names[2:])
     assert books.overbooked() == {}
+
+
+def test_a_leader_killed_while_a_pod_group_starts_leaves_no_half(
+    gangs: Namespace, service: Service, client: Client
+) -> None:
+    """Both Jobs have their slots before any of them is resumed: the other replica resumes both, on these slots."""
+    gangs.fleet.grid("1x1x4")
+    group = {wire.POD_GROUP: "mesh", wire.MIN_AVAILABLE: "4"}
+    with Obstacle(client, gangs.name, "resume"):
+        for name in ("first", "second"):
+            gangs.submit(name, pods=2, annotations=group)
+        before = [planned(gangs, name)["spec"]["assignment"]["podSets"] for name in ("first", "second")]
+        assert [gangs.job(name)["spec"]["suspend"] for name in ("first", "second")] == [True, True]
+        leader = service.leader()
+        assert leader is not None
+        leader.kill()
+    for name, slots in zip(("first", "second"), before, strict=True):
+        gangs.all_bound(name, 2, timeout=60.0)
+        assert (gangs.placement(name) or {})["spec"]["assignment"]["podSets"] == slots
 
 
 def test_after_the_death_of_all_replicas_everything_goes_on(gangs: Namespace, service: Service, client: Client) -> None:

@@ -86,3 +86,33 @@ def test_pods_carry_the_pod_group_of_the_policys_style(
         found = {key: value for key, value in metadata["labels"].items() if key in every}
         told = {key: value for key, value in metadata["annotations"].items() if key in every}
         assert (found, told) == ({key: every[key] for key in labels}, {key: every[key] for key in annotations})
+
+
+def submit_member(gangs: Namespace, name: str, *, pods: int, least: int, labels: bool = True) -> Json:
+    """A Job of the pod group `mesh`."""
+    body = job_body(name, pods=pods, selector=gangs.fleet.selector)
+    if labels:
+        body["spec"]["template"]["metadata"]["labels"] = {GROUP: "mesh", GROUP_MIN: str(least)}
+    else:
+        body["metadata"]["annotations"] = {names.POD_GROUP: "mesh", names.MIN_AVAILABLE: str(least)}
+    stored: Json = gangs.client.create(gangs.jobs_path, body)
+    return stored
+
+
+def test_two_jobs_of_a_pod_group_start_together_or_not_at_all(gangs: Namespace) -> None:
+    """The first waits for the other, both for room for both; a third joins them where there is room for it."""
+    gangs.fleet.grid("1x1x3")
+    assert submit_member(gangs, "first", pods=2, least=4)["spec"]["suspend"] is True
+    assert gangs.waits("first", "WaitingForMembers")["status"]["message"] == "2 of 4 pods of pod group mesh exist"
+    submit_member(gangs, "second", pods=2, least=4, labels=False)
+    for name in ("first", "second"):
+        message = gangs.waits(name, "InsufficientFreeGPUs")["status"]["message"]
+        assert message.startswith("4 pods of pod group mesh start together; there is room for 3 of them")
+    assert gangs.pods("first") == gangs.pods("second") == []
+    gangs.fleet.host("host-003", block="block-0", rack="rack-00")
+    gangs.all_bound("first", 2)
+    gangs.all_bound("second", 2)
+    submit_member(gangs, "third", pods=1, least=4)
+    gangs.waits("third", "InsufficientFreeGPUs")
+    gangs.fleet.host("host-004", block="block-0", rack="rack-00")
+    gangs.all_bound("third", 1)

@@ -471,3 +471,33 @@ def test_a_text_is_written_without_an_event(desk: Desk, event: bool) -> None:
     desk.executor.report(known, WAITS, None, event=event)
     assert ("PATCH", "status") in desk.server.asked
     assert desk.events == (["NodeLost"] if event else [])
+
+
+@pytest.mark.parametrize("refused", [0, 1, None])
+def test_no_workload_of_a_group_is_resumed_before_all_placements_are_written(desk: Desk, refused: int | None) -> None:
+    """A refusal of any of them ends it; without one the Placements come first, then every workload is resumed."""
+    jobs = [job(name, count=1, held=True) for name in ("a", "b")]
+    plans = [(one, placement(one, {"b0-r0-h0": 1}, resource_version="", uid="")) for one in jobs]
+    desk.stores.workloads.replace(jobs)
+    desk.view.refresh()
+    writes: list[tuple[str, str]] = []
+
+    def answer(method: str, path: str) -> bytes:
+        name = path.rpartition("/")[2]
+        if method == "POST":
+            number = sum(1 for how, _ in writes if how == "POST")
+            writes.append((method, name))
+            if number == refused:
+                raise ApiError(422, "Invalid", "no", (("spec.x", "no"),))
+            return json.dumps(placement_body(replace(plans[number][1], uid="u", resource_version="9"))).encode()
+        writes.append((method, name))
+        if name == "a":
+            raise ApiUnavailable("no answer")
+        return job_json(jobs[1])
+
+    desk.server.answer = answer
+    gangs = [desk.view.gangs.get(one.uid) for one in jobs]
+    with pytest.raises(ApiFault):
+        desk.executor.place_together([(cast(Gang, gang), plan) for gang, (_, plan) in zip(gangs, plans, strict=True)])
+    patched = [name for how, name in writes if how == "PATCH"]
+    assert patched == ([] if refused is not None else ["a", "b"])

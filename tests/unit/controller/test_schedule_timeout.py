@@ -167,3 +167,18 @@ def test_a_policy_that_requeues_plans_again_what_was_given_up() -> None:
     leader.view.set_policy(parse_policy(POLICY))
     leader.settle()
     assert leader.status() == ("Waiting", "InsufficientFreeGPUs")
+
+
+@pytest.mark.parametrize(("policy", "reason"), [(POLICY, "WaitingForMembers"), (GIVE_UP, "ScheduleTimeout")])
+def test_the_time_runs_while_a_pod_group_lacks_pods(policy: str, reason: str) -> None:
+    """Whoever else is in it may never come."""
+    leader = full(policy)
+    gang = impatient(require=None)
+    group = {names.POD_GROUP: "g", names.MIN_AVAILABLE: "8"}
+    leader.has(replace(gang, annotations={**gang.annotations, **group}))
+    leader.settle()
+    leader.later(5)
+    assert leader.status() == ("Waiting", "WaitingForMembers")
+    leader.later(61)
+    assert leader.status() == ("Waiting", reason)
+    assert len(leader.hands.of("requeue")) == (1 if policy == POLICY else 0)

@@ -39,7 +39,7 @@ def told(leader: Leader) -> list[str]:
 def test_its_pods_wait_for_the_minimum_and_start_together() -> None:
     leader = led(member("a", least="3"), member("b", least="3"))
     assert leader.hands.of("release") == []
-    assert "2 of 3 pods of mesh exist" in told(leader)[0]
+    assert "2 of 3 pods of pod group mesh exist" in told(leader)[0]
     leader.has(member("c", least="3"))
     leader.settle()
     assert sorted(leader.hands.of("release")) == ["a", "b", "c"]

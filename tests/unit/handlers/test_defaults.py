@@ -10,7 +10,7 @@ import pytest
 
 from engine.api import names
 from engine.policy.model import parse_policy
-from engine.scheduler.outcome import Never
+from engine.scheduler.outcome import Never, Placed
 from tests.support.admission import UID, FakeView, Json, apply, edited, live, raw_job, review
 from tests.support.kinds import example, merged
 from webhook.handlers.defaults import requests_of
@@ -158,6 +158,7 @@ def test_pod_group_labels_ask_for_all_or_nothing(labelled: Json) -> None:
     job = create(raw_job(**labelled), FakeView())
     assert job["metadata"]["annotations"] == {
         names.UNCONSTRAINED: "true",
+        names.POD_GROUP: "g",
         names.MIN_AVAILABLE: "2",
         names.HELD_BY: names.HELD_BY_SUSPEND,
     }
@@ -193,7 +194,7 @@ def test_copied_marks_go_with_the_pod_group_beside_them(where: str, mark: str) -
 
 
 @pytest.mark.parametrize(
-    ("ps", "worker", "least"), [("3", "3", "3"), (None, "3", "3"), ("2", "3", "3"), ("x", "3", "3"), ("3", "9", None)]
+    ("ps", "worker", "least"), [("3", "3", "3"), (None, "3", "3"), ("2", "3", "3"), ("x", "3", "3"), ("3", "9", "9")]
 )
 def test_the_minimum_on_several_templates_is_that_of_the_whole_group(
     ps: str | None, worker: str, least: str | None
@@ -212,7 +213,25 @@ def test_the_minimum_on_several_templates_is_that_of_the_whole_group(
     assert create(raw, FakeView())["metadata"]["annotations"].get(names.MIN_AVAILABLE) == least
 
 
-@pytest.mark.parametrize("least", ["4", "9", "0", "-1", "x", ""])
+def test_a_minimum_above_the_pods_of_a_job_waits_for_others_of_its_group() -> None:
+    """As with coscheduling; its user is told, as there may be none."""
+    job = create(raw_job(labels={**GROUP, names.POD_GROUP_MIN: "9"}), FakeView())
+    assert job["metadata"]["annotations"][names.MIN_AVAILABLE] == "9"
+    answer = validate(review(live(job)), FakeView(outcome=Placed((), {}, True, "placed", None, None)), 0.0)
+    assert answer.warnings == (
+        "topogate: its pod group starts with 9 pods and this Job has 4 pods: it waits for others",
+    )
+
+
+def test_a_kind_whose_replicas_are_gangs_is_in_no_group() -> None:
+    """Its labels ask for gangs, as they would without a minimum."""
+    raw = copy.deepcopy(example("leaderworkerset")["object"])
+    raw["metadata"] = {"name": "w", "namespace": "ml", "uid": UID, "labels": GROUP}
+    annotations = create(raw, FakeView())["metadata"]["annotations"]
+    assert (annotations[names.UNCONSTRAINED], names.POD_GROUP in annotations) == ("true", False)
+
+
+@pytest.mark.parametrize("least", ["0", "-1", "x", ""])
 def test_a_minimum_that_is_none_is_all_pods(least: str) -> None:
     """What a label cannot mean is passed over: it is another system's."""
     job = create(raw_job(labels={**GROUP, names.POD_GROUP_MIN: least}), FakeView())

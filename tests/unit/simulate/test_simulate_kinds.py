@@ -194,6 +194,82 @@ def test_pod_sets_stand_in_the_order_of_the_kind_whatever_the_order_of_the_file(
     assert [one.name for one in simulated(GRID, [raw])[0].gang.pod_sets] == ["chief", "ps", "worker", "evaluator"]
 
 
+def grouped(raw: Json, *, group: str = "g", least: int, labels: bool = False) -> Json:
+    """The object as a member of a pod group, in our words or by the labels of coscheduling."""
+    if labels:
+        raw["metadata"]["labels"] = {names.POD_GROUP_NAME: group, names.POD_GROUP_MIN: str(least)}
+    else:
+        raw["metadata"]["annotations"] = {names.POD_GROUP: group, names.MIN_AVAILABLE: str(least)}
+    return raw
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_the_workloads_of_a_pod_group_are_placed_together_or_not_at_all(labels: bool) -> None:
+    """Jobs and pods are one group, wherever they stand among others."""
+    members = [grouped(job("a", 2, {}), least=4, labels=labels), job("between", 1, {"require": "rack"})]
+    members += [grouped(job("b", 1, {}), least=4, labels=labels)]
+    pod = {**plain_pod("p"), "metadata": {"name": "p"}}
+    members += [grouped(pod, least=4, labels=labels)]
+    placed = {one.gang.name: one.gang for one in simulated(grid(1, 1, 5), copy.deepcopy(members))}
+    assert {name: gang.verdict for name, gang in placed.items()} == dict.fromkeys(("a", "b", "g", "between"), "placed")
+    assert [seated(placed[name])["main"] for name in ("a", "b", "g")] == [2, 1, 1]
+    waits = {one.gang.name: one.gang for one in simulated(grid(1, 1, 3), copy.deepcopy(members))}
+    assert {name: gang.verdict for name, gang in waits.items()} == {
+        **dict.fromkeys(("a", "b", "g"), "waits"),
+        "between": "placed",
+    }
+    assert "4 pods of pod group g start together; there is room for 3 of them" in waits["a"].message
+    half = simulated(grid(1, 1, 5), copy.deepcopy(members[:3]))
+    assert {one.gang.reason for one in half if one.gang.verdict == "waits"} == {"WaitingForMembers"}
+    assert "3 of 4 pods of pod group g exist" in half[0].gang.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "says", "field", "reason"),
+    [
+        ("job", {names.POD_GROUP: "g"}, f"metadata.annotations[{names.MIN_AVAILABLE}]", "MissingValue"),
+        (
+            "job",
+            {names.POD_GROUP: "a b", names.MIN_AVAILABLE: "2"},
+            f"metadata.annotations[{names.POD_GROUP}]",
+            "InvalidValue",
+        ),
+        (
+            "job",
+            {names.POD_GROUP: "g", names.MIN_AVAILABLE: "0"},
+            f"metadata.annotations[{names.MIN_AVAILABLE}]",
+            "InvalidValue",
+        ),
+        (
+            "leaderworkerset",
+            {names.POD_GROUP: "g", names.MIN_AVAILABLE: "2"},
+            f"metadata.annotations[{names.POD_GROUP}]",
+            "ConflictingAnnotations",
+        ),
+        (
+            "deployment",
+            {names.POD_GROUP: "g", names.MIN_AVAILABLE: "2"},
+            f"metadata.annotations[{names.POD_GROUP}]",
+            "ConflictingAnnotations",
+        ),
+    ],
+)
+def test_a_wrong_pod_group_is_refused(kind: str, says: dict[str, str], field: str, reason: str) -> None:
+    raw = asking(kind)
+    raw["metadata"]["annotations"] = says
+    (found,) = simulated(GRID, [raw])[:1]
+    assert [(error.field, error.reason) for error in found.gang.errors] == [(field, reason)]
+
+
+def test_a_minimum_on_a_template_is_none_of_the_groups() -> None:
+    """The group's is about all of its pods, so it stands on the workload."""
+    raw = grouped(asking("tfjob"), least=2)
+    for one in raw["spec"]["tfReplicaSpecs"].values():
+        one["template"].setdefault("metadata", {})["annotations"] = {names.MIN_AVAILABLE: "1"}
+    (found,) = simulated(GRID, [raw])
+    assert {error.reason for error in found.gang.errors} == {"ConflictingAnnotations"}
+
+
 @pytest.mark.parametrize(("gpus", "started"), [(2, None), (3, (1, 2)), (4, (1, 3)), (5, (1, 4))])
 def test_a_tfjob_of_five_with_a_minimum_of_three_starts_with_its_parameter_server(
     gpus: int, started: tuple[int, int] | None

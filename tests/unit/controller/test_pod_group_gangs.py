@@ -1,0 +1,211 @@
+"""Several workloads of one pod group: they start together or not at all, and others join them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from engine.api import names
+from engine.api.pod import Pod
+from engine.api.workload import Workload
+from engine.gang.gang import held_by_us
+from tests.support.cluster_records import gpu_nodes, job, pod
+from tests.support.families import plain
+from tests.support.leader import POLICY, Leader, crash, not_leader, unavailable
+
+
+def member(name: str, *, count: int = 4, least: int = 8, group: str = "g", **more: object) -> Workload:
+    """A held Job of a pod group."""
+    found = job(name, count=count, held=True, require=None, **more)
+    said = {names.POD_GROUP: group, names.MIN_AVAILABLE: str(least)}
+    return replace(found, annotations={**found.annotations, **said})
+
+
+def bare(name: str, *, least: int = 8) -> Pod:
+    found = plain(name)
+    said = {names.POD_GROUP: "g", names.MIN_AVAILABLE: str(least)}
+    return replace(found, spec=replace(found.spec, annotations=said))
+
+
+def led(*records: Workload | Pod, hosts: int = 8, policy: str = POLICY) -> Leader:
+    leader = Leader(nodes=gpu_nodes(1, 1, hosts), policy=policy)
+    leader.has(*records)
+    leader.settle()
+    return leader
+
+
+def assigned(leader: Leader, name: str) -> int:
+    found = leader.placed(name)
+    plans = found.assignment.pod_sets if found is not None and found.assignment is not None else ()
+    return sum(slot.count for plan in plans for slot in plan.slots)
+
+
+def message(leader: Leader, name: str) -> str:
+    found = leader.placed(name)
+    return str(found.status["message"]) if found is not None else ""
+
+
+def run(leader: Leader, *jobs: str) -> None:
+    """All pods with slots are bound."""
+    for name in jobs:
+        found = leader.placed(name)
+        assert found is not None
+        assert found.assignment is not None
+        for plan in found.assignment.pod_sets:
+            for slot in plan.slots:
+                for first, last in slot.ranks or ():
+                    leader.has(*(pod(leader.workload(name), n, host=slot.host) for n in range(first, last + 1)))
+    leader.settle()
+
+
+def test_two_jobs_start_together() -> None:
+    """Every Placement is written before the first of them is resumed."""
+    leader = led(member("a"), member("b"))
+    calls = [call for call, _ in leader.hands.calls if call in ("place", "resume")]
+    assert calls == ["place", "place", "resume", "resume"]
+    assert (assigned(leader, "a"), assigned(leader, "b")) == (4, 4)
+
+
+def test_without_room_for_both_none_starts() -> None:
+    leader = led(member("a"), member("b"), hosts=7)
+    assert leader.hands.of("place") == []
+    assert leader.hands.of("resume") == []
+    for name in "ab":
+        assert leader.status(name) == ("Waiting", "InsufficientFreeGPUs")
+        assert "8 pods of pod group g start together; there is room for 7 of them" in message(leader, name)
+    leader.has(*gpu_nodes(1, 1, 8))
+    leader.settle()
+    assert sorted(leader.hands.of("resume")) == ["a", "b"]
+
+
+def test_what_does_not_start_takes_no_room() -> None:
+    """A Job of no group goes where the first of the two would."""
+    leader = led(member("a"), member("b"), job("alone", count=7, held=True), hosts=7)
+    assert leader.hands.of("place") == ["alone"]
+
+
+def test_one_waits_for_the_pods_of_the_other() -> None:
+    leader = led(member("a"))
+    leader.later(5)
+    assert leader.status("a") == ("Waiting", "WaitingForMembers")
+    assert message(leader, "a") == "4 of 8 pods of pod group g exist"
+    leader.has(member("b"))
+    leader.settle()
+    assert sorted(leader.hands.of("resume")) == ["a", "b"]
+
+
+@pytest.mark.parametrize("hosts", [6, 7])
+def test_a_minimum_below_all_pods_starts_with_as_many_as_fit(hosts: int) -> None:
+    leader = led(member("a", least=6), member("b", least=6), hosts=hosts)
+    assert sorted(leader.hands.of("resume")) == ["a", "b"]
+    assert assigned(leader, "a") + assigned(leader, "b") == hosts
+    run(leader, "a", "b")
+    leader.has(*gpu_nodes(1, 1, 8))
+    leader.settle()
+    assert (assigned(leader, "a"), assigned(leader, "b")) == (4, 4)
+
+
+def test_a_job_that_comes_later_joins() -> None:
+    """It needs no more than room for a pod, as the group has its minimum."""
+    leader = led(member("a"), member("b"), hosts=9)
+    run(leader, "a", "b")
+    leader.has(member("c", count=2))
+    leader.settle()
+    assert assigned(leader, "c") == 1
+    assert leader.hands.of("resume")[-1] == "c"
+
+
+def test_the_larger_of_two_minimums_counts() -> None:
+    leader = led(member("a", least=6), member("b", least=8), hosts=7)
+    assert leader.hands.of("resume") == []
+
+
+def test_namespaces_and_names_divide_groups() -> None:
+    leader = led(member("a"), member("b", group="h"), member("c", namespace="other"))
+    leader.later(5)
+    assert leader.hands.of("resume") == []
+    assert message(leader, "a") == "4 of 8 pods of pod group g exist"
+
+
+def test_plain_pods_and_a_job_are_one_group() -> None:
+    leader = led(member("a", least=6), bare("p", least=6), hosts=6)
+    assert leader.hands.of("resume") == []
+    leader.has(bare("q", least=6))
+    leader.settle()
+    assert leader.hands.of("resume") == ["a"]
+    assert sorted(leader.hands.of("release")) == ["p", "q"]
+
+
+def test_a_suspension_by_the_user_takes_a_job_out_of_its_group() -> None:
+    second = member("b")
+    annotations = {key: text for key, text in second.annotations.items() if key != names.HELD_BY}
+    leader = led(member("a"), replace(second, annotations=annotations))
+    leader.later(5)
+    assert message(leader, "a") == "4 of 8 pods of pod group g exist"
+
+
+def test_a_job_that_needs_the_only_rack_gets_it() -> None:
+    """The other, which is older, would take a part of it if it were planned first."""
+    narrow = member("b", count=3, least=6)
+    narrow = replace(narrow, annotations={**narrow.annotations, names.REQUIRE: "rack"})
+    leader = Leader(nodes=[*gpu_nodes(1, 1, 3), *gpu_nodes(1, 4, 1)[1:]])
+    leader.has(member("a", count=3, least=6), narrow)
+    leader.settle()
+    assert sorted(leader.hands.of("resume")) == ["a", "b"]
+
+
+# -- crashes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", [unavailable, not_leader, crash])
+@pytest.mark.parametrize("when", ["place", "resume"])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_leader_that_fails_at_any_write_starts_no_half(fault: Callable[[str], None], when: str, first: bool) -> None:
+    """Before the first resume both have their slots; what was written of them before is undone, or goes on."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 8))
+    leader.has(member("a"), member("b"))
+    calls: list[str] = []
+
+    def broken(name: str) -> None:
+        calls.append(name)
+        if len(calls) == (1 if first else 2):
+            fault(name)
+
+    leader.hands.broken[when] = broken
+    seen: list[bool] = []
+    for _ in range(40):
+        leader.turn()
+        leader.work()
+        running = [not held_by_us(leader.workload(name)) for name in "ab"]
+        seen.append(any(running) and (assigned(leader, "a") < 4 or assigned(leader, "b") < 4))
+        leader.now += 1
+    assert not any(seen)
+    assert not any(held_by_us(leader.workload(name)) for name in "ab")
+    assert (assigned(leader, "a"), assigned(leader, "b")) == (4, 4)
+
+
+def test_a_new_leader_gives_back_a_half_that_was_written() -> None:
+    """And places both again, when there is room for both."""
+    leader = led(member("a"), member("b"))
+    done = leader.placed("a")
+    assert done is not None
+    later = Leader(nodes=gpu_nodes(1, 1, 7))
+    later.has(done, member("a"), member("b"))
+    later.settle()
+    assert later.hands.of("resume") == []
+    assert assigned(later, "a") == 0
+    assert later.status("a") == ("Waiting", "InsufficientFreeGPUs")
+    later.has(*gpu_nodes(1, 1, 8))
+    later.settle()
+    assert sorted(later.hands.of("resume")) == ["a", "b"]
+
+
+def test_a_started_half_stays_when_the_other_loses_its_slots() -> None:
+    """A pod of it runs: nothing of it is taken back, and the other waits for its room."""
+    leader = led(member("a"), member("b"))
+    run(leader, "a")
+    leader.later(700)  # no pod of b appears: its slots go back
+    assert assigned(leader, "a") == 4
+    assert not leader.workload("a").suspended
